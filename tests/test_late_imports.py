@@ -38,7 +38,7 @@ LATE = {
     ("supervisor.helpers.notifier.delivery", "apprise"): _WHOLE,
     ("supervisor.helpers.notifier.delivery", "requests.sessions"): _WHOLE,
     ("supervisor.schedule.crontext", "dateutil.tz.tz"): _WHOLE,
-    ("supervisor.scheduler.runs.ulids", "ulid"): "called at the start",
+    ("supervisor.scheduler.__main__", "ulid"): "called at the start",
 }
 """Module, what it imports within a function, and why that cannot break."""
 

@@ -65,9 +65,7 @@ UNTIL_MOVED = {
     "supervisor.tools.importers": "supervisor.tools",
     "supervisor.janitor": "supervisor.helpers.janitor",
     "supervisor.helpers.janitor.__main__": "supervisor.helpers.janitor",
-    "supervisor.helpers.janitor.database_copy": "supervisor.helpers.janitor",
     "supervisor.ipc.janitor_job": "supervisor.ipc",
-    "supervisor.helpers.janitor.log_files": "supervisor.helpers.janitor",
     "supervisor.helpers.janitor.work": "supervisor.helpers.janitor",
     "supervisor.ipc.log_line": "supervisor.ipc",
     "supervisor.ipc.messages": "supervisor.ipc",
@@ -79,15 +77,11 @@ UNTIL_MOVED = {
     "supervisor.notifier": "supervisor.helpers.notifier",
     "supervisor.helpers.notifier.__main__": "supervisor.helpers.notifier",
     "supervisor.helpers.notifier.delivery": "supervisor.helpers.notifier",
-    "supervisor.helpers.notifier.escaping": "supervisor.helpers.notifier",
     "supervisor.helpers.notifier.masking": "supervisor.helpers.notifier",
     "supervisor.ipc.delivery_request": "supervisor.ipc",
-    "supervisor.helpers.notifier.pinging": "supervisor.helpers.notifier",
     "supervisor.helpers.notifier.redirects": "supervisor.helpers.notifier",
-    "supervisor.helpers.notifier.output_tail": "supervisor.helpers.notifier",
     "supervisor.helpers.notifier.work": "supervisor.helpers.notifier",
     "supervisor.config.notification_kinds": "supervisor.config",
-    "supervisor.scheduler.notifications.quiet_hours": "supervisor.scheduler",
     "supervisor.scheduler.notifications.routes": "supervisor.scheduler",
     "supervisor.scheduler.notifications.wording": "supervisor.scheduler",
     "supervisor.host.osport": "supervisor.host",
@@ -107,7 +101,6 @@ UNTIL_MOVED = {
     "supervisor.schedule.crontext": "supervisor.schedule",
     "supervisor.schedule.cron_fields": "supervisor.schedule",
     "supervisor.schedule.instants": "supervisor.schedule",
-    "supervisor.schedule.zone_spans": "supervisor.schedule",
     "supervisor.tools.service": "supervisor.tools",
     "supervisor.host.shared_memory": "supervisor.host",
     "supervisor.host.signal_sets": "supervisor.host",
@@ -120,7 +113,6 @@ UNTIL_MOVED = {
     "supervisor.helpers.watcher.output_lines": "supervisor.helpers.watcher",
     "supervisor.helpers.watcher.name_lookup": "supervisor.helpers.watcher",
     "supervisor.ipc.probe_request": "supervisor.ipc",
-    "supervisor.helpers.watcher.probe_leftovers": "supervisor.helpers.watcher",
     "supervisor.helpers.watcher.watch": "supervisor.helpers.watcher",
     "supervisor.host.zones": "supervisor.host",
 }
@@ -159,7 +151,7 @@ FULL_FOLDERS = {
     "tests/store": 44,
 }
 """Folders with more files than there should be, and how many at most."""
-LONE_IMPORTERS = 106
+LONE_IMPORTERS = 78
 
 _SMALL_LINES = 120
 _GROUND = {"logring", "store", "supervisor", "supervisor.host", "supervisor.ipc"}

@@ -7,6 +7,7 @@ start does not start either.
 """
 
 import gc
+import importlib
 import json
 import os
 import resource
@@ -32,34 +33,30 @@ from supervisor.ipc.counted import counted
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.ipc.recent_starts import begun
+from supervisor.later import import_later, settle, unused
+from supervisor.scheduler.control.access_operations import Certificate
 from supervisor.scheduler.control.bulk_jobs import Bulk, last_job
 from supervisor.scheduler.control.bulk_operations import BulkCommands
-from supervisor.scheduler.control.certificate_reader import Certificate
 from supervisor.scheduler.control.control_socket import ControlServer
-from supervisor.scheduler.control.notifier_operations import Notifying
+from supervisor.scheduler.control.notification_operations import Informing, Notifying
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.control.run_operations import Commands
-from supervisor.scheduler.control.schedule_operations import Informing
 from supervisor.scheduler.control.unit_operations import UnitCommands
 from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.database.damage import Damage
-from supervisor.scheduler.database.database_file import forget_all
-from supervisor.scheduler.database.database_watch import DatabaseWatch
+from supervisor.scheduler.database.database_file import DatabaseWatch, forget_all
 from supervisor.scheduler.database.disk_reserve import Reserve
-from supervisor.scheduler.database.host_sampler import Sampler
 from supervisor.scheduler.database.janitor_client import Housekeeping
-from supervisor.scheduler.database.opening import obstacle, open_database
+from supervisor.scheduler.database.opening import TAKEN_UP, obstacle, open_database, restored, tell_restored
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
-from supervisor.scheduler.database.restore_copy import TAKEN_UP, restored, tell_restored
 from supervisor.scheduler.database.retention import Retention
-from supervisor.scheduler.database.run_sampler import RunSampler
+from supervisor.scheduler.database.samplers import RunSampler, Sampler
 from supervisor.scheduler.launchers.jobs import Launching
 from supervisor.scheduler.loop.event_log import Announcer, left_over
 from supervisor.scheduler.loop.long_reads import Reading
-from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.loop import Loop, RoundLog
 from supervisor.scheduler.loop.root_connection import RootGone, RootLink
-from supervisor.scheduler.loop.round_log import RoundLog
 from supervisor.scheduler.notifications.clock_report import ClockReport
 from supervisor.scheduler.notifications.heartbeat_urls import Heartbeats
 from supervisor.scheduler.notifications.notifications import Notices
@@ -67,11 +64,10 @@ from supervisor.scheduler.notifications.notifier_client import Post
 from supervisor.scheduler.notifications.outbox import Outbox
 from supervisor.scheduler.notifications.run_alerts import Alerts
 from supervisor.scheduler.reload import last_good
-from supervisor.scheduler.reload.config_apply import InForce
 from supervisor.scheduler.reload.config_files import ConfigFiles
 from supervisor.scheduler.reload.daemon_settings import follow
-from supervisor.scheduler.reload.reload import INFO, Reloader, Settled
-from supervisor.scheduler.runs import run_transitions, ulids
+from supervisor.scheduler.reload.reload import INFO, InForce, Reloader, Settled
+from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.failure_output import Outputs
 from supervisor.scheduler.runs.live_units import Unit
 from supervisor.scheduler.runs.run_engine import Engine
@@ -86,6 +82,14 @@ from supervisor.scheduler.startup_shutdown.orphans import end_leftovers
 from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
 from supervisor.scheduler.startup_shutdown.take_over import Startup, make_units, save_leftover_rings
 from supervisor.version import VERSION
+
+
+def load_ulids() -> None:
+    """Load it now: who makes the first id finds it."""
+    import_later("importlib.metadata", version=unused)
+    importlib.import_module("ulid")
+    settle()
+
 
 EX_OSERR = 71
 EX_CANTCREAT = 73
@@ -467,7 +471,7 @@ def main() -> int:
     """Run the scheduler; returns the exit status."""
     if sys.argv[1:] == ["--check"]:
         return check(sys.stdin.read())
-    ulids.load()
+    load_ulids()
     root = RootLink(int(sys.argv[2]))
     try:
         boot = root.hello()

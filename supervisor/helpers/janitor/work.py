@@ -5,23 +5,170 @@ Whatever it is doing it can be killed: a log is there whole, as it was or as it 
 
 import errno
 import os
+import stat
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
 
 from logring.errors import LogError
 from logring.layout import PAGE
-from logring.logfile.compress import compress
+from logring.logfile.compress import SUFFIX, compress
 from logring.logfile.opening import open_log_file
-from logring.paths import log_path, ring_path
+from logring.paths import frames_path, log_path, ring_path
 from store.database import open_reader
-from store.errors import Damaged, StoreError
-from store.recovery.copies import is_suspect, suspect
+from store.errors import Damaged, StoreError, Unusable
+from store.recovery.copies import copied_at_ms, is_suspect, make_copy, suspect
 from store.runs.bulk import purged_runs
-from supervisor.helpers.janitor.database_copy import copy_database
-from supervisor.helpers.janitor.log_files import LogFile, find_logs, mark_done, remove
 from supervisor.ipc.counted import counted
 from supervisor.ipc.janitor_job import Job, Report
 from supervisor.ipc.log_line import Log
+
+_LOG = ".log"
+_FRAMES = frames_path(_LOG)
+_LEFT = _LOG + SUFFIX
+_SECTOR = 512
+"""In which stat(2) counts what a file occupies."""
+
+
+class LogFile(NamedTuple):
+    """A log file and its sidecar."""
+
+    folder: str
+    name: str
+    ended_ms: int
+    """When it was written last: for a sealed one the end of its run. Since the epoch."""
+    size: int
+    """Of the log file alone, in bytes."""
+    occupied: int
+    """Bytes on the disk, of both."""
+    done: bool
+    """Whether it is compressed, or was found not to gain by that: it is read-only then."""
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return f"{self.folder}/{self.name}"
+
+    @property
+    def task(self) -> str:
+        """Name of the task or service."""
+        return self.folder.split("/")[-2]
+
+
+def find_logs(root: str) -> Iterator[LogFile]:
+    """All log files below the folder `root`; half-made ones of a janitor that died are removed, and empty folders.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    for task in _folders(root):
+        for period in _folders(task):
+            yield from _logs_in(period)
+            remove_if_empty(period)
+        remove_if_empty(task)
+
+
+def mark_done(path: str) -> None:
+    """Remember, in the file's mode, that the log was dealt with: nobody will write it any more."""
+    with suppress(FileNotFoundError):
+        os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~stat.S_IWUSR)
+
+
+def remove(path: str) -> None:
+    """Remove a log and its sidecar, those that are there, and the folders that are empty then.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    # In this order: a sidecar alone would never be found again.
+    for part in (frames_path(path), path):
+        with suppress(FileNotFoundError):
+            os.unlink(part)
+    folder = os.path.dirname(path)
+    remove_if_empty(folder)
+    remove_if_empty(os.path.dirname(folder))
+
+
+def remove_if_empty(folder: str) -> None:
+    """Remove a folder that is empty. Who needs it just now makes it again."""
+    with suppress(OSError):
+        os.rmdir(folder)
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:  # removed meanwhile
+        return []
+
+
+def _logs_in(folder: str) -> list[LogFile]:
+    logs: list[tuple[str, os.stat_result]] = []
+    frames: dict[str, int] = {}
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name
+                with suppress(FileNotFoundError):
+                    if name.endswith(_LOG):
+                        logs.append((name, entry.stat(follow_symlinks=False)))
+                    elif name.endswith(_FRAMES):
+                        info = entry.stat(follow_symlinks=False)
+                        frames[name.removesuffix(_FRAMES) + _LOG] = info.st_blocks * _SECTOR
+                    elif name.endswith(_LEFT):
+                        os.unlink(entry.path)
+    except FileNotFoundError:
+        return []
+    return [
+        LogFile(
+            folder=folder,
+            name=name,
+            ended_ms=info.st_mtime_ns // 1_000_000,
+            size=info.st_size,
+            occupied=info.st_blocks * _SECTOR + frames.get(name, 0),
+            done=not info.st_mode & stat.S_IWUSR,
+        )
+        for name, info in logs
+        if stat.S_ISREG(info.st_mode)
+    ]
+
+
+_HOUR_MS = 3_600_000
+_EACH_HOUR = 64 << 20
+"""So many bytes are copied in an hour at most, on average: a larger database is copied less often."""
+_FREE = 3
+"""There is to be so many times as much free as the copy takes."""
+
+
+def copy_database(database: str, log: Log) -> int | None:
+    """Copy it if that is due; returns when it is due next, ms since the epoch."""
+    try:
+        size = os.path.getsize(database)
+        room = os.statvfs(os.path.dirname(database))
+    except OSError as err:
+        log.error(f"the database is not copied: {err}")
+        return None
+    each_ms = _HOUR_MS * max(1, -(-size // _EACH_HOUR))
+    now_ms = time.time_ns() // 1_000_000
+    made_ms = copied_at_ms(database)
+    if made_ms is not None and 0 <= now_ms - made_ms < each_ms:
+        return made_ms + each_ms
+    free = room.f_bavail * room.f_frsize
+    if free < _FREE * size:
+        log.warning(f"the database is not copied: it has {size >> 20} MiB, and only {free >> 20} MiB are free")
+        return now_ms + each_ms
+    try:
+        make_copy(database)
+    except Unusable as err:
+        log.error(f"the database is not copied, and the copy of before is kept: {err}")
+        suspect(database)
+    except (StoreError, OSError) as err:
+        log.warning(f"the database is not copied: {err}")
+    return now_ms + each_ms
+
 
 _SHARE = 5
 """Without a budget the logs may have one part in five of the file system."""

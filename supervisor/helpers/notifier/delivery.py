@@ -8,6 +8,7 @@ loaded with the first message.
 import functools
 import importlib
 import logging
+import re
 import threading
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,13 +17,91 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from time import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import parse_qs, urljoin, urlsplit
 
-from supervisor.helpers.notifier.escaping import escaped
+from logring.errors import LogError
+from logring.layout import SYSTEM
+from logring.reader import LogReader
 from supervisor.helpers.notifier.masking import masked
-from supervisor.helpers.notifier.output_tail import last_lines
 from supervisor.helpers.notifier.redirects import why_not
 from supervisor.ipc.delivery_request import Letter, Result
+
+_READ_MARKDOWN = frozenset({"Discord", "Guilded", "Mattermost", "Zulip"})
+"""Services, by Apprise's names, that read plain text as Markdown."""
+_READ_MENTIONS = _READ_MARKDOWN | {"Google Chat", "Revolt", "Rocket.Chat", "Slack"}
+_NOTHING = "\N{ZERO WIDTH SPACE}"
+"""Between a sign and what follows it: no service takes them for one word then, whatever it unescapes before."""
+
+_MENTION = re.compile(r"@(\S)")
+_REFERENCE = re.compile(r"<([!#@])")
+"""Of Slack: <!channel>, <#C024BE7LR>."""
+_SCHEME = re.compile(r"://")
+_URL = re.compile(r"(https?://\S+)")
+_SPECIAL = re.compile(r"([\\`*_~|<>\[\]()#:])")
+_FIRST = re.compile(r"^([ \t]*)([-+=])", re.MULTILINE)
+_POINT = re.compile(r"(^[ \t]*\d+|\bwww)\.", re.MULTILINE)
+
+
+def escaped(text: str, service: str, url: str, *, links: bool = False) -> str:
+    """`text` as the service shows it literally.
+
+    Args:
+        text: plain text.
+        service: Apprise's name of the service.
+        url: with which it is reached; may ask for a format.
+        links: whether addresses in the text stay links: where the text is ours.
+    """
+    if service not in _READ_MENTIONS:
+        return text
+    markdown = service in _READ_MARKDOWN and "format" not in parse_qs(urlsplit(url).query)
+    parts = _URL.split(text) if links else [text]
+    return "".join(part if index % 2 else _plain(part, markdown=markdown) for index, part in enumerate(parts))
+
+
+def _plain(text: str, *, markdown: bool) -> str:
+    if markdown:
+        text = _SPECIAL.sub(r"\\\1", text)
+        text = _FIRST.sub(r"\1\\\2", text)
+        text = _POINT.sub(r"\1\\.", text)
+    else:
+        text = _REFERENCE.sub(rf"<{_NOTHING}\1", text)
+        text = _SCHEME.sub(f":{_NOTHING}//", text)
+    return _MENTION.sub(rf"@{_NOTHING}\1", text)
+
+
+_LINES = 20
+_MAX_CHARS = 300
+"""Of one line."""
+_MAX_BYTES = 1 << 20
+
+
+def last_lines(ring: str | None, file: str | None) -> str:
+    """The end of a log as text; what the daemon itself said in it stands in brackets. Empty when it cannot be read."""
+    if file is None:
+        return ""
+    lines: list[str] = []
+    reader = LogReader(ring, file)
+    try:
+        head = reader.head()
+        position = max(head.first_available, head.lines - _LINES)
+        while position < head.lines:
+            page = reader.read(position, _LINES, _MAX_BYTES)
+            lines += [_shown(line.text, system=line.stream == SYSTEM) for line in page.lines]
+            position = max(page.next, position + 1)
+    except (LogError, OSError):
+        return ""
+    finally:
+        reader.close()
+    return "\n".join(lines[-_LINES:])
+
+
+def _shown(text: bytes, *, system: bool) -> str:
+    """Without control characters, and cut when it is long."""
+    whole = text.decode(errors="replace").rstrip("\r\n").expandtabs(4)
+    plain = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in whole)
+    short = plain if len(plain) <= _MAX_CHARS else f"{plain[: _MAX_CHARS - 1]}…"
+    return f"[{short}]" if system else short
+
 
 if TYPE_CHECKING:
     import requests

@@ -10,27 +10,115 @@ executed by the watcher, so that nobody waits for an engine that does not answer
   because the supervisor was killed, is looked for until its engine answers.
 """
 
+import os
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from store.runs.writes import update_run
+from supervisor.config.model import Launcher
 from supervisor.config.value_types.durations import format_duration
+from supervisor.config.value_types.launchers import PLACEHOLDER
+from supervisor.host import users
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Exited
 from supervisor.ipc.probe_request import Order
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.launchers import job_records, launcher_commands
-from supervisor.scheduler.launchers.job_records import Launch
+from supervisor.scheduler.launchers import launcher_commands
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.loop.root_connection import RootLink
 from supervisor.scheduler.loop.user_lookup import Identity
+from supervisor.scheduler.runs import unstored_files
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.run_engine import Engine
 from supervisor.scheduler.runs.run_observer import Attendant
 from supervisor.scheduler.runs.run_rows import event_body
 from supervisor.scheduler.services.health import Orders
+
+_FOLDER = "launches"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the job of one run is ended and looked for: commands of the launcher, and who executes them where."""
+
+    daemon: str
+    """Id of the data directory; in a copy of that, it is another one's job."""
+    launcher: str
+    """Its name."""
+    stop: list[str]
+    """Empty: there is no such command; the same holds for `probe`."""
+    probe: list[str]
+    env: dict[str, str]
+    secrets: list[str]
+    """Names of further variables."""
+    user: str | None
+    clean_env: bool
+    cwd: str | None
+    umask: int | None
+
+    def environment(self, run: LiveRun, identity: Identity, private: Collection[str]) -> dict[str, str]:
+        """All variables of a command; `private`: those of the daemon that it does not get."""
+        base = {name: text for name, text in os.environ.items() if name not in private}
+        known = run.definition.secrets
+        return {
+            **({"PATH": users.CLEAN_PATH} if self.clean_env else base),
+            **identity.variables,
+            **self.env,
+            **{name: known[name] for name in self.secrets if name in known},
+        }
+
+
+def launch_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> Launch:
+    """What has to be kept of a run that is about to be started."""
+    definition = run.definition
+    known = launcher_commands.facts(definition, run.id, run.instance, run.attempt)
+    named = {name for word in launcher.start for name in PLACEHOLDER.findall(word)}
+    own = {"RINGWARD_RUN_ID": run.id, "RINGWARD_TASK": definition.name, "RINGWARD_INSTANCE": str(run.instance)}
+    travels = launcher.feed == "script" or "working_dir" in named
+    return Launch(
+        daemon=daemon_id,
+        launcher=launcher.name,
+        stop=launcher_commands.words(launcher.stop, known),
+        probe=launcher_commands.words(launcher.probe, known),
+        env={**definition.env, **own},
+        secrets=list(definition.secrets),
+        user=None if "user" in named else definition.user,
+        clean_env=definition.clean_env,
+        cwd=None if travels else definition.working_dir,
+        umask=definition.umask,
+    )
+
+
+def keep_record(data_dir: str, run_id: str, launch: Launch) -> None:
+    """Write it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    unstored_files.keep(f"{data_dir}/{_FOLDER}", run_id, asdict(launch))
+
+
+def read_record(data_dir: str, run_id: str, daemon_id: str) -> Launch | None:
+    """What is kept of a run; None when nothing is, or another daemon or version kept it."""
+    found: Any = unstored_files.read(f"{data_dir}/{_FOLDER}", run_id)
+    try:
+        launch = None if found is None else Launch(**found)
+    except TypeError:
+        return None
+    return launch if launch is not None and launch.daemon == daemon_id else None
+
+
+def forget_record(data_dir: str, run_id: str) -> None:
+    """Remove what is kept of a run."""
+    unstored_files.forget(f"{data_dir}/{_FOLDER}", run_id)
+
+
+def sweep_records(data_dir: str, living: Collection[str]) -> None:
+    """Remove what is kept of all runs but these."""
+    unstored_files.sweep(f"{data_dir}/{_FOLDER}", living)
+
 
 _TIME_MS = 30_000
 """For one command; ``stop`` has ``graceful_stop`` besides."""
@@ -92,13 +180,13 @@ class Launching(Attendant):
         launcher = run.definition.launcher
         if launcher is None:
             return
-        case = self._cases[run.id] = _Case(run, job_records.launch_of(launcher, run, self._engine.boot.daemon_id))
+        case = self._cases[run.id] = _Case(run, launch_of(launcher, run, self._engine.boot.daemon_id))
         change.write(lambda _db: self._keep(case))
 
     def _keep(self, case: _Case) -> None:
         """In the thread of the store."""
         try:
-            job_records.keep(self._engine.boot.data_dir, case.run.id, case.launch)
+            keep_record(self._engine.boot.data_dir, case.run.id, case.launch)
         except OSError as err:  # ENOSPC: a job that nobody could end is not started
             case.refusal = f"how it is to be ended cannot be written down: {err.strerror or err}"
 
@@ -109,14 +197,14 @@ class Launching(Attendant):
 
     def adopt(self, run: LiveRun) -> bool:
         """Take over a run of the scheduler before; returns whether it was started through a launcher, or may be."""
-        launch = job_records.read(self._engine.boot.data_dir, run.id, self._engine.boot.daemon_id)
+        launch = read_record(self._engine.boot.data_dir, run.id, self._engine.boot.daemon_id)
         if launch is not None:
             self._cases[run.id] = _Case(run, launch)
         return launch is not None
 
     def settled(self, living: Collection[str]) -> None:
         """Everything was adopted: forget what is kept of other runs."""
-        job_records.sweep(self._engine.boot.data_dir, living)
+        sweep_records(self._engine.boot.data_dir, living)
 
     # While it runs.
 
@@ -281,7 +369,7 @@ class Launching(Attendant):
 
     def _forget(self, run_id: str) -> None:
         change = self._engine.change()
-        change.write(lambda _db: job_records.forget(self._engine.boot.data_dir, run_id))
+        change.write(lambda _db: forget_record(self._engine.boot.data_dir, run_id))
         self._engine.commit(change)
 
     def _forget_orders(self, case: _Case) -> None:

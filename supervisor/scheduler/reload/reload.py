@@ -12,10 +12,10 @@ the second transaction has what that ends or starts.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from store.meta import set_meta
 from store.tasks import forget_missing, update_task, upsert_task
@@ -26,10 +26,14 @@ from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
+from supervisor.scheduler.control.bulk_operations import BulkCommands
 from supervisor.scheduler.control.control_socket import Reply, done, refused
 from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.root_connection import RootLink
 from supervisor.scheduler.notifications.notifications import Notices
 from supervisor.scheduler.reload import last_good
 from supervisor.scheduler.reload.config_files import ConfigFiles
@@ -39,6 +43,7 @@ from supervisor.scheduler.runs.live_units import LiveRun, Unit
 from supervisor.scheduler.runs.run_engine import Engine
 from supervisor.scheduler.runs.scheduled_starts import Timetable
 from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, Keeper
+from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
 
 _SLICE = 200
 """So many tasks are redefined without a look at the clock."""
@@ -381,3 +386,60 @@ def _error(problem: Problem) -> dict[str, Any]:
             place += f":{number}"
     location = f"{place}: {problem.key}" if problem.key else place
     return {"location": location, "message": text.removeprefix(f"{location}: "), "value": problem.to_dict()}
+
+
+class Follower(Protocol):
+    """Who goes by the configuration."""
+
+    def configure(self, config: Config) -> None:
+        """Go by this one from now on."""
+
+
+class InForce:
+    """Tells everybody."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        root: RootLink,
+        boot: Boot,
+        log: Log,
+        followers: Sequence[Follower],
+        housekeeping: Housekeeping,
+        retention: Retention,
+        many: BulkCommands,
+        shutdown: Shutdown,
+    ) -> None:
+        """`boot`: what the root has; `followers`: told of each configuration, and of nothing else."""
+        self._loop = loop
+        self._root = root
+        self._boot = boot
+        self._log = log
+        self._followers = followers
+        self._housekeeping = housekeeping
+        self._retention = retention
+        self._many = many
+        self._shutdown = shutdown
+
+    def settings(self, boot: Boot) -> None:
+        """Have the root go by other boot settings."""
+        if boot != self._boot:
+            self._root.send(
+                {"op": "settings", "boot": boot.to_dict(self._root.protocol), "api": for_the_api(self._boot, boot)}
+            )
+            self._boot = boot
+        self._log.set_level(boot.log_level)
+        self._shutdown.configure(boot.shutdown_timeout_ms)
+
+    def apply(self, settled: Settled, difference: Difference) -> None:
+        """A reload has brought `settled` into force."""
+        config = settled.config
+        self.settings(settled.boot)
+        for one in self._followers:
+            one.configure(config)
+        self._housekeeping.configure(config.storage, config.daemon.log_level)
+        self._retention.configure(config)
+        self._many.undo_window_ms = config.storage.undo_window_ms
+        if difference.section_has(Effect.SCHEDULER):
+            # Whoever asked is answered first; the root starts the next one at once.
+            self._loop.after(0, self._loop.end)

@@ -2,20 +2,13 @@
 
 import collections
 from dataclasses import dataclass
-from typing import Any
 
-from supervisor.config.diff import recipe
-from supervisor.config.model import Probe, Service, Task
-from supervisor.host import users
-from supervisor.ipc.log_line import stamp
-from supervisor.ipc.messages import Spawn
+from supervisor.config.model import Service, Task
 from supervisor.schedule.instants import Schedule
-from supervisor.scheduler.launchers import launcher_commands
 from supervisor.scheduler.loop.loop import Timer
 from supervisor.scheduler.loop.user_lookup import Identity
 from supervisor.scheduler.runs import run_transitions
-from supervisor.scheduler.runs.parameters import NOTHING, Given, Handed, Unfit, hand
-from supervisor.scheduler.runs.run_access import TOKEN, RunAccess
+from supervisor.scheduler.runs.parameters import NOTHING, Given
 from supervisor.scheduler.services import instance_transitions
 
 
@@ -187,100 +180,3 @@ class Unit:
     def service(self) -> Service | None:
         """The definition, when this is a service."""
         return self.definition if isinstance(self.definition, Service) else None
-
-
-def spawn_of(
-    run: LiveRun,
-    daemon_id: str,
-    log: str,
-    origin: dict[str, Any] | None = None,
-    access: RunAccess | None = None,
-) -> Spawn:
-    """Return how the root has to start `run`, whose identity is known.
-
-    Args:
-        run: the run.
-        daemon_id: ULID of the data directory.
-        log: as in :class:`Spawn`.
-        origin: as in :class:`Spawn`.
-        access: how the run reaches the daemon, if its definition permits anything there.
-    """
-    definition = run.definition
-    command = definition.run
-    argv = [definition.shell, "-e", "-c", command] if isinstance(command, str) else list(command)
-    identity, handed = run.identity or Identity(), Handed([], {}, [])
-    refusal, account = identity.refusal, identity.account
-    if isinstance(definition, Task):
-        try:
-            handed = hand(definition, run.params)
-        except Unfit as err:
-            refusal = f"its parameters do not fit: {err}"
-    if handed.arguments and isinstance(command, str):
-        argv.append(definition.shell)  # $0, as it is without arguments
-    argv += handed.arguments
-    steps = definition.stop_signal
-    if isinstance(steps, int):
-        steps = ((steps, definition.grace_ms),)
-    own = {
-        **definition.env,
-        **definition.secrets,
-        **handed.env,
-        "RINGWARD_RUN_ID": run.id,
-        "RINGWARD_TASK": definition.name,
-        "RINGWARD_INSTANCE": str(run.instance),
-        "RINGWARD_ATTEMPT": str(run.attempt),
-        "RINGWARD_TRIGGER": run.trigger,
-        "RINGWARD_DAEMON": daemon_id,
-    }
-    if run.scheduled_at is not None:
-        own["RINGWARD_SCHEDULED_AT"] = stamp(run.scheduled_at)
-    env = {**({"PATH": users.CLEAN_PATH} if definition.clean_env else {}), **identity.variables, **own}
-    notify = None
-    if isinstance(definition, Service) and "notify" in (_kind(definition.ready), _kind(definition.live)):
-        notify = env["NOTIFY_SOCKET"] = f"@ringward/{daemon_id}/{run.id}"
-        if definition.live is not None and definition.live.kind == "notify":
-            env["WATCHDOG_USEC"] = str(1000 * definition.live.every_ms * definition.live.failures)
-    secrets = [*definition.secrets, *handed.secrets]
-    if definition.may and definition.launcher is None and access is not None:
-        env |= access.variables(run.id, env)
-        secrets += [TOKEN] if TOKEN in env else []
-    spawn = Spawn(
-        run=run.id,
-        task=definition.name,
-        argv=argv,
-        env=env,
-        secrets=secrets,
-        recipe=recipe(definition) if isinstance(definition, Service) else "",
-        origin=origin or {},
-        cwd=definition.working_dir,
-        log=log,
-        log_max_bytes=definition.log_max_bytes,
-        log_on_full=definition.log_on_full,
-        timeout_ms=definition.timeout_ms,
-        refusal=refusal,
-        clean_env=definition.clean_env,
-        uid=account.uid if account is not None and not account.ours else None,
-        gid=account.gid if account is not None else None,
-        groups=list(account.groups) if account is not None else [],
-        umask=definition.umask,
-        limits=definition.limits,
-        stop_signal=steps[0][0],
-        grace_ms=steps[0][1],
-        stop_target=definition.stop_target,
-        stop_then=[list(step) for step in steps[1:]],
-        leave=definition.leave_leftovers,
-        notify=notify,
-        tty=definition.tty,
-        stdin_open=definition.stdin == "open",
-        stdin_file=None if definition.stdin in ("null", "open") else definition.stdin,
-        merge_stderr=definition.merge_stderr,
-        redraw=definition.redraw,
-    )
-    if definition.launcher is None:
-        return spawn
-    known = launcher_commands.facts(definition, run.id, run.instance, run.attempt)
-    return launcher_commands.launched(definition.launcher, spawn, known, definition, own)
-
-
-def _kind(probe: Probe | None) -> str | None:
-    return None if probe is None else probe.kind

@@ -21,14 +21,12 @@ from supervisor.scheduler.loop.user_lookup import Identity, Lookups
 from supervisor.scheduler.notifications.notifications import Notices
 from supervisor.scheduler.runs import run_transitions, secret_parameters
 from supervisor.scheduler.runs.end_reason import CRASHED_EXIT_CODE, REASONS, UNKNOWN_EXIT_CODE, Line, Verdict, judge
-from supervisor.scheduler.runs.listeners import Launches, Outputs, ServiceListener
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
 from supervisor.scheduler.runs.parameters import Given, take
-from supervisor.scheduler.runs.retry import delay_ms, tried_again
-from supervisor.scheduler.runs.run_observer import Attendant
+from supervisor.scheduler.runs.retry import SUPERSEDED_BY, delay_ms, is_superseded, note_success, tried_again
+from supervisor.scheduler.runs.run_observer import Attendant, Launches, Outputs, ServiceListener
 from supervisor.scheduler.runs.run_rows import ended_columns, event_body, pending_row, refused_row
 from supervisor.scheduler.runs.spawn_requests import Prospects
-from supervisor.scheduler.runs.superseded_retries import SUPERSEDED_BY, is_superseded, note_success
 
 
 class Engine:

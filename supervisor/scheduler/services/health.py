@@ -15,9 +15,10 @@ from supervisor.config.value_types.probes import INSTANCE
 from supervisor.ipc.probe_request import Order
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.loop.user_lookup import Identity
-from supervisor.scheduler.runs.live_units import LiveRun, spawn_of
+from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.run_access import RunAccess
 from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.spawn_requests import spawn_of
 from supervisor.scheduler.services.watcher_client import OnWord
 
 _ATTEMPT_MS = 5000

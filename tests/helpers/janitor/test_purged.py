@@ -8,8 +8,7 @@ import pytest
 from logring.paths import frames_path, log_path, ring_path
 from store.database import open_writer
 from supervisor.helpers.janitor import work as module
-from supervisor.helpers.janitor.log_files import remove
-from supervisor.helpers.janitor.work import work
+from supervisor.helpers.janitor.work import remove, work
 from supervisor.ipc.log_line import Log
 from tests.helpers.janitor.support import NOW_MS, Place, run
 

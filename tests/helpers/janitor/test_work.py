@@ -8,8 +8,7 @@ import pytest
 
 from logring.errors import NewerFormat
 from supervisor.helpers.janitor import work as module
-from supervisor.helpers.janitor.log_files import find_logs
-from supervisor.helpers.janitor.work import work
+from supervisor.helpers.janitor.work import find_logs, work
 from supervisor.ipc.log_line import Log
 from tests.helpers.janitor.support import HOUR_MS, NOW_MS, Place
 

@@ -8,7 +8,7 @@ import pytest
 
 from logring.layout import STDOUT
 from logring.ring.writer import RingWriter
-from supervisor.helpers.notifier.escaping import escaped
+from supervisor.helpers.notifier.delivery import escaped
 from supervisor.ipc.delivery_request import Letter
 from tests.helpers.notifier.test_work import PATIENT, Process, notifier
 from tests.support.receivers import web_server

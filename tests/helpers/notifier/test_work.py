@@ -12,7 +12,7 @@ import pytest
 
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.ring.writer import RingWriter
-from supervisor.helpers.notifier.output_tail import last_lines
+from supervisor.helpers.notifier.delivery import last_lines
 from supervisor.ipc.delivery_request import Letter, Ping
 from supervisor.ipc.messages import Decoder, encode, receive_all
 from tests.support.ports import free_port

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from store import metrics
 from store.errors import DiskFull
 from store.runs.daily_outcomes import KEPT_DAYS
-from supervisor.scheduler.database.host_sampler import Sampler
 from supervisor.scheduler.database.removal_clock import RemovalClock
+from supervisor.scheduler.database.samplers import Sampler
 from tests.scheduler.bench import Bench
 from tests.support.waiting import until
 

@@ -11,7 +11,7 @@ import pytest
 from store.errors import DiskFull
 from store.runs import samples as run_samples
 from store.runs.samples import MOST, RECENT, STEP_MS, Usage
-from supervisor.scheduler.database.run_sampler import RunSampler
+from supervisor.scheduler.database.samplers import RunSampler
 from supervisor.scheduler.loop.loop import Loop, Timer
 from tests.scheduler.bench import Bench
 

@@ -18,8 +18,9 @@ from supervisor.config.value_types.presets import PRESETS, REMOTE_MARK
 from supervisor.ipc.messages import Spawn
 from supervisor.scheduler.launchers import launcher_commands
 from supervisor.scheduler.loop.user_lookup import Identity
-from supervisor.scheduler.runs.live_units import LiveRun, Unit, spawn_of
+from supervisor.scheduler.runs.live_units import LiveRun, Unit
 from supervisor.scheduler.runs.parameters import take
+from supervisor.scheduler.runs.spawn_requests import spawn_of
 
 RUN = "01KANM4E7K6WZ9V3T0000000AB"
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.loop.round_log import RoundLog
+from supervisor.scheduler.loop.loop import Loop, RoundLog
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 from store import events, notifications
 from store.notifications import Notification
-from supervisor.scheduler.control.schedule_operations import Informing
+from supervisor.scheduler.control.notification_operations import Informing
 from supervisor.scheduler.notifications.notifications import Notices
 from tests.scheduler.bench import Bench
 

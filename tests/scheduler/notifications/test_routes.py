@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from supervisor.config.model import Match, QuietHours, Route
 from supervisor.config.notification_kinds import FAILURES, KINDS, OF_KIND, RECOVERIES, SEVERITIES
-from supervisor.scheduler.notifications.quiet_hours import end_of_quiet
-from supervisor.scheduler.notifications.routes import Fact, Target, targets
+from supervisor.scheduler.notifications.routes import Fact, Target, end_of_quiet, targets
 
 NOON = 1_780_056_000_000  # 2026-05-29 12:00:00 UTC
 NIGHT = QuietHours(22 * 60, 7 * 60)

@@ -17,8 +17,8 @@ from supervisor.config.model import Param, Task
 from supervisor.scheduler.control.run_operations import Commands
 from supervisor.scheduler.loop.root_connection import RootLink
 from supervisor.scheduler.runs import secret_parameters
-from supervisor.scheduler.runs.live_units import spawn_of
 from supervisor.scheduler.runs.parameters import NOTHING, Given, Unfit, Wrong, given_again, hand, take, take_again
+from supervisor.scheduler.runs.spawn_requests import spawn_of
 from supervisor.scheduler.startup_shutdown.known_runs import read
 from supervisor.scheduler.startup_shutdown.take_over import Startup
 from tests.scheduler.bench import Bench

@@ -7,7 +7,7 @@ import pytest
 from store.runs.ids import new_ulid
 from store.runs.writes import newest_successes
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.runs.superseded_retries import SUPERSEDED_BY
+from supervisor.scheduler.runs.retry import SUPERSEDED_BY
 from supervisor.scheduler.startup_shutdown.take_over import make_units
 from tests.scheduler.bench import Bench
 
