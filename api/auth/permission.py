@@ -67,11 +67,11 @@ def check_scope(context: Context, operation: Operation, call: Call) -> None:
     name, run_id = call.path.get("taskName"), call.path.get("runId")
     if name is not None:
         if not identity.sees(name):
-            raise ApiError(404, f"There is no task {name}")
+            raise ApiError(404, f'No task named "{name}"')
     elif run_id is not None:
         run = context.reads(store_runs.get_run, run_id, include_deleted=True)
         if run is None or not identity.sees(run.task_name):
-            raise ApiError(404, f"There is no run {run_id}")
+            raise ApiError(404, f'No run with the id "{run_id}"')
     elif not operation.scoped:
         raise ApiError(403, f"This token is limited to the tasks {identity.tasks}")
 
@@ -86,7 +86,7 @@ def _of_a_run(context: Context, operation: Operation, call: Call, identity: Iden
     if name is None and run_id is not None:
         run = context.reads(store_runs.get_run, run_id, include_deleted=True)
         if run is None or not run_token.concerns(may, run.task_name):
-            raise ApiError(404, f"There is no run {run_id}")
+            raise ApiError(404, f'No run with the id "{run_id}"')
         name = run.task_name
     verb = _VERBS.get(operation.id)
     reads = operation.role <= Role.VIEWER and operation.method == "GET"

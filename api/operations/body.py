@@ -56,7 +56,7 @@ def _number(text: str) -> int | float:
 
 def _check_uri(text: str) -> None:
     if not _URI.fullmatch(text):
-        raise ValueError("is no URI")
+        raise ValueError("is not a URI")
 
 
 _CHECKS = {"schema_link": _check_uri}
@@ -174,7 +174,7 @@ def _parsed(raw: bytes) -> tuple[Any, list[ErrorDetail]]:
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
         errors = unusable_values(raw)
         if not errors:
-            raise ApiError(400, f"The body is no JSON: {err}") from err
+            raise ApiError(400, f"The body is not JSON: {err}") from err
         return None, errors
     return data, _given_twice(raw, data)
 
@@ -235,7 +235,7 @@ def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tu
         if field is None and name in IGNORED:
             continue
         if field is None:
-            errors.append(ErrorDetail(f"{place}.{name}", "is no field of this body", value))
+            errors.append(ErrorDetail(f"{place}.{name}", "is not a field of this body", value))
             if len(errors) == _MAX_ERRORS:
                 return {}, errors
             continue

@@ -108,7 +108,7 @@ def integer(
 
     def parse(text: str) -> int:
         if not _INTEGER.fullmatch(text):
-            raise ValueError("is no integer")
+            raise ValueError("is not an integer")
         value = int(text)
         if not low <= value <= high:
             raise ValueError(f"must be between {low} and {high}")
@@ -204,7 +204,8 @@ def statuses(name: str, description: str) -> Param:
         words = _split(value)
         unknown = [word for word in words if word not in _STATUSES]
         if unknown:
-            raise ValueError(f"has words that are no status: {', '.join(unknown)}")
+            words_of = ", ".join(f'"{word}"' for word in unknown)
+            raise ValueError(f"unknown status {words_of} (use {', '.join(_STATUSES)})")
         return words
 
     return Param(name, parse, {"type": "string", "pattern": STATUSES}, (), description)
@@ -223,7 +224,7 @@ def words(name: str, description: str, values: tuple[str, ...]) -> Param:
         given = _split(text)
         unknown = [word for word in given if word not in known]
         if unknown:
-            raise ValueError(f"has unknown words: {', '.join(unknown)}; there are: {', '.join(values)}")
+            raise ValueError(f"unknown words {', '.join(unknown)} (use {', '.join(values)})")
         return given
 
     return Param(name, parse, {"type": "array", "items": {"type": "string", "enum": [*values]}}, (), description)
@@ -247,7 +248,7 @@ def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, A
         found = by_name.get(name)
         if found is None:
             if name not in IGNORED:
-                errors.append(ErrorDetail(f"query.{name}", "is no parameter of this operation", value))
+                errors.append(ErrorDetail(f"query.{name}", "is not a parameter of this operation", value))
         elif value:
             first = given.setdefault(found.name, (name, value))
             if first[1] != value:

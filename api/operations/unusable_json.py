@@ -55,7 +55,7 @@ def _float(text: str) -> object:
 
 
 def _no_json(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _surrogates(place: str, text: str) -> Iterator[ErrorDetail]:

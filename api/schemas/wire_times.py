@@ -35,13 +35,13 @@ def parse_rfc3339(text: str, *, up: bool) -> int:
     """
     match = _RFC3339.fullmatch(text)
     if match is None:
-        raise ValueError("is no RFC 3339 date-time with an offset, such as 2026-11-21T03:04:05Z")
+        raise ValueError("is not an RFC 3339 date-time with an offset, such as 2026-11-21T03:04:05Z")
     year, month, day, hour, minute, second = (int(part) for part in match.group(1, 2, 3, 4, 5, 6))
     try:
         # Python's years begin with 1, RFC 3339's with 0; the calendar is the same every 400 years.
         whole = datetime(year or 400, month, day, hour, minute, tzinfo=UTC)
     except ValueError as err:
-        raise ValueError("is no day or time of day that exists") from err
+        raise ValueError("is not an existing day or time") from err
     at_ms = (whole - _EPOCH) // timedelta(milliseconds=1)
     if not year:
         at_ms -= _400_YEARS_MS
@@ -49,7 +49,7 @@ def parse_rfc3339(text: str, *, up: bool) -> int:
         offset_ms = (int(match.group(9)) * 60 + int(match.group(10))) * 60_000
         at_ms -= -offset_ms if match.group(8) == "-" else offset_ms
     if second > 59 and (second > 60 or (at_ms + 60_000) % _DAY_MS):
-        raise ValueError("is no time of day: a leap second ends a day of UTC")
+        raise ValueError("is not a time of day: a leap second can only end a UTC day")
     digits = match.group(7) or ""
     at_ms += second * 1000 + int((digits + "000")[:3])
     if up and digits[3:].strip("0"):

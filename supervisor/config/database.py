@@ -27,8 +27,8 @@ class DatabaseUrl:
             remedy = f"write {_SCHEMES[0]}…" if isinstance(value, str) and value.startswith(_SCHEMES[1]) else None
             raise Invalid(f"must be {self.describe()}", remedy, show=False)
         if not value.isprintable() or " " in value or len(value.encode()) > _MAX_BYTES or not _is_url(value):
-            remedy = "write characters of a password that have a meaning in URLs as %XX"
-            raise Invalid("cannot be read as a URL", remedy, show=False)
+            remedy = "write special characters of a password as %XX"
+            raise Invalid("is not a valid URL", remedy, show=False)
         if not all(_is_port(port) for port in _ports(value)):
             raise Invalid(f"the port must be from 1 to {_LAST_PORT}", show=False)
         return DatabaseServer(str(value), tuple(sorted(variables_in(value))))

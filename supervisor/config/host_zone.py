@@ -27,9 +27,8 @@ def host_zone(environ: Mapping[str, str], link: str = LINK, name_file: str = NAM
         if name and is_zone(name):
             return name
     raise Invalid(
-        f"the host's is not known: the variable TZ is {quoted(said)}, which is no time zone",
-        'write timezone = "Europe/Prague", or let TZ be such a name, or a rule that says when clocks change '
-        '("CET-1CEST,M3.5.0,M10.5.0/3")',
+        f"cannot determine the host's: the variable TZ is {quoted(said)}, which is not a time zone",
+        'write timezone = "Europe/Prague", or set TZ to such a name or to a rule ("CET-1CEST,M3.5.0,M10.5.0/3")',
         show=False,
     )
 

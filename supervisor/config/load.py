@@ -225,7 +225,7 @@ class _Loader:
             elif len(found) == MAX_LAUNCHERS:
                 self._wrong(main, path, f"more than {MAX_LAUNCHERS} launchers")
             elif name == LOCAL:
-                self._wrong(main, path, "the name stands for this host without a launcher", "choose another name")
+                self._wrong(main, path, "the name is reserved for this host", "choose another name")
             else:
                 self._is_name(main, path, name)
                 before = len(self._problems)
@@ -272,7 +272,7 @@ class _Loader:
                 self._names(main, (*path, "notify"), values["notify"], notifiers)
                 found.append(Route(**_fields(values, "route")))
             elif "notify" not in table:
-                self._wrong(main, path, "tells nobody", 'add notify = ["NAME"]')
+                self._wrong(main, path, "has no notifiers", 'add notify = ["NAME"]')
         return tuple(found)
 
     def _known_notifiers(self, source: Source, path: KeyPath, table: object, notifiers: Mapping[str, object]) -> None:
@@ -292,7 +292,7 @@ class _Loader:
             if name in allowed:
                 continue
             if name in _TABLES:
-                self._wrong(source, (name,), "does not belong into an included file", "move it to the main file")
+                self._wrong(source, (name,), "is not allowed in an included file", "move it to the main file")
             else:
                 what = "table" if isinstance(source.data[name], dict) else "key"
                 remedy = nearest(name, allowed)
@@ -381,21 +381,21 @@ class _Loader:
         """Whether a table says when to run; in one way only."""
         said = [key for key in table if key in _SCHEDULES]
         for key in said[1:]:
-            message = f"does not go together with {said[0]}: a task has one of cron, every and at"
+            message = f"cannot be combined with {said[0]}: a task has one of cron, every and at"
             self._wrong(source, (*path, key), message, "remove one; several times are a list of cron expressions")
         return bool(said)
 
     def _is_name(self, source: Source, path: KeyPath, name: str) -> None:
         if not UNIT_NAME.fullmatch(name) or not name.strip("."):
             remedy = "a name has 1 to 100 letters, digits, dots, underscores, colons and hyphens, not only dots"
-            self._wrong(source, path, "is no valid name", remedy)
+            self._wrong(source, path, "is not a valid name", remedy)
 
     def _name(self, source: Source, path: KeyPath, name: str, seen: dict[str, tuple[Source, KeyPath]]) -> None:
         self._is_name(source, path, name)
         if name in seen:
             first, first_path = seen[name]
             place = f"{first.name}:{first.positions.line(first_path)}"
-            self._wrong(source, path, f"the name is taken already, at {place}", "give it a name of its own")
+            self._wrong(source, path, f"the name is already defined at {place}", "use another name")
         else:
             seen[name] = (source, path)
 
@@ -441,7 +441,7 @@ class _Loader:
         except OSError as err:
             raise Invalid(f"cannot be read: {err.strerror or err}") from err
         except UnicodeDecodeError as err:
-            raise Invalid("is no UTF-8 text") from err
+            raise Invalid("is not UTF-8") from err
         self._was_read(path, status)
         try:
             variables: dict[str, str] = kind.parse(parse_variables(text), "/")
@@ -454,7 +454,7 @@ class _Loader:
         name = str(path[-1])
         for other in _UNITS.values():
             if kind and other != kind and name in keys_of(other):
-                self._wrong(source, path, f"a {kind} has no such key", f"only a {other} has it")
+                self._wrong(source, path, f"not a key of a {kind}", f"only a {other} has this key")
                 return
         remedy = nearest(name, keys)
         if kind and isinstance(value, dict) and remedy is None:

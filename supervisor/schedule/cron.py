@@ -117,12 +117,12 @@ MACROS = {
 _INSTEAD = {"@reboot": 'write run_on_start = "boot"', "@every": 'write every = "5m"'}
 _VALUES = (60, 60, 24, 31, 12, 7)
 _FIELDS = (
-    "second: 0 to 59",
-    "minute: 0 to 59",
-    "hour: 0 to 23",
-    "day of the month: 1 to 31, or L",
-    "month: 1 to 12, or jan to dec",
-    "day of the week: 0 to 7, or sun to sat",
+    "second must be 0-59",
+    "minute must be 0-59",
+    "hour must be 0-23",
+    "day of the month must be 1-31 or L",
+    "month must be 1-12 or jan-dec",
+    "day of the week must be 0-7 or sun-sat",
 )
 _ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)", re.IGNORECASE)
 _RANDOM = re.compile(r"\b[HR]\b", re.IGNORECASE)
@@ -152,23 +152,23 @@ def validate(expression: str) -> str | None:
     if text.startswith("@"):
         return _validate_macro(text)
     if zone := _ZONE.match(text):
-        return f'a time zone is a key of its own: write timezone = "{zone[1]}"'
+        return f'the time zone is a separate key; write timezone = "{zone[1]}"'
     fields = text.split()
     if len(fields) not in (FIELDS, FIELDS + 1):
         return (
-            f"{len(fields)} fields where 5 belong: minute hour day-of-month month day-of-week"
+            f"{len(fields)} fields instead of 5: minute hour day-of-month month day-of-week"
             " (or 6, with the second in front)"
         )
     for field, values in zip(fields, _VALUES[-len(fields) :], strict=True):
         if _RANDOM.search(field):
-            return "H (hashed) and R (random) are not offered: say the time"
+            return "H (hashed) and R (random) are not supported; write the time"
         if any(int(step) > values for step in _STEP.findall(field)):
             return f"a step in {field} is longer than the field, which has {values} values"
     pattern = _pattern(text)
     if pattern is None:
         return _refusal(fields)
     if next(pattern.local_times(0), None) is None:
-        return f"[{text}] is a date that never comes"
+        return f"[{text}] never occurs"
     return None
 
 
@@ -185,8 +185,8 @@ def _refusal(fields: list[str]) -> str:
         alone = ["*"] * len(fields)
         alone[place] = field
         if _pattern(" ".join(alone)) is None:
-            return f"{field} is no {meaning}"
-    return f"{' '.join(fields)} cannot be read"
+            return f"{field}: {meaning}"
+    return f"{' '.join(fields)} is not valid"
 
 
 def _validate_macro(text: str) -> str | None:

@@ -166,4 +166,4 @@ def _check_driver(config: Config) -> None:
     except psycopg.Error:
         remedy = "write postgresql://user:password@host:5432/database, with parameters of libpq"
         # Without the reason, which quotes the URL, and that has the password.
-        raise Unusable("cannot be read as a URL", remedy, path=key) from None
+        raise Unusable("is not a valid URL", remedy, path=key) from None

@@ -502,7 +502,7 @@ class TestValidate:
         [
             ('[http]\npassword_file = "missing"\n', "http.password_file", "No such file"),
             ('[http]\npassword_file = "short"\n', "http.password_file", "shorter than 8"),
-            ('[http]\npassword_file = "."\n', "http.password_file", "no regular file"),
+            ('[http]\npassword_file = "."\n', "http.password_file", "not a regular file"),
             ('[http]\ntls_cert = "short"\ntls_key = "missing"\n', "http.tls_cert", "cannot use"),
             (
                 '[http]\nsocket = "x"\nsocket_group = "no such group"\n',
@@ -512,7 +512,7 @@ class TestValidate:
             ('[http]\nsocket = "short"\n', "http.socket", "exists and is not a socket"),
             ('[http]\nsocket = "missing/socket"\n', "http.socket", "no such directory"),
             (f'[daemon]\ndata_dir = "{"d" * 120}"\n', "daemon.data_dir", "too long"),
-            ('[storage]\ndatabase = "postgresql://db/x?nobody=1"\n', "storage.database", "cannot be read as a URL"),
+            ('[storage]\ndatabase = "postgresql://db/x?nobody=1"\n', "storage.database", "is not a valid URL"),
         ],
     )
     def test_what_the_host_does_not_have(

@@ -53,16 +53,16 @@ def test_what_libpq_takes(tmp_path: Path, url: str) -> None:
     [
         ('"postgres://me:geheim@db/x"', "write postgresql://"),
         ('"mysql://me:geheim@db/x"', 'must be "sqlite" or a URL'),
-        ('"postgresql://me:geh eim@db/geheim"', "cannot be read as a URL"),
-        ('"postgresql://me:geheim@[db/x"', "cannot be read as a URL"),
-        ('"postgresql://me:geheim#@db/x"', "cannot be read as a URL"),
+        ('"postgresql://me:geh eim@db/geheim"', "is not a valid URL"),
+        ('"postgresql://me:geheim@[db/x"', "is not a valid URL"),
+        ('"postgresql://me:geheim#@db/x"', "is not a valid URL"),
         ('["postgresql://me:geheim@db/x"]', 'must be "sqlite" or a URL'),
         ('"postgresql://me:geheim@db:99999/x"', "the port must be from 1 to 65535"),
         ('"postgresql://me:geheim@db:0/x"', "the port must be from 1 to 65535"),
         ('"postgresql://me:geheim@db:abc/x"', "the port must be from 1 to 65535"),
         ('"postgresql://me:geheim@one:5432,[::1]:65536/x"', "the port must be from 1 to 65535"),
         ('"postgresql://me:geheim@/x?host=db&port=5432,65536"', "the port must be from 1 to 65535"),
-        ('"postgresql://me:geheim%zz@db/x"', "cannot be read as a URL"),
+        ('"postgresql://me:geheim%zz@db/x"', "is not a valid URL"),
     ],
 )
 def test_refused(tmp_path: Path, value: str, message: str) -> None:

@@ -69,7 +69,7 @@ def test_a_tz_that_is_no_zone(config: Load, problems: Problems) -> None:
     (problem,) = problems("[daemon]\n", TZ="CET-1CEST")
     assert (problem.key, problem.message) == (
         "daemon.timezone",
-        'the host\'s is not known: the variable TZ is "CET-1CEST", which is no time zone',
+        'cannot determine the host\'s: the variable TZ is "CET-1CEST", which is not a time zone',
     )
     assert problem.remedy is not None
     assert config('[daemon]\ntimezone = "Asia/Tokyo"\n', TZ="CET-1CEST").daemon.timezone == "Asia/Tokyo"

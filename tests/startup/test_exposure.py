@@ -72,7 +72,7 @@ def test_an_address_that_others_could_read(up: Up) -> None:
     """Refused with the reason, in the configuration and on the command line; with TLS it is not."""
     outcome = up(config='[http]\nlisten = ["0.0.0.0:7464"]\n')
     assert outcome.result.exit_code == exit_codes.CONFIG
-    assert "without TLS the password and all output would cross the network readable" in outcome.result.stderr
+    assert "without TLS the password and all output would cross the network unencrypted" in outcome.result.stderr
     outcome = up("--listen", "0.0.0.0:7464")
     assert outcome.result.exit_code == exit_codes.USAGE
     assert "without TLS" in outcome.result.stderr

@@ -66,7 +66,7 @@ def revoke_token(context: Context, call: Call) -> None:
     """Revoke a token; its streams end within seconds."""
     name = call.path["tokenName"]
     if not asked(lambda: context.control.call("token_delete", name=name))["found"]:
-        raise ApiError(404, f"There is no token {name}")
+        raise ApiError(404, f'No token named "{name}"')
     call.no_content()
 
 

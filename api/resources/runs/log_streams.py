@@ -15,7 +15,7 @@ from api.worker_context import Context
 LAST_EVENT_ID = (
     "Last-Event-ID",
     {"type": "string"},
-    "Resume after this event; takes precedence over from. Ignored when it is no integer or below -1.",
+    "Resume after this event; takes precedence over from. Ignored when it is not an integer or below -1.",
 )
 
 

@@ -141,7 +141,7 @@ def list_task_runs(context: Context, call: Call) -> None:
     name = call.path["taskName"]
     found, total = _page(context, call, camel=True, folded=False, task=name)
     if not total and not context.reads(known, name):
-        raise ApiError(404, f"There is no task {name}, and no run of one")
+        raise ApiError(404, f'No task named "{name}", and no run of one')
     if call.query["naming"] == "snake":
         items = [run_view.snake_with_params(run) for run in found]
         call.answer(schemas.TaskRunsSnake(items=items, total=total))
@@ -163,7 +163,7 @@ def the_run(context: Context, run_id: str) -> Run:
     """
     run = context.reads(store_runs.get_run, run_id)
     if run is None:
-        raise ApiError(404, f"There is no run {run_id}")
+        raise ApiError(404, f'No run with the id "{run_id}"')
     return run
 
 

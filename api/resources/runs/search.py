@@ -83,14 +83,14 @@ def _from_cursor(search: tuple[Any, ...], text: str) -> Place:
         ValueError: it is none.
     """
     if len(text) != _CURSOR_CHARACTERS:
-        raise ValueError("is no cursor")
+        raise ValueError("is not a cursor")
     try:
         packed = base64.b64decode(text.encode(), b"-_", validate=True)
     except (UnicodeEncodeError, binascii.Error) as err:
-        raise ValueError("is no cursor") from err
+        raise ValueError("is not a cursor") from err
     version, created_at, run_id, line, check = _CURSOR.unpack(packed)
     if version != _CURSOR_VERSION or check != _check(search, packed[:-8]):
-        raise ValueError("is no cursor of this search")
+        raise ValueError("is not a cursor of this search")
     return Place(created_at, run_id.decode(), line)
 
 
@@ -182,7 +182,7 @@ class _Runs:
             self._ended = True
             run = self._context.reads(store_runs.get_run, self._run_id)
             if run is None or run.task_name != self._task:
-                raise ApiError(404, f"There is no run {self._run_id} of {self._task}")
+                raise ApiError(404, f'{self._task} has no run with the id "{self._run_id}"')
             return [run]
         created_at, run_id, _ = self._place
         found = self._context.reads(store_runs.runs_from, self._task, created_at, run_id, _RUNS)
@@ -208,7 +208,7 @@ def search(context: Context, call: Call) -> None:
         scan = _Scan(pattern, wanted, query["limit"], context.hub.paths, place.line)
         batch = runs.next_batch()
         if not batch and not context.reads(known, task):
-            raise ApiError(404, f"There is no task {task}, and no run of one")
+            raise ApiError(404, f'No task named "{task}", and no run of one')
         if batch and batch[0].id != place.run_id:
             scan.line = 0  # the run that the cursor names is gone
         scan.waiting.extend(batch)

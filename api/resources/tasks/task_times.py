@@ -45,7 +45,7 @@ def get_days(context: Context, call: Call) -> None:
     first_day = time.time_ns() // 1_000_000 // DAY_MS - call.query["days"] + 1
     found = context.reads(_days, name, first_day)
     if found is None:
-        raise ApiError(404, f"There is no task {name}")
+        raise ApiError(404, f'No task named "{name}"')
     call.answer(TaskDays(items=[_day(number, list(rows)) for number, rows in groupby(found, lambda row: row.day)]))
 
 

@@ -59,7 +59,7 @@ def get_task_usage(context: Context, call: Call) -> None:
     name, window = call.path["taskName"], _window(call)
     used = context.reads(_of_one, window, name)
     if used is None:
-        raise ApiError(404, f"There is no task {name}")
+        raise ApiError(404, f'No task named "{name}"')
     call.answer(TaskUsage(**_ends(window), **_shown(used)))
 
 

@@ -20,7 +20,7 @@ def get_task(context: Context, call: Call) -> None:
     name = call.path["taskName"]
     task = context.reads(one, name)
     if task is None:
-        raise ApiError(404, f"There is no task {name}")
+        raise ApiError(404, f'No task named "{name}"')
     call.answer(task)
     call.tagged()
 

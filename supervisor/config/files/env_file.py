@@ -39,7 +39,7 @@ def parse_variables(text: str) -> dict[str, str]:
             continue
         name = _NAME.match(text, at)
         if name is None:
-            raise _wrong(text, at, "is no NAME=value")
+            raise _wrong(text, at, "is not NAME=value")
         variables[name[1]], at = _value(text, name.end())
     return variables
 
@@ -53,7 +53,7 @@ def _value(text: str, at: int) -> tuple[str, int]:
     quoted = (_SINGLE if text[at] == "'" else _DOUBLE).match(text, at)
     rest = _BLANK.match(text, quoted.end()) if quoted else None
     if quoted is None or rest is None:
-        raise _wrong(text, at, "has a quote that does not end, or something behind it")
+        raise _wrong(text, at, "has an unterminated quote, or text after it")
     value = quoted[1]
     if text[at] == '"':
         value = _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[0]), value)

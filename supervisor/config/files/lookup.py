@@ -38,9 +38,7 @@ def require_config(explicit: str | None, environ: Mapping[str, str]) -> str:
     if path := find_config(explicit, environ):
         return path
     looked = " and ".join(candidates(environ))
-    raise ConfigError(
-        [Problem(NAME, None, "", f"no configuration found, looked for {looked}", "name one with --config")]
-    )
+    raise ConfigError([Problem(NAME, None, "", f"no configuration found in {looked}", "name a file with --config")])
 
 
 def default_data_dir(environ: Mapping[str, str], euid: int) -> str:

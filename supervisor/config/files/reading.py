@@ -123,7 +123,7 @@ def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
             name,
             None,
             "",
-            f"belongs to user {status.st_uid}; what root runs may be configured by root only",
+            f"belongs to user {status.st_uid}; only root may configure a daemon that runs as root",
             f"run: chown root {name}",
         )
     if status.st_mode & _OTHERS_WRITE:
@@ -133,7 +133,7 @@ def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
             None,
             "",
             f"is writable by {who} (mode {stat.S_IMODE(status.st_mode):04o}); "
-            "what root runs may be configured by root only",
+            "only root may configure a daemon that runs as root",
             f"run: chmod go-w {name}",
         )
     return None
@@ -148,11 +148,11 @@ def included(main: Source, patterns: Sequence[str]) -> tuple[list[str], list[Pro
         path = ("daemon", "include", index)
         found = matches(main.directory, main.path, pattern)
         if not found and _WILD.isdisjoint(pattern) and not os.path.exists(os.path.join(main.directory, pattern)):
-            problems.append(main.problem(path, f"there is no file {os.path.join(prefix, pattern)}"))
+            problems.append(main.problem(path, f"no such file: {os.path.join(prefix, pattern)}"))
         for match in found:
             names[os.path.join(prefix, match)] = None
     if len(names) > MAX_INCLUDED:
-        message = f"{len(names)} files are included, at most {MAX_INCLUDED} may be"
+        message = f"{len(names)} included files, which exceeds the maximum of {MAX_INCLUDED}"
         problems.append(main.problem(("daemon", "include"), message))
     return list(names)[:MAX_INCLUDED], problems
 
@@ -162,4 +162,4 @@ def _decode(name: str, data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as err:
         line = data.count(b"\n", 0, err.start) + 1
-        raise ConfigError([Problem(name, line, "", "is no UTF-8 text")]) from err
+        raise ConfigError([Problem(name, line, "", "is not UTF-8")]) from err

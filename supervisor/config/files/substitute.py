@@ -81,10 +81,10 @@ def _value(reference: str, environ: Mapping[str, str]) -> str:
     if not _NAME.fullmatch(name):
         raise Invalid("a ${…} that names no variable", _HOW)
     if name.startswith("RINGWARD_"):
-        raise Invalid(f"{name} is the daemon's own and cannot be used in the configuration", show=False)
+        raise Invalid(f"{name} belongs to the daemon and cannot be used in the configuration", show=False)
     value = environ.get(name)
     if value is not None and _UNDECODED.search(value):
-        raise Invalid(f"the environment variable {name} is no UTF-8 text", show=False)
+        raise Invalid(f"the environment variable {name} is not UTF-8", show=False)
     if has_default:
         return value or default
     if value is None:
@@ -106,7 +106,7 @@ def _content(path: str, on_read: Callable[[str, os.stat_result], None] | None) -
     try:
         return data.decode().rstrip("\r\n")
     except UnicodeDecodeError as err:
-        raise Invalid(f"{path} is no UTF-8 text", show=False) from err
+        raise Invalid(f"{path} is not UTF-8", show=False) from err
 
 
 def read_small(path: str, limit: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result]:
@@ -119,7 +119,7 @@ def read_small(path: str, limit: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_r
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError("it is no regular file")
+            raise OSError("it is not a regular file")
         data = b""
         while chunk := os.read(fd, limit + 1 - len(data)):
             data += chunk

@@ -16,10 +16,9 @@ _KEY = re.compile(rf"[ \t]*({_NAME})[ \t]*=[ \t]*([^\s#]?)")
 _VALUES = ("Invalid value", "Expected newline or end of document after a statement")
 _TWICE = ("Cannot overwrite", "Cannot declare", "Cannot redefine", "Cannot mutate", "Duplicate inline table key")
 _REMEDIES = {
-    "Invalid initial character for a key part": "a name with other characters than letters, digits, _ and - stands in "
-    "quotes",
-    "Unescaped '\\' in a string": "write \\\\, or the string in single quotes, in which \\ is like any other",
-    "Unterminated string": 'end it with the quotes that it begins with; one of several lines stands in """',
+    "Invalid initial character for a key part": "quote a name that has other characters than letters, digits, _ and -",
+    "Unescaped '\\' in a string": "write \\\\, or use single quotes",
+    "Unterminated string": 'close the string with the same quotes; a string of several lines needs """',
 }
 
 
@@ -31,9 +30,9 @@ def explain(text: str, line: int, message: str) -> tuple[str, str, str | None]:
     table = next((found[1] for one in reversed(lines) if (found := _HEADER.match(one))), "")
     key = ".".join(part for part in (table, pair[1] if pair else "") if part)
     if message.startswith(_TWICE):
-        return key, "is there already", "keep one of them"
+        return key, "is defined twice", "remove one of them"
     if message in _VALUES and pair is not None and pair[2] not in tuple("\"'[{"):
-        return key, "has no valid value", 'text stands in quotes: name = "…"'
+        return key, "has an invalid value", 'put text into quotes: name = "…"'
     return key, f"{message[:1].lower()}{message[1:]}", _REMEDIES.get(message)
 
 

@@ -67,7 +67,7 @@ def unsound(services: Mapping[str, Service], tasks: Mapping[str, Task], known: C
         for index, one in enumerate(service.depends_on):
             if one.name not in known:
                 remedy = nearest(one.name, known)
-                yield Wrong(service.name, index, f"there is no task or service {quoted(one.name)}", remedy)
+                yield Wrong(service.name, index, f"no task or service named {quoted(one.name)}", remedy)
             elif one.name in tasks and one.until in ("started", "ready"):
                 yield Wrong(service.name, index, f"{one.name} is a task", 'a task is waited for until = "succeeded"')
             elif one.name in tasks and (param := _asked_for(tasks[one.name])) is not None:

@@ -42,7 +42,7 @@ class Words:
     def parse(self, value: object, directory: str) -> tuple[str, ...]:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         if not isinstance(value, list):
-            raise Invalid(f"must be {self.describe()}", "write each argument as an item of its own")
+            raise Invalid(f"must be {self.describe()}", "write each argument as a separate item")
         if self.program and (not value or value[0] == ""):
             raise Invalid("must name a program first", show=False)
         if len(value) > _MAX_WORDS:
@@ -107,9 +107,9 @@ def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
             invalid.path = (key, index)
             wrong.append(invalid)
     if not words["start"] and preset is None:
-        wrong.append(Invalid("does not say how to start anything", 'add preset = "…" or start = […]', show=False))
+        wrong.append(Invalid("has neither preset nor start", 'add preset = "…" or start = […]', show=False))
     elif "start" in values and not _has_command(words["start"]):
-        wrong.append(Invalid("has no place for the command", 'add "{command}"', show=False, path=("start",)))
+        wrong.append(Invalid("has no placeholder for the command", 'add "{command}"', show=False, path=("start",)))
     if wrong:
         raise InvalidParts(wrong)
     # What somebody wrote may show secrets, but that is theirs to say.
@@ -133,7 +133,7 @@ def _unfit(preset: Preset | None, values: Mapping[str, Any]) -> Iterator[Invalid
     takes = preset.takes | ({"client"} if preset.client else set())
     for key in _SETTINGS:
         if key in values and key not in takes:
-            yield Invalid(f"the preset {name} has no such key", "write start, stop and probe", show=False, path=(key,))
+            yield Invalid(f"not a key of the preset {name}", "write start, stop and probe", show=False, path=(key,))
     for key in preset.needs.difference(values):
         yield Invalid(f"the preset {name} needs {key}", f'add {key} = "…"', show=False)
 
@@ -147,12 +147,14 @@ def _settled(
     for index, word in enumerate(template):
         for name in PLACEHOLDER.findall(word):
             if name in settings and settings[name] is None:
-                wrong.append((index, Invalid(f"there is no {name}", f"add {name} = …", show=False)))
+                wrong.append((index, Invalid(f"needs the key {name}", f"add {name} = …", show=False)))
             elif name not in (*known, *settings):
                 remedy = nearest(name, (*known, *settings)) or f"there are {', '.join((*known, *settings))}"
-                wrong.append((index, Invalid(f"there is no placeholder {{{name}}} here", remedy, show=False)))
+                wrong.append((index, Invalid(f"unknown placeholder {{{name}}}", remedy, show=False)))
             elif name in _SEVERAL and word != f"{{{name}}}":
-                wrong.append((index, Invalid(f"{{{name}}} stands for several arguments", "let it stand alone")))
+                wrong.append(
+                    (index, Invalid(f"{{{name}}} stands for several arguments", "write it as a separate argument"))
+                )
         several = word[1:-1] if word in ("{client}", "{options}") else None
         if several is not None:
             words += settings[several] or ()
@@ -172,16 +174,16 @@ def _has_command(words: tuple[str, ...]) -> bool:
 
 def unknown_launcher(name: str, known: Mapping[str, object]) -> Invalid:
     """What is wrong with the name of a launcher that there is not."""
-    return Invalid(f"there is no launcher {quoted(name)}", nearest(name, (*known, LOCAL)) or f"add [launchers.{name}]")
+    return Invalid(f"no launcher named {quoted(name)}", nearest(name, (*known, LOCAL)) or f"add [launchers.{name}]")
 
 
 def unlaunchable(one: Launcher, values: Mapping[str, Any]) -> Iterator[Invalid]:
     """Why a task or service with these checked values cannot have a launcher."""
     secret = [*values.get("secrets", ()), *(param.name for param in values.get("params", ()) if param.secret)]
     if secret and not one.carries_secrets:
-        message = f"{one.name} would show secrets such as {secret[0]} on the way to the job"
+        message = f"{one.name} would expose secrets such as {secret[0]} on the way to the job"
         yield Invalid(message, "let the job read them from the engine's own store of secrets", show=False)
     for key in ("ready", "live"):
         probe = values.get(key)
         if probe is not None and probe.kind == "notify":
-            yield Invalid(f"{key} = notify does not reach from the job to this host", "use another kind", show=False)
+            yield Invalid(f"{key} = notify cannot reach this host from the job", "use another kind", show=False)

@@ -50,7 +50,7 @@ def check_exposed(host: str, *, tls: bool, behind_proxy: bool) -> None:
     if tls or behind_proxy or ipaddress.ip_address(host).is_loopback:
         return
     raise Invalid(
-        "is not a loopback address: without TLS the password and all output would cross the network readable",
+        "is not a loopback address: without TLS the password and all output would cross the network unencrypted",
         "set tls_cert and tls_key, or behind_proxy; or use 127.0.0.1 or [::1] and an SSH tunnel",
         show=False,
     )

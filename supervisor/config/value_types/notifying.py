@@ -25,7 +25,7 @@ class NotifierUrl:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         text = value if isinstance(value, str) else ""
         if not _URL.fullmatch(text) or len(text) > 4000:
-            remedy = "such as mailto://, slack://, ntfy:// or json://; what is no ASCII is written in percent signs"
+            remedy = "such as mailto://, slack://, ntfy:// or json://; percent-encode everything that is not ASCII"
             raise Invalid(f"must be {self.describe()}", remedy, show=False)
         return Text().parse(value, directory)
 
@@ -68,7 +68,7 @@ class Quiet:
         hour, minute, last_hour, last_minute = map(int, found.groups())
         quiet = QuietHours(hour * _MINUTES_PER_HOUR + minute, last_hour * _MINUTES_PER_HOUR + last_minute)
         if quiet.begin == quiet.end:
-            raise Invalid("must not end when it begins")
+            raise Invalid("must not begin and end at the same time")
         return quiet
 
     def describe(self) -> str:
@@ -111,4 +111,4 @@ def unknown(names: Collection[str], known: Collection[str]) -> Iterator[tuple[in
     for index, name in enumerate(names):
         if name not in known and NAME.fullmatch(name):  # what is no name is told as that
             remedy = nearest(name, known) or f"add [notifiers.{name}]"
-            yield index, Invalid(f"there is no notifier {quoted(name)}", remedy)
+            yield index, Invalid(f"no notifier named {quoted(name)}", remedy)

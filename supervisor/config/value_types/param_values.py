@@ -36,13 +36,13 @@ def normal(param: Param, text: str) -> str:
     if param.required and not value:
         raise Invalid("must not be empty", show=False)
     if param.kind == "arg" and value.startswith("-") and _is_free(param):
-        remedy = "a task that means to take such values says so by a pattern, by choices or by a type"
+        remedy = "to permit such values, set pattern, choices or type"
         raise Invalid("must not begin with a hyphen, as options do", remedy)
     if param.secret:
         try:
             Mask([value.encode()])
         except ValueError:
-            message = f"is too short or too long to be hidden: a secret has lines of {MIN_SECRET} to {MAX_SECRET} bytes"
+            message = f"cannot be masked: a secret must have lines of {MIN_SECRET} to {MAX_SECRET} bytes"
             raise Invalid(message, show=False) from None
     return value
 
@@ -106,4 +106,4 @@ def compiled(pattern: str) -> Any:
     except re2.error as err:
         said = err.args[0] if err.args else ""
         words = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-        raise Invalid(f"is no regular expression: {words}", show=False) from err
+        raise Invalid(f"is not a valid regular expression: {words}", show=False) from err

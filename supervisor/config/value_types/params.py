@@ -130,7 +130,7 @@ class Params:
         wrong = []
         for index, param in enumerate(params):
             if param.name in seen:
-                wrong.append(Invalid("the name is taken by a parameter above", show=False, path=(index, "name")))
+                wrong.append(Invalid("the name is already used by another parameter", show=False, path=(index, "name")))
             seen.add(param.name)
         if sum(len((param.default or "").encode()) for param in params) > MAX_BYTES:
             wrong.append(Invalid(f"the defaults must have at most {MAX_BYTES} bytes together", show=False))
@@ -161,28 +161,28 @@ def _clashes(said: Mapping[str, Any]) -> Iterable[Invalid]:
     if kind == "env":
         yield from _wrong_variable(said["name"])
     elif not _NAME.fullmatch(said["name"]):
-        remedy = "it has letters, digits, hyphens and underscores, at most 100, and begins with no hyphen"
-        yield Invalid("is no valid name", remedy, path=("name",))
+        remedy = "use at most 100 letters, digits, hyphens and underscores, not beginning with a hyphen"
+        yield Invalid("is not a valid name", remedy, path=("name",))
     if said["secret"] and kind != "env":
-        message = "a secret has to have the kind env: everybody on the host can read arguments"
+        message = "a secret needs the kind env: everyone on the host can read arguments"
         yield Invalid(message, show=False, path=("kind",))
     if kind == "flag" and kind_of_value != "boolean":
-        yield Invalid("of a flag can only be boolean", path=("type",))
+        yield Invalid("must be boolean for a flag", path=("type",))
     if said["choices"] and kind_of_value == "boolean":
-        yield Invalid("does not go together with the type boolean", show=False, path=("choices",))
+        yield Invalid("cannot be combined with the type boolean", show=False, path=("choices",))
     if said["pattern"] and kind_of_value != "string":
-        yield Invalid(f"does not go together with the type {kind_of_value}", show=False, path=("pattern",))
+        yield Invalid(f"cannot be combined with the type {kind_of_value}", show=False, path=("pattern",))
     if said["choices"] and said["pattern"]:
-        yield Invalid("does not go together with choices", "remove one of them", show=False, path=("pattern",))
+        yield Invalid("cannot be combined with choices", "remove one of them", show=False, path=("pattern",))
 
 
 def _wrong_variable(name: str) -> Iterable[Invalid]:
     if not _ENV_NAME.fullmatch(name):
-        remedy = "it has letters, digits and underscores, at most 100, and begins with no digit"
-        yield Invalid("is no name for an environment variable", remedy, path=("name",))
+        remedy = "use at most 100 letters, digits and underscores, not beginning with a digit"
+        yield Invalid("is not a valid name of an environment variable", remedy, path=("name",))
     elif name.upper() in _PROGRAM_NAMES or name.upper().startswith(_PROGRAM_PREFIXES):
-        message = "cannot be a parameter: who sets this variable decides what programs execute, or speaks as the daemon"
-        yield Invalid(message, "take another name, and set this one in the command", path=("name",))
+        message = "cannot be a parameter: this variable controls which programs execute, or belongs to the daemon"
+        yield Invalid(message, "use another name, and set this variable in the command", path=("name",))
 
 
 def _unfit(said: dict[str, Any]) -> Iterable[Invalid]:
@@ -222,9 +222,9 @@ def unsuitable(
     for index, param in enumerate(params):
         if param.required and param.default is None:
             if scheduled:
-                message = "is required, and nobody gives it to a run of the schedule or of the start"
+                message = "is required, but runs of the schedule and of the start have no caller"
                 yield index, Invalid(message, "give it a default", show=False)
             elif not api_trigger:
-                yield index, Invalid("is required, and with api_trigger = false nobody can give it", show=False)
+                yield index, Invalid("is required, but with api_trigger = false there is no caller", show=False)
         if param.kind == "env" and param.name in secrets:
-            yield index, Invalid("is one of secrets already", "remove one of them", show=False, path=("name",))
+            yield index, Invalid("is already in secrets", "remove one of them", show=False, path=("name",))

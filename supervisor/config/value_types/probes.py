@@ -66,7 +66,7 @@ class LinePattern:
         try:
             Pattern(text, regex=True)
         except BadPattern as err:
-            raise Invalid(f"is no regular expression for a line: {err}", show=False) from err
+            raise Invalid(f"is not a valid regular expression for a line: {err}", show=False) from err
         return text
 
     def describe(self) -> str:

@@ -31,6 +31,6 @@ def dropped(values: Mapping[str, Any], own: Mapping[str, Any]) -> Iterable[tuple
         text = value if key == "run" else getattr(value, "target", None)
         if isinstance(text, str) and (key == "run" or getattr(value, "kind", None) == "exec"):
             names = ", ".join(map(quoted, odd))
-            message = f"{shell} is {program}, which drops variables whose names are no identifiers: {names}"
+            message = f"{shell} is {program}, which drops variables with names such as {names}"
             remedy = f'write {key if key == "run" else "exec"} as a list of arguments, or add shell = "/bin/bash"'
             yield ((key,) if key in own else ()), Invalid(message, remedy, show=False)

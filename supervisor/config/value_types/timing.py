@@ -34,7 +34,7 @@ class Moment:
             if not _MOMENT.match(text):  # of what else ISO 8601 has
                 raise Invalid(f"must be {self.describe()}")
         if moment.tzinfo is None:
-            raise Invalid("must say its offset from UTC", f"write Z or an offset at its end, as in {_EXAMPLE}")
+            raise Invalid("needs its offset from UTC", f"write Z or an offset at its end, as in {_EXAMPLE}")
         ms = int(moment.timestamp() * 1000)
         if not 0 <= ms < _END_MS:  # what no clock shows in some time zone cannot be told to anybody
             raise Invalid("must be a time from 1970 to 2200")

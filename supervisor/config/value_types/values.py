@@ -348,10 +348,8 @@ class Secrets:
             try:
                 Mask([content.encode()])
             except ValueError:
-                message = (
-                    f"is too short or too long to be hidden: a secret has lines of {MIN_SECRET} to {MAX_SECRET} bytes"
-                )
-                wrong.append(Invalid(message, "put what is no secret into env", show=False, path=(name,)))
+                message = f"cannot be masked: a secret must have lines of {MIN_SECRET} to {MAX_SECRET} bytes"
+                wrong.append(Invalid(message, "put values that are not secret into env", show=False, path=(name,)))
         if wrong:
             raise InvalidParts(wrong)
         return variables
@@ -404,7 +402,7 @@ class Signal:
         name = value.upper()
         name = name if name.startswith("SIG") else f"SIG{name}"
         if name in _CANNOT_STOP:
-            raise Invalid("must be a signal that ends a process")
+            raise Invalid("must be a signal that can end a process")
         if found := _REALTIME.fullmatch(name):
             number = signal.SIGRTMIN + int(found[1] or 0)
             if number <= signal.SIGRTMAX:
@@ -445,7 +443,7 @@ class CronExpression:
         text = Text(limit=256, empty=False, what=self.describe()).parse(value, directory)
         check = _cron_check()
         if (wrong := check(text)) is not None:
-            raise Invalid(f"is no valid schedule: {wrong}", show=False)
+            raise Invalid(f"is not a valid schedule: {wrong}", show=False)
         return text
 
     def describe(self) -> str:
@@ -461,9 +459,9 @@ def _cron_check() -> Callable[[str], str | None]:
 
 def _check_variable(name: str) -> None:
     if not _ENV_NAME.fullmatch(name):
-        raise Invalid("is no name for an environment variable", show=False)
+        raise Invalid("is not a valid name of an environment variable", show=False)
     if name.startswith("RINGWARD_"):
-        raise Invalid("names beginning with RINGWARD_ are set by the daemon", show=False)
+        raise Invalid("is reserved: names that begin with RINGWARD_ belong to the daemon", show=False)
 
 
 def _check_size(name: str, content: str) -> None:

@@ -62,9 +62,9 @@ class Informing:
         name: str = arguments["task"]
         unit = self._units.get(name)
         if unit is None:
-            reply(refused(404, f"there is no task {name}"))
+            reply(refused(404, f'no task named "{name}"'))
         elif unit.task is None:
-            reply(refused(409, f"{name} is a service: it has no schedule"))
+            reply(refused(409, f"{name} is a service and has no schedule"))
         else:
             now_ms = self._engine.change().now_ms
             found = upcoming(unit.schedule, unit.last_instant, now_ms, arguments["count"])

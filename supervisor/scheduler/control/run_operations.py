@@ -124,9 +124,9 @@ class Commands:
         elif run_id in self._engine.live:
             reply(done())
         elif unit is None:
-            reply(refused(404, f"there is no task {name}"))
+            reply(refused(404, f'no task named "{name}"'))
         elif unit.task is None:
-            reply(refused(409, f"{name} is a service: it cannot be run, it is kept running"))
+            reply(refused(409, f"{name} is a service; use ringward start {name}"))
         elif not unit.task.api_trigger:
             reply(refused(403, f"{name} has api_trigger = false: only its schedule may run it"))
         elif self._engine.ending:
@@ -146,7 +146,7 @@ class Commands:
 
         task = unit.task
         if task is None or not unit.configured:  # a reload has removed it while its key was looked up
-            reply(refused(404, f"there is no task {unit.name}"))
+            reply(refused(404, f'no task named "{unit.name}"'))
             return
         try:
             params = take(task, arguments.get("params") or {})

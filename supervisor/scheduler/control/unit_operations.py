@@ -134,14 +134,14 @@ class UnitCommands:
     def _service(self, arguments: Arguments, reply: Reply) -> Unit | None:
         unit = self._unit("service", arguments, reply)
         if unit is not None and unit.service is None:
-            reply(refused(409, f"{unit.name} is a task: it is run, or its schedule is paused"))
+            reply(refused(409, f"{unit.name} is a task; use ringward run {unit.name}"))
             return None
         return unit
 
     def _task(self, arguments: Arguments, reply: Reply) -> Unit | None:
         unit = self._unit("task", arguments, reply)
         if unit is not None and unit.task is None:
-            reply(refused(409, f"{unit.name} is a service: it has no schedule, it is started and stopped"))
+            reply(refused(409, f"{unit.name} is a service and has no schedule; use ringward stop {unit.name}"))
             return None
         return unit
 

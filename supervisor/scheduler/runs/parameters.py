@@ -160,6 +160,6 @@ def _default(param: Param) -> str | None:
 
 def _unknown(known: Collection[str]) -> str:
     if not known:
-        return "is no parameter of this task, which has none"
+        return "is not a parameter of this task, which has none"
     few = len(known) <= _SHOWN_NAMES
-    return f"is no parameter of this task; it has {', '.join(known) if few else f'{len(known)} others'}"
+    return f"is not a parameter of this task; it has {', '.join(known) if few else f'{len(known)} others'}"

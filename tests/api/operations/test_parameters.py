@@ -163,7 +163,7 @@ def test_a_latest_time_rounds_down() -> None:
 )
 def test_what_is_no_time(text: str) -> None:
     """A time without an offset, a day that does not exist and the like are refused."""
-    with pytest.raises(ValueError, match="is no "):
+    with pytest.raises(ValueError, match="is not a"):
         parse_rfc3339(text, up=True)
 
 

@@ -41,7 +41,7 @@ def test_what_is_no_json_is_called_so(daemon: Daemon, body: bytes) -> None:
     """400 stays the answer to a text that is no JSON."""
     answer = daemon.ask("POST", SELECTOR, body, JSON)
     assert (answer.status, answer.json["errors"]) == (400, [])
-    assert answer.json["detail"].startswith("The body is no JSON: ")
+    assert answer.json["detail"].startswith("The body is not JSON: ")
 
 
 def test_many_are_not_all_named(daemon: Daemon) -> None:

@@ -32,7 +32,7 @@ def test_a_missing_configuration_is_told_with_the_places(tmp_path: Path, monkeyp
     """Whoever starts the daemon without one learns where one is expected."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("supervisor.config.files.lookup.SYSTEM_FILE", str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"looked for ringward.toml and .*\n.*--config"):
+    with pytest.raises(ConfigError, match=r"no configuration found in ringward.toml and .*\n.*--config"):
         require_config(None, {})
 
 

@@ -66,17 +66,17 @@ def test_declared(config: Load) -> None:
         ('[{ name = "A" }]', "a.params[0]: must have a kind"),
         ('[{ name = "A", kind = "evn" }]', 'did you mean "env"?'),
         ('[{ name = "A", kind = "env", requierd = true }]', 'did you mean "required"?'),
-        ('[{ name = "A", kind = "env" }, { name = "A", kind = "flag" }]', "a.params[1].name: the name is taken"),
-        ('[{ name = "A-B", kind = "env" }]', "a.params[0].name: is no name for an environment variable"),
-        ('[{ name = "-a", kind = "option" }]', "a.params[0].name: is no valid name"),
-        ('[{ name = "a b", kind = "arg" }]', "a.params[0].name: is no valid name"),
-        ('[{ name = "a=b", kind = "flag" }]', "a.params[0].name: is no valid name"),
-        ('[{ name = "a", kind = "arg", secret = true }]', "a.params[0].kind: a secret has to have the kind env"),
-        ('[{ name = "a", kind = "flag", type = "string" }]', "a.params[0].type: of a flag can only be boolean"),
-        ('[{ name = "a", kind = "flag", choices = ["true"] }]', "does not go together with the type boolean"),
-        ('[{ name = "a", kind = "arg", type = "integer", pattern = "1" }]', "together with the type integer"),
-        ('[{ name = "a", kind = "arg", choices = ["1"], pattern = "1" }]', "does not go together with choices"),
-        ('[{ name = "a", kind = "arg", pattern = "(" }]', "a.params[0].pattern: is no regular expression"),
+        ('[{ name = "A", kind = "env" }, { name = "A", kind = "flag" }]', "a.params[1].name: the name is already used"),
+        ('[{ name = "A-B", kind = "env" }]', "a.params[0].name: is not a valid name of an environment variable"),
+        ('[{ name = "-a", kind = "option" }]', "a.params[0].name: is not a valid name"),
+        ('[{ name = "a b", kind = "arg" }]', "a.params[0].name: is not a valid name"),
+        ('[{ name = "a=b", kind = "flag" }]', "a.params[0].name: is not a valid name"),
+        ('[{ name = "a", kind = "arg", secret = true }]', "a.params[0].kind: a secret needs the kind env"),
+        ('[{ name = "a", kind = "flag", type = "string" }]', "a.params[0].type: must be boolean for a flag"),
+        ('[{ name = "a", kind = "flag", choices = ["true"] }]', "cannot be combined with the type boolean"),
+        ('[{ name = "a", kind = "arg", type = "integer", pattern = "1" }]', "combined with the type integer"),
+        ('[{ name = "a", kind = "arg", choices = ["1"], pattern = "1" }]', "cannot be combined with choices"),
+        ('[{ name = "a", kind = "arg", pattern = "(" }]', "a.params[0].pattern: is not a valid regular expression"),
         ('[{ name = "a", kind = "arg", pattern = "a", default = "aa" }]', 'a.params[0].default: must match "a"'),
         ('[{ name = "a", kind = "arg", choices = ["x", "x"] }]', "a.params[0].choices: has an item twice"),
         (
@@ -171,4 +171,4 @@ def test_a_variable_of_secrets(problems: Problems) -> None:
 def test_services_have_none(problems: Problems) -> None:
     """The key is a task's."""
     (found,) = problems("[services.a]\nrun = 'x'\nparams = []\n")
-    assert "only a task has it" in str(found)
+    assert "only a task has this key" in str(found)

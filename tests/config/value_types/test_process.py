@@ -161,8 +161,8 @@ def test_files_that_are_wrong(problems: Problems, tmp_path: Path) -> None:
     )
     texts = [str(problem) for problem in found]
     assert len(texts) == 3
-    assert any("secrets_file" in text and "TOKEN is too short" in text and "abc" not in text for text in texts)
-    assert any("RINGWARD_X names beginning with RINGWARD_" in text for text in texts)
+    assert any("secrets_file" in text and "TOKEN cannot be masked" in text and "abc" not in text for text in texts)
+    assert any("RINGWARD_X is reserved: names that begin with RINGWARD_" in text for text in texts)
     assert any("missing: cannot be read" in text for text in texts)
 
 
@@ -188,7 +188,7 @@ def test_a_shell_that_drops_variables(config: Load, tmp_path: Path, where: str) 
     text = f"[defaults]\n{text}[services.l]\nrun = ['true']\nlive = {{ exec = ['true'] }}\n"
     first, second = config(text).warnings
     assert (first.line, first.key, second.key) == (5, "services.s.run", "services.s.ready")
-    assert first.message == (f'{tmp_path}/sh is dash, which drops variables whose names are no identifiers: "app.name"')
+    assert first.message == (f'{tmp_path}/sh is dash, which drops variables with names such as "app.name"')
     assert first.remedy == 'write run as a list of arguments, or add shell = "/bin/bash"'
     assert config(text.replace("/sh'", "/bash'")).warnings == ()
     assert config(text.replace("app.name", "APP")).warnings == () or where == "env_file"

@@ -74,7 +74,7 @@ def test_a_single_time(write: Write, text: str) -> None:
 def test_a_single_time_without_an_offset(write: Write, text: str) -> None:
     """It is refused, with what is missing."""
     said = problem(write, f"at = {text}")
-    assert ":5: tasks.a.at: must say its offset from UTC" in said
+    assert ":5: tasks.a.at: needs its offset from UTC" in said
     assert "write Z or an offset" in said
 
 
@@ -95,11 +95,11 @@ def test_a_single_time_that_no_clock_shows(write: Write, text: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ("cron = '@daily'\nevery = '1h'", ":6: tasks.a.every: does not go together with cron"),
-        ("at = 2026-12-24T17:00:00Z\ncron = '@daily'", ":6: tasks.a.cron: does not go together with at"),
+        ("cron = '@daily'\nevery = '1h'", ":6: tasks.a.every: cannot be combined with cron"),
+        ("at = 2026-12-24T17:00:00Z\ncron = '@daily'", ":6: tasks.a.cron: cannot be combined with at"),
         ("every = '90'", ":5: tasks.a.every"),
         ("every = '500ms'", ":5: tasks.a.every: must be a duration from 1s"),
-        ("cron = '0 0 31 2 *'", ":5: tasks.a.cron: is no valid schedule: [0 0 31 2 *] is a date that never comes"),
+        ("cron = '0 0 31 2 *'", ":5: tasks.a.cron: is not a valid schedule: [0 0 31 2 *] never occurs"),
         ("cron = '@reboot'", 'write run_on_start = "boot"'),
         ("dst_gap = 'both'", ":5: tasks.a.dst_gap"),
         ("retry_on = ['missed']", ':5: tasks.a.retry_on[0]: must be "failed" or'),
@@ -119,4 +119,4 @@ def test_one_schedule_replaces_another_default(write: Write) -> None:
     assert (one.crons, one.every_ms) == ((), 3_600_000)
     assert task(write, "", "cron = '@daily'").crons == ("@daily",)
     said = problem(write, "", "cron = '@daily'\nevery = '1h'")
-    assert ":3: defaults.every: does not go together with cron" in said
+    assert ":3: defaults.every: cannot be combined with cron" in said

@@ -107,8 +107,8 @@ def test_what_does_not_fit_starts_nothing(daemon: Daemon) -> None:
         "body.params.count": "must be a whole number of at most 18 digits",
         "body.params.format": 'must be "csv" or "json"',
         "body.params.free": said["body.params.free"],
-        "body.params.TOKEN": "is too short or too long to be hidden: a secret has lines of 6 to 8192 bytes",
-        "body.params.dAY": "is no parameter of this task; it has DAY, count, format, free, TOKEN",
+        "body.params.TOKEN": "cannot be masked: a secret must have lines of 6 to 8192 bytes",
+        "body.params.dAY": "is not a parameter of this task; it has DAY, count, format, free, TOKEN",
     }
     assert "hyphen" in said["body.params.free"]
     for wrong in ({"DAY": "2026-11-21\nx"}, {"DAY": "2026-11-21", "free": "a\0b"}, {"DAY": 3}, {"DAY": None}):
