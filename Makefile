@@ -1,4 +1,4 @@
-# Everything here works from a fresh clone: `make run` and `make test` create the environment themselves.
+# All targets work in a fresh clone: they create the environment themselves.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,17 +12,17 @@ SECONDS ?= 600
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
 	@echo "make test    run all tests"
-	@echo "make lint    what CI checks besides the tests"
-	@echo "make format  put the code into its standard form"
-	@echo "make fuzz    damage rings and log files for SECONDS=600 and let every reader at them, then call the API"
-	@echo "make soak    kill helpers at random for SECONDS=600 and compare every line"
-	@echo "make soak-services  let 200 services crash at random for SECONDS=600 and account for everything"
-	@echo "make soak-days  kill the scheduler over days of schedules for SECONDS=600 and account for every instant"
-	@echo "make soak-chaos  kill everything, the root too, while people act, for SECONDS=600, and compare every line"
-	@echo "make bench   measure, and print a table"
-	@echo "make docs    the documentation as pages, build/docs/index.html"
-	@echo "make zipapp  put it all into one file, dist/ringward.pyz"
-	@echo "make clean   remove the environment and what the example wrote"
+	@echo "make lint    run ruff and mypy, as CI does"
+	@echo "make format  format the code"
+	@echo "make fuzz    read damaged rings and log files for SECONDS=600, then call the API with random input"
+	@echo "make soak    kill helpers at random for SECONDS=600, and compare every line"
+	@echo "make soak-services  crash 200 services at random for SECONDS=600, and account for every run"
+	@echo "make soak-days  kill the scheduler during days of schedules for SECONDS=600, and account for every instant"
+	@echo "make soak-chaos  kill every process, even the root, while clients act for SECONDS=600, and compare every line"
+	@echo "make bench   run the benchmarks, and print a table"
+	@echo "make docs    build the documentation, build/docs/index.html"
+	@echo "make zipapp  build the single file, dist/ringward.pyz"
+	@echo "make clean   remove the environment, caches, and the data of the example"
 
 run: $(VENV)/.run-installed
 	@exec $(BIN)/ringward up --config examples/ringward.toml
