@@ -1,8 +1,8 @@
 """What the scheduler asks of the notifier process, and what it hears from it: frames over a socketpair.
 
 Scheduler -> notifier
-    ``deliver``  see :class:`Letter`
-    ``ping``     see :class:`Ping`
+    ``deliver``  see :class:`DeliveryRequest`
+    ``ping``     see :class:`PingRequest`
 
 Notifier -> scheduler
     ``result``   {key, ok, error, retry_after_ms}: what became of either. `error` is for people and has no secrets, and
@@ -16,7 +16,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Letter:
+class DeliveryRequest:
     """A message to be delivered."""
 
     key: str
@@ -38,7 +38,7 @@ class Letter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ping:
+class PingRequest:
     """A URL to be asked for."""
 
     key: str
@@ -50,7 +50,7 @@ class Ping:
 
 
 @dataclass(frozen=True)
-class Result:
+class DeliveryResult:
     """What became of an order."""
 
     error: str | None = None

@@ -2,7 +2,7 @@
 
 Scheduler -> watcher
     ``hello``    {bell, token}: where the doorbell of the runs' rings is
-    ``watch``    see :class:`Order`
+    ``watch``    see :class:`ProbeRequest`
     ``forget``   {key}
 
 Watcher -> scheduler
@@ -19,7 +19,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class ProbeRequest:
     """Watch something of a run, until it is forgotten or done."""
 
     key: str

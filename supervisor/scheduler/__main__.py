@@ -34,53 +34,53 @@ from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.ipc.recent_starts import begun
 from supervisor.later import import_later, settle, unused
-from supervisor.scheduler.control.access_operations import Certificate
-from supervisor.scheduler.control.bulk_jobs import Bulk, last_job
-from supervisor.scheduler.control.bulk_operations import BulkCommands
+from supervisor.scheduler.control.access_operations import CertificateReader
+from supervisor.scheduler.control.bulk_jobs import BulkJobs, last_job
+from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.control_socket import ControlServer
-from supervisor.scheduler.control.notification_operations import Informing, Notifying
+from supervisor.scheduler.control.notification_operations import NotificationOperations, NotifierOperations
 from supervisor.scheduler.control.rate_limit import TriggerLimit
-from supervisor.scheduler.control.run_operations import Commands
-from supervisor.scheduler.control.unit_operations import UnitCommands
+from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.database.commits import Change, Committer
-from supervisor.scheduler.database.damage import Damage
+from supervisor.scheduler.database.damage import DamageMonitor
 from supervisor.scheduler.database.database_file import DatabaseWatch, forget_all
-from supervisor.scheduler.database.disk_reserve import Reserve
-from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.database.disk_reserve import DiskReserve
+from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.opening import TAKEN_UP, obstacle, open_database, restored, tell_restored
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
 from supervisor.scheduler.database.retention import Retention
-from supervisor.scheduler.database.samplers import RunSampler, Sampler
-from supervisor.scheduler.launchers.jobs import Launching
-from supervisor.scheduler.loop.event_log import Announcer, left_over
-from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.database.samplers import HostSampler, RunSampler
+from supervisor.scheduler.launchers.jobs import LaunchedJobs
+from supervisor.scheduler.loop.event_log import EventLog, left_over
+from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop, RoundLog
-from supervisor.scheduler.loop.root_connection import RootGone, RootLink
+from supervisor.scheduler.loop.root_connection import RootConnection, RootGone
 from supervisor.scheduler.notifications.clock_report import ClockReport
 from supervisor.scheduler.notifications.heartbeat_urls import Heartbeats
-from supervisor.scheduler.notifications.notifications import Notices
-from supervisor.scheduler.notifications.notifier_client import Post
+from supervisor.scheduler.notifications.notifications import Notifications
+from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.outbox import Outbox
-from supervisor.scheduler.notifications.run_alerts import Alerts
+from supervisor.scheduler.notifications.run_alerts import RunAlerts
 from supervisor.scheduler.reload import last_good
 from supervisor.scheduler.reload.config_files import ConfigFiles
 from supervisor.scheduler.reload.daemon_settings import follow
-from supervisor.scheduler.reload.reload import INFO, InForce, Reloader, Settled
+from supervisor.scheduler.reload.reload import INFO, ConfigApplier, Reloader, ResolvedConfig
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.failure_output import Outputs
 from supervisor.scheduler.runs.live_units import Unit
-from supervisor.scheduler.runs.run_engine import Engine
-from supervisor.scheduler.runs.scheduled_starts import Timetable
+from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from supervisor.scheduler.services.rolling_restart import stored_text
-from supervisor.scheduler.services.service_controller import Keeper
+from supervisor.scheduler.services.service_controller import ServiceController
 from supervisor.scheduler.services.start_order import start_order
-from supervisor.scheduler.services.watcher_client import Watching
+from supervisor.scheduler.services.watcher_client import WatcherClient
 from supervisor.scheduler.startup_shutdown import data_lock
 from supervisor.scheduler.startup_shutdown.known_runs import read
-from supervisor.scheduler.startup_shutdown.orphans import end_leftovers
+from supervisor.scheduler.startup_shutdown.orphans import end_orphans
 from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
-from supervisor.scheduler.startup_shutdown.take_over import Startup, make_units, save_leftover_rings
+from supervisor.scheduler.startup_shutdown.take_over import TakeOver, make_units, save_leftover_rings
 from supervisor.version import VERSION
 
 
@@ -104,15 +104,15 @@ class Scheduler:
 
     def __init__(
         self,
-        root: RootLink,
+        root: RootConnection,
         boot: Boot,
         found: last_good.Found,
-        settled: Settled,
+        resolved: ResolvedConfig,
         warnings: list[str],
         log: RoundLog,
         database: Database,
     ) -> None:
-        config = settled.config
+        config = resolved.config
         self._root = root
         self._log = log
         self._loop = Loop()
@@ -127,7 +127,7 @@ class Scheduler:
         orderly = get_meta(database, _SHUT_DOWN) == earlier
         self._units = make_units(database, config, first=first, going_on=known.going_on)
         if first:
-            end_leftovers(database, boot.daemon_id, known.lost(database), known.cgroups, log)
+            end_orphans(database, boot.daemon_id, known.lost(database), known.cgroups, log)
             save_leftover_rings(database, boot, known, log)
             known = replace(known, begun=begun(boot.runtime_dir))
         first_number, events = left_over(database, boot.runtime_dir)
@@ -140,56 +140,58 @@ class Scheduler:
         usages = of_running(database, known.running)
         store = StoreThread(database)
         bell = DoorbellServer(boot.scheduler_bell, boot.token, boot.api_account)
-        self._announcer = Announcer(self._loop, boot.runtime_dir, boot.daemon_id, bell, first_number)
-        self._announcer.announce(first_number, events)
-        self._announcer.ring_last()
-        self._committer = Committer(self._loop, store, self._announcer, log)
-        notices = Notices(config)
-        self._engine = Engine(self._loop, boot, root, self._committer, notices, log)
-        self._notices = notices
-        self._post = Post(self._loop, log)
-        self._outbox = Outbox(self._loop, boot, self._committer, self._post, config, log)
-        self._outbox.on_lost = notices.deliveries_lost
-        notices.on_queued = self._outbox.queued
-        heartbeats = Heartbeats(self._loop, self._committer, self._post, config, log)
-        self._engine.attendants = [Alerts(self._loop, boot, notices, self._engine.commit), heartbeats]
+        self._event_log = EventLog(self._loop, boot.runtime_dir, boot.daemon_id, bell, first_number)
+        self._event_log.announce(first_number, events)
+        self._event_log.ring_last()
+        self._committer = Committer(self._loop, store, self._event_log, log)
+        notifications = Notifications(config)
+        self._engine = RunEngine(self._loop, boot, root, self._committer, notifications, log)
+        self._notifications = notifications
+        self._notifier_client = NotifierClient(self._loop, log)
+        self._outbox = Outbox(self._loop, boot, self._committer, self._notifier_client, config, log)
+        self._outbox.on_lost = notifications.deliveries_lost
+        notifications.on_queued = self._outbox.queued
+        heartbeats = Heartbeats(self._loop, self._committer, self._notifier_client, config, log)
+        self._engine.observers = [RunAlerts(self._loop, boot, notifications, self._engine.commit), heartbeats]
         self._committer.on_trouble = lambda error: self._tell_failing(str(error))
         self._short_of_memory = False
         """The root gets no more."""
-        self._reserve: Reserve | None = None
+        self._reserve: DiskReserve | None = None
         if boot.database_url is None:
-            self._reserve = Reserve(self._loop, boot.data_dir, notices, log, self._engine.change, self._engine.commit)
+            self._reserve = DiskReserve(
+                self._loop, boot.data_dir, notifications, log, self._engine.change, self._engine.commit
+            )
             store.on_full = self._reserve.release
-        self._watching = Watching(self._loop, boot, log)
-        self._keeper = Keeper(self._loop, self._engine, self._watching, notices, log, first=first)
-        self._keeper.holding.know(self._units, ended)
-        self._launching = Launching(self._loop, self._engine, self._watching, root, log)
-        self._engine.attendants.append(self._launching)
-        self._engine.connect(self._keeper, Outputs(self._loop, boot, self._watching, log), self._launching)
-        self._shutdown = Shutdown(self._loop, self._engine, self._keeper, boot.shutdown_timeout_ms)
-        self._housekeeping = Housekeeping(
-            self._loop, boot, config.storage, log, growing=lambda: bool(self._engine.live)
-        )
-        reading = Reading(self._loop, boot.database)
+        self._watcher = WatcherClient(self._loop, boot, log)
+        self._controller = ServiceController(self._loop, self._engine, self._watcher, notifications, log, first=first)
+        self._controller.dependency_gate.know(self._units, ended)
+        self._jobs = LaunchedJobs(self._loop, self._engine, self._watcher, root, log)
+        self._engine.observers.append(self._jobs)
+        self._engine.connect(self._controller, Outputs(self._loop, boot, self._watcher, log), self._jobs)
+        self._shutdown = Shutdown(self._loop, self._engine, self._controller, boot.shutdown_timeout_ms)
+        self._janitor = JanitorClient(self._loop, boot, config.storage, log, growing=lambda: bool(self._engine.live))
+        reading = LongReads(self._loop, boot.database)
         doubt = self._engine.hold_acknowledgements
-        self._damage = Damage(self._loop, boot, reading, log, doubt, self._tell_failing, self._leave)
-        self._housekeeping.on_damage = self._damage.suspected
+        self._damage = DamageMonitor(self._loop, boot, reading, log, doubt, self._tell_failing, self._leave)
+        self._janitor.on_damage = self._damage.suspected
         reading.on_damage = self._damage.met
         self._database_watch: DatabaseWatch | None = None
         if boot.database_url is None:
             self._database_watch = DatabaseWatch(
-                self._loop, boot, store, self._engine, self._committer, notices, log, self._leave
+                self._loop, boot, store, self._engine, self._committer, notifications, log, self._leave
             )
             self._committer.on_unusable = self._unusable
             self._damage.on_lost = self._database_watch.lost
-        bulk = Bulk(self._loop, self._engine, reading, last)
+        bulk = BulkJobs(self._loop, self._engine, reading, last)
         removal_clock = RemovalClock(self._loop, current_boot(), clock_state)
-        self._retention = Retention(self._loop, self._engine, bulk, self._housekeeping, config, removal_clock, log)
-        self._timetable = Timetable(self._loop, self._engine)
-        self._clock_report = ClockReport(self._engine, self._timetable, self._units, notices, removal_clock, log)
-        self._sampler = Sampler(self._loop, removal_clock, boot.data_dir, self._running, self._engine.commit)
+        self._retention = Retention(self._loop, self._engine, bulk, self._janitor, config, removal_clock, log)
+        self._scheduled_starts = ScheduledStarts(self._loop, self._engine)
+        self._clock_report = ClockReport(
+            self._engine, self._scheduled_starts, self._units, notifications, removal_clock, log
+        )
+        self._sampler = HostSampler(self._loop, removal_clock, boot.data_dir, self._running, self._engine.commit)
         self._run_sampler = RunSampler(self._loop, self._engine.commit, os.getppid(), known.running, usages)
-        self._told_end = False
+        self._end_reported = False
         self._ready = False
         """What was found at the start, and what that led to, is stored."""
         self._info = {**self._information(config, warnings), "config_stale": was_stale}
@@ -199,17 +201,17 @@ class Scheduler:
         self._engine.ending = known.ending
         # One transaction: either all of it is done, and nothing of it a second time, or nothing.
         change = self._engine.change()
-        tell_restored(again, change, notices)
+        tell_restored(again, change, notifications)
         self._store_configuration(change)
         change.write(lambda db: settle_passes(db, [run.id for run in known.unfinished]))
-        startup = Startup(self._engine, self._keeper, root, self._units, log, self._launching, first=first)
-        startup.settle(known, change)
+        startup = TakeOver(self._engine, self._controller, root, self._units, log, self._jobs, first=first)
+        startup.reconcile(known, change)
         change.write(lambda db: set_meta(db, TAKEN_UP, boot.started_at))
-        bulk.settle(change)
+        bulk.announce_unreported(change)
         self._begin(change, first=first)
         self._complete_reload(startup, change)
         if first and earlier is not None:
-            notices.daemon_restarted(change, orderly=orderly)
+            notifications.daemon_restarted(change, orderly=orderly)
         self._engine.commit(change)
         self._outbox.begin(first=first)
         self._begin_schedules()
@@ -219,11 +221,11 @@ class Scheduler:
         settled_down.then(self._is_ready)
         self._engine.commit(settled_down)
         limit = TriggerLimit(time.monotonic, config.http.trigger_rate)
-        commands = Commands(self._engine, self._units, self._info, self._tell, limit)
-        whole = UnitCommands(self._engine, self._keeper, self._timetable, self._units)
-        informing = Informing(self._engine, self._units, notices)
-        notifying = Notifying(self._engine, self._outbox)
-        many = BulkCommands(
+        commands = RunOperations(self._engine, self._units, self._info, self._tell, limit)
+        whole = UnitOperations(self._engine, self._controller, self._scheduled_starts, self._units)
+        informing = NotificationOperations(self._engine, self._units, notifications)
+        notifying = NotifierOperations(self._engine, self._outbox)
+        many = BulkOperations(
             self._loop,
             self._engine,
             self._units,
@@ -234,14 +236,14 @@ class Scheduler:
             limit=limit,
         )
         files = ConfigFiles(self._loop, config, stale=was_stale)
-        certificate = Certificate(files, config)
-        in_force = InForce(
+        certificate = CertificateReader(files, config)
+        in_force = ConfigApplier(
             self._loop,
             root,
             boot,
             log,
-            [notices, self._outbox, heartbeats, certificate, limit],
-            self._housekeeping,
+            [notifications, self._outbox, heartbeats, certificate, limit],
+            self._janitor,
             self._retention,
             many,
             self._shutdown,
@@ -249,15 +251,15 @@ class Scheduler:
         self._reloader = Reloader(
             self._loop,
             self._engine,
-            self._keeper,
-            self._timetable,
-            notices,
+            self._controller,
+            self._scheduled_starts,
+            notifications,
             files,
             self._units,
             self._info,
             log,
             apply=in_force.apply,
-            settled=settled,
+            resolved=resolved,
             leaving=startup.leaving,
         )
         operations = commands.operations() | whole.operations() | informing.operations() | many.operations()
@@ -268,7 +270,7 @@ class Scheduler:
         self._committer.on_stored = self._stored
         self._loop.on_clock_step = self._clock_stepped
         root.attach(self._loop, self._on_frame, self._loop.end)
-        in_force.settings(settled.boot)
+        in_force.settings(resolved.boot)
         if not found.applied:
             self._reloader.applied()
         root.send({"op": "ready"})
@@ -300,7 +302,7 @@ class Scheduler:
 
     def _tell_failing(self, why: str) -> None:
         change = self._engine.change()
-        self._notices.database_failing(why, change)
+        self._notifications.database_failing(why, change)
         self._engine.commit(change)
 
     def _leave(self) -> None:
@@ -313,8 +315,8 @@ class Scheduler:
             self._reserve.look()
         if self._database_watch is not None:
             self._database_watch.stored()
-        self._timetable.go_on()
-        self._keeper.go_on()
+        self._scheduled_starts.go_on()
+        self._controller.go_on()
         self._look_for_the_end()
 
     def _information(self, config: Config, warnings: list[str]) -> dict[str, Any]:
@@ -351,7 +353,7 @@ class Scheduler:
         boot = current_boot()
         for unit in start_order(self._units.values()):
             if unit.service is not None:
-                self._keeper.begin(unit, change)
+                self._controller.begin(unit, change)
             elif first:
                 self._run_on_start(unit, boot, change)
 
@@ -366,22 +368,22 @@ class Scheduler:
             change.write(lambda db: update_task(db, unit.name, last_boot=boot))
         self._engine.create_task_run(unit, task, change, trigger="startup")
 
-    def _complete_reload(self, startup: Startup, change: Change) -> None:
+    def _complete_reload(self, startup: TakeOver, change: Change) -> None:
         """Replace the processes of services that were started under another definition than the present one."""
         for name, indexes in startup.outdated.items():
             unit = self._units[name]
             under_way = unit.rolling is not None and min(indexes) >= unit.rolling.index
             if not (unit.stopped or under_way or self._engine.ending):
-                self._keeper.roll(unit, change)
+                self._controller.roll(unit, change)
 
     def _begin_schedules(self) -> None:
         if not self._engine.ending:
-            self._timetable.begin(self._units.values())
+            self._scheduled_starts.begin(self._units.values())
 
     def _clock_stepped(self, by_ms: int) -> None:
         self._log.warning(f"the wall clock was set by {by_ms / 1000:+.1f} s")
         if not self._engine.ending:
-            self._timetable.clock_stepped(self._units.values(), by_ms)
+            self._scheduled_starts.clock_stepped(self._units.values(), by_ms)
         self._clock_report.stepped(by_ms)
 
     def _on_frame(self, frame: Frame) -> None:
@@ -397,18 +399,18 @@ class Scheduler:
             self._engine.exited(exited, change)
             self._retention.ended()
             if exited.lines:
-                self._housekeeping.want()
+                self._janitor.want()
         elif op == "notified":
             run = self._engine.live.get(frame["run"])
             if run is not None:
-                self._keeper.run_notified(run, frame)
+                self._controller.run_notified(run, frame)
         elif op == "stopping":
-            self._launching.stopping(frame["run"])
+            self._jobs.stopping(frame["run"])
         elif op == "log":
             self._engine.log_changed(frame["run"], frame["state"], frame["reason"], change)
         elif op == "memory":
             self._short_of_memory = frame["short"]
-            self._notices.memory(change, short=frame["short"])
+            self._notifications.memory(change, short=frame["short"])
         elif op == "left_running":
             self._info["left_running"] = frame["runs"]
         elif op == "reload":
@@ -422,31 +424,31 @@ class Scheduler:
 
     def _shut_down(self, change: Change) -> None:
         for unit in self._units.values():
-            self._timetable.end(unit)
+            self._scheduled_starts.end(unit)
         self._shutdown.begin(self._units.values(), change)
         started_at = self._engine.boot.started_at
         change.write(lambda db: set_meta(db, _SHUT_DOWN, started_at))
         self._loop.after(0, self._look_for_the_end)
 
     def _look_for_the_end(self) -> None:
-        if not self._engine.ending or self._told_end:
+        if not self._engine.ending or self._end_reported:
             return
         self._shutdown.go_on()
         if not self._committer.idle:
             return
         held = (run.id for run in self._engine.live.values() if run.state in run_transitions.HELD_BY_ROOT)
-        if any(run_id not in self._launching.lost for run_id in held):
+        if any(run_id not in self._jobs.lost for run_id in held):
             return
-        self._told_end = True
+        self._end_reported = True
         self._engine.acknowledge()
         self._root.send({"op": "ready_to_end"})
 
     def run(self) -> None:
         """Until the root goes."""
         self._loop.run()
-        self._housekeeping.close()
-        self._watching.close()
-        self._post.close()
+        self._janitor.close()
+        self._watcher.close()
+        self._notifier_client.close()
         self._sampler.close()
         self._run_sampler.close()
         self._control.close()
@@ -454,7 +456,7 @@ class Scheduler:
             self._committer.close()
         except StoreError as err:  # a checkpoint fails; what was acknowledged is stored
             self._log.error(f"the database cannot be closed: {err}")
-        self._announcer.close(last=self._engine.ending)
+        self._event_log.close(last=self._engine.ending)
         if self._engine.ending:
             forget_all(self._engine.boot)
 
@@ -472,7 +474,7 @@ def main() -> int:
     if sys.argv[1:] == ["--check"]:
         return check(sys.stdin.read())
     load_ulids()
-    root = RootLink(int(sys.argv[2]))
+    root = RootConnection(int(sys.argv[2]))
     try:
         boot = root.hello()
     except RootGone:
@@ -496,7 +498,7 @@ def main() -> int:
         database = open_database(boot, config, root, log)
         in_force, warnings = (boot, []) if found.applied else follow(config, boot)
         try:
-            scheduler = Scheduler(root, boot, found, Settled(config, in_force), warnings, log, database)
+            scheduler = Scheduler(root, boot, found, ResolvedConfig(config, in_force), warnings, log, database)
         except Away as err:  # it was there a moment ago: the next scheduler waits for it
             log.error(f"another scheduler begins: {err}")
             return EX_OSERR

@@ -88,10 +88,10 @@ def write_plan(path: str, lines: list[str]) -> None:
 def label_steps(plan: Plan) -> None:
     from supervisor.scheduler.control.control_socket import ControlServer
     from supervisor.scheduler.database.commits import Committer
-    from supervisor.scheduler.loop.event_log import Announcer
-    from supervisor.scheduler.loop.root_connection import RootLink
-    from supervisor.scheduler.runs.run_engine import Engine
-    from supervisor.scheduler.startup_shutdown.take_over import Startup
+    from supervisor.scheduler.loop.event_log import EventLog
+    from supervisor.scheduler.loop.root_connection import RootConnection
+    from supervisor.scheduler.runs.run_engine import RunEngine
+    from supervisor.scheduler.startup_shutdown.take_over import TakeOver
 
     def always(label: str) -> Callable[..., str]:
         return lambda *_: label
@@ -99,35 +99,35 @@ def label_steps(plan: Plan) -> None:
     def by_op(word: str) -> Callable[..., str]:
         return lambda _link, frame: f"{word} {frame['op']}"
 
-    plan.around(RootLink, "hello", always("begin"), always("hello"))
-    plan.around(RootLink, "ask", always("before asking"), always("snapshot asked"))
-    plan.around(RootLink, "send", by_op("before"), always("queued"))
+    plan.around(RootConnection, "hello", always("begin"), always("hello"))
+    plan.around(RootConnection, "ask", always("before asking"), always("snapshot asked"))
+    plan.around(RootConnection, "send", by_op("before"), always("queued"))
     after_sending(plan)
-    plan.around(Startup, "settle", always("before settling"), always("settled"))
+    plan.around(TakeOver, "reconcile", always("before settling"), always("settled"))
     plan.around(Committer, "_feed", always("before storing"), always("given to the store"))
     plan.around(Committer, "_done", always("stored"), always("told"))
-    plan.around(Announcer, "announce", always("before announcing"), always("announced"))
+    plan.around(EventLog, "announce", always("before announcing"), always("announced"))
     plan.around(ControlServer, "_send", always("before answering"), always("answer queued"))
     plan.around(ControlServer, "_flush", always("sending"), always("answered"))
-    plan.around(Engine, "started", always("before started"), always("after started"))
-    plan.around(Engine, "exited", always("before exited"), always("after exited"))
-    plan.around(Engine, "_retry", always("before retry"), always("after retry"))
+    plan.around(RunEngine, "started", always("before started"), always("after started"))
+    plan.around(RunEngine, "exited", always("before exited"), always("after exited"))
+    plan.around(RunEngine, "_retry", always("before retry"), always("after retry"))
 
 
 def after_sending(plan: Plan) -> None:
     """Frames to the root are sent at the end of a round: make a step of the end of that for each of them."""
     from supervisor.ipc.messages import Decoder
-    from supervisor.scheduler.loop.root_connection import RootLink
+    from supervisor.scheduler.loop.root_connection import RootConnection
 
-    flush = RootLink._flush
+    flush = RootConnection._flush
 
-    def flushed(link: RootLink) -> None:
+    def flushed(link: RootConnection) -> None:
         frames = list(Decoder().feed(bytes(link._unsent)))
         flush(link)
         for frame in frames:
             plan.step(f"after {frame['op']}")
 
-    RootLink._flush = flushed  # type: ignore[assignment, method-assign]
+    RootConnection._flush = flushed  # type: ignore[assignment, method-assign]
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import pytest
 from supervisor.host.pidfds import exit_status, is_pidfd
 from supervisor.host.procfs import look
 from supervisor.ipc.messages import Exited
-from supervisor.scheduler.runs.end_reason import judge
+from supervisor.scheduler.runs.end_reason import verdict_of
 
 _KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 
@@ -91,7 +91,7 @@ def test_an_older_kernel(ending: Ending) -> None:
 def test_the_verdict_on_an_end_that_nobody_knows() -> None:
     """The run shows as crashed, whatever it was ended for."""
     for cause in (None, "stop", "timeout"):
-        verdict = judge(Exited(run="R", status=None, unknown=True, cause=cause, ended_at=1), (0,))
+        verdict = verdict_of(Exited(run="R", status=None, unknown=True, cause=cause, ended_at=1), (0,))
         assert (verdict.reason, verdict.exit_code) == ("crashed", -2)
 
 

@@ -14,16 +14,16 @@ from store.tasks import upsert_task
 from supervisor.config.load import load
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import PROTOCOL, Boot, Exited
-from supervisor.ipc.probe_request import Order
+from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.database.commits import Committer
-from supervisor.scheduler.loop.event_log import Announcer
+from supervisor.scheduler.loop.event_log import EventLog
 from supervisor.scheduler.loop.loop import Clock, Loop
-from supervisor.scheduler.loop.root_connection import RootLink
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.run_engine import Engine
-from supervisor.scheduler.services.service_controller import Keeper
-from supervisor.scheduler.services.watcher_client import OnWord
+from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.services.service_controller import ServiceController
+from supervisor.scheduler.services.watcher_client import OnAnswer
 from supervisor.scheduler.startup_shutdown.take_over import make_units
 
 Done = Callable[[Any], None]
@@ -93,14 +93,14 @@ class Root:
         return [frame["spawn"]["run"] if op == "spawn" else frame["run"] for frame in found]
 
 
-class Orders:
+class Watcher:
     """Keeps what the watcher was asked, for a test to say what it sees."""
 
     def __init__(self) -> None:
-        self.open: dict[str, tuple[Order, OnWord]] = {}
+        self.open: dict[str, tuple[ProbeRequest, OnAnswer]] = {}
 
-    def order(self, order: Order, on_word: OnWord) -> None:
-        self.open[order.key] = order, on_word
+    def watch(self, request: ProbeRequest, on_answer: OnAnswer) -> None:
+        self.open[request.key] = request, on_answer
 
     def forget(self, key: str) -> None:
         self.open.pop(key, None)
@@ -145,16 +145,18 @@ class Bench:
     def take_up(self, *, first: bool) -> None:
         """Have a scheduler with what the store says; one that was there before is forgotten, with all that it knew."""
         self.loop = Loop(self.clock)
-        store, announcer = cast(StoreThread, self.store), cast(Announcer, _Announcer())
-        self.committer = Committer(self.loop, store, announcer, self.log)
-        self.notices = Notices(self.config)
-        root = cast(RootLink, self.root)
-        self.engine = Engine(self.loop, self.boot, root, self.committer, self.notices, self.log)
-        self.orders = Orders()
-        self.keeper = Keeper(self.loop, self.engine, self.orders, self.notices, self.log, first=first)
-        self.engine.connect(self.keeper)
+        store, event_log = cast(StoreThread, self.store), cast(EventLog, _Announcer())
+        self.committer = Committer(self.loop, store, event_log, self.log)
+        self.notifications = Notifications(self.config)
+        root = cast(RootConnection, self.root)
+        self.engine = RunEngine(self.loop, self.boot, root, self.committer, self.notifications, self.log)
+        self.watcher = Watcher()
+        self.controller = ServiceController(
+            self.loop, self.engine, self.watcher, self.notifications, self.log, first=first
+        )
+        self.engine.connect(self.controller)
         self.units: dict[str, Unit] = make_units(self.store.database, self.config, first=first)
-        self.keeper.holding.know(self.units, {})
+        self.controller.dependency_gate.know(self.units, {})
 
     def trigger(self, name: str) -> LiveRun:
         unit = self.units[name]

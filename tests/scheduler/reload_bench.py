@@ -7,12 +7,12 @@ from store.tasks import Instance, TaskRecord, all_tasks, get_task, instances, up
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
 from supervisor.scheduler.control.unit_view import definition_text
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.reload.config_files import ConfigFiles
-from supervisor.scheduler.reload.daemon_settings import settle
-from supervisor.scheduler.reload.reload import Reloader, Settled
+from supervisor.scheduler.reload.daemon_settings import resolve
+from supervisor.scheduler.reload.reload import Reloader, ResolvedConfig
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.runs.scheduled_starts import Timetable
+from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from tests.scheduler.bench import Bench
 from tests.support.waiting import until
 
@@ -43,24 +43,24 @@ class ReloadBench(Bench):
             started_at=1,
             overridden=["data_dir", "listen"],
         )
-        self.boot = settle(self.config, boot)
+        self.boot = resolve(self.config, boot)
         log = Log("test", "error")
-        self.timetable = Timetable(self.loop, self.engine)
-        self.applied: list[Settled] = []
+        self.scheduled_starts = ScheduledStarts(self.loop, self.engine)
+        self.applied: list[ResolvedConfig] = []
         self.info: dict[str, Any] = {}
         self.files = ConfigFiles(self.loop, self.config, stale=False)
         self.reloader = Reloader(
             self.loop,
             self.engine,
-            self.keeper,
-            self.timetable,
-            Notices(self.config),
+            self.controller,
+            self.scheduled_starts,
+            Notifications(self.config),
             self.files,
             self.units,
             self.info,
             log,
-            apply=lambda settled, _difference: self.applied.append(settled),
-            settled=Settled(self.config, self.boot),
+            apply=lambda resolved, _difference: self.applied.append(resolved),
+            resolved=ResolvedConfig(self.config, self.boot),
             leaving={},
         )
         change = self.engine.change()
@@ -69,12 +69,12 @@ class ReloadBench(Bench):
             upsert_task(self.store.database, unit.name, unit.definition.kind, text)
             update_task(self.store.database, unit.name, stopped=unit.stopped)
             if unit.service is not None:
-                self.keeper.begin(unit, change)
+                self.controller.begin(unit, change)
         self.engine.commit(change)
-        self.timetable.begin(self.units.values())
-        self.settle()
+        self.scheduled_starts.begin(self.units.values())
+        self.drain()
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Store everything, and let the root do everything, until nothing is left."""
         while self.store.jobs or self.root.sent:
             self.store.work_all()
@@ -114,7 +114,7 @@ class ReloadBench(Bench):
 
         def answered() -> bool:
             self.loop.round(0.001)
-            self.settle()
+            self.drain()
             return bool(answers)
 
         until(answered, "the answer")

@@ -3,9 +3,9 @@
 from typing import Any
 
 from store.tasks import Instance, TaskRecord, get_task, instances
-from supervisor.scheduler.control.unit_operations import UnitCommands
+from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.runs.live_units import ServiceInstance, Unit
-from supervisor.scheduler.runs.scheduled_starts import Timetable
+from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
 from tests.support.waiting import until
@@ -18,7 +18,7 @@ def taken_up(one: Bench, name: str = "s") -> Unit:
     """The service, its instances running as far as it wants any."""
     unit = one.units[name]
     change = one.engine.change()
-    one.keeper.begin(unit, change)
+    one.controller.begin(unit, change)
     one.engine.commit(change)
     run_all(one)
     return unit
@@ -59,7 +59,7 @@ def fails(one: Bench, instance: ServiceInstance) -> None:
 def send(one: Bench, operation: str, name: str, **arguments: Any) -> list[Answer]:
     """Ask without waiting; the answer will be in the list."""
     answers: list[Answer] = []
-    commands = UnitCommands(one.engine, one.keeper, Timetable(one.loop, one.engine), one.units)
+    commands = UnitOperations(one.engine, one.controller, ScheduledStarts(one.loop, one.engine), one.units)
     commands.operations()[operation]({"task": name, "by": "me", **arguments}, answers.append)
     return answers
 

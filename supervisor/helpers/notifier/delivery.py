@@ -24,7 +24,7 @@ from logring.layout import SYSTEM
 from logring.reader import LogReader
 from supervisor.helpers.notifier.masking import masked
 from supervisor.helpers.notifier.redirects import why_not
-from supervisor.ipc.delivery_request import Letter, Result
+from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult
 
 _READ_MARKDOWN = frozenset({"Discord", "Guilded", "Mattermost", "Zulip"})
 """Services, by Apprise's names, that read plain text as Markdown."""
@@ -239,19 +239,19 @@ def _instant_s(date: str) -> float:
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
-def deliver(letter: Letter) -> Result:
+def deliver(letter: DeliveryRequest) -> DeliveryResult:
     """Deliver a message; takes as long as it takes."""
     try:
         apprise = _apprise()
     except ImportError as err:
-        return Result(f"Apprise cannot be loaded: {err}")
+        return DeliveryResult(f"Apprise cannot be loaded: {err}")
     heard = _Heard()
     token = _heard.set(heard)
     try:
         asset = apprise.AppriseAsset(app_id="Ringward", app_desc="Ringward", async_mode=False, secure_logging=True)
         service = apprise.Apprise(asset=asset)
         if not service.add(letter.url):
-            return Result("Apprise does not understand the URL")
+            return DeliveryResult("Apprise does not understand the URL")
         name = str(service[0].service_name)
         body = escaped(letter.body, name, letter.url, links=True)
         lines = escaped(last_lines(letter.ring, letter.file), name, letter.url)
@@ -263,10 +263,10 @@ def deliver(letter: Letter) -> Result:
             body_format=apprise.NotifyFormat.TEXT,
         )
         if done and heard.lost is None:
-            return Result()
+            return DeliveryResult()
         why = heard.lost or "; ".join(dict.fromkeys(heard.said)) or "the service refused it"
-        return Result(masked(" ".join(why.split()), letter.url)[:_MAX_ERROR], heard.retry_after_ms)
+        return DeliveryResult(masked(" ".join(why.split()), letter.url)[:_MAX_ERROR], heard.retry_after_ms)
     except Exception as err:  # noqa: BLE001 - of a hundred plugins: whatever one raises is the result of this message
-        return Result(masked(f"{type(err).__name__}: {err}", letter.url)[:_MAX_ERROR], heard.retry_after_ms)
+        return DeliveryResult(masked(f"{type(err).__name__}: {err}", letter.url)[:_MAX_ERROR], heard.retry_after_ms)
     finally:
         _heard.reset(token)

@@ -18,7 +18,7 @@ from typing import IO, Any
 from supervisor.helpers.notifier.delivery import deliver
 from supervisor.helpers.notifier.masking import masked
 from supervisor.helpers.notifier.redirects import why_not
-from supervisor.ipc.delivery_request import Letter, Ping, Result
+from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, PingRequest
 
 _TIMEOUT_S = 10.0
 _TRIES = 3
@@ -43,7 +43,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_Redirects)
 
 
-def ping(order: Ping) -> Result:
+def ping(order: PingRequest) -> DeliveryResult:
     """Ask for it, up to three times; what it answers is not read."""
     result = _once(order)
     for number in range(1, _TRIES):
@@ -54,18 +54,18 @@ def ping(order: Ping) -> Result:
     return result
 
 
-def _once(order: Ping) -> Result:
+def _once(order: PingRequest) -> DeliveryResult:
     request = urllib.request.Request(order.url, headers={"User-Agent": "Ringward"})  # noqa: S310 - http or https: checked with the configuration
     try:
         with _opener.open(request, timeout=_TIMEOUT_S):
-            return Result()
+            return DeliveryResult()
     except urllib.error.HTTPError as err:
         err.close()
-        return Result(f"the server answered with status {err.code}")
+        return DeliveryResult(f"the server answered with status {err.code}")
     except urllib.error.URLError as err:
-        return Result(masked(str(err.reason), order.url)[:_MAX_ERROR])
+        return DeliveryResult(masked(str(err.reason), order.url)[:_MAX_ERROR])
     except (OSError, http.client.HTTPException, ValueError) as err:
-        return Result(masked(str(err), order.url)[:_MAX_ERROR])
+        return DeliveryResult(masked(str(err), order.url)[:_MAX_ERROR])
 
 
 _AT_ONCE = 4
@@ -104,18 +104,18 @@ class Work:
         """Begin with what the scheduler asks."""
         op = frame.pop("op")
         if op == "deliver":
-            letter = Letter(**frame)
+            letter = DeliveryRequest(**frame)
             self._begin(letter.key, self._letters, partial(deliver, letter))
         else:
-            order = Ping(**frame)
+            order = PingRequest(**frame)
             self._begin(order.key, self._pings, partial(ping, order))
 
-    def _begin(self, key: str, line: _Line, function: Callable[[], Result]) -> None:
+    def _begin(self, key: str, line: _Line, function: Callable[[], DeliveryResult]) -> None:
         task = asyncio.get_running_loop().create_task(self._carry_out(key, line, function))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, key: str, line: _Line, function: Callable[[], Result]) -> None:
+    async def _carry_out(self, key: str, line: _Line, function: Callable[[], DeliveryResult]) -> None:
         async with line.places:
             future = asyncio.get_running_loop().run_in_executor(line.pool, function)
             done, _ = await asyncio.wait([future], timeout=self._limit_s)
@@ -124,7 +124,7 @@ class Work:
                 return
             line.stuck += 1
             future.add_done_callback(lambda _: self._came_back(line))
-            self._say(Result(f"no answer within {self._limit_s:.0f} s").to_frame(key))
+            self._say(DeliveryResult(f"no answer within {self._limit_s:.0f} s").to_frame(key))
             if line.stuck > _MOST_STUCK:
                 self._end()
 

@@ -13,7 +13,7 @@ from supervisor.helpers.watcher.output_lines import Bell
 from supervisor.helpers.watcher.watch import Watch
 from supervisor.host.osport import become_subreaper, set_title
 from supervisor.ipc.messages import Decoder, encode
-from supervisor.ipc.probe_request import Order
+from supervisor.ipc.probe_request import ProbeRequest
 
 _NICE = 5
 
@@ -30,7 +30,7 @@ async def _serve(sock: socket.socket) -> None:
                         lambda word: writer.write(encode(word)), Bell(frame["bell"], frame["token"]), alone=True
                     )
                 elif watch is not None and frame["op"] == "watch":
-                    watch.begin(Order(**frame["order"]))
+                    watch.begin(ProbeRequest(**frame["order"]))
                 elif watch is not None:
                     watch.forget(frame["key"])
     except ConnectionResetError:  # the scheduler was killed

@@ -6,7 +6,7 @@ import ssl
 from urllib.parse import SplitResult, urlsplit
 
 from supervisor.helpers.watcher.name_lookup import Names
-from supervisor.ipc.probe_request import Order
+from supervisor.ipc.probe_request import ProbeRequest
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SUCCESS = range(200, 400)
@@ -15,11 +15,11 @@ _WORDS = 2
 """Of the first line of an answer: what follows them nobody needs."""
 
 
-class NotYet(Exception):
+class ProbeFailed(Exception):
     """An attempt has failed; its text says why."""
 
 
-async def http(names: Names, order: Order) -> None:
+async def http(names: Names, order: ProbeRequest) -> None:
     """A GET that is answered with a status from 200 to 399; redirections are not followed, certificates not checked.
 
     Raises:
@@ -29,7 +29,7 @@ async def http(names: Names, order: Order) -> None:
     context = _unchecked() if url.scheme == "https" else None
     status = await _status(names, url, order.target, context)
     if status not in _SUCCESS:
-        raise NotYet(f"GET {order.target} answers {status}")
+        raise ProbeFailed(f"GET {order.target} answers {status}")
 
 
 async def _status(names: Names, url: SplitResult, shown: str, context: ssl.SSLContext | None) -> int:
@@ -39,16 +39,16 @@ async def _status(names: Names, url: SplitResult, shown: str, context: ssl.SSLCo
         port = url.port or _DEFAULT_PORTS[url.scheme]
         reader, writer = await _connection(names, url.hostname, port, context)
     except (OSError, ValueError) as err:  # ValueError: a port or a host that there cannot be
-        raise NotYet(f"GET {shown}: {_reason(err)}") from err
+        raise ProbeFailed(f"GET {shown}: {_reason(err)}") from err
     try:
         writer.write(request.encode())
         words = await _status_line(reader)
     except (OSError, ValueError) as err:  # ValueError: no end of a line in 64 KiB
-        raise NotYet(f"GET {shown}: {_reason(err)}") from err
+        raise ProbeFailed(f"GET {shown}: {_reason(err)}") from err
     finally:
         writer.transport.abort()
     if len(words) < _WORDS or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise NotYet(f"GET {shown}: the answer is no HTTP")
+        raise ProbeFailed(f"GET {shown}: the answer is no HTTP")
     return int(words[1])
 
 
@@ -80,7 +80,7 @@ def _unchecked() -> ssl.SSLContext:
     return context
 
 
-async def tcp(names: Names, order: Order) -> None:
+async def tcp(names: Names, order: ProbeRequest) -> None:
     """A connection that is accepted.
 
     Raises:
@@ -90,7 +90,7 @@ async def tcp(names: Names, order: Order) -> None:
     try:
         sock = await names.connect(address.hostname, address.port)
     except (OSError, ValueError) as err:  # ValueError: a port or a host that there cannot be
-        raise NotYet(f"connecting to {order.target}: {_reason(err)}") from err
+        raise ProbeFailed(f"connecting to {order.target}: {_reason(err)}") from err
     sock.close()
 
 

@@ -15,11 +15,11 @@ import subprocess
 from collections.abc import Collection, Mapping
 
 from logring.mask import Mask
-from supervisor.helpers.watcher.attempts import NotYet
+from supervisor.helpers.watcher.attempts import ProbeFailed
 from supervisor.host import prepared_command
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import Process, children, family, look, send
-from supervisor.ipc.probe_request import Order
+from supervisor.ipc.probe_request import ProbeRequest
 
 MARK = "RINGWARD_PROBE"
 _PATIENCE_S = 0.01
@@ -28,7 +28,7 @@ _PASSES = 20
 """Sweeps of one call; what forks faster than that is met again at the next one."""
 
 
-class Strays:
+class ProbeLeftovers:
     """The processes of attempts that are over."""
 
     def __init__(self) -> None:
@@ -99,10 +99,10 @@ class Commands:
         self._attempts: dict[int, _Attempt] = {}
         """Those that are not reaped, by process id."""
         self._numbers = itertools.count()
-        self._strays = Strays() if alone else None
+        self._strays = ProbeLeftovers() if alone else None
         self._tidying: asyncio.Task[None] | None = None
 
-    async def run(self, order: Order) -> str:
+    async def run(self, order: ProbeRequest) -> str:
         """The command ends with exit status 0; returns the beginning of its standard output, if it is asked for that.
 
         Raises:
@@ -120,10 +120,10 @@ class Commands:
                 self._tidying = asyncio.get_running_loop().create_task(self._tidy(self._strays))
         if status != 0:
             how = f"is killed by signal {-status}" if status < 0 else f"ends with {status}"
-            raise NotYet(f"{order.argv[0]} {how}: {said}" if said else f"{order.argv[0]} {how}")
+            raise ProbeFailed(f"{order.argv[0]} {how}: {said}" if said else f"{order.argv[0]} {how}")
         return answer
 
-    async def _tidy(self, strays: Strays) -> None:
+    async def _tidy(self, strays: ProbeLeftovers) -> None:
         """End what attempts that are over have left, until nothing is."""
         look_s = _LOOK_S[0]
         while True:
@@ -150,7 +150,7 @@ class _Attempt:
         NotYet: it cannot be started.
     """
 
-    def __init__(self, order: Order, mark: str) -> None:
+    def __init__(self, order: ProbeRequest, mark: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._mask = Mask(order.env[name].encode("utf-8", "surrogateescape") for name in order.secrets)
         self._tail = self._head = b""
@@ -181,7 +181,7 @@ class _Attempt:
             )
         except (OSError, ValueError, subprocess.SubprocessError) as err:
             self._close_pipes()
-            raise NotYet(f"{order.argv[0]} cannot be started: {getattr(err, 'strerror', None) or err}") from err
+            raise ProbeFailed(f"{order.argv[0]} cannot be started: {getattr(err, 'strerror', None) or err}") from err
         finally:
             for one in {theirs, answering}:
                 os.close(one)
@@ -250,7 +250,7 @@ class _Attempt:
         self.reaped.set_result(None)
 
 
-def _wrapped(order: Order, *, carries: bool) -> list[str]:
+def _wrapped(order: ProbeRequest, *, carries: bool) -> list[str]:
     """Return the command, behind a shell that makes it what it is to be: user first, whose permissions count then.
 
     Args:

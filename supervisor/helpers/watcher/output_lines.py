@@ -7,9 +7,9 @@ from logring.errors import LogError
 from logring.layout import SYSTEM
 from logring.reader import LogReader
 from logring.search import Pattern, search
-from supervisor.helpers.watcher.attempts import NotYet
+from supervisor.helpers.watcher.attempts import ProbeFailed
 from supervisor.ipc.doorbell import DoorbellClient
-from supervisor.ipc.probe_request import Order
+from supervisor.ipc.probe_request import ProbeRequest
 
 _POLL_S = 0.25
 _SHOWN = 200
@@ -61,7 +61,7 @@ class Bell:
                 event.set()
 
 
-async def line(order: Order, run: str, bell: Bell) -> tuple[int, str]:
+async def line(order: ProbeRequest, run: str, bell: Bell) -> tuple[int, str]:
     """The first line that the run has printed and that matches: its number, and itself for people, see `shown`.
 
     Raises:
@@ -84,12 +84,12 @@ async def line(order: Order, run: str, bell: Bell) -> tuple[int, str]:
             if not found.exhausted:
                 await asyncio.sleep(0)
             elif sealed:
-                raise NotYet("its log has ended without such a line")
+                raise ProbeFailed("its log has ended without such a line")
             else:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), _POLL_S)
     except (LogError, OSError) as err:
-        raise NotYet(f"its log cannot be read: {err}") from err
+        raise ProbeFailed(f"its log cannot be read: {err}") from err
     finally:
         bell.remove(run, news)
         reader.close()

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from supervisor.helpers.watcher.attempts import NotYet, http, tcp
+from supervisor.helpers.watcher.attempts import ProbeFailed, http, tcp
 from supervisor.helpers.watcher.command_probe import Commands
 from supervisor.helpers.watcher.name_lookup import Names
 from supervisor.helpers.watcher.output_lines import Bell, line
-from supervisor.ipc.probe_request import Order
+from supervisor.ipc.probe_request import ProbeRequest
 
 _AT_ONCE = 64
 """Attempts at the same time; the others wait for their turn, which does not count as time of theirs."""
@@ -32,7 +32,7 @@ class Watch:
         self._commands = asyncio.Semaphore(_COMMANDS_AT_ONCE)
         self._questions = asyncio.Semaphore(_COMMANDS_AT_ONCE)
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: ProbeRequest) -> None:
         """Carry out an order; another one of the same key ends."""
         self.forget(order.key)
         task = self._tasks[order.key] = asyncio.get_running_loop().create_task(self._carry_out(order))
@@ -57,7 +57,7 @@ class Watch:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._exec.ended()
 
-    async def _carry_out(self, order: Order) -> None:
+    async def _carry_out(self, order: ProbeRequest) -> None:
         if order.kind == "log":
             await self._line(order)
         elif order.kind == "output":
@@ -69,38 +69,38 @@ class Watch:
         else:
             await self._ready(order)
 
-    async def _line(self, order: Order) -> None:
+    async def _line(self, order: ProbeRequest) -> None:
         run = order.key.partition("/")[0]
         try:
             await line(order, run, self._bell)
-        except NotYet as err:
+        except ProbeFailed as err:
             self._say({"op": "failing", "key": order.key, "why": str(err)})
         else:
             self._say({"op": "passed", "key": order.key})
 
-    async def _output(self, order: Order) -> None:
+    async def _output(self, order: ProbeRequest) -> None:
         try:
             number, text = await line(order, order.key.partition("/")[0], self._bell)
-        except NotYet:
+        except ProbeFailed:
             self._say({"op": "clean", "key": order.key})
         else:
             self._say({"op": "matched", "key": order.key, "line": number, "why": text})
 
-    async def _ask(self, order: Order) -> None:
+    async def _ask(self, order: ProbeRequest) -> None:
         async with self._questions:
             try:
                 async with asyncio.timeout(order.timeout_ms / 1000):
                     text = await self._exec.run(order)
             except TimeoutError:
                 why = f"{order.argv[0]}: not over within {order.timeout_ms} ms"
-            except (NotYet, OSError) as err:  # OSError: EMFILE and the like, of ours
+            except (ProbeFailed, OSError) as err:  # OSError: EMFILE and the like, of ours
                 why = str(err)
             else:
                 self._say({"op": "answered", "key": order.key, "text": text})
                 return
         self._say({"op": "failed", "key": order.key, "why": why})
 
-    async def _ready(self, order: Order) -> None:
+    async def _ready(self, order: ProbeRequest) -> None:
         """Until it succeeds."""
         told = None
         while True:
@@ -114,7 +114,7 @@ class Watch:
                 self._say({"op": "failing", "key": order.key, "why": why})
             await _rest(order, began_s)
 
-    async def _alive(self, order: Order) -> None:
+    async def _alive(self, order: ProbeRequest) -> None:
         """Until it has failed so many times in a row."""
         failures, told = 0, None
         await asyncio.sleep(order.every_ms / 1000)
@@ -131,9 +131,9 @@ class Watch:
                 self._say({**word, "key": order.key})
             await _rest(order, began_s)
 
-    async def _attempt(self, order: Order) -> str | None:
+    async def _attempt(self, order: ProbeRequest) -> str | None:
         """Why it did not succeed."""
-        attempts: dict[str, Callable[[Order], Awaitable[object]]] = {
+        attempts: dict[str, Callable[[ProbeRequest], Awaitable[object]]] = {
             "http": partial(http, self._names),
             "tcp": partial(tcp, self._names),
             "exec": self._exec.run,
@@ -145,11 +145,11 @@ class Watch:
             except TimeoutError:
                 what = order.argv[0] if order.kind == "exec" else order.target
                 return f"{what}: no answer within {order.timeout_ms} ms"
-            except (NotYet, OSError) as err:  # OSError: EMFILE and the like, of ours
+            except (ProbeFailed, OSError) as err:  # OSError: EMFILE and the like, of ours
                 return str(err)
         return None
 
 
-async def _rest(order: Order, began_s: float) -> None:
+async def _rest(order: ProbeRequest, began_s: float) -> None:
     """Until the next attempt is due."""
     await asyncio.sleep(max(0.0, began_s + order.every_ms / 1000 - time.monotonic()))

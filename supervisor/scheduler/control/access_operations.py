@@ -13,7 +13,7 @@ from supervisor.config.model import Config
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
 from supervisor.scheduler.control.rate_limit import RateLimit
 from supervisor.scheduler.reload.config_files import ConfigFiles
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_engine import RunEngine
 
 Arguments = dict[str, Any]
 
@@ -24,10 +24,10 @@ _REFUSALS = {
 }
 
 
-class AccessCommands:
+class AccessOperations:
     """Carries out what is asked, and answers when it is stored."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: RunEngine) -> None:
         self._engine = engine
         self._wrong_passwords = RateLimit(time.monotonic, _WRONG_PASSWORDS_A_MINUTE)
 
@@ -118,7 +118,7 @@ _MAX_BYTES = 1 << 20
 _Found = tuple[str, str | None]
 
 
-class Certificate:
+class CertificateReader:
     """Reads it when a worker asks, which has it read again as soon as the files have changed.
 
     Args:

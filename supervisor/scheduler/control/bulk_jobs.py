@@ -17,9 +17,9 @@ from typing import Any
 from store.database import Database
 from store.meta import get_meta, set_meta
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_engine import RunEngine
 
 _PROGRESS = "bulk"
 """Name in the store of how far the last job has come: {command, event, began, affected, told}; `told`: how many of the
@@ -52,7 +52,7 @@ class Job:
     failed: Callable[[BaseException], None]
     """Called when it was given up. Slices that were done stay done."""
     began_ms: int = 0
-    """When it was first asked for, ms since the epoch: see :meth:`Bulk.began_ms`; 0: nobody will ask that."""
+    """When it was first asked for, ms since the epoch: see :meth:`BulkJobs.began_ms`; 0: nobody will ask that."""
 
 
 def last_job(db: Database) -> Progress | None:
@@ -61,10 +61,10 @@ def last_job(db: Database) -> Progress | None:
     return found
 
 
-class Bulk:
+class BulkJobs:
     """The jobs."""
 
-    def __init__(self, loop: Loop, engine: Engine, reading: Reading, last: Progress | None) -> None:
+    def __init__(self, loop: Loop, engine: RunEngine, reading: LongReads, last: Progress | None) -> None:
         """`last`: how far the last job of earlier schedulers had come."""
         self._loop = loop
         self._engine = engine
@@ -75,7 +75,7 @@ class Bulk:
         self._slices: deque[str] = deque()
         self._affected = 0
 
-    def settle(self, change: Change) -> None:
+    def announce_unreported(self, change: Change) -> None:
         """Announce what an earlier scheduler did and could not tell of."""
         if self._last is not None:
             self._announce(self._last, change)

@@ -17,15 +17,15 @@ from store.runs.filter import RunFilter
 from store.runs.ids import derived_ulid
 from store.runs.writes import delete_run, get_run
 from supervisor.config.model import Task
-from supervisor.scheduler.control.bulk_jobs import Bulk, Job
+from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now
 from supervisor.scheduler.control.rate_limit import TriggerLimit
-from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs import run_transitions, secret_parameters
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.parameters import NOTHING, Given, Unfit, take_again
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.parameters import NOTHING, InvalidParameters, ParameterValues, accept_again
+from supervisor.scheduler.runs.run_engine import RunEngine
 
 Arguments = dict[str, Any]
 
@@ -41,11 +41,11 @@ class _Again(NamedTuple):
     """Of the new run."""
     exists: bool
     """It was made when the same was asked before."""
-    given: Given
+    given: ParameterValues
     """What the run before had."""
 
 
-class BulkCommands:
+class BulkOperations:
     """Carries them out.
 
     Args:
@@ -57,10 +57,10 @@ class BulkCommands:
     def __init__(
         self,
         loop: Loop,
-        engine: Engine,
+        engine: RunEngine,
         units: dict[str, Unit],
-        reading: Reading,
-        bulk: Bulk,
+        reading: LongReads,
+        bulk: BulkJobs,
         *,
         undo_window_ms: int,
         on_deleted: Callable[[], None],
@@ -215,7 +215,7 @@ class BulkCommands:
             return True
 
         triggered: list[dict[str, str]] = []
-        new: list[tuple[Unit, Task, str, Given]] = []
+        new: list[tuple[Unit, Task, str, ParameterValues]] = []
         for name, again in tasks.items():
             unit = self._units.get(name)
             task = None if unit is None else unit.task
@@ -225,8 +225,8 @@ class BulkCommands:
             if again.exists:
                 continue
             try:
-                new.append((unit, task, again.run_id, take_again(task, again.given)))
-            except Unfit as err:
+                new.append((unit, task, again.run_id, accept_again(task, again.given)))
+            except InvalidParameters as err:
                 errors += [{"location": f"tasks.{name}.params.{one.name}", "message": one.message} for one in err.wrong]
         if errors:
             reply(refused(409, "What a run was given fits its task no more: nothing was started", errors))
@@ -249,7 +249,7 @@ class BulkCommands:
 def _again(db: Database, data_dir: str, command: str, name: str, newest: str) -> _Again:
     run_id = derived_ulid(command, name)
     run = get_run(db, newest, True)
-    given = NOTHING if run is None else secret_parameters.given_to(data_dir, run)
+    given = NOTHING if run is None else secret_parameters.values_of_run(data_dir, run)
     return _Again(run_id, get_run(db, run_id, True) is not None, given)
 
 

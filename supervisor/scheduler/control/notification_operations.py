@@ -4,25 +4,25 @@ from typing import Any
 
 from store import notifications
 from store.deliveries import Standing
-from supervisor.ipc.delivery_request import Result
+from supervisor.ipc.delivery_request import DeliveryResult
 from supervisor.schedule.instants import upcoming
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.notifications.outbox import Outbox
 from supervisor.scheduler.runs.live_units import Unit
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_engine import RunEngine
 
 Arguments = dict[str, Any]
 
 
-class Informing:
+class NotificationOperations:
     """Carries out what is asked, and answers when it is stored."""
 
-    def __init__(self, engine: Engine, units: dict[str, Unit], notices: Notices) -> None:
+    def __init__(self, engine: RunEngine, units: dict[str, Unit], notices: Notifications) -> None:
         self._engine = engine
         self._units = units
-        self._notices = notices
+        self._notifications = notices
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -45,7 +45,7 @@ class Informing:
         found: list[bool] = []
         change = self._change(reply)
         change.write(lambda db: found.append(notifications.get(db, notification_id) is not None))
-        self._notices.mark(change, notification_id, read=bool(arguments["read"]))
+        self._notifications.mark(change, notification_id, read=bool(arguments["read"]))
         unknown = refused(404, f"there is no notification {notification_id}")
         change.then(lambda: reply(done() if found[-1] else unknown))
         self._engine.commit(change)
@@ -53,7 +53,7 @@ class Informing:
     def mark_all(self, _arguments: Arguments, reply: Reply) -> None:
         """Mark all notifications as read."""
         change = self._change(reply)
-        self._notices.mark_all(change)
+        self._notifications.mark_all(change)
         change.then(lambda: reply(done()))
         self._engine.commit(change)
 
@@ -71,10 +71,10 @@ class Informing:
             reply(done(items=[list(instant) for instant in found]))
 
 
-class Notifying:
+class NotifierOperations:
     """Carries out what is asked."""
 
-    def __init__(self, engine: Engine, outbox: Outbox) -> None:
+    def __init__(self, engine: RunEngine, outbox: Outbox) -> None:
         self._engine = engine
         self._outbox = outbox
 
@@ -103,7 +103,7 @@ class Notifying:
         """Send a message by a notifier, and answer when that is done."""
         name: str = arguments["name"]
 
-        def answer(result: Result) -> None:
+        def answer(result: DeliveryResult) -> None:
             reply(done(error=result.error))
 
         if not self._outbox.try_out(name, answer):

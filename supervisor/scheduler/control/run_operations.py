@@ -9,23 +9,23 @@ from store.errors import Conflict
 from store.idempotency import Claim
 from store.runs.ids import is_ulid
 from store.runs.writes import get_run
-from supervisor.scheduler.control.access_operations import AccessCommands
+from supervisor.scheduler.control.access_operations import AccessOperations
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.live_units import Unit
-from supervisor.scheduler.runs.parameters import Unfit, take
-from supervisor.scheduler.runs.run_engine import Engine
-from supervisor.scheduler.runs.run_rows import row_told
+from supervisor.scheduler.runs.parameters import InvalidParameters, take
+from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.run_rows import answer_row
 
 _OTHER = "The key was used for another request"
 
 
-class TriggerKeys:
+class IdempotencyKeys:
     """One request at a time for each key: the others wait until its run is stored, or was refused."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: RunEngine) -> None:
         self._engine = engine
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
@@ -77,12 +77,12 @@ class TriggerKeys:
 Arguments = dict[str, Any]
 
 
-class Commands:
+class RunOperations:
     """Carries out what is asked, and answers when it is stored."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: RunEngine,
         units: dict[str, Unit],
         info: dict[str, Any],
         tell: Callable[[], dict[str, Any]] = dict,
@@ -97,7 +97,7 @@ class Commands:
         self._tell = tell
         self._info = info
         self._units = units
-        self._keys = TriggerKeys(engine)
+        self._keys = IdempotencyKeys(engine)
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -105,7 +105,7 @@ class Commands:
             "info": self.info,
             "trigger": self.trigger,
             "stop": self.stop,
-            **AccessCommands(self._engine).operations(),
+            **AccessOperations(self._engine).operations(),
         }
 
     def info(self, _arguments: Arguments, reply: Reply) -> None:
@@ -150,7 +150,7 @@ class Commands:
             return
         try:
             params = take(task, arguments.get("params") or {})
-        except Unfit as err:
+        except InvalidParameters as err:
             errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
             reply(refused(422, f"The parameters of {unit.name} are not valid", errors))
             return
@@ -171,7 +171,7 @@ class Commands:
         )
         self._keys.claim(arguments, change)
         refusal = run.state is run_transitions.State.ENDED
-        answer = done() if refusal else done(row=row_told(run, arguments["by"]))
+        answer = done() if refusal else done(row=answer_row(run, arguments["by"]))
         change.then(lambda: reply(answer))
         self._engine.commit(change)
 

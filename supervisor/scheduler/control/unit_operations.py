@@ -16,21 +16,27 @@ from store.tasks import get_task, update_task
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
 from supervisor.scheduler.database.commits import Change, Write
 from supervisor.scheduler.runs.live_units import Unit
-from supervisor.scheduler.runs.run_engine import Engine
-from supervisor.scheduler.runs.scheduled_starts import Timetable
-from supervisor.scheduler.services.service_controller import Keeper
+from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
+from supervisor.scheduler.services.service_controller import ServiceController
 
 Arguments = dict[str, Any]
 Act = Callable[[Change], None]
 
 
-class UnitCommands:
+class UnitOperations:
     """Starts, stops and restarts services, pauses and resumes the schedules of tasks."""
 
-    def __init__(self, engine: Engine, keeper: Keeper, timetable: Timetable, units: dict[str, Unit]) -> None:
+    def __init__(
+        self,
+        engine: RunEngine,
+        controller: ServiceController,
+        scheduled_starts: ScheduledStarts,
+        units: dict[str, Unit],
+    ) -> None:
         self._engine = engine
-        self._keeper = keeper
-        self._timetable = timetable
+        self._controller = controller
+        self._scheduled_starts = scheduled_starts
         self._units = units
 
     def operations(self) -> dict[str, Operation]:
@@ -48,7 +54,7 @@ class UnitCommands:
         unit = self._service(arguments, reply)
         if unit is None or self._refused_at_the_end(reply):
             return
-        self._store(reply, _wanted(unit), lambda change: self._keeper.start(unit, change))
+        self._store(reply, _wanted(unit), lambda change: self._controller.start(unit, change))
 
     def stop(self, arguments: Arguments, reply: Reply) -> None:
         """Want no instance of a service."""
@@ -56,13 +62,13 @@ class UnitCommands:
         if unit is None:
             return
         change = self._engine.change()
-        self._keeper.stop(unit, change, by=arguments["by"])
+        self._controller.stop(unit, change, by=arguments["by"])
 
         def again() -> None:
             if unit.stopped:
                 reply(done())
             else:  # a start that was asked for before has been carried out since
-                self._act(reply, lambda change: self._keeper.stop(unit, change, by=arguments["by"]))
+                self._act(reply, lambda change: self._controller.stop(unit, change, by=arguments["by"]))
 
         if self._engine.storing:
             change.then(again)
@@ -91,9 +97,9 @@ class UnitCommands:
             unit.last_restart = command
             change.write(lambda db: update_task(db, unit.name, last_restart=command))
             if arguments["rolling"]:
-                self._keeper.roll(unit, change)
+                self._controller.roll(unit, change)
             else:
-                self._keeper.restart(unit, change, by=arguments["by"])
+                self._controller.restart(unit, change, by=arguments["by"])
 
         change = self._engine.change(_refuse(reply))
         change.write(_wanted(unit))
@@ -108,7 +114,7 @@ class UnitCommands:
 
         def act(change: Change) -> None:
             unit.paused = True
-            self._timetable.pause(unit, change)
+            self._scheduled_starts.pause(unit, change)
 
         self._store(reply, lambda db: update_task(db, unit.name, paused=True), act)
 
@@ -127,7 +133,7 @@ class UnitCommands:
         def act(change: Change) -> None:
             if unit.paused and unit.configured:  # a reload may have removed it meanwhile
                 unit.paused = False
-                self._timetable.resume(unit, change)
+                self._scheduled_starts.resume(unit, change)
 
         self._store(reply, store, act)
 

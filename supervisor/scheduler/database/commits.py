@@ -21,7 +21,7 @@ from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, Re
 from store.events import Draft, append_all, draft, prune
 from store.store_thread import StoreThread
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.loop.event_log import Announcer
+from supervisor.scheduler.loop.event_log import EventLog
 from supervisor.scheduler.loop.loop import Loop
 
 _RETRY_MS = 1000
@@ -42,7 +42,7 @@ _NOT_NOW = (Away, Busy)
 """Those of them that took long, and were met before anything was done."""
 
 Write = Callable[[Database], Any]
-Told = list[tuple[str, dict[str, Any]]]
+Events = list[tuple[str, dict[str, Any]]]
 """Kinds and bodies of events."""
 _Stored = tuple[int, list[Draft]]
 """Events, and the number of the first."""
@@ -56,8 +56,8 @@ class Change:
         self.now_ms = now_ms
         self.on_failed = on_failed
         self.writes: list[Write] = []
-        self.events: Told = []
-        self.tellers: list[Callable[[Database], Told]] = []
+        self.events: Events = []
+        self.event_sources: list[Callable[[Database], Events]] = []
         self.effects: list[Callable[[], None]] = []
 
     def write(self, function: Write) -> None:
@@ -68,9 +68,9 @@ class Change:
         """Append an event to the outbox in the transaction, and to the events ring afterwards."""
         self.events.append((kind, body))
 
-    def tell(self, function: Callable[[Database], Told]) -> None:
+    def tell(self, function: Callable[[Database], Events]) -> None:
         """Call ``function(db)`` in the transaction, after all writes; the events that it returns are announced too."""
-        self.tellers.append(function)
+        self.event_sources.append(function)
 
     def then(self, effect: Callable[[], None]) -> None:
         """Call `effect` from the loop once all is stored."""
@@ -79,7 +79,7 @@ class Change:
     @property
     def empty(self) -> bool:
         """True when there is nothing to do at all."""
-        return not (self.writes or self.events or self.tellers or self.effects)
+        return not (self.writes or self.events or self.event_sources or self.effects)
 
 
 class StoreStuck(Exception):
@@ -92,10 +92,10 @@ class StoreStuck(Exception):
 class Committer:
     """Gives changes to the store thread and finishes them in order."""
 
-    def __init__(self, loop: Loop, store: StoreThread, announcer: Announcer, log: Log) -> None:
+    def __init__(self, loop: Loop, store: StoreThread, event_log: EventLog, log: Log) -> None:
         self._loop = loop
         self._store = store
-        self._announcer = announcer
+        self._event_log = event_log
         self._log = log
         self._waiting: collections.deque[Change] = collections.deque()
         self._in_store: list[Change] = []
@@ -107,11 +107,11 @@ class Committer:
         """What was logged as the reason for that."""
         self._lingers = False
         """Something waits for others to be stored with."""
-        self._hung = False
+        self._unresponsive = False
         """The store has not answered for :data:`_SLOW_MS`: its disk hangs, say."""
-        self._watched: list[Change] | None = None
+        self._watched_batch: list[Change] | None = None
         """What the store had when it was looked at; None: nobody will look."""
-        self._told = False
+        self._trouble_reported = False
         """People were told that nothing can be stored."""
         self.on_trouble: Callable[[BaseException], None] = lambda _error: None
         """Called when nothing can be stored any more, with the error. A change that is committed then, and for which
@@ -130,7 +130,7 @@ class Committer:
     @property
     def storing(self) -> bool:
         """False while nothing can be stored; what somebody waits for is refused then."""
-        return not (self._stuck or self._hung)
+        return not (self._stuck or self._unresponsive)
 
     def _drain(self) -> None:
         self._store.drain()
@@ -160,61 +160,61 @@ class Committer:
         changes = [self._waiting.popleft() for _ in range(count)]
         self._singly = max(0, self._singly - 1)
         self._in_store = changes
-        if self._watched is None:
+        if self._watched_batch is None:
             self._look_later()
         self._store.submit(lambda db: _transaction(db, changes), self._done)
 
     def _look_later(self) -> None:
-        self._watched = self._in_store
+        self._watched_batch = self._in_store
         self._loop.after(_SLOW_MS, self._look)
 
     def _look(self) -> None:
         """See whether the store still has what it had."""
-        watched, self._watched = self._watched, None
+        watched, self._watched_batch = self._watched_batch, None
         if not self._in_store:
             return
         if self._in_store is not watched:
             self._look_later()
-        elif not self._hung:
-            self._hung = True
+        elif not self._unresponsive:
+            self._unresponsive = True
             self._log.error("the database has not answered for 5 s: nothing can be stored until it does")
-            self._refuse()
-            self._tell(DiskFailed("(no answer for 5 s)"))
+            self._refuse_waiting()
+            self._report_trouble(DiskFailed("(no answer for 5 s)"))
 
-    def _tell(self, error: BaseException) -> None:
-        if not self._told:
-            self._told = True
+    def _report_trouble(self, error: BaseException) -> None:
+        if not self._trouble_reported:
+            self._trouble_reported = True
             self.on_trouble(error)
 
-    def _refuse(self) -> None:
+    def _refuse_waiting(self) -> None:
         """Give up those for which somebody waits."""
         waiting, self._waiting = self._waiting, collections.deque()  # who is given up may commit something at once
-        patient = [one for one in waiting if not self._given_up(one, StoreStuck())]
-        self._waiting.extendleft(reversed(patient))
+        retried = [one for one in waiting if not self._given_up(one, StoreStuck())]
+        self._waiting.extendleft(reversed(retried))
 
     def _done(self, result: _Stored | BaseException) -> None:
         changes, self._in_store = self._in_store, []
         if isinstance(result, (Damaged, Replaced)):
             self.on_unusable(result)
-        if self._hung:
-            self._hung = False
+        if self._unresponsive:
+            self._unresponsive = False
             self._log.info("the database answers again")
         if not isinstance(result, BaseException):
-            self._told = False
-            self._announcer.announce(*result)
+            self._trouble_reported = False
+            self._event_log.announce(*result)
             for change in changes:
                 for effect in change.effects:
                     effect()
-            self._announcer.ring_last()  # whoever waits for an answer has it before others hear of it
+            self._event_log.ring_last()  # whoever waits for an answer has it before others hear of it
         elif len(changes) > 1 and not isinstance(result, _NOT_NOW):
             self._waiting.extendleft(reversed(changes))
             self._singly = len(changes)
-        elif patient := [one for one in changes if not self._given_up(one, result)]:
-            self._waiting.extendleft(reversed(patient[1:]))
-            self._hold(patient[0], result)
+        elif retried := [one for one in changes if not self._given_up(one, result)]:
+            self._waiting.extendleft(reversed(retried[1:]))
+            self._retry_later(retried[0], result)
             return
         elif isinstance(result, _UNABLE):
-            self._tell(result)
+            self._report_trouble(result)
         if self._stuck:
             self._stuck = False
             self._reasons.clear()
@@ -226,16 +226,16 @@ class Committer:
     def _given_up(change: Change, error: BaseException) -> bool:
         return change.on_failed is not None and change.on_failed(error)
 
-    def _hold(self, change: Change, error: BaseException) -> None:
+    def _retry_later(self, change: Change, error: BaseException) -> None:
         """Keep a change that cannot be stored at the head, and give up those behind it for which somebody waits."""
         self._stuck = True
-        self._refuse()
+        self._refuse_waiting()
         self._waiting.appendleft(change)
         self._singly = 1
         if type(error) not in self._reasons:  # another one needs another remedy
             self._reasons.add(type(error))
             self._log.error(f"the database cannot be written, trying again every second: {error}")
-        self._tell(error)
+        self._report_trouble(error)
         self._loop.after(_RETRY_MS, self._feed)
 
     def close(self) -> None:
@@ -255,8 +255,8 @@ def _transaction(db: Database, changes: list[Change]) -> _Stored:
         for write in change.writes:
             write(db)
         events = [*change.events]
-        for teller in change.tellers:
-            events += teller(db)
+        for event_source in change.event_sources:
+            events += event_source(db)
         drafts += [draft(kind, body, change.now_ms) for kind, body in events]
     if not drafts:
         return 0, drafts

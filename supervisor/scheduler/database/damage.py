@@ -16,7 +16,7 @@ from store.recovery.copies import check, check_copy, suspect
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.messages import Boot
 from supervisor.scheduler.control.control_socket import Operation, Reply, done
-from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 
 _AGAIN_S = 60.0
@@ -37,7 +37,7 @@ class _Found:
     """When the copy was made; None: there is none that is well."""
 
 
-class Damage:
+class DamageMonitor:
     """Hears of damage, and decides.
 
     Args:
@@ -50,7 +50,7 @@ class Damage:
         self,
         loop: Loop,
         boot: Boot,
-        reading: Reading,
+        reading: LongReads,
         log: Log,
         doubt: Callable[[bool], None],
         told: Callable[[str], None],

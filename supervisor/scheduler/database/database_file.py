@@ -18,8 +18,8 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.notifications.notifications import Notices
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.notifications.notifications import Notifications
+from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.startup.new_history import new_history_allowed
 
 REPLACED = "move that file away to go on with the history before, or restart the daemon to go on with that file"
@@ -102,9 +102,9 @@ class DatabaseWatch:
         loop: Loop,
         boot: Boot,
         store: StoreThread,
-        engine: Engine,
+        engine: RunEngine,
         committer: Committer,
-        notices: Notices,
+        notifications: Notifications,
         log: Log,
         leave: Callable[[], None],
     ) -> None:
@@ -112,7 +112,7 @@ class DatabaseWatch:
         self._boot = boot
         self._engine = engine
         self._committer = committer
-        self._notices = notices
+        self._notifications = notifications
         self._log = log
         self._leave = leave
         self._problem = False
@@ -133,7 +133,7 @@ class DatabaseWatch:
     def _rescued(self, text: str) -> None:
         self._log.error(text)
         change = self._engine.change()
-        self._notices.database_restored(text, change, "The files of the database were put back")
+        self._notifications.database_restored(text, change, "The files of the database were put back")
         self._engine.commit(change)
 
     def met(self, error: StoreError) -> None:

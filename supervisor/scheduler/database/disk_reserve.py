@@ -10,7 +10,7 @@ from collections.abc import Callable
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.notifications.notifications import Notifications
 
 BYTES = 16 << 20
 _SPARE = 2
@@ -19,12 +19,12 @@ _FIRST_MS = 1_000
 _AGAIN_MS = 10_000
 
 
-class Reserve:
+class DiskReserve:
     """The file, and what people hear of it.
 
     Args:
         directory: where the database is.
-        change: begins a change; see :meth:`Engine.change`.
+        change: begins a change; see :meth:`RunEngine.change`.
         commit: stores one.
     """
 
@@ -32,7 +32,7 @@ class Reserve:
         self,
         loop: Loop,
         directory: str,
-        notices: Notices,
+        notifications: Notifications,
         log: Log,
         change: Callable[[], Change],
         commit: Callable[[Change], None],
@@ -40,7 +40,7 @@ class Reserve:
         self._loop = loop
         self._path = f"{directory}/reserve"
         self._directory = directory
-        self._notices = notices
+        self._notifications = notifications
         self._log = log
         self._change = change
         self._commit = commit
@@ -67,7 +67,7 @@ class Reserve:
         kept = f"the disk with {self._directory} has no room for the {BYTES >> 20} MiB that are kept for the database"
         self._log.error(f"{kept}: what happens is stored only as long as there is any")
         change = self._change()
-        self._notices.disk_full(f"T{kept[1:]}. What happens is stored only as long as there is any.", change)
+        self._notifications.disk_full(f"T{kept[1:]}. What happens is stored only as long as there is any.", change)
         self._commit(change)
         self._loop.after(_AGAIN_MS, self._keep)
 
@@ -99,7 +99,7 @@ class Reserve:
             self.missing = False
             self._log.info("the disk has room again")
             change = self._change()
-            self._notices.disk_recovered(self._directory, change)
+            self._notifications.disk_recovered(self._directory, change)
             self._commit(change)
 
 

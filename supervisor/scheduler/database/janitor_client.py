@@ -29,7 +29,7 @@ _FAILED = Report(next_ms=0, rest_ms=600_000)
 _MAX_REPORT = 65536
 
 
-class Housekeeping:
+class JanitorClient:
     """The janitor, as the scheduler sees it.
 
     Args:

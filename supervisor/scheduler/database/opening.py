@@ -29,8 +29,8 @@ from supervisor.scheduler.database.database_file import (
     tell_problem,
 )
 from supervisor.scheduler.loop.event_log import announced
-from supervisor.scheduler.loop.root_connection import RootLink
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.startup.new_history import allow_new_history, new_history_allowed
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _RESTORED = "restored"
 """Name in the store of what has to be known of that until it is told."""
 
 
-class Again(NamedTuple):
+class Restoration(NamedTuple):
     """What a scheduler has to know that starts again from the copy.
 
     Attributes:
@@ -81,7 +81,7 @@ def open_mended(
     try:
         database = _opened(path, durability, log, expected=running or had_history(path))
         if lost:
-            again = Again("Its history was lost, and somebody has restored another one", frozenset())
+            again = Restoration("Its history was lost, and somebody has restored another one", frozenset())
             take_as_restored(database, time.time_ns() // 1_000_000, _remembered(again) | known, newest_event or 0)
     except Damaged as err:
         forget_file(boot)
@@ -119,16 +119,16 @@ def _start_again(
     log.error(f"the database is {_begun(aside)}: {why}")
 
 
-def _remembered(again: Again) -> dict[str, object]:
+def _remembered(again: Restoration) -> dict[str, object]:
     return {_RESTORED: {**again._asdict(), "waiting": sorted(again.waiting)}}
 
 
-def _from_copy(found: Restored, why: Damaged) -> Again:
-    return Again(f"It was {_told(found)}. {why}", found.salvaged.waiting)
+def _from_copy(found: Restored, why: Damaged) -> Restoration:
+    return Restoration(f"It was {_told(found)}. {why}", found.salvaged.waiting)
 
 
-def _from_nothing(aside: str | None, why: Damaged) -> Again:
-    return Again(f"It was {_begun(aside)}. {why}", frozenset())
+def _from_nothing(aside: str | None, why: Damaged) -> Restoration:
+    return Restoration(f"It was {_begun(aside)}. {why}", frozenset())
 
 
 def _begun(aside: str | None) -> str:
@@ -155,16 +155,16 @@ def _left(salvaged: "Salvaged") -> str:
     return ", ".join(parts)
 
 
-def restored(database: Database) -> Again | None:
+def restored(database: Database) -> Restoration | None:
     """What is to be known of that, if it was so."""
     stored = get_meta(database, _RESTORED)
-    return stored and Again(stored["told"], frozenset(stored["waiting"]))
+    return stored and Restoration(stored["told"], frozenset(stored["waiting"]))
 
 
-def tell_restored(again: Again | None, change: Change, notices: Notices) -> None:
+def tell_restored(again: Restoration | None, change: Change, notifications: Notifications) -> None:
     """Have people hear of it, once."""
     if again is not None:
-        notices.database_restored(again.told, change, "The database was started again")
+        notifications.database_restored(again.told, change, "The database was started again")
         change.write(lambda db: set_meta(db, _RESTORED, None))
 
 
@@ -199,7 +199,7 @@ def _opened(path: str, durability: Durability, log: Log, *, expected: bool) -> D
 _RETRY_S = 1.0
 
 
-def open_database(boot: Boot, config: Config, root: RootLink, log: Log) -> Database:
+def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) -> Database:
     """The writer; waits for a server that is away, or for a person, for as long as the root is there.
 
     A server that refuses us is waited for only when it took us before: at the start of the daemon that is a mistake.
@@ -243,7 +243,7 @@ def open_database(boot: Boot, config: Config, root: RootLink, log: Log) -> Datab
             root.wait("nothing")
 
 
-def _rest_until_changed(boot: Boot, root: RootLink) -> None:
+def _rest_until_changed(boot: Boot, root: RootConnection) -> None:
     """Wait until somebody has restored a database, or its copy, or has said that a new history may begin.
 
     What comes is read through before it is used: it may be half copied.

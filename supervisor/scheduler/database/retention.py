@@ -17,11 +17,11 @@ from store.runs.bulk import find_excess, find_expired, first_deletion, forget_pu
 from supervisor.config.model import Config, Service, Task
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.control.bulk_jobs import Bulk, Job
-from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
+from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.removal_clock import RemovalClock
 from supervisor.scheduler.loop.loop import Loop, Timer
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_engine import RunEngine
 
 _START_MS = 10_000
 _SOON_MS = 1000
@@ -45,9 +45,9 @@ class Retention:
     def __init__(
         self,
         loop: Loop,
-        engine: Engine,
-        bulk: Bulk,
-        housekeeping: Housekeeping,
+        engine: RunEngine,
+        bulk: BulkJobs,
+        janitor: JanitorClient,
         config: Config,
         clock: RemovalClock,
         log: Log,
@@ -56,7 +56,7 @@ class Retention:
         self._clock = clock
         self._engine = engine
         self._bulk = bulk
-        self._housekeeping = housekeeping
+        self._janitor = janitor
         self._log = log
         self._rules, self._others = rules_of(config)
         self._undo_window_ms = config.storage.undo_window_ms
@@ -68,7 +68,7 @@ class Retention:
         """Something was wanted while it looked."""
         self._took_ms = 0.0
         self._next_deletion: int | None = None
-        housekeeping.on_removed = self._forget
+        janitor.on_removed = self._forget
         self._want(_START_MS)
 
     def configure(self, config: Config) -> None:
@@ -127,7 +127,7 @@ class Retention:
     def _looked(self, removed: int) -> None:
         if removed:
             self._log.info(f"removed {counted(removed, 'run')} for good")
-            self._housekeeping.purge()
+            self._janitor.purge()
         self._rest()
 
     def _failed(self, error: BaseException) -> None:

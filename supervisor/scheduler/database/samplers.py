@@ -27,7 +27,7 @@ from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
 from supervisor.scheduler.loop.loop import Loop, Timer
 
 
-class Sampler:
+class HostSampler:
     """Measures while the scheduler lives.
 
     Args:

@@ -22,25 +22,25 @@ from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.host import users
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Exited
-from supervisor.ipc.probe_request import Order
+from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.launchers import launcher_commands
 from supervisor.scheduler.loop.loop import Loop, Timer
-from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import Identity
 from supervisor.scheduler.runs import unstored_files
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.runs.run_engine import Engine
-from supervisor.scheduler.runs.run_observer import Attendant
+from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.run_observer import RunObserver
 from supervisor.scheduler.runs.run_rows import event_body
-from supervisor.scheduler.services.health import Orders
+from supervisor.scheduler.services.health import Watcher
 
 _FOLDER = "launches"
 
 
 @dataclass(frozen=True)
-class Launch:
+class JobRecord:
     """How the job of one run is ended and looked for: commands of the launcher, and who executes them where."""
 
     daemon: str
@@ -70,14 +70,14 @@ class Launch:
         }
 
 
-def launch_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> Launch:
+def job_record_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> JobRecord:
     """What has to be kept of a run that is about to be started."""
     definition = run.definition
     known = launcher_commands.facts(definition, run.id, run.instance, run.attempt)
-    named = {name for word in launcher.start for name in PLACEHOLDER.findall(word)}
+    named = {name for answer in launcher.start for name in PLACEHOLDER.findall(answer)}
     own = {"RINGWARD_RUN_ID": run.id, "RINGWARD_TASK": definition.name, "RINGWARD_INSTANCE": str(run.instance)}
     travels = launcher.feed == "script" or "working_dir" in named
-    return Launch(
+    return JobRecord(
         daemon=daemon_id,
         launcher=launcher.name,
         stop=launcher_commands.words(launcher.stop, known),
@@ -91,7 +91,7 @@ def launch_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> Launch:
     )
 
 
-def keep_record(data_dir: str, run_id: str, launch: Launch) -> None:
+def keep_record(data_dir: str, run_id: str, launch: JobRecord) -> None:
     """Write it.
 
     Raises:
@@ -100,11 +100,11 @@ def keep_record(data_dir: str, run_id: str, launch: Launch) -> None:
     unstored_files.keep(f"{data_dir}/{_FOLDER}", run_id, asdict(launch))
 
 
-def read_record(data_dir: str, run_id: str, daemon_id: str) -> Launch | None:
+def read_record(data_dir: str, run_id: str, daemon_id: str) -> JobRecord | None:
     """What is kept of a run; None when nothing is, or another daemon or version kept it."""
     found: Any = unstored_files.read(f"{data_dir}/{_FOLDER}", run_id)
     try:
-        launch = None if found is None else Launch(**found)
+        launch = None if found is None else JobRecord(**found)
     except TypeError:
         return None
     return launch if launch is not None and launch.daemon == daemon_id else None
@@ -135,7 +135,7 @@ Then = Callable[[], None]
 
 
 class _Case:
-    def __init__(self, run: LiveRun, launch: Launch) -> None:
+    def __init__(self, run: LiveRun, launch: JobRecord) -> None:
         self.run = run
         self.launch = launch
         self.refusal: str | None = None
@@ -160,13 +160,13 @@ class _Case:
                 timer.cancel()
 
 
-class Launching(Attendant):
+class LaunchedJobs(RunObserver):
     """All runs that have a launcher."""
 
-    def __init__(self, loop: Loop, engine: Engine, orders: Orders, root: RootLink, log: Log) -> None:
+    def __init__(self, loop: Loop, engine: RunEngine, watcher: Watcher, root: RootConnection, log: Log) -> None:
         self._loop = loop
         self._engine = engine
-        self._orders = orders
+        self._watcher = watcher
         self._root = root
         self._log = log
         self._cases: dict[str, _Case] = {}
@@ -180,7 +180,7 @@ class Launching(Attendant):
         launcher = run.definition.launcher
         if launcher is None:
             return
-        case = self._cases[run.id] = _Case(run, launch_of(launcher, run, self._engine.boot.daemon_id))
+        case = self._cases[run.id] = _Case(run, job_record_of(launcher, run, self._engine.boot.daemon_id))
         change.write(lambda _db: self._keep(case))
 
     def _keep(self, case: _Case) -> None:
@@ -202,14 +202,14 @@ class Launching(Attendant):
             self._cases[run.id] = _Case(run, launch)
         return launch is not None
 
-    def settled(self, living: Collection[str]) -> None:
+    def forget_others(self, living: Collection[str]) -> None:
         """Everything was adopted: forget what is kept of other runs."""
         sweep_records(self._engine.boot.data_dir, living)
 
     # While it runs.
 
-    def run_goes_on(self, run: LiveRun, started_at: int) -> None:
-        """See :class:`Attendant`."""
+    def run_is_running(self, run: LiveRun, started_at: int) -> None:
+        """See :class:`RunObserver`."""
         case = self._cases.get(run.id)
         if case is not None and case.launch.probe and run.execution_id is None:
             until_ms = min(self._loop.now_ms(), started_at) + _NAME_FOR_MS
@@ -345,7 +345,7 @@ class Launching(Attendant):
 
     def _over(self, case: _Case) -> None:
         case.cancel()
-        self._forget_orders(case)
+        self._forget_requests(case)
         self.lost.discard(case.run.id)
         then, case.then = case.then, None
         if then is not None:
@@ -353,8 +353,8 @@ class Launching(Attendant):
 
     # When it is over.
 
-    def run_over(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:  # noqa: ARG002 - the signature of them all
-        """See :class:`Attendant`."""
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:  # noqa: ARG002 - the signature of them all
+        """See :class:`RunObserver`."""
         self.dropped(run)
 
     def dropped(self, run: LiveRun) -> None:
@@ -364,7 +364,7 @@ class Launching(Attendant):
             return
         case.cancel()
         self.lost.discard(run.id)
-        self._forget_orders(case)
+        self._forget_requests(case)
         self._loop.after(0, lambda: self._forget(run.id))  # what is being stored now comes first
 
     def _forget(self, run_id: str) -> None:
@@ -372,9 +372,9 @@ class Launching(Attendant):
         change.write(lambda _db: forget_record(self._engine.boot.data_dir, run_id))
         self._engine.commit(change)
 
-    def _forget_orders(self, case: _Case) -> None:
+    def _forget_requests(self, case: _Case) -> None:
         for what in ("probe", "stop"):
-            self._orders.forget(_key(case, what))
+            self._watcher.forget(_key(case, what))
         case.stopping = False
 
     # What the watcher is asked.
@@ -389,8 +389,8 @@ class Launching(Attendant):
     ) -> None:
         """Have a command executed; `then` gets what it printed, or why it has failed."""
 
-        def answered(word: dict[str, Any]) -> None:
-            then(word.get("text"), word.get("why"))
+        def answered(answer: dict[str, Any]) -> None:
+            then(answer.get("text"), answer.get("why"))
 
         def identified(identity: Identity) -> None:
             if self._cases.get(case.run.id) is not case:
@@ -399,17 +399,19 @@ class Launching(Attendant):
                 refusal = identity.refusal
                 self._loop.after(_LOOK_EACH_MS[1], lambda: then(None, refusal))
                 return
-            self._orders.order(self._order(case, what, argv, timeout_ms, identity), answered)
+            self._watcher.watch(self._probe_request(case, what, argv, timeout_ms, identity), answered)
 
         launch = case.launch
         as_then = replace(case.run.definition, user=launch.user, clean_env=launch.clean_env)
-        self._engine.lookups.ask(as_then, identified)
+        self._engine.user_lookup.ask(as_then, identified)
 
-    def _order(self, case: _Case, what: str, argv: list[str], timeout_ms: int, identity: Identity) -> Order:
+    def _probe_request(
+        self, case: _Case, what: str, argv: list[str], timeout_ms: int, identity: Identity
+    ) -> ProbeRequest:
         launch, account = case.launch, identity.account
         env = launch.environment(case.run, identity, self._engine.boot.private_variables)
         other = account is not None and not account.ours
-        return Order(
+        return ProbeRequest(
             key=_key(case, what),
             kind="ask",
             timeout_ms=timeout_ms,

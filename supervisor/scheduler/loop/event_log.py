@@ -52,7 +52,7 @@ def announced(runtime_dir: str) -> int:
         reader.close()
 
 
-class Announcer:
+class EventLog:
     """The only writer of the events ring, and its doorbell."""
 
     def __init__(self, loop: Loop, runtime_dir: str, daemon_id: str, bell: DoorbellServer, first_number: int) -> None:

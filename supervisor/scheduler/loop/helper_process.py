@@ -21,7 +21,7 @@ _DELAYS_MS = (0, 100, 500, 1000, 5000)
 _HEALTHY_S = 10.0
 
 
-class Partner:
+class HelperProcess:
     """One such process, at most.
 
     Args:
@@ -39,17 +39,17 @@ class Partner:
         name: str,
         module: str,
         *,
-        begun: Callable[[], None],
-        heard: Callable[[Frame], None],
-        wanted: Callable[[], bool],
+        on_started: Callable[[], None],
+        on_message: Callable[[Frame], None],
+        is_wanted: Callable[[], bool],
     ) -> None:
         self._loop = loop
         self._log = log
         self._name = name
         self._module = module
-        self._begun = begun
-        self._heard = heard
-        self._wanted = wanted
+        self._on_started = on_started
+        self._on_message = on_message
+        self._is_wanted = is_wanted
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._sock: socket.socket | None = None
@@ -65,12 +65,12 @@ class Partner:
         """Whether it can be told something."""
         return self._sock is not None
 
-    def need(self) -> None:
+    def ensure_started(self) -> None:
         """Start it, unless it runs or will be started anyway."""
         if self._process is None and not self._waiting:
             self._start()
 
-    def tell(self, frame: Frame) -> None:
+    def send(self, frame: Frame) -> None:
         """Tell it something, if it runs."""
         if self._sock is not None:
             self._unsent += encode(frame)
@@ -78,7 +78,7 @@ class Partner:
 
     def _start(self) -> None:
         self._waiting = False
-        if not self._wanted():
+        if not self._is_wanted():
             return
         self._started_s = self._loop.now_s()
         try:
@@ -103,7 +103,7 @@ class Partner:
         self._decoder, self._unsent = Decoder(), bytearray()
         self._loop.watch(self._pidfd, lambda _mask: self._ended(process))
         self._loop.watch(ours.fileno(), self._ready)
-        self._begun()
+        self._on_started()
 
     def _again(self) -> None:
         if self._loop.now_s() - self._started_s >= _HEALTHY_S:
@@ -154,7 +154,7 @@ class Partner:
         try:
             data = sock.recv(_READ_BYTES)
             for frame in self._decoder.feed(data):
-                self._heard(frame)
+                self._on_message(frame)
         except BlockingIOError:
             return True
         except (ConnectionResetError, ProtocolError):

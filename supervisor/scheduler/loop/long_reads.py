@@ -20,7 +20,7 @@ class _Question(NamedTuple):
     done: Callable[[Any], None]
 
 
-class Reading:
+class LongReads:
     """Answers one question after the other. The thread starts with the first."""
 
     def __init__(self, loop: Loop, path: str) -> None:

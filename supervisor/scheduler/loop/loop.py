@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.loop.wall_timer import Alarm
+from supervisor.scheduler.loop.wall_timer import WallTimer
 
 _LOOK_S = 1.0
 _STEP_S = 1.0
@@ -41,10 +41,10 @@ class Clock:
         """Seconds since the boot."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def alarm(self) -> Alarm | None:
+    def alarm(self) -> WallTimer | None:
         """A new alarm of the wall clock, where there is such a thing."""
         try:
-            return Alarm()
+            return WallTimer()
         except OSError:
             return None
 
@@ -212,7 +212,7 @@ class Loop:
         return max(0.0, min(waits)) if waits else -1
 
     @functools.cached_property
-    def _alarm(self) -> Alarm | None:
+    def _alarm(self) -> WallTimer | None:
         """Made when somebody waits for the wall clock; before, nobody would have been told of a step."""
         self._looked = False
         alarm = self._clock.alarm()

@@ -16,7 +16,7 @@ class RootGone(Exception):
     """The root has ended, so its scheduler ends too."""
 
 
-class RootLink:
+class RootConnection:
     """Frames to and from the root; sends what fits, keeps the rest, never waits once the loop runs."""
 
     def __init__(self, fd: int) -> None:

@@ -30,7 +30,7 @@ class Identity:
     """What a login would set, as far as the definition wants that."""
 
 
-NOBODY_ELSE = Identity()
+DAEMON_USER = Identity()
 """The daemon's user runs it, of whom nothing has to be asked."""
 Then = Callable[[Identity], None]
 
@@ -59,7 +59,7 @@ class _Asker:
             then(identity)
 
 
-class Lookups:
+class UserLookup:
     """Questions to the name service. Equal ones are asked together, so that what hangs takes one thread for each."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Lookups:
         """Call `then`, once: at once when nobody has to be asked, else from the loop."""
         key = definition.user, definition.clean_env
         if key == (None, False):
-            then(NOBODY_ELSE)
+            then(DAEMON_USER)
             return
         asker = _Asker(then)
         late = f"{_named(key)} could not be looked up within {format_duration(self._patience_ms)}"

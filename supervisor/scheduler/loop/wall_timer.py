@@ -25,7 +25,7 @@ class _Itimerspec(ctypes.Structure):
     _fields_ = (("interval", _Timespec), ("value", _Timespec))
 
 
-class Alarm:
+class WallTimer:
     """One timer; its descriptor is readable when the time has come, and when the clock was set.
 
     Raises:

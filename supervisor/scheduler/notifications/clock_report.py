@@ -8,10 +8,10 @@ from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import Unit
-from supervisor.scheduler.runs.run_engine import Engine
-from supervisor.scheduler.runs.scheduled_starts import Timetable
+from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 
 _LISTED = 20
 
@@ -21,17 +21,17 @@ class ClockReport:
 
     def __init__(
         self,
-        engine: Engine,
-        timetable: Timetable,
+        engine: RunEngine,
+        scheduled_starts: ScheduledStarts,
         units: Mapping[str, Unit],
-        notices: Notices,
+        notifications: Notifications,
         removal_clock: RemovalClock,
         log: Log,
     ) -> None:
         self._engine = engine
-        self._timetable = timetable
+        self._scheduled_starts = scheduled_starts
         self._units = units
-        self._notices = notices
+        self._notifications = notifications
         self._clock = removal_clock
         self._log = log
         removal_clock.on_change = self._doubt_changed
@@ -55,7 +55,7 @@ class ClockReport:
 
     def found(self) -> dict[str, Any]:
         """What the daemon tells of its clock."""
-        silent = self._timetable.silent(self._units.values())
+        silent = self._scheduled_starts.silent(self._units.values())
         return {
             "silent_task_count": len(silent),
             "silent_tasks": [{"name": name, "runs_again_at": at} for name, at in silent[:_LISTED]],
@@ -78,10 +78,10 @@ class ClockReport:
         self._engine.commit(change)
 
     def _tell_silence(self) -> None:
-        silent = self._timetable.silent(self._units.values())
+        silent = self._scheduled_starts.silent(self._units.values())
         if silent:
             change = self._engine.change()
-            self._notices.tasks_silent(silent, change)
+            self._notifications.tasks_silent(silent, change)
             self._engine.commit(change)
             name, at = silent[0]
             tasks = counted(len(silent), "task")
@@ -94,6 +94,6 @@ class ClockReport:
         state, until = self._clock.state(), self._clock.believed_at_ms
         change.write(lambda db: set_meta(db, STATE, state))
         if until is not None:
-            self._notices.clock_doubted(self._clock.step_ms, until, change)
+            self._notifications.clock_doubted(self._clock.step_ms, until, change)
             self._log.warning(f"nothing is removed by its age before {stamp(until)}: the wall clock was set by days")
         self._engine.commit(change)

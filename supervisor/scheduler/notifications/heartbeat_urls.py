@@ -9,15 +9,15 @@ from collections import deque
 from urllib.parse import urlsplit, urlunsplit
 
 from supervisor.config.model import Config
-from supervisor.ipc.delivery_request import Ping, Result
+from supervisor.ipc.delivery_request import DeliveryResult, PingRequest
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
-from supervisor.scheduler.notifications.notifier_client import Post
+from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.retry import RETRIED_REASONS
-from supervisor.scheduler.runs.run_observer import Attendant
+from supervisor.scheduler.runs.run_observer import RunObserver
 
 _EVERY_MS = 60_000
 _MOST_OPEN = 1000
@@ -31,13 +31,15 @@ def with_suffix(url: str, suffix: str) -> str:
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{suffix}"))
 
 
-class Heartbeats(Attendant):
+class Heartbeats(RunObserver):
     """Those of tasks, and the daemon's own."""
 
-    def __init__(self, loop: Loop, committer: Committer, post: Post, config: Config, log: Log) -> None:
+    def __init__(
+        self, loop: Loop, committer: Committer, notifier_client: NotifierClient, config: Config, log: Log
+    ) -> None:
         self._loop = loop
         self._committer = committer
-        self._post = post
+        self._notifier_client = notifier_client
         self._log = log
         self._numbers = itertools.count()
         self._failing: set[str] = set()
@@ -69,12 +71,12 @@ class Heartbeats(Attendant):
         change.then(lambda: self._ping(_DAEMON, url))
         self._committer.commit(change)
 
-    def run_began(self, run: LiveRun) -> None:
-        """See :class:`Attendant`."""
+    def run_started(self, run: LiveRun) -> None:
+        """See :class:`RunObserver`."""
         self._tell(run, "start")
 
-    def run_over(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:
-        """See :class:`Attendant`."""
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:
+        """See :class:`RunObserver`."""
         if verdict.succeeded:
             self._tell(run, None)
         elif verdict.reason in RETRIED_REASONS and not again:
@@ -87,8 +89,8 @@ class Heartbeats(Attendant):
 
     def _ping(self, name: str, url: str) -> None:
         waiting = self._waiting.get(name)
-        if len(self._post) >= _MOST_OPEN or (waiting is not None and len(waiting) >= _MOST_WAITING):
-            self._heard(name, Result("too many others are waiting"))
+        if len(self._notifier_client) >= _MOST_OPEN or (waiting is not None and len(waiting) >= _MOST_WAITING):
+            self._note_result(name, DeliveryResult("too many others are waiting"))
         elif waiting is not None:
             waiting.append(url)
         else:
@@ -96,18 +98,18 @@ class Heartbeats(Attendant):
             self._ask(name, url)
 
     def _ask(self, name: str, url: str) -> None:
-        order = Ping(key=f"ping/{next(self._numbers)}", url=url)
-        self._post.give(order, lambda result: self._asked(name, result))
+        request = PingRequest(key=f"ping/{next(self._numbers)}", url=url)
+        self._notifier_client.send(request, lambda result: self._asked(name, result))
 
-    def _asked(self, name: str, result: Result) -> None:
-        self._heard(name, result)
+    def _asked(self, name: str, result: DeliveryResult) -> None:
+        self._note_result(name, result)
         waiting = self._waiting[name]
         if waiting:
             self._ask(name, waiting.popleft())
         else:
             del self._waiting[name]
 
-    def _heard(self, name: str, result: Result) -> None:
+    def _note_result(self, name: str, result: DeliveryResult) -> None:
         if result.error is None:
             if name in self._failing:
                 self._failing.discard(name)

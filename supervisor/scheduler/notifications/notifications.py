@@ -19,7 +19,7 @@ from supervisor.config.model import Config, Task
 from supervisor.config.value_types.durations import format_duration
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import stamp
-from supervisor.scheduler.database.commits import Change, Told
+from supervisor.scheduler.database.commits import Change, Events
 from supervisor.scheduler.notifications.routes import Fact, Target, targets
 from supervisor.scheduler.notifications.wording import body_of, title_of
 from supervisor.scheduler.runs.end_reason import Verdict
@@ -39,7 +39,7 @@ _SILENT_LISTED = 10
 _TITLES = {notification_kinds.RUN_TIMEOUT: "timed out", notification_kinds.RUN_CRASHED: "crashed"}
 
 
-class Notices:
+class Notifications:
     """Raises notifications and marks them."""
 
     def __init__(self, config: Config) -> None:
@@ -336,7 +336,7 @@ class Notices:
         )
         self.notify(change, notification_kinds.CLOCK_DOUBTED, "warn", "The clock was set by more than a day", text)
 
-    def _raise(self, db: Database, draft: Notification) -> Told:
+    def _raise(self, db: Database, draft: Notification) -> Events:
         before = notifications.unread_count(db)
         stored = notifications.notify(
             db, draft, window_ms=self._settings.coalesce_window_ms, keep=self._settings.history_keep
@@ -348,7 +348,7 @@ class Notices:
     def mark(change: Change, notification_id: str, *, read: bool) -> None:
         """Mark one as read, or as unread."""
 
-        def marked(db: Database) -> Told:
+        def marked(db: Database) -> Events:
             before = notifications.unread_count(db)
             if not notifications.mark(db, notification_id, change.now_ms if read else None):
                 return []
@@ -363,7 +363,7 @@ class Notices:
     def mark_all(change: Change) -> None:
         """Mark all as read, which is one event however many they are."""
 
-        def marked(db: Database) -> Told:
+        def marked(db: Database) -> Events:
             before = notifications.unread_count(db)
             notifications.mark_all(db, change.now_ms)
             return _count(db, before)
@@ -371,7 +371,7 @@ class Notices:
         change.tell(marked)
 
 
-def _count(db: Database, before: int) -> Told:
+def _count(db: Database, before: int) -> Events:
     now = notifications.unread_count(db)
     return [] if now == before else [("notification.unreadCountChanged", {"count": now})]
 

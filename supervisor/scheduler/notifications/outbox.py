@@ -14,13 +14,13 @@ from store import deliveries
 from store.deliveries import Delivery, Standing
 from supervisor.config.model import Config
 from supervisor.config.notification_kinds import DELIVERY_FAILED
-from supervisor.ipc.delivery_request import Letter, Result
+from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import TOO_MANY
-from supervisor.scheduler.notifications.notifier_client import Post
+from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.wording import Message, message, trial
 
 _DELAYS_MS = (30_000, 120_000, 600_000, 3_600_000)
@@ -42,11 +42,13 @@ class Outbox:
         post: carries the messages.
     """
 
-    def __init__(self, loop: Loop, boot: Boot, committer: Committer, post: Post, config: Config, log: Log) -> None:
+    def __init__(
+        self, loop: Loop, boot: Boot, committer: Committer, notifier_client: NotifierClient, config: Config, log: Log
+    ) -> None:
         self._loop = loop
         self._boot = boot
         self._committer = committer
-        self._post = post
+        self._notifier_client = notifier_client
         self._log = log
         self._site = config.http.external_url
         self._zone = config.daemon.timezone
@@ -172,13 +174,13 @@ class Outbox:
         paths: tuple[str | None, str | None] = (None, None)
         if single and run_id is not None and task is not None:
             paths = self._paths(task, run_id)
-        letter = _letter(f"{name}/{together[0].seq}", url, said, *paths)
-        self._post.give(letter, lambda result: self._was_sent(together, result))
+        request = _request(f"{name}/{together[0].seq}", url, said, *paths)
+        self._notifier_client.send(request, lambda result: self._was_sent(together, result))
 
     def _paths(self, task: str, run_id: str) -> tuple[str, str]:
         return ring_path(self._boot.runtime_dir, run_id), log_path(self._boot.data_dir, task, run_id)
 
-    def _was_sent(self, together: Sequence[Delivery], result: Result) -> None:
+    def _was_sent(self, together: Sequence[Delivery], result: DeliveryResult) -> None:
         name = together[0].notifier
         change = self._change()
         now_ms = change.now_ms
@@ -196,7 +198,7 @@ class Outbox:
         change.then(stored)
         self._committer.commit(change)
 
-    def _has_failed(self, name: str, together: Sequence[Delivery], result: Result, change: Change) -> None:
+    def _has_failed(self, name: str, together: Sequence[Delivery], result: DeliveryResult, change: Change) -> None:
         now_ms, why = change.now_ms, result.error or ""
         asked_ms = result.retry_after_ms or 0
         self._resting[name] = self._loop.now_s() + max(_REST_MS, asked_ms) / 1000
@@ -228,16 +230,16 @@ class Outbox:
         change.write(lambda db: found.append(deliveries.standings(db)))
         change.then(lambda: then(found[-1]))
 
-    def try_out(self, name: str, then: Callable[[Result], None]) -> bool:
+    def try_out(self, name: str, then: Callable[[DeliveryResult], None]) -> bool:
         """Send a message by a notifier, at once and only once; False: there is none of that name."""
         url = self._urls.get(name)
         if url is None:
             return False
-        self._post.give(_letter(f"{name}/test/{os.urandom(8).hex()}", url, trial(name, self._host)), then)
+        self._notifier_client.send(_request(f"{name}/test/{os.urandom(8).hex()}", url, trial(name, self._host)), then)
         return True
 
 
-def _letter(key: str, url: str, said: Message, ring: str | None = None, file: str | None = None) -> Letter:
-    return Letter(
+def _request(key: str, url: str, said: Message, ring: str | None = None, file: str | None = None) -> DeliveryRequest:
+    return DeliveryRequest(
         key=key, url=url, title=said.title, body=said.body, footer=said.footer, type=said.type, ring=ring, file=file
     )

@@ -113,8 +113,8 @@ def _leads(route: Route, fact: Fact) -> bool | None:
     if fact.kind in match.kinds:
         return False if _severe(fact.severity, match.severity) and _counts(route, fact) else None
     if fact.kind in RECOVERIES:
-        heard = not match.kinds or not RECOVERIES[fact.kind].isdisjoint(match.kinds)
-        return True if route.recovery and heard else None
+        notified = not match.kinds or not RECOVERIES[fact.kind].isdisjoint(match.kinds)
+        return True if route.recovery and notified else None
     if match.kinds or fact.kind in ONLY_NAMED:
         return None
     return False if _severe(fact.severity, match.severity) and _counts(route, fact) else None

@@ -9,39 +9,39 @@ from logring.reader import LogReader
 from supervisor.ipc.messages import Boot
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.loop import Loop, Timer
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.runs.run_observer import Attendant
+from supervisor.scheduler.runs.run_observer import RunObserver
 
 _MIN_WAIT_MS = 100
 
 
-class Alerts(Attendant):
+class RunAlerts(RunObserver):
     """Timers for the runs whose definitions have ``max_duration_alert`` or ``silence_alert``.
 
     Args:
         commit: stores a change.
     """
 
-    def __init__(self, loop: Loop, boot: Boot, notices: Notices, commit: Callable[[Change], None]) -> None:
+    def __init__(self, loop: Loop, boot: Boot, notifications: Notifications, commit: Callable[[Change], None]) -> None:
         self._loop = loop
         self._runtime_dir = boot.runtime_dir
-        self._notices = notices
+        self._notifications = notifications
         self._commit = commit
         self._slow: dict[str, Timer] = {}
         self._silent: dict[str, Timer] = {}
 
-    def run_goes_on(self, run: LiveRun, started_at: int) -> None:
-        """See :class:`Attendant`."""
+    def run_is_running(self, run: LiveRun, started_at: int) -> None:
+        """See :class:`RunObserver`."""
         slow_ms, quiet_ms = run.definition.max_duration_alert_ms, run.definition.silence_alert_ms
         if slow_ms is not None:
             self._watch_duration(run, started_at, slow_ms)
         if quiet_ms is not None:
             self._watch_output(run, started_at, quiet_ms)
 
-    def run_over(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:  # noqa: ARG002 - the signature of them all
-        """See :class:`Attendant`."""
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:  # noqa: ARG002 - the signature of them all
+        """See :class:`RunObserver`."""
         for timers in (self._slow, self._silent):
             timer = timers.pop(run.id, None)
             if timer is not None:
@@ -54,7 +54,7 @@ class Alerts(Attendant):
 
     def _takes_long(self, run: LiveRun, limit_ms: int) -> None:
         change = Change(self._loop.now_ms())
-        self._notices.run_slow(run, limit_ms, change)
+        self._notifications.run_slow(run, limit_ms, change)
         self._commit(change)
 
     def _watch_output(self, run: LiveRun, since: int, limit_ms: int) -> None:
@@ -66,7 +66,7 @@ class Alerts(Attendant):
         last = max(since, self._last_output(run))
         if now_ms - last >= limit_ms:
             change = Change(now_ms)
-            self._notices.run_silent(run, limit_ms, change)
+            self._notifications.run_silent(run, limit_ms, change)
             self._commit(change)
             last = now_ms
         self._watch_output(run, last, limit_ms)

@@ -29,7 +29,7 @@ _OF_THE_ROOT = frozenset({"shutdown_timeout_ms", "min_free_bytes", "cgroups"})
 """What the API server does not care for."""
 
 
-def settle(config: Config, boot: Boot) -> Boot:
+def resolve(config: Config, boot: Boot) -> Boot:
     """`boot` as `config` wants it. May wait for disks and name services.
 
     Raises:
@@ -39,9 +39,9 @@ def settle(config: Config, boot: Boot) -> Boot:
     password, ephemeral = boot.password, boot.password_ephemeral
     again = "password_file" not in boot.overridden and (http.password_file is not None or not ephemeral)
     asked = config if again else replace(config, http=replace(http, password_file=None))
-    settled = host_check.settle(asked, {})
+    resolved = host_check.settle(asked, {})
     if again:
-        password, ephemeral = settled.password.value, settled.password.ephemeral
+        password, ephemeral = resolved.password.value, resolved.password.ephemeral
     directory = boot.data_dir
     if "data_dir" not in boot.overridden:
         directory = data_dir(None, config.daemon.data_dir, os.environ)
@@ -52,9 +52,9 @@ def settle(config: Config, boot: Boot) -> Boot:
         data_dir=directory,
         listen=boot.listen if "listen" in boot.overridden else list(http.listen),
         http_socket=http.socket or os.path.join(boot.data_dir, SOCKET_NAME),
-        socket_gid=settled.socket_gid,
+        socket_gid=resolved.socket_gid,
         proxy_socket=http.proxy_socket,
-        hosts=settled.hosts,
+        hosts=resolved.hosts,
         external_url=http.external_url,
         base_path=http.base_path,
         behind_proxy=list(http.behind_proxy),
@@ -99,7 +99,7 @@ def feasible(boot: Boot, wanted: Boot) -> Boot:
 def follow(config: Config, boot: Boot) -> tuple[Boot, list[str]]:
     """The settings under which a scheduler goes on that was restarted, and what of `config` they leave out."""
     try:
-        wanted = settle(config, boot)
+        wanted = resolve(config, boot)
         problems = unchangeable(config, boot, wanted)
     except ConfigError as err:
         return boot, [str(err)]

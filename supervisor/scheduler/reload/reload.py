@@ -26,23 +26,23 @@ from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler.control.bulk_operations import BulkCommands
+from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.control_socket import Reply, done, refused
 from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.loop.root_connection import RootLink
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.reload import last_good
 from supervisor.scheduler.reload.config_files import ConfigFiles
-from supervisor.scheduler.reload.daemon_settings import feasible, for_the_api, settle, unchangeable
+from supervisor.scheduler.reload.daemon_settings import feasible, for_the_api, resolve, unchangeable
 from supervisor.scheduler.reload.reload_report import Report, report, summary
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.run_engine import Engine
-from supervisor.scheduler.runs.scheduled_starts import Timetable
-from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, Keeper
+from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
+from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, ServiceController
 from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
 
 _SLICE = 200
@@ -52,14 +52,14 @@ INFO = "info"
 
 
 @dataclass(frozen=True)
-class Settled:
+class ResolvedConfig:
     """A configuration and the boot settings that it comes to."""
 
     config: Config
     boot: Boot
 
 
-def read_again(path: str, boot: Boot) -> Settled:
+def read_again(path: str, boot: Boot) -> ResolvedConfig:
     """Read the configuration for a daemon that runs with `boot`.
 
     Raises:
@@ -67,11 +67,11 @@ def read_again(path: str, boot: Boot) -> Settled:
         CannotChange: it is, but it asks for what needs another daemon.
     """
     config = load(path)
-    wanted = settle(config, boot)
+    wanted = resolve(config, boot)
     problems = unchangeable(config, boot, wanted)
     if problems:
         raise CannotChange(problems)
-    return Settled(config, feasible(boot, wanted))
+    return ResolvedConfig(config, feasible(boot, wanted))
 
 
 class CannotChange(ConfigError):
@@ -87,7 +87,7 @@ class _Request(NamedTuple):
 class _Found(NamedTuple):
     """What was read, and what is to be stored of it: all that takes long when there are thousands of tasks."""
 
-    new: Settled
+    new: ResolvedConfig
     difference: Difference
     texts: dict[tuple[str, str], str]
     """Definitions by name and kind."""
@@ -108,30 +108,30 @@ class Reloader:
     def __init__(
         self,
         loop: Loop,
-        engine: Engine,
-        keeper: Keeper,
-        timetable: Timetable,
-        notices: Notices,
+        engine: RunEngine,
+        controller: ServiceController,
+        scheduled_starts: ScheduledStarts,
+        notifications: Notifications,
         files: ConfigFiles,
         units: dict[str, Unit],
         info: dict[str, Any],
         log: Log,
         *,
-        apply: Callable[[Settled, Difference], None],
-        settled: Settled,
+        apply: Callable[[ResolvedConfig, Difference], None],
+        resolved: ResolvedConfig,
         leaving: Mapping[str, Unit],
     ) -> None:
         self._loop = loop
         self._engine = engine
-        self._keeper = keeper
-        self._timetable = timetable
-        self._notices = notices
+        self._controller = controller
+        self._scheduled_starts = scheduled_starts
+        self._notifications = notifications
         self._files = files
         self._units = units
         self._info = info
         self._log = log
         self._apply = apply
-        self._settled = settled
+        self._resolved = resolved
         self._requests: deque[_Request] = deque()
         self._leaving = dict(leaving)
         """Tasks that left the configuration while runs of theirs went on."""
@@ -156,22 +156,22 @@ class Reloader:
 
     def _stale(self) -> None:
         self._info["config_stale"] = True
-        path = self._settled.config.path
-        if has_same_zone(self._settled.config):
+        path = self._resolved.config.path
+        if has_same_zone(self._resolved.config):
             self._log.warning(f"{path} or a file that belongs to it has changed; it holds after a reload")
         else:
-            before = self._settled.config.host_zone
+            before = self._resolved.config.host_zone
             self._log.warning(f"the time zone of the host is not {before} any more; schedules follow it after a reload")
         change = self._engine.change()
         self._store_info(change)
         change.announce("config.stale", {"path": path})
-        self._notices.config_stale(self._settled.config, change)
+        self._notifications.config_stale(self._resolved.config, change)
         self._engine.commit(change)
 
     # One request, step by step.
 
     def _next(self) -> None:
-        now = self._settled
+        now = self._resolved
         self._files.submit(lambda: _compared(now, read_again(now.config.path, now.boot)), self._was_read)
 
     def _answer(self, answer: dict[str, Any]) -> None:
@@ -206,14 +206,14 @@ class Reloader:
 
     def _plan(self, request: _Request, read: _Found) -> None:
         new, difference, texts = read
-        replaces_api = for_the_api(self._settled.boot, new.boot)
+        replaces_api = for_the_api(self._resolved.boot, new.boot)
         found = report(difference, self._units, replaces_api=replaces_api)
         if request.dry_run:
             self._answer(done(**found))
             return
 
         def given_up(error: BaseException) -> bool:
-            self._keep(self._settled, applied=True)
+            self._keep(self._resolved, applied=True)
             self._answer(refused(503, f"The database cannot be written: {error}"))
             return True
 
@@ -226,7 +226,7 @@ class Reloader:
 
         self._keep(new, applied=False, then=store)
 
-    def _keep(self, settled: Settled, *, applied: bool, then: Callable[[], None] = lambda: None) -> None:
+    def _keep(self, resolved: ResolvedConfig, *, applied: bool, then: Callable[[], None] = lambda: None) -> None:
         """Have the copy of the configuration in force written, and go on in any case."""
 
         def kept(error: BaseException | None) -> None:
@@ -234,11 +234,11 @@ class Reloader:
                 self._log.warning(f"the copy of the configuration cannot be written: {error}")
             then()
 
-        self._files.submit(partial(last_good.keep, settled.config, settled.boot, applied=applied), kept)
+        self._files.submit(partial(last_good.keep, resolved.config, resolved.boot, applied=applied), kept)
 
     def applied(self) -> None:
         """The root has the settings of the configuration in force: the next scheduler leaves them as they are."""
-        self._keep(self._settled, applied=True)
+        self._keep(self._resolved, applied=True)
 
     def _store_definitions(
         self, config: Config, difference: Difference, texts: dict[tuple[str, str], str], change: Change
@@ -257,11 +257,11 @@ class Reloader:
 
     def _store_mark(self, unit: Unit, change: Change) -> None:
         """What the new schedule would have had before does not count, whoever goes on with it."""
-        self._timetable.fire_due(unit)
+        self._scheduled_starts.fire_due(unit)
         mark = max(unit.last_instant or 0, change.now_ms)
         change.write(lambda db: update_task(db, unit.name, last_instant=mark))
 
-    def _bring_into_force(self, request: _Request, new: Settled, difference: Difference, found: Report) -> None:
+    def _bring_into_force(self, request: _Request, new: ResolvedConfig, difference: Difference, found: Report) -> None:
         """First tasks that changed, of which there may be thousands, in slices: nobody waits for all of them."""
         tasks = [changed for changed in difference.changed if isinstance(changed.new, Task)]
         slices = iter([tasks[at : at + _SLICE] for at in range(0, len(tasks), _SLICE)] or [[]])
@@ -282,7 +282,9 @@ class Reloader:
 
         go_on(next(slices))
 
-    def _complete(self, request: _Request, new: Settled, difference: Difference, found: Report, change: Change) -> None:
+    def _complete(
+        self, request: _Request, new: ResolvedConfig, difference: Difference, found: Report, change: Change
+    ) -> None:
         """All that is left to do, as part of a change."""
         for gone in (*difference.removed, *(before for before, _after in difference.turned)):
             self._remove(self._units.pop(gone.name), change)
@@ -291,10 +293,10 @@ class Reloader:
                 self._redefine(self._units[changed.new.name], changed, change)
         for added in (*difference.added, *(after for _before, after in difference.turned)):
             self._add(added, change)
-        self._keeper.holding.look_at_all(change)
+        self._controller.dependency_gate.look_at_all(change)
         for unit in self._starting(difference):
-            self._keeper.start_needed(unit, change)
-        self._settled = new
+            self._controller.start_needed(unit, change)
+        self._resolved = new
         self._files.follow(new.config)
         config = new.config
         self._info.update(
@@ -322,7 +324,7 @@ class Reloader:
         units = [self._units[one.name] for one in new if isinstance(one, Service)]
         return [unit for unit in units if not unit.stopped]
 
-    def _end(self, new: Settled, difference: Difference, found: Report) -> None:
+    def _end(self, new: ResolvedConfig, difference: Difference, found: Report) -> None:
         self._apply(new, difference)
         self.applied()
         self._answer(done(**found))
@@ -336,10 +338,10 @@ class Reloader:
     def _remove(self, unit: Unit, change: Change) -> None:
         unit.configured = False
         if unit.service is not None:
-            self._keeper.remove(unit, change)
+            self._controller.remove(unit, change)
             change.write(lambda db: update_task(db, unit.name, rolling=None, fatal_since=None))
             return
-        self._timetable.end(unit)
+        self._scheduled_starts.end(unit)
         waiting: list[LiveRun] = [*unit.queue, *unit.waiting.values()]
         for run in waiting:
             self._engine.stop(run, change, by=NOT_CONFIGURED)
@@ -350,25 +352,25 @@ class Reloader:
     def _redefine(self, unit: Unit, changed: UnitChange, change: Change) -> None:
         definition = changed.new
         if isinstance(definition, Service):
-            self._keeper.replace(unit, definition, change)
+            self._controller.replace(unit, definition, change)
             return
-        self._timetable.redefine(unit, definition, change)
+        self._scheduled_starts.redefine(unit, definition, change)
         self._engine.promote(unit, change)
 
     def _add(self, definition: Task | Service, change: Change) -> None:
         unit = self._units[definition.name] = Unit(definition)
         if isinstance(definition, Service):
-            self._keeper.add(unit, change)
+            self._controller.add(unit, change)
             return
         leaving = self._leaving.pop(unit.name, None)
         for run in [] if leaving is None else leaving.active.values():
             # They count as the task's again, so that it does not run more often than it may.
             run.unit = unit
             unit.active[run.id] = run
-        self._timetable.begin([unit])
+        self._scheduled_starts.begin([unit])
 
 
-def _compared(now: Settled, new: Settled) -> _Found:
+def _compared(now: ResolvedConfig, new: ResolvedConfig) -> _Found:
     difference = diff(now.config, new.config)
     definitions = (
         *difference.added,
@@ -388,26 +390,26 @@ def _error(problem: Problem) -> dict[str, Any]:
     return {"location": location, "message": text.removeprefix(f"{location}: "), "value": problem.to_dict()}
 
 
-class Follower(Protocol):
+class Configurable(Protocol):
     """Who goes by the configuration."""
 
     def configure(self, config: Config) -> None:
         """Go by this one from now on."""
 
 
-class InForce:
+class ConfigApplier:
     """Tells everybody."""
 
     def __init__(
         self,
         loop: Loop,
-        root: RootLink,
+        root: RootConnection,
         boot: Boot,
         log: Log,
-        followers: Sequence[Follower],
-        housekeeping: Housekeeping,
+        followers: Sequence[Configurable],
+        janitor: JanitorClient,
         retention: Retention,
-        many: BulkCommands,
+        many: BulkOperations,
         shutdown: Shutdown,
     ) -> None:
         """`boot`: what the root has; `followers`: told of each configuration, and of nothing else."""
@@ -416,7 +418,7 @@ class InForce:
         self._boot = boot
         self._log = log
         self._followers = followers
-        self._housekeeping = housekeeping
+        self._janitor = janitor
         self._retention = retention
         self._many = many
         self._shutdown = shutdown
@@ -431,13 +433,13 @@ class InForce:
         self._log.set_level(boot.log_level)
         self._shutdown.configure(boot.shutdown_timeout_ms)
 
-    def apply(self, settled: Settled, difference: Difference) -> None:
-        """A reload has brought `settled` into force."""
-        config = settled.config
-        self.settings(settled.boot)
+    def apply(self, resolved: ResolvedConfig, difference: Difference) -> None:
+        """A reload has brought `resolved` into force."""
+        config = resolved.config
+        self.settings(resolved.boot)
         for one in self._followers:
             one.configure(config)
-        self._housekeeping.configure(config.storage, config.daemon.log_level)
+        self._janitor.configure(config.storage, config.daemon.log_level)
         self._retention.configure(config)
         self._many.undo_window_ms = config.storage.undo_window_ms
         if difference.section_has(Effect.SCHEDULER):

@@ -69,7 +69,7 @@ class Verdict:
         return f"{self.reason} with exit code {self.exit_code}" if self.exit_code > 0 else self.reason
 
 
-def judge(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:
+def verdict_of(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:
     """The verdict on an exit; `exit_codes` are those that count as success.
 
     The exit code is the exit status, or 128 + signal whoever sent it; -1 when nothing was started. A run that exits

@@ -10,11 +10,11 @@ from typing import Any
 from logring.paths import log_path, ring_path
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.ipc.probe_request import Order
+from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.runs.end_reason import Line
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.services.health import Orders
+from supervisor.scheduler.services.health import Watcher
 
 _PATIENCE_MS = 30_000
 """How long a verdict waits for the watcher."""
@@ -35,10 +35,10 @@ class _Case:
 class Outputs:
     """Those of all runs whose definitions have ``failure_output``."""
 
-    def __init__(self, loop: Loop, boot: Boot, orders: Orders, log: Log) -> None:
+    def __init__(self, loop: Loop, boot: Boot, watcher: Watcher, log: Log) -> None:
         self._loop = loop
         self._boot = boot
-        self._orders = orders
+        self._watcher = watcher
         self._log = log
         self._cases: dict[str, _Case] = {}
 
@@ -48,14 +48,14 @@ class Outputs:
         if pattern is None or run.id in self._cases:
             return
         case = self._cases[run.id] = _Case()
-        order = Order(
+        request = ProbeRequest(
             key=_key(run.id),
             kind="output",
             target=pattern,
             ring=ring_path(self._boot.runtime_dir, run.id),
             file=log_path(self._boot.data_dir, run.unit.name, run.id),
         )
-        self._orders.order(order, lambda word: self._on_word(case, word))
+        self._watcher.watch(request, lambda answer: self._on_answer(case, answer))
 
     def ask(self, run: LiveRun, then: Then) -> None:
         """Call `then`, once, with the line of a run that has ended by which it failed, or None; perhaps at once."""
@@ -71,14 +71,14 @@ class Outputs:
         """A run has its verdict."""
         case = self._cases.pop(run_id, None)
         if case is not None:
-            self._orders.forget(_key(run_id))
+            self._watcher.forget(_key(run_id))
             if case.timer is not None:
                 case.timer.cancel()
 
-    def _on_word(self, case: _Case, word: dict[str, Any]) -> None:
+    def _on_answer(self, case: _Case, answer: dict[str, Any]) -> None:
         case.found = True
-        if word["op"] == "matched":
-            case.line = Line(word["line"], word["why"])
+        if answer["op"] == "matched":
+            case.line = Line(answer["line"], answer["why"])
         self._answer(case)
 
     def _out_of_patience(self, run: LiveRun, case: _Case) -> None:

@@ -8,7 +8,7 @@ from supervisor.schedule.instants import Schedule
 from supervisor.scheduler.loop.loop import Timer
 from supervisor.scheduler.loop.user_lookup import Identity
 from supervisor.scheduler.runs import run_transitions
-from supervisor.scheduler.runs.parameters import NOTHING, Given
+from supervisor.scheduler.runs.parameters import NOTHING, ParameterValues
 from supervisor.scheduler.services import instance_transitions
 
 
@@ -44,7 +44,7 @@ class LiveRun:
         attempt: int = 0,
         retry_of: str | None = None,
         scheduled_at: int | None = None,
-        params: Given = NOTHING,
+        params: ParameterValues = NOTHING,
     ) -> None:
         self.unit = unit
         self.definition = definition

@@ -12,7 +12,7 @@ _SHOWN_NAMES = 10
 
 
 @dataclass(frozen=True)
-class Given:
+class ParameterValues:
     """Values by name of the parameter, in the form that the command gets."""
 
     shown: Mapping[str, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Given:
         return {**self.shown, **dict.fromkeys((*self.secret, *self.lost))} or None
 
 
-NOTHING = Given()
+NOTHING = ParameterValues()
 
 
 class Wrong(NamedTuple):
@@ -38,7 +38,7 @@ class Wrong(NamedTuple):
     message: str
 
 
-class Unfit(Exception):
+class InvalidParameters(Exception):
     """The values are not what the parameters of the task need; `wrong` has each reason, and no value of a secret."""
 
     def __init__(self, wrong: Sequence[Wrong]) -> None:
@@ -46,7 +46,7 @@ class Unfit(Exception):
         super().__init__("; ".join(f"{one.name} {one.message}" for one in wrong))
 
 
-def given_again(record: Mapping[str, str | None] | None, secret: Mapping[str, str]) -> Given:
+def stored_values(record: Mapping[str, str | None] | None, secret: Mapping[str, str]) -> ParameterValues:
     """What a stored run was given.
 
     Args:
@@ -57,10 +57,12 @@ def given_again(record: Mapping[str, str | None] | None, secret: Mapping[str, st
         return NOTHING
     shown = {name: value for name, value in record.items() if value is not None}
     hidden = record.keys() - shown.keys()
-    return Given(shown, {name: secret[name] for name in hidden if name in secret}, frozenset(hidden - secret.keys()))
+    return ParameterValues(
+        shown, {name: secret[name] for name in hidden if name in secret}, frozenset(hidden - secret.keys())
+    )
 
 
-def take(task: Task, values: Mapping[str, str]) -> Given:
+def take(task: Task, values: Mapping[str, str]) -> ParameterValues:
     """The values for a new run: those given by somebody, and the defaults of the others.
 
     Raises:
@@ -85,11 +87,11 @@ def take(task: Task, values: Mapping[str, str]) -> Given:
     if not wrong and sum(len(value.encode()) for value in (*shown.values(), *secret.values())) > MAX_BYTES:
         wrong = [Wrong(name, f"is too long: all values together may have {MAX_BYTES} bytes") for name in values]
     if wrong:
-        raise Unfit(wrong)
-    return Given(shown, secret)
+        raise InvalidParameters(wrong)
+    return ParameterValues(shown, secret)
 
 
-def take_again(task: Task, given: Given) -> Given:
+def accept_again(task: Task, given: ParameterValues) -> ParameterValues:
     """What another run was given, for a new run of the same task, whose definition may have changed since.
 
     Raises:
@@ -98,15 +100,15 @@ def take_again(task: Task, given: Given) -> Given:
     lost = [Wrong(name, "is secret, and its value is not kept any more") for name in sorted(given.lost)]
     try:
         again = take(task, {**given.shown, **given.secret})
-    except Unfit as err:
+    except InvalidParameters as err:
         missing = {one.name for one in lost}
-        raise Unfit([*lost, *(one for one in err.wrong if one.name not in missing)]) from err
+        raise InvalidParameters([*lost, *(one for one in err.wrong if one.name not in missing)]) from err
     if lost:
-        raise Unfit(lost)
+        raise InvalidParameters(lost)
     return again
 
 
-class Handed(NamedTuple):
+class CommandParameters(NamedTuple):
     """How the command gets its values."""
 
     arguments: list[str]
@@ -115,18 +117,18 @@ class Handed(NamedTuple):
     """Names of variables whose values are hidden in the output."""
 
 
-def hand(task: Task, given: Given) -> Handed:
+def command_parameters(task: Task, given: ParameterValues) -> CommandParameters:
     """Bring the values of a run into the form that its definition, which may be a newer one, wants them in.
 
     Raises:
         Unfit: they do not fit it any more.
     """
     if not task.params and given is NOTHING:
-        return Handed([], {}, [])
-    again = take_again(task, given)
+        return CommandParameters([], {}, [])
+    again = accept_again(task, given)
     values = {**{param.name: param.default for param in task.params}, **again.shown, **again.secret}
     there = {name: value for name, value in values.items() if value is not None}
-    return Handed(
+    return CommandParameters(
         arguments=[*_positional(task.params, there), *_options(task.params, there)],
         env={param.name: there[param.name] for param in task.params if param.kind == "env" and param.name in there},
         secrets=[param.name for param in task.params if param.secret and param.name in there],

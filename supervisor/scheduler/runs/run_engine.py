@@ -16,39 +16,46 @@ from supervisor.ipc.messages import Boot, Exited
 from supervisor.schedule import overlap
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.loop.root_connection import RootLink
-from supervisor.scheduler.loop.user_lookup import Identity, Lookups
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs import run_transitions, secret_parameters
-from supervisor.scheduler.runs.end_reason import CRASHED_EXIT_CODE, REASONS, UNKNOWN_EXIT_CODE, Line, Verdict, judge
+from supervisor.scheduler.runs.end_reason import (
+    CRASHED_EXIT_CODE,
+    REASONS,
+    UNKNOWN_EXIT_CODE,
+    Line,
+    Verdict,
+    verdict_of,
+)
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.parameters import Given, take
+from supervisor.scheduler.runs.parameters import ParameterValues, take
 from supervisor.scheduler.runs.retry import SUPERSEDED_BY, delay_ms, is_superseded, note_success, tried_again
-from supervisor.scheduler.runs.run_observer import Attendant, Launches, Outputs, ServiceListener
+from supervisor.scheduler.runs.run_observer import JobTracker, Outputs, RunObserver, ServiceListener
 from supervisor.scheduler.runs.run_rows import ended_columns, event_body, pending_row, refused_row
-from supervisor.scheduler.runs.spawn_requests import Prospects
+from supervisor.scheduler.runs.spawn_requests import SpawnRequests
 
 
-class Engine:
+class RunEngine:
     """All runs that have not ended, and the transitions of the run table."""
 
     def __init__(
-        self, loop: Loop, boot: Boot, root: RootLink, committer: Committer, notices: Notices, log: Log
+        self, loop: Loop, boot: Boot, root: RootConnection, committer: Committer, notifications: Notifications, log: Log
     ) -> None:
         self._loop = loop
         self._boot = boot
         self._root = root
         self._committer = committer
-        self._notices = notices
+        self._notifications = notifications
         self._log = log
-        self.lookups = Lookups(loop)
+        self.user_lookup = UserLookup(loop)
         """By which users become numbers."""
         self._services: ServiceListener | None = None
         self._outputs: Outputs | None = None
-        self._launches: Launches | None = None
-        self.attendants: list[Attendant] = []
+        self._jobs: JobTracker | None = None
+        self.observers: list[RunObserver] = []
         """Who else hears of the life of runs."""
-        self._prospects = Prospects(boot, root, committer)
+        self._spawn_requests = SpawnRequests(boot, root, committer)
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self.ending = False
@@ -64,19 +71,19 @@ class Engine:
         return self._boot
 
     def connect(
-        self, services: ServiceListener, outputs: Outputs | None = None, launches: Launches | None = None
+        self, services: ServiceListener, outputs: Outputs | None = None, launches: JobTracker | None = None
     ) -> None:
         """Who listens for the runs of services, who follows output, and who looks after jobs elsewhere."""
         self._services = services
         self._outputs = outputs
-        self._launches = launches
+        self._jobs = launches
 
-    def attend(self, run: LiveRun, started_at: int) -> None:
+    def observe(self, run: LiveRun, started_at: int) -> None:
         """Follow a run that has a process, since `started_at` (ms since the epoch), and its output."""
         if self._outputs is not None:
             self._outputs.watch(run)
-        for one in self.attendants:
-            one.run_goes_on(run, started_at)
+        for one in self.observers:
+            one.run_is_running(run, started_at)
 
     def change(self, on_failed: Callable[[BaseException], bool] | None = None) -> Change:
         """A new, empty change at this moment."""
@@ -104,7 +111,7 @@ class Engine:
         by: str | None = None,
         scheduled_at: int | None = None,
         coalesce: bool = False,
-        params: Given | None = None,
+        params: ParameterValues | None = None,
     ) -> LiveRun:
         """A new first attempt: started, queued, or refused by the overlap policy (then it is in the store only).
 
@@ -165,7 +172,7 @@ class Engine:
         self._log.warning(f"{run.unit.name} {run.id} ({run.trigger}): {reason}{stands_for}")
         row = refused_row(run, reason, by=by, missed_count=missed_count)
         change.write(lambda db: insert_run(db, row))
-        self._notices.run_refused(run, reason, change, missed_count)
+        self._notifications.run_refused(run, reason, change, missed_count)
         change.announce("run.created", event_body(run, "ended", endReason=reason))
         change.announce("run.ended", event_body(run, "ended", endReason=reason, exitCode=UNKNOWN_EXIT_CODE))
 
@@ -194,8 +201,8 @@ class Engine:
         self.live.pop(run.id, None)
         self._leave(run)
         run.state = run_transitions.State.ENDED
-        if self._launches is not None:
-            self._launches.dropped(run)
+        if self._jobs is not None:
+            self._jobs.dropped(run)
         self._loop.after(0, lambda: self._after_forgetting(run))
 
     def _after_forgetting(self, run: LiveRun) -> None:
@@ -239,7 +246,7 @@ class Engine:
     def exited(self, exited: Exited, change: Change) -> None:
         """The root reports an end; acknowledged when it is stored."""
         run = self.live.get(exited.run)
-        if run is None or self._launches is None or not self._launches.awaits(run, exited, lambda: self._over(exited)):
+        if run is None or self._jobs is None or not self._jobs.awaits(run, exited, lambda: self._over(exited)):
             self._search(run, exited, change)
 
     def _over(self, exited: Exited) -> None:
@@ -258,7 +265,7 @@ class Engine:
         """Whether its output may make a failure of what is a success otherwise."""
         if run.definition.failure_output is None or not exited.lines:
             return False
-        return judge(exited, (run.unit.service or run.definition).exit_codes).succeeded
+        return verdict_of(exited, (run.unit.service or run.definition).exit_codes).succeeded
 
     def _exited_with(self, run: LiveRun, exited: Exited, line: Line | None) -> None:
         change = self.change()
@@ -300,7 +307,7 @@ class Engine:
             fate = "is dropped" if state == "dropping" else "waits"
             self._log.warning(f"{name}: its output {fate}: {reason}")
             if state == "dropping":
-                self._notices.log_dropping(run, reason, change)
+                self._notifications.log_dropping(run, reason, change)
         log = {"state": state} if reason is None else {"state": state, "reason": reason}
         change.announce("run.updated", event_body(run, "running", log=log))
 
@@ -323,8 +330,8 @@ class Engine:
         `note` is a line for its log.
         """
         self._apply(run, run_transitions.Event.STOP, change, cause=cause, by=by, force=force, note=note)
-        if force and self._launches is not None:
-            self._launches.give_up(run)
+        if force and self._jobs is not None:
+            self._jobs.give_up(run)
 
     def retry_due(self, run: LiveRun) -> None:
         """The retry delay of a run has passed."""
@@ -344,12 +351,12 @@ class Engine:
         for action in actions:
             if action is run_transitions.Action.TAKE_SLOT:
                 self._take_slot(run)
-                if self._launches is not None:
-                    self._launches.decided(run, change)
-                self._prospects.announce(run)
+                if self._jobs is not None:
+                    self._jobs.decided(run, change)
+                self._spawn_requests.announce(run)
                 change.then(lambda: self._stored(run))
             elif action is run_transitions.Action.SPAWN:
-                self._prospects.start(run)
+                self._spawn_requests.start(run)
             elif action is run_transitions.Action.STORE_START:
                 self._store_start(run, change, facts["at"])
             elif action is run_transitions.Action.SIGNAL:
@@ -359,7 +366,7 @@ class Engine:
                 self._end(run, verdict, change, None, requested=True, by=facts["by"])
             elif action is run_transitions.Action.END:
                 exited: Exited = facts["exited"]
-                verdict = judge(exited, (run.unit.service or run.definition).exit_codes)
+                verdict = verdict_of(exited, (run.unit.service or run.definition).exit_codes)
                 if facts["line"] is not None:
                     verdict = replace(verdict, reason="failed", line=facts["line"])
                 self._end(run, verdict, change, exited, requested=exited.cause in ("stop", "shutdown"))
@@ -380,11 +387,11 @@ class Engine:
         run.unit.active[run.id] = run
 
     def _stored(self, run: LiveRun) -> None:
-        self.lookups.ask(run.definition, lambda identity: self._identified(run, identity))
+        self.user_lookup.ask(run.definition, lambda identity: self._identified(run, identity))
 
     def _identified(self, run: LiveRun, identity: Identity) -> None:
         if not self.ending:  # else it stays pending in the store, for the next start
-            refusal = None if self._launches is None else self._launches.refusal(run)
+            refusal = None if self._jobs is None else self._jobs.refusal(run)
             run.identity = identity if refusal is None else Identity(refusal=refusal)
             self._apply(run, run_transitions.Event.STORED, self.change())
 
@@ -393,9 +400,9 @@ class Engine:
             self._take_slot(run)
         change.write(lambda db: update_run(db, run.id, status="running", started_at=at))
         change.announce("run.started", event_body(run, "running", startedAt=stamp(at)))
-        self.attend(run, at)
-        for one in self.attendants:
-            one.run_began(run)
+        self.observe(run, at)
+        for one in self.observers:
+            one.run_started(run)
         if run.unit.service is not None and self._services is not None:
             self._services.run_started(run, at, change)
 
@@ -434,10 +441,10 @@ class Engine:
         change.announce("run.ended", event_body(run, "ended", endReason=verdict.reason, exitCode=verdict.exit_code))
         self._tell(run, verdict, ran_ms)
         again = not requested and self._retry(run, verdict, change)
-        for one in self.attendants:
-            one.run_over(run, verdict, again=again)
+        for one in self.observers:
+            one.run_ended(run, verdict, again=again)
         if not requested:
-            self._notices.run_ended(run, verdict, change)
+            self._notifications.run_ended(run, verdict, change)
         if unit.service is not None:
             if self._services is not None:
                 self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)

@@ -9,16 +9,16 @@ from supervisor.scheduler.runs.end_reason import Line, Verdict
 from supervisor.scheduler.runs.live_units import LiveRun
 
 
-class Attendant:
+class RunObserver:
     """By itself one that does nothing."""
 
-    def run_began(self, run: LiveRun) -> None:
+    def run_started(self, run: LiveRun) -> None:
         """A process has been started for a run."""
 
-    def run_goes_on(self, run: LiveRun, started_at: int) -> None:
+    def run_is_running(self, run: LiveRun, started_at: int) -> None:
         """A run has a process, since `started_at` (ms since the epoch): it begins, or is found again."""
 
-    def run_over(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:
         """A run has ended; `again`: it is tried again."""
 
 
@@ -35,7 +35,7 @@ class Outputs(Protocol):
         """A run has its verdict."""
 
 
-class Launches(Protocol):
+class JobTracker(Protocol):
     """Who looks after the jobs of runs that were started through a launcher."""
 
     def decided(self, run: LiveRun, change: Change) -> None:

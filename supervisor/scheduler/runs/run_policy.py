@@ -42,7 +42,7 @@ _shapes = {kind.kind: _shape(kind) for kind in (Task, Service)}
 """By kind: its fields, what gets their values, and the usual ones."""
 
 
-def terms_of(definition: Task | Service) -> dict[str, Any]:
+def policy_of(definition: Task | Service) -> dict[str, Any]:
     """The terms of a definition, for a frame."""
     names, values, usual = _shapes[definition.kind]
     found = values(definition)

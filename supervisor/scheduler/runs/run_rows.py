@@ -7,7 +7,7 @@ from store.runs.writes import Run
 from supervisor.ipc.messages import Exited
 from supervisor.scheduler.runs.end_reason import UNKNOWN_EXIT_CODE, Verdict
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.runs.run_policy import terms_of
+from supervisor.scheduler.runs.run_policy import policy_of
 
 _TERMS = "terms"
 
@@ -49,26 +49,26 @@ def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
     return columns
 
 
-def row_told(run: LiveRun, by: str | None) -> dict[str, Any]:
+def answer_row(run: LiveRun, by: str | None) -> dict[str, Any]:
     """:func:`pending_row`, for who asked for the run."""
     return {**_columns(run, "pending", None), "requested_by": by}
 
 
-def origin_of(run: LiveRun) -> dict[str, Any]:
+def run_row_of(run: LiveRun) -> dict[str, Any]:
     """The row of a run that is to start, for the root, and its terms."""
     origin = _columns(run, "pending", None)
-    terms = terms_of(run.definition)
+    terms = policy_of(run.definition)
     return {**origin, _TERMS: terms} if terms else origin
 
 
-def row_of(origin: dict[str, Any], started_at: int | None) -> Run:
-    """The row of a run that has started, from its :func:`origin_of`."""
+def running_row(origin: dict[str, Any], started_at: int | None) -> Run:
+    """The row of a run that has started, from its :func:`run_row_of`."""
     row = {name: value for name, value in origin.items() if name != _TERMS}
     return Run(**{**row, "status": "running", "started_at": started_at})
 
 
-def terms_in(origin: dict[str, Any]) -> dict[str, Any]:
-    """The terms of a run that has started (:mod:`.terms`), from its :func:`origin_of`."""
+def policy_in(origin: dict[str, Any]) -> dict[str, Any]:
+    """The terms of a run that has started (:mod:`.terms`), from its :func:`run_row_of`."""
     terms: dict[str, Any] = origin.get(_TERMS, {})
     return terms
 

@@ -25,7 +25,7 @@ from supervisor.schedule.instants import same_instants
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_engine import RunEngine
 
 _STEP_BACK_MS = 24 * 3600 * 1000
 """A clock that is further behind than this was wrong before: to wait for it would silence the schedule."""
@@ -34,10 +34,10 @@ _SILENT_MS = 600_000
 """A clock that is set back by less silences nobody for long."""
 
 
-class Timetable:
+class ScheduledStarts:
     """The schedules of all tasks."""
 
-    def __init__(self, loop: Loop, engine: Engine) -> None:
+    def __init__(self, loop: Loop, engine: RunEngine) -> None:
         self._loop = loop
         self._engine = engine
         self._resting: set[Unit] = set()

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from store.runs.writes import Run
 from supervisor.scheduler.runs import unstored_files
-from supervisor.scheduler.runs.parameters import Given, given_again
+from supervisor.scheduler.runs.parameters import ParameterValues, stored_values
 
 _FOLDER = "secrets"
 
@@ -33,10 +33,10 @@ def read(data_dir: str, run_id: str) -> dict[str, str]:
     return values
 
 
-def given_to(data_dir: str, run: Run) -> Given:
+def values_of_run(data_dir: str, run: Run) -> ParameterValues:
     """What a stored run was given, with those of its secrets that are kept."""
     hidden = run.params is not None and None in run.params.values()
-    return given_again(run.params, read(data_dir, run.id) if hidden else {})
+    return stored_values(run.params, read(data_dir, run.id) if hidden else {})
 
 
 def forget(data_dir: str, run_id: str) -> None:

@@ -13,18 +13,18 @@ from supervisor.ipc.log_line import stamp
 from supervisor.ipc.messages import Boot, Frame, Spawn, spawn_message
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.launchers import launcher_commands
-from supervisor.scheduler.loop.root_connection import RootLink
-from supervisor.scheduler.loop.user_lookup import NOBODY_ELSE, Identity
+from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.loop.user_lookup import DAEMON_USER, Identity
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.runs.parameters import Handed, Unfit, hand
+from supervisor.scheduler.runs.parameters import CommandParameters, InvalidParameters, command_parameters
 from supervisor.scheduler.runs.run_access import TOKEN, RunAccess
-from supervisor.scheduler.runs.run_rows import origin_of
+from supervisor.scheduler.runs.run_rows import run_row_of
 
 
-class Prospects:
+class SpawnRequests:
     """Starts runs."""
 
-    def __init__(self, boot: Boot, root: RootLink, committer: Committer) -> None:
+    def __init__(self, boot: Boot, root: RootConnection, committer: Committer) -> None:
         self._boot = boot
         self._root = root
         self._committer = committer
@@ -38,7 +38,7 @@ class Prospects:
         definition = run.definition
         if not self._committer.idle or definition.user is not None or definition.clean_env or definition.launcher:
             return
-        run.identity = NOBODY_ELSE
+        run.identity = DAEMON_USER
         spawn = self._spawn(run)
         self._announced = run, spawn
         self._root.send({"op": "prepare", "spawn": spawn})
@@ -46,7 +46,7 @@ class Prospects:
     def start(self, run: LiveRun) -> None:
         """Order the start of a run, whose identity is known."""
         announced, self._announced = self._announced, None
-        if announced is not None and announced[0] is run and run.identity == NOBODY_ELSE:
+        if announced is not None and announced[0] is run and run.identity == DAEMON_USER:
             spawn = announced[1]
         else:
             spawn = self._spawn(run)
@@ -54,7 +54,7 @@ class Prospects:
 
     def _spawn(self, run: LiveRun) -> Frame:
         log = log_path(self._boot.data_dir, run.unit.name, run.id)
-        spawn = spawn_of(run, self._boot.daemon_id, log, origin_of(run), RunAccess.of(self._boot))
+        spawn = spawn_of(run, self._boot.daemon_id, log, run_row_of(run), RunAccess.of(self._boot))
         return spawn_message(spawn, self._root.protocol)
 
 
@@ -77,23 +77,23 @@ def spawn_of(
     definition = run.definition
     command = definition.run
     argv = [definition.shell, "-e", "-c", command] if isinstance(command, str) else list(command)
-    identity, handed = run.identity or Identity(), Handed([], {}, [])
+    identity, passed = run.identity or Identity(), CommandParameters([], {}, [])
     refusal, account = identity.refusal, identity.account
     if isinstance(definition, Task):
         try:
-            handed = hand(definition, run.params)
-        except Unfit as err:
+            passed = command_parameters(definition, run.params)
+        except InvalidParameters as err:
             refusal = f"its parameters do not fit: {err}"
-    if handed.arguments and isinstance(command, str):
+    if passed.arguments and isinstance(command, str):
         argv.append(definition.shell)  # $0, as it is without arguments
-    argv += handed.arguments
+    argv += passed.arguments
     steps = definition.stop_signal
     if isinstance(steps, int):
         steps = ((steps, definition.grace_ms),)
     own = {
         **definition.env,
         **definition.secrets,
-        **handed.env,
+        **passed.env,
         "RINGWARD_RUN_ID": run.id,
         "RINGWARD_TASK": definition.name,
         "RINGWARD_INSTANCE": str(run.instance),
@@ -109,7 +109,7 @@ def spawn_of(
         notify = env["NOTIFY_SOCKET"] = f"@ringward/{daemon_id}/{run.id}"
         if definition.live is not None and definition.live.kind == "notify":
             env["WATCHDOG_USEC"] = str(1000 * definition.live.every_ms * definition.live.failures)
-    secrets = [*definition.secrets, *handed.secrets]
+    secrets = [*definition.secrets, *passed.secrets]
     if definition.may and definition.launcher is None and access is not None:
         env |= access.variables(run.id, env)
         secrets += [TOKEN] if TOKEN in env else []

@@ -6,7 +6,7 @@ from supervisor.config.model import Dependency, Until
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.readiness import is_ready
 
@@ -87,7 +87,7 @@ def _named(unit: Unit) -> tuple[Dependency, ...]:
 Act = Callable[[Unit, ServiceInstance, Change], None]
 
 
-class Holding:
+class DependencyGate:
     """Those of all services.
 
     Args:
@@ -95,7 +95,7 @@ class Holding:
         report: stores and announces where an instance stands.
     """
 
-    def __init__(self, engine: Engine, *, release: Act, report: Act) -> None:
+    def __init__(self, engine: RunEngine, *, release: Act, report: Act) -> None:
         self._engine = engine
         self._release = release
         self._report = report

@@ -12,14 +12,14 @@ from logring.paths import log_path, ring_path
 from supervisor.config.model import Probe, Service
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.probes import INSTANCE
-from supervisor.ipc.probe_request import Order
+from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.loop.user_lookup import Identity
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.run_access import RunAccess
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.spawn_requests import spawn_of
-from supervisor.scheduler.services.watcher_client import OnWord
+from supervisor.scheduler.services.watcher_client import OnAnswer
 
 _ATTEMPT_MS = 5000
 """How long one attempt to find it ready may take."""
@@ -29,26 +29,26 @@ _TELL_MS = 1000
 """Between two changes of the line for people."""
 
 
-class Orders(Protocol):
+class Watcher(Protocol):
     """Who carries out orders to watch something."""
 
-    def order(self, order: Order, on_word: OnWord) -> None:
+    def watch(self, request: ProbeRequest, on_answer: OnAnswer) -> None:
         """Have something watched."""
 
     def forget(self, key: str) -> None:
         """Watch it no more."""
 
 
-class Judge(Protocol):
+class HealthListener(Protocol):
     """Who hears of it."""
 
     def run_ready(self, run: LiveRun, line: str | None) -> None:
         """It is ready; `line` is how it stands, in words for people."""
 
-    def run_unfit(self, run: LiveRun, why: str) -> None:
+    def run_unhealthy(self, run: LiveRun, why: str) -> None:
         """It has to end, and why."""
 
-    def run_tells(self, run: LiveRun, line: str | None) -> None:
+    def run_reports(self, run: LiveRun, line: str | None) -> None:
         """How it stands, in words for people."""
 
 
@@ -63,16 +63,16 @@ class _Case:
         self.telling: Timer | None = None
 
 
-class Fitness:
+class HealthMonitor:
     """All runs that are looked at."""
 
-    def __init__(self, loop: Loop, engine: Engine, orders: Orders, judge: Judge) -> None:
+    def __init__(self, loop: Loop, engine: RunEngine, watcher: Watcher, verdict_of: HealthListener) -> None:
         """`engine` has the users looked up whose commands are run."""
         self._loop = loop
         self._boot = engine.boot
         self._engine = engine
-        self._orders = orders
-        self._judge = judge
+        self._watcher = watcher
+        self._listener = verdict_of
         self._cases: dict[str, _Case] = {}
 
     def await_ready(self, run: LiveRun, probe: Probe, ran_ms: int, *, retaken: bool = False) -> None:
@@ -92,10 +92,10 @@ class Fitness:
         if case.deadline is None:  # it took too long to find out who makes the attempts
             return
         attempt_ms = min(_ATTEMPT_MS, probe.timeout_ms)
-        order = self._order(case.run, probe, _ready_key(case.run.id), timeout_ms=attempt_ms, times=0)
-        self._orders.order(order, lambda word: self._on_ready_word(case, word))
+        request = self._probe_request(case.run, probe, _ready_key(case.run.id), timeout_ms=attempt_ms, times=0)
+        self._watcher.watch(request, lambda answer: self._on_ready_answer(case, answer))
 
-    def heard(self, run: LiveRun, news: dict[str, Any]) -> None:
+    def notified(self, run: LiveRun, news: dict[str, Any]) -> None:
         """What a run said by sd_notify; see ``notified`` in :mod:`supervisor.ipc.messages`."""
         case = self._cases.setdefault(run.id, _Case(run))
         if "status" in news:
@@ -116,8 +116,10 @@ class Fitness:
         self._identified(case, probe, lambda: self._look_for_life(case, probe))
 
     def _look_for_life(self, case: _Case, probe: Probe) -> None:
-        order = self._order(case.run, probe, _live_key(case.run.id), timeout_ms=probe.timeout_ms, times=probe.failures)
-        self._orders.order(order, lambda word: self._on_live_word(case, word))
+        request = self._probe_request(
+            case.run, probe, _live_key(case.run.id), timeout_ms=probe.timeout_ms, times=probe.failures
+        )
+        self._watcher.watch(request, lambda answer: self._on_live_answer(case, answer))
 
     def forget(self, run_id: str) -> None:
         """A run has ended."""
@@ -127,44 +129,44 @@ class Fitness:
         for timer in (case.deadline, case.telling, case.watchdog and case.watchdog[1]):
             if timer is not None:
                 timer.cancel()
-        self._orders.forget(_ready_key(run_id))
-        self._orders.forget(_live_key(run_id))
+        self._watcher.forget(_ready_key(run_id))
+        self._watcher.forget(_live_key(run_id))
 
     # Readiness.
 
-    def _on_ready_word(self, case: _Case, word: dict[str, Any]) -> None:
-        if word["op"] == "passed":
+    def _on_ready_answer(self, case: _Case, answer: dict[str, Any]) -> None:
+        if answer["op"] == "passed":
             case.line = None
             self._ready(case)
         else:
-            self._tell(case, word["why"])
+            self._tell(case, answer["why"])
 
     def _ready(self, case: _Case) -> None:
         if case.deadline is not None:
             case.deadline.cancel()
             case.deadline = None
-        self._judge.run_ready(case.run, case.line)
+        self._listener.run_ready(case.run, case.line)
 
     def _late(self, case: _Case, probe: Probe) -> None:
         case.deadline = None
-        self._orders.forget(_ready_key(case.run.id))
+        self._watcher.forget(_ready_key(case.run.id))
         why = f": {case.line}" if case.line else f": {_MISSED[probe.kind]}"
-        self._judge.run_unfit(case.run, f"not ready within {format_duration(probe.timeout_ms)}{why}")
+        self._listener.run_unhealthy(case.run, f"not ready within {format_duration(probe.timeout_ms)}{why}")
 
     # Liveness.
 
-    def _on_live_word(self, case: _Case, word: dict[str, Any]) -> None:
-        if word["op"] == "failed":
-            self._judge.run_unfit(case.run, f"not alive: {word['why']}")
+    def _on_live_answer(self, case: _Case, answer: dict[str, Any]) -> None:
+        if answer["op"] == "failed":
+            self._listener.run_unhealthy(case.run, f"not alive: {answer['why']}")
         else:
-            self._tell(case, word.get("why"))
+            self._tell(case, answer.get("why"))
 
     def _feed(self, case: _Case, probe: Probe) -> None:
         if case.watchdog is not None:
             case.watchdog[1].cancel()
         patience_ms = probe.every_ms * probe.failures
         why = f"not alive: no WATCHDOG=1 for {format_duration(patience_ms)}"
-        case.watchdog = probe, self._loop.after(patience_ms, lambda: self._judge.run_unfit(case.run, why))
+        case.watchdog = probe, self._loop.after(patience_ms, lambda: self._listener.run_unhealthy(case.run, why))
 
     # The line for people.
 
@@ -174,7 +176,7 @@ class Fitness:
             return
         case.line = line
         if case.telling is None:
-            self._judge.run_tells(case.run, line)
+            self._listener.run_reports(case.run, line)
             case.telling = self._loop.after(_TELL_MS, lambda: self._told(case, line))
 
     def _told(self, case: _Case, line: str | None) -> None:
@@ -200,14 +202,14 @@ class Fitness:
                 self._loop.after(probe.every_ms, lambda: self._identified(case, probe, then))
 
         if probe.kind == "exec" and run.identity is None:
-            self._engine.lookups.ask(run.definition, answered)
+            self._engine.user_lookup.ask(run.definition, answered)
         else:
             then()
 
-    def _order(self, run: LiveRun, probe: Probe, key: str, *, timeout_ms: int, times: int) -> Order:
+    def _probe_request(self, run: LiveRun, probe: Probe, key: str, *, timeout_ms: int, times: int) -> ProbeRequest:
         log = log_path(self._boot.data_dir, run.unit.name, run.id)
         target = probe.target if isinstance(probe.target, str) else ""
-        order: dict[str, Any] = {
+        request: dict[str, Any] = {
             "key": key,
             "kind": probe.kind,
             "every_ms": probe.every_ms,
@@ -217,8 +219,10 @@ class Fitness:
             "file": log,
         }
         if probe.kind == "exec":
-            return Order(**order, **self._command(run, probe, log))
-        return Order(**order, target=target if probe.kind == "log" else target.replace(INSTANCE, str(run.instance)))
+            return ProbeRequest(**request, **self._command(run, probe, log))
+        return ProbeRequest(
+            **request, target=target if probe.kind == "log" else target.replace(INSTANCE, str(run.instance))
+        )
 
     def _command(self, run: LiveRun, probe: Probe, log: str) -> dict[str, Any]:
         """A command has the environment, the user and the directory of the run."""

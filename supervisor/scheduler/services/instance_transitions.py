@@ -68,7 +68,7 @@ class Event(enum.Enum):
     RESTART = "restart"
     STARTED = "started"
     READY = "ready"
-    UNFIT = "unfit"
+    UNHEALTHY = "unfit"
     HOLD = "hold"
     RELEASED = "released"
     HEALTHY = "healthy"
@@ -83,7 +83,7 @@ class Action(enum.Enum):
 
     START = "start"
     STOP = "stop"
-    STOP_UNFIT = "stop unfit"
+    STOP_UNHEALTHY = "stop unfit"
     AWAIT_READY = "await ready"
     WATCH_HEALTH = "watch health"
     MARK_HEALTHY = "mark healthy"
@@ -101,7 +101,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.STOPPED, _E.RESTART): (_S.STARTING, (_A.START,)),
     (_S.STOPPED, _E.STARTED): (_S.STOPPED, (_A.STOP,)),
     (_S.STOPPED, _E.READY): (_S.STOPPED, ()),
-    (_S.STOPPED, _E.UNFIT): (_S.STOPPED, ()),
+    (_S.STOPPED, _E.UNHEALTHY): (_S.STOPPED, ()),
     (_S.STOPPED, _E.HOLD): (_S.STOPPED, ()),
     (_S.STOPPED, _E.RELEASED): (_S.STOPPED, ()),
     (_S.STOPPED, _E.HEALTHY): (_S.STOPPED, ()),
@@ -114,7 +114,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.STARTING, _E.RESTART): (_S.RESTARTING, (_A.RESET_FAILURES, _A.STOP)),
     (_S.STARTING, _E.STARTED): (_S.STARTING, (_A.AWAIT_READY,)),
     (_S.STARTING, _E.READY): (_S.RUNNING, (_A.WATCH_HEALTH,)),
-    (_S.STARTING, _E.UNFIT): (_S.FAILING, (_A.STOP_UNFIT,)),
+    (_S.STARTING, _E.UNHEALTHY): (_S.FAILING, (_A.STOP_UNHEALTHY,)),
     (_S.STARTING, _E.HOLD): (_S.HELD, ()),
     (_S.STARTING, _E.RELEASED): (_S.STARTING, ()),
     (_S.STARTING, _E.HEALTHY): (_S.STARTING, ()),
@@ -127,7 +127,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.RUNNING, _E.RESTART): (_S.RESTARTING, (_A.RESET_FAILURES, _A.STOP)),
     (_S.RUNNING, _E.STARTED): (_S.RUNNING, ()),
     (_S.RUNNING, _E.READY): (_S.RUNNING, ()),
-    (_S.RUNNING, _E.UNFIT): (_S.FAILING, (_A.STOP_UNFIT,)),
+    (_S.RUNNING, _E.UNHEALTHY): (_S.FAILING, (_A.STOP_UNHEALTHY,)),
     (_S.RUNNING, _E.HOLD): (_S.RUNNING, ()),
     (_S.RUNNING, _E.RELEASED): (_S.RUNNING, ()),
     (_S.RUNNING, _E.HEALTHY): (_S.RUNNING, (_A.RESET_FAILURES, _A.MARK_HEALTHY)),
@@ -140,7 +140,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.BACKOFF, _E.RESTART): (_S.STARTING, (_A.CANCEL_WAIT, _A.RESET_FAILURES, _A.START)),
     (_S.BACKOFF, _E.STARTED): (_S.BACKOFF, ()),
     (_S.BACKOFF, _E.READY): (_S.BACKOFF, ()),
-    (_S.BACKOFF, _E.UNFIT): (_S.BACKOFF, ()),
+    (_S.BACKOFF, _E.UNHEALTHY): (_S.BACKOFF, ()),
     (_S.BACKOFF, _E.HOLD): (_S.BACKOFF, ()),
     (_S.BACKOFF, _E.RELEASED): (_S.BACKOFF, ()),
     (_S.BACKOFF, _E.HEALTHY): (_S.BACKOFF, ()),
@@ -153,7 +153,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.STOPPING, _E.RESTART): (_S.RESTARTING, ()),
     (_S.STOPPING, _E.STARTED): (_S.STOPPING, ()),
     (_S.STOPPING, _E.READY): (_S.STOPPING, ()),
-    (_S.STOPPING, _E.UNFIT): (_S.STOPPING, ()),
+    (_S.STOPPING, _E.UNHEALTHY): (_S.STOPPING, ()),
     (_S.STOPPING, _E.HOLD): (_S.STOPPING, ()),
     (_S.STOPPING, _E.RELEASED): (_S.STOPPING, ()),
     (_S.STOPPING, _E.HEALTHY): (_S.STOPPING, ()),
@@ -166,7 +166,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.RESTARTING, _E.RESTART): (_S.RESTARTING, ()),
     (_S.RESTARTING, _E.STARTED): (_S.RESTARTING, ()),
     (_S.RESTARTING, _E.READY): (_S.RESTARTING, ()),
-    (_S.RESTARTING, _E.UNFIT): (_S.RESTARTING, ()),
+    (_S.RESTARTING, _E.UNHEALTHY): (_S.RESTARTING, ()),
     (_S.RESTARTING, _E.HOLD): (_S.RESTARTING, ()),
     (_S.RESTARTING, _E.RELEASED): (_S.RESTARTING, ()),
     (_S.RESTARTING, _E.HEALTHY): (_S.RESTARTING, ()),
@@ -179,7 +179,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.FAILING, _E.RESTART): (_S.RESTARTING, (_A.RESET_FAILURES,)),
     (_S.FAILING, _E.STARTED): (_S.FAILING, ()),
     (_S.FAILING, _E.READY): (_S.FAILING, ()),
-    (_S.FAILING, _E.UNFIT): (_S.FAILING, ()),
+    (_S.FAILING, _E.UNHEALTHY): (_S.FAILING, ()),
     (_S.FAILING, _E.HOLD): (_S.FAILING, ()),
     (_S.FAILING, _E.RELEASED): (_S.FAILING, ()),
     (_S.FAILING, _E.HEALTHY): (_S.FAILING, ()),
@@ -192,7 +192,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.HELD, _E.RESTART): (_S.STARTING, (_A.START,)),
     (_S.HELD, _E.STARTED): (_S.HELD, ()),
     (_S.HELD, _E.READY): (_S.HELD, ()),
-    (_S.HELD, _E.UNFIT): (_S.HELD, ()),
+    (_S.HELD, _E.UNHEALTHY): (_S.HELD, ()),
     (_S.HELD, _E.HOLD): (_S.HELD, ()),
     (_S.HELD, _E.RELEASED): (_S.STARTING, (_A.START,)),
     (_S.HELD, _E.HEALTHY): (_S.HELD, ()),
@@ -205,7 +205,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.EXITED, _E.RESTART): (_S.STARTING, (_A.RESET_FAILURES, _A.START)),
     (_S.EXITED, _E.STARTED): (_S.EXITED, ()),
     (_S.EXITED, _E.READY): (_S.EXITED, ()),
-    (_S.EXITED, _E.UNFIT): (_S.EXITED, ()),
+    (_S.EXITED, _E.UNHEALTHY): (_S.EXITED, ()),
     (_S.EXITED, _E.HOLD): (_S.EXITED, ()),
     (_S.EXITED, _E.RELEASED): (_S.EXITED, ()),
     (_S.EXITED, _E.HEALTHY): (_S.EXITED, ()),
@@ -218,7 +218,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.FATAL, _E.RESTART): (_S.STARTING, (_A.CANCEL_WAIT, _A.RESET_FAILURES, _A.START)),
     (_S.FATAL, _E.STARTED): (_S.FATAL, ()),
     (_S.FATAL, _E.READY): (_S.FATAL, ()),
-    (_S.FATAL, _E.UNFIT): (_S.FATAL, ()),
+    (_S.FATAL, _E.UNHEALTHY): (_S.FATAL, ()),
     (_S.FATAL, _E.HOLD): (_S.FATAL, ()),
     (_S.FATAL, _E.RELEASED): (_S.FATAL, ()),
     (_S.FATAL, _E.HEALTHY): (_S.FATAL, ()),

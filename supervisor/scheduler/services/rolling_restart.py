@@ -11,7 +11,7 @@ from store.tasks import update_task
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import Roll, ServiceInstance, Unit
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.readiness import is_ready
@@ -24,9 +24,9 @@ Restart = Callable[[Unit, ServiceInstance, Change], None]
 class Rolling:
     """Moves the rolling restarts of all services on."""
 
-    def __init__(self, notices: Notices, log: Log, restart: Restart) -> None:
+    def __init__(self, notifications: Notifications, log: Log, restart: Restart) -> None:
         """`restart` restarts one instance."""
-        self._notices = notices
+        self._notifications = notifications
         self._log = log
         self._restart = restart
 
@@ -47,7 +47,7 @@ class Rolling:
                 f"{unit.name}: the rolling restart ends at instance {roll.index}, which is not ready but"
                 f" {instance.state.shown}; {roll.end - roll.index - 1} instances were not restarted"
             )
-            self._notices.rolling_failed(unit, instance, roll, change)
+            self._notifications.rolling_failed(unit, instance, roll, change)
             self._set(unit, None, change)
 
     def clip(self, unit: Unit, count: int, change: Change) -> None:

@@ -13,14 +13,14 @@ from supervisor.config.model import Service
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
 from supervisor.scheduler.runs.retry import delay_ms
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.services import instance_transitions
-from supervisor.scheduler.services.dependency_gate import Holding
-from supervisor.scheduler.services.health import Fitness, Orders, liveness, readiness
+from supervisor.scheduler.services.dependency_gate import DependencyGate
+from supervisor.scheduler.services.health import HealthMonitor, Watcher, liveness, readiness
 from supervisor.scheduler.services.instance_transitions import Action, Event, State
 from supervisor.scheduler.services.readiness import is_ready, is_well
 from supervisor.scheduler.services.rolling_restart import Rolling
@@ -29,8 +29,8 @@ from supervisor.scheduler.services.rolling_restart import Rolling
 class Incidents:
     """Tells of the beginning and the end of each."""
 
-    def __init__(self, notices: Notices) -> None:
-        self._notices = notices
+    def __init__(self, notifications: Notifications) -> None:
+        self._notifications = notifications
 
     def given_up(
         self, unit: Unit, service: Service, instance: ServiceInstance, run_id: str | None, change: Change
@@ -40,7 +40,7 @@ class Incidents:
         others = any(one.failures > service.restart_attempts for one in unit.instances if one.index != instance.index)
         if unit.fatal_since is not None and (again or others):
             return
-        self._notices.service_fatal(unit, instance, run_id, change)
+        self._notifications.service_fatal(unit, instance, run_id, change)
         if unit.fatal_since is None:
             self._set(unit, change.now_ms, change)
 
@@ -49,7 +49,7 @@ class Incidents:
         if unit.fatal_since is None or not unit.instances:
             return
         if all(is_well(one) or one.state is State.EXITED for one in unit.instances):
-            self._notices.service_recovered(unit, unit.fatal_since, change)
+            self._notifications.service_recovered(unit, unit.fatal_since, change)
             self._set(unit, None, change)
 
     def close(self, unit: Unit, change: Change) -> None:
@@ -69,19 +69,23 @@ _WAITING = frozenset({State.BACKOFF, State.FATAL})
 _ASKED = frozenset({State.STOPPING, State.RESTARTING})
 
 
-class Keeper:
+class ServiceController:
     """Brings instances up and back; the engine's listener for their runs."""
 
-    def __init__(self, loop: Loop, engine: Engine, orders: Orders, notices: Notices, log: Log, *, first: bool) -> None:
+    def __init__(
+        self, loop: Loop, engine: RunEngine, watcher: Watcher, notifications: Notifications, log: Log, *, first: bool
+    ) -> None:
         """`first`: no scheduler of this daemon was at work before, so first starts are the daemon's start-up."""
         self._loop = loop
         self._engine = engine
         self._log = log
         self._first = first
-        self._fitness = Fitness(loop, engine, orders, self)
-        self._incidents = Incidents(notices)
-        self._rolling = Rolling(notices, log, lambda unit, one, change: self._apply(unit, one, Event.RESTART, change))
-        self.holding = Holding(
+        self._health = HealthMonitor(loop, engine, watcher, self)
+        self._incidents = Incidents(notifications)
+        self._rolling = Rolling(
+            notifications, log, lambda unit, one, change: self._apply(unit, one, Event.RESTART, change)
+        )
+        self.dependency_gate = DependencyGate(
             engine,
             release=lambda unit, one, change: self._apply(unit, one, Event.RELEASED, change),
             report=self.report,
@@ -118,7 +122,7 @@ class Keeper:
 
     def start_needed(self, unit: Unit, change: Change) -> None:
         """Start what it depends on, too."""
-        for other in self.holding.down(unit):
+        for other in self.dependency_gate.down(unit):
             self._up(other, change)
 
     def _up(self, unit: Unit, change: Change) -> None:
@@ -241,11 +245,11 @@ class Keeper:
 
     def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         """The run of a task has ended."""
-        self.holding.task_ended(run, verdict, change)
+        self.dependency_gate.task_ended(run, verdict, change)
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, ran_ms: int | None, change: Change) -> None:
         """The run of an instance has ended: restart it as its policy says."""
-        self._fitness.forget(run.id)
+        self._health.forget(run.id)
         instance = self._instance_of(run)
         service = run.unit.service
         if instance is None or service is None:
@@ -300,7 +304,7 @@ class Keeper:
         instance.started_at = started_at
         probe, service = readiness(run), run.unit.service
         if instance.state is State.STARTING and probe is not None:
-            self._fitness.await_ready(run, probe, change.now_ms - started_at, retaken=True)
+            self._health.await_ready(run, probe, change.now_ms - started_at, retaken=True)
         elif instance.state is State.RUNNING and service is not None:
             if probe is not None:
                 instance.probed = True
@@ -313,23 +317,23 @@ class Keeper:
     def _watch_life(self, run: LiveRun) -> None:
         probe = liveness(run)
         if probe is not None:
-            self._fitness.watch_life(run, probe)
+            self._health.watch_life(run, probe)
 
     def run_notified(self, run: LiveRun, news: dict[str, Any]) -> None:
         """A run has said something of itself: ``notified`` in :mod:`supervisor.ipc.messages`."""
         if self._instance_of(run) is not None:
-            self._fitness.heard(run, news)
+            self._health.notified(run, news)
 
     def run_ready(self, run: LiveRun, line: str | None) -> None:
         """The run of an instance was found ready."""
         self._found(run, Event.READY, line)
 
-    def run_unfit(self, run: LiveRun, why: str) -> None:
+    def run_unhealthy(self, run: LiveRun, why: str) -> None:
         """The run of an instance has to end."""
         self._log.warning(f"{run.unit.name}[{run.instance}] {run.id}: {why}")
-        self._found(run, Event.UNFIT, why)
+        self._found(run, Event.UNHEALTHY, why)
 
-    def run_tells(self, run: LiveRun, line: str | None) -> None:
+    def run_reports(self, run: LiveRun, line: str | None) -> None:
         """How the run of an instance stands, in words for people."""
         instance = self._instance_of(run)
         if instance is None:
@@ -396,13 +400,13 @@ class Keeper:
         if after is not before and instance.state is after:  # else stopping has ended it at once, and told so
             self.report(unit, instance, change)
         self._rolling.look(unit, instance, change)
-        self.holding.look(unit, change)
+        self.dependency_gate.look(unit, change)
 
     def _act(self, action: Action, unit: Unit, instance: ServiceInstance, change: Change, by: str | None) -> None:
         actions: dict[Action, Callable[[], None]] = {
             Action.START: lambda: self._start(unit, instance, change),
             Action.STOP: lambda: self._stop(instance, change, by),
-            Action.STOP_UNFIT: lambda: self._stop_unfit(instance, change),
+            Action.STOP_UNHEALTHY: lambda: self._stop_unhealthy(instance, change),
             Action.AWAIT_READY: lambda: self._await_ready(unit, instance, change),
             Action.WATCH_HEALTH: lambda: self._watch_ready(unit, instance, change),
             Action.RESET_FAILURES: lambda: self._reset_failures(instance),
@@ -416,7 +420,7 @@ class Keeper:
     def _reset_failures(instance: ServiceInstance) -> None:
         instance.failures = 0
 
-    def _stop_unfit(self, instance: ServiceInstance, change: Change) -> None:
+    def _stop_unhealthy(self, instance: ServiceInstance, change: Change) -> None:
         if instance.run is not None:
             self._engine.stop(instance.run, change, cause="unfit", note=f"{instance.line}: stopping")
 
@@ -434,13 +438,13 @@ class Keeper:
             self._apply(unit, instance, Event.READY, change)
         else:
             ran_ms = change.now_ms - (instance.started_at or change.now_ms)
-            self._fitness.await_ready(instance.run, probe, ran_ms)
+            self._health.await_ready(instance.run, probe, ran_ms)
 
     def _start(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
-        instance.line = self.holding.missing(unit)
+        instance.line = self.dependency_gate.missing(unit)
         if instance.line is not None:
             self._apply(unit, instance, Event.HOLD, change)
-            self.holding.run_needed(unit, change)
+            self.dependency_gate.run_needed(unit, change)
             return
         trigger = "startup" if self._first and not instance.started_once else "service"
         instance.started_once = True

@@ -8,56 +8,58 @@ from typing import Any
 
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.ipc.probe_request import Order
-from supervisor.scheduler.loop.helper_process import Partner
+from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.scheduler.loop.helper_process import HelperProcess
 from supervisor.scheduler.loop.loop import Loop
 
-OnWord = Callable[[dict[str, Any]], None]
+OnAnswer = Callable[[dict[str, Any]], None]
 
 
-class Watching:
+class WatcherClient:
     """Orders and the words that come of them."""
 
     def __init__(self, loop: Loop, boot: Boot, log: Log) -> None:
         self._boot = boot
-        self._orders: dict[str, tuple[Order, OnWord]] = {}
-        self._watcher = Partner(
+        self._requests: dict[str, tuple[ProbeRequest, OnAnswer]] = {}
+        self._process = HelperProcess(
             loop,
             log,
             "watcher",
             "supervisor.watcher",
-            begun=self._begun,
-            heard=self._heard,
-            wanted=lambda: bool(self._orders),
+            on_started=self._on_started,
+            on_message=self._on_message,
+            is_wanted=lambda: bool(self._requests),
         )
 
-    def order(self, order: Order, on_word: OnWord) -> None:
-        """Have something watched; `on_word` gets what the watcher says about it."""
-        self._orders[order.key] = order, on_word
-        if self._watcher.running:
-            self._watcher.tell({"op": "watch", "order": order.to_dict()})
+    def watch(self, request: ProbeRequest, on_answer: OnAnswer) -> None:
+        """Have something watched; `on_answer` gets what the watcher says about it."""
+        self._requests[request.key] = request, on_answer
+        if self._process.running:
+            self._process.send({"op": "watch", "order": request.to_dict()})
         else:
-            self._watcher.need()
+            self._process.ensure_started()
 
     def forget(self, key: str) -> None:
         """Watch it no more."""
-        if self._orders.pop(key, None) is not None:
-            self._watcher.tell({"op": "forget", "key": key})
+        if self._requests.pop(key, None) is not None:
+            self._process.send({"op": "forget", "key": key})
 
-    def _begun(self) -> None:
-        self._watcher.tell({"op": "hello", "bell": self._boot.root_bell, "token": self._boot.token})
-        for order, _on_word in self._orders.values():
-            self._watcher.tell({"op": "watch", "order": order.to_dict()})
+    def _on_started(self) -> None:
+        self._process.send({"op": "hello", "bell": self._boot.root_bell, "token": self._boot.token})
+        for request, _on_answer in self._requests.values():
+            self._process.send({"op": "watch", "order": request.to_dict()})
 
-    def _heard(self, word: dict[str, Any]) -> None:
-        known = self._orders.get(word["key"])
-        if known is None:  # it was forgotten meanwhile
+    def _on_message(self, answer: dict[str, Any]) -> None:
+        open_request = self._requests.get(answer["key"])
+        if open_request is None:  # it was forgotten meanwhile
             return
-        order, on_word = known
-        if word["op"] in ("failed", "matched", "clean", "answered") or (word["op"] == "passed" and not order.times):
-            del self._orders[order.key]
-        on_word(word)
+        request, on_answer = open_request
+        if answer["op"] in ("failed", "matched", "clean", "answered") or (
+            answer["op"] == "passed" and not request.times
+        ):
+            del self._requests[request.key]
+        on_answer(answer)
 
     def close(self) -> None:
         """Hang up: it ends what it does, and itself."""
-        self._watcher.close()
+        self._process.close()

@@ -9,11 +9,11 @@ from store.errors import InstantTaken
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs
 from store.tasks import get_task
 from supervisor.ipc.messages import Exited, Frame
-from supervisor.scheduler.runs.run_rows import row_of
+from supervisor.scheduler.runs.run_rows import running_row
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRuns:
     """What the store and the root knew when this scheduler started."""
 
     unfinished: list[Run]
@@ -76,7 +76,7 @@ def _leaves(db: Database, name: str) -> bool:
     return task is not None and json.loads(task.definition).get("leftovers") == "leave"
 
 
-def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozenset[str] = frozenset()) -> Known:
+def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozenset[str] = frozenset()) -> KnownRuns:
     """Collect what is known; before the store thread takes the database over.
 
     `again`: the database was started again from its copy, so the root tells about runs that are younger than that.
@@ -85,7 +85,7 @@ def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozens
     running = {instance["run"]: instance for instance in snapshot["instances"]}
     exits = [Exited(**exited) for exited in snapshot["exits"]]
     younger = _younger(db, [*running.values(), *map(vars, exits)]) if again else []
-    return Known(
+    return KnownRuns(
         unfinished=[*unfinished_runs(db), *younger],
         running=running,
         exits=exits,
@@ -101,7 +101,7 @@ def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozens
 def _younger(db: Database, held: list[dict[str, Any]]) -> list[Run]:
     """Those of the runs that the root holds of which the store has nothing."""
     return [
-        row_of(one["origin"], one["started_at"])
+        running_row(one["origin"], one["started_at"])
         for one in held
         if one["origin"] and get_run(db, one["run"], include_deleted=True) is None
     ]

@@ -40,7 +40,7 @@ _DAEMON_ID = "daemon_id"
 data directory it had."""
 
 
-def end_leftovers(db: Database, daemon_id: str, lost: Collection[str], cgroups: str | None, log: Log) -> None:
+def end_orphans(db: Database, daemon_id: str, lost: Collection[str], cgroups: str | None, log: Log) -> None:
     """Kill the processes of runs, and wait until they are gone; what does not go is reported.
 
     Args:

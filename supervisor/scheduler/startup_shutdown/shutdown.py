@@ -11,18 +11,18 @@ from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.run_engine import Engine
-from supervisor.scheduler.services.service_controller import Keeper
+from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.services.service_controller import ServiceController
 from supervisor.scheduler.services.start_order import stop_levels
 
 
 class Shutdown:
     """The levels that have still to be stopped."""
 
-    def __init__(self, loop: Loop, engine: Engine, keeper: Keeper, timeout_ms: int) -> None:
+    def __init__(self, loop: Loop, engine: RunEngine, controller: ServiceController, timeout_ms: int) -> None:
         self._loop = loop
         self._engine = engine
-        self._keeper = keeper
+        self._controller = controller
         self._timeout_ms = timeout_ms
         self._stopping: list[Unit] = []
         self._levels: list[list[Unit]] = []
@@ -59,7 +59,7 @@ class Shutdown:
         while self._levels:
             level = self._stopping = self._levels.pop(0)
             for unit in level:
-                self._keeper.down(unit, change)
+                self._controller.down(unit, change)
                 for run in list(unit.active.values()):  # also those that belong to no instance any more
                     self._stop(run, change)
             if any(unit.active for unit in level):

@@ -22,22 +22,22 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited
 from supervisor.schedule.instants import instants_key, instants_of
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.launchers.jobs import Launching
-from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.launchers.jobs import LaunchedJobs
+from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs import run_transitions, secret_parameters
-from supervisor.scheduler.runs.end_reason import CRASHED_EXIT_CODE, judge
+from supervisor.scheduler.runs.end_reason import CRASHED_EXIT_CODE, verdict_of
 from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.run_policy import under
-from supervisor.scheduler.runs.run_rows import ended_columns, terms_in
+from supervisor.scheduler.runs.run_rows import ended_columns, policy_in
 from supervisor.scheduler.services import instance_transitions
 from supervisor.scheduler.services.health import readiness
 from supervisor.scheduler.services.rolling_restart import stored_roll
-from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, Keeper
-from supervisor.scheduler.startup_shutdown.known_runs import Known, relearn
+from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, ServiceController
+from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns, relearn
 
 _RING_SUFFIX = ".ring"
-_UNFIT = "unfit"
+_UNHEALTHY = "unfit"
 
 _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     name="",
@@ -169,7 +169,7 @@ def _remember(unit: Unit, instance: ServiceInstance, row: Instance) -> None:
         instance.state = instance_transitions.State.RESTARTING
 
 
-def save_leftover_rings(db: Database, boot: Boot, known: Known, log: Log) -> None:
+def save_leftover_rings(db: Database, boot: Boot, known: KnownRuns, log: Log) -> None:
     """Write out what the rings of a crashed root still hold; only while this root has started nothing."""
     for name in os.listdir(boot.runtime_dir):
         run_id = name.removesuffix(_RING_SUFFIX)
@@ -191,34 +191,34 @@ def _removed(row: Run) -> Unit:
     return unit
 
 
-class Startup:
+class TakeOver:
     """Brings memory, store and root into line, once."""
 
     def __init__(
         self,
-        engine: Engine,
-        keeper: Keeper,
-        root: RootLink,
+        engine: RunEngine,
+        controller: ServiceController,
+        root: RootConnection,
         units: dict[str, Unit],
         log: Log,
-        launching: Launching | None = None,
+        jobs: LaunchedJobs | None = None,
         *,
         first: bool = False,
     ) -> None:
         """`first`: another root is at work than the one before."""
         self._engine = engine
-        self._keeper = keeper
+        self._controller = controller
         self._root = root
         self._units = units
         self._log = log
-        self._launching = launching
+        self._jobs = jobs
         self._first = first
         self.outdated: dict[str, set[int]] = {}
         """Instances by service whose processes were started under another definition: a reload was not completed."""
         self.leaving: dict[str, Unit] = {}
         """Tasks that have left the configuration, by name, of which there are runs."""
 
-    def settle(self, known: Known, change: Change) -> None:
+    def reconcile(self, known: KnownRuns, change: Change) -> None:
         """Adopt, end and restart; afterwards every unfinished run is in one of the states of the run table."""
         ended = {exited.run: exited for exited in known.exits}
         followed, origins = known.followed(), known.origins
@@ -239,8 +239,8 @@ class Startup:
                 self._unknown(run, row, change, again=perhaps or row.id in known.begun)
         stored = {row.id for row in known.unfinished}
         secret_parameters.sweep(self._engine.boot.data_dir, stored)
-        if self._launching is not None:
-            self._launching.settled(stored)
+        if self._jobs is not None:
+            self._jobs.forget_others(stored)
         for run_id in known.running.keys() - stored:
             self._log.warning(f"stopping {run_id}: the database does not know it")
             self._root.send({"op": "stop", "run": run_id, "cause": "stop", "by": "unknown run", "force": False})
@@ -252,7 +252,7 @@ class Startup:
             self._make_room(unit, change)
             for place in unit.instances:
                 place.since = place.since or change.now_ms
-                self._keeper.report(unit, place, change)
+                self._controller.report(unit, place, change)
 
     def _make_room(self, unit: Unit, change: Change) -> None:
         """Stop what the scheduler before would have stopped for what it had stored."""
@@ -266,7 +266,7 @@ class Startup:
             columns = {"end_reason": "crashed", "exit_code": CRASHED_EXIT_CODE, "ended_at": change.now_ms}
         else:
             unit = self._units.get(row.task_name)
-            columns = ended_columns(judge(exited, (0,) if unit is None else unit.definition.exit_codes), exited)
+            columns = ended_columns(verdict_of(exited, (0,) if unit is None else unit.definition.exit_codes), exited)
             change.then(lambda: self._root.send({"op": "ack", "runs": [row.id]}))
         change.write(lambda db: update_run(db, row.id, **{"status": "ended", **columns}))
         self._log.info(f"{row.task_name} {row.id}: {columns['end_reason']}; another run of its instance goes on")
@@ -278,7 +278,7 @@ class Startup:
             unit = self._removed(row)
         run = LiveRun(
             unit,
-            under(unit.definition, terms_in(origin)) if origin else unit.definition,
+            under(unit.definition, policy_in(origin)) if origin else unit.definition,
             row.id,
             trigger=row.triggered_by,
             created_at=row.created_at,
@@ -286,20 +286,20 @@ class Startup:
             attempt=row.retry_attempt,
             retry_of=row.retry_of_run_id,
             scheduled_at=row.scheduled_at,
-            params=secret_parameters.given_to(self._engine.boot.data_dir, row),
+            params=secret_parameters.values_of_run(self._engine.boot.data_dir, row),
         )
         self._engine.adopt(run)
         run.execution_id = row.execution_id
-        if self._launching is not None:
-            self._launching.adopt(run)
+        if self._jobs is not None:
+            self._jobs.adopt(run)
         return run
 
     def _unknown(self, run: LiveRun, row: Run, change: Change, *, again: bool) -> None:
         """The root knows nothing of a run: it died with the one before, or was not started."""
         if row.status == "running" or again:
             self._was_running(run)
-            self._was_of_another_daemon(run)
-            if self._launching is None or not self._launching.search(run, lambda: self._is_gone(run)):
+            self._forget_first_start(run)
+            if self._jobs is None or not self._jobs.search(run, lambda: self._is_gone(run)):
                 self._lost(run, change)
         elif not self._perhaps_launched(run, row):
             self._still_pending(run, row, change)
@@ -327,7 +327,7 @@ class Startup:
                 self._engine.promote(run.unit, change)
             self._engine.commit(change)
 
-        if not self._first or self._launching is None or not self._launching.search(run, is_gone):
+        if not self._first or self._jobs is None or not self._jobs.search(run, is_gone):
             return False
         run.unit.active[run.id] = run  # nothing takes its place
         self._place(run, instance_transitions.State.STARTING)
@@ -335,7 +335,7 @@ class Startup:
 
     def _removed(self, row: Run) -> Unit:
         if row.kind == "service":
-            return self._keeper.leaving.setdefault(row.task_name, _removed(row))
+            return self._controller.leaving.setdefault(row.task_name, _removed(row))
         return self.leaving.setdefault(row.task_name, _removed(row))
 
     def _was_running(self, run: LiveRun) -> None:
@@ -343,7 +343,7 @@ class Startup:
         run.unit.active[run.id] = run
         self._place(run, instance_transitions.State.RUNNING)
 
-    def _was_of_another_daemon(self, run: LiveRun) -> None:
+    def _forget_first_start(self, run: LiveRun) -> None:
         """What has ended does not count as the first start of its instance, unless this daemon made it."""
         if self._first and self._has_place(run):
             run.unit.instances[run.instance].started_once = False
@@ -374,14 +374,14 @@ class Startup:
             if self._has_place(run):
                 self._resume(run, instance, change)
         if row.status != "pending":  # else that was told to the engine just now
-            self._engine.attend(run, instance["started_at"])
+            self._engine.observe(run, instance["started_at"])
         if instance.get("heard") is not None:
-            self._keeper.run_notified(run, instance["heard"])
+            self._controller.run_notified(run, instance["heard"])
         if instance["cause"] is not None:
             run.state = run_transitions.State.STOPPING
             self._comes_back(run, instance.get("by"))
-            if self._launching is not None:
-                self._launching.stopping(run.id)
+            if self._jobs is not None:
+                self._jobs.stopping(run.id)
         elif row.kind == "service" and not self._has_place(run):
             self._engine.stop(run, change, by=NOT_CONFIGURED)
         elif self._must_end(run):  # the scheduler before died when it had stored that, and the root was not told
@@ -401,7 +401,7 @@ class Startup:
             self._began(run, exited.started_at, change)
         else:
             self._was_running(run)
-        self._was_of_another_daemon(run)
+        self._forget_first_start(run)
         self._recollect(run, exited)
         self._engine.exited(exited, change)
 
@@ -417,7 +417,7 @@ class Startup:
         self._comes_back(run, exited.by)
         place = run.unit.instances[run.instance]
         place.started_at = exited.started_at
-        if exited.cause == _UNFIT and place.state is instance_transitions.State.RESTARTING:
+        if exited.cause == _UNHEALTHY and place.state is instance_transitions.State.RESTARTING:
             place.state = instance_transitions.State.FAILING
 
     def _comes_back(self, run: LiveRun, by: str | None) -> None:
@@ -431,9 +431,9 @@ class Startup:
 
     def _resume(self, run: LiveRun, instance: dict[str, Any], change: Change) -> None:
         place = run.unit.instances[run.instance]
-        if instance["cause"] == _UNFIT and place.state is instance_transitions.State.RESTARTING:
+        if instance["cause"] == _UNHEALTHY and place.state is instance_transitions.State.RESTARTING:
             place.state = instance_transitions.State.FAILING
-        self._keeper.resume(run, place, instance["started_at"], change)
+        self._controller.resume(run, place, instance["started_at"], change)
 
     def _still_pending(self, run: LiveRun, row: Run, change: Change) -> None:
         configured = run.unit is self._units.get(run.unit.name)

@@ -88,7 +88,7 @@ BROKEN = {
     "syntax": ({CONTROL: ("class Control:", "class Control")}, "control_thread.py"),
     "newer": ({HANDOVER: ("HANDOVER = 3", "HANDOVER = 0")}, f"{VERSION} does not know what {VERSION} hands over"),
     "scheduler": (
-        {"supervisor/scheduler/runs/run_engine.py": ("class Engine:", "import nothing\nclass Engine:")},
+        {"supervisor/scheduler/runs/run_engine.py": ("class RunEngine:", "import nothing\nclass RunEngine:")},
         "nothing",
     ),
     "fields": ({"supervisor/ipc/messages.py": ("    stop_signal: int\n", "")}, "stop_signal"),

@@ -9,7 +9,7 @@ import pytest
 from logring.layout import STDOUT
 from logring.ring.writer import RingWriter
 from supervisor.helpers.notifier.delivery import escaped
-from supervisor.ipc.delivery_request import Letter
+from supervisor.ipc.delivery_request import DeliveryRequest
 from tests.helpers.notifier.test_work import PATIENT, Process, notifier
 from tests.support.receivers import web_server
 
@@ -86,7 +86,7 @@ def test_a_message(notifier: Process, tmp_path: Path) -> None:
     writer.append(STDOUT, b"@channel [x](https://evil.example)\n", 1)
     with web_server() as web:
         url = f"mmost://127.0.0.1:{web.port}/{'a' * 24}?{PATIENT}"
-        order = Letter(
+        order = DeliveryRequest(
             key="k",
             url=url,
             title="a_b failed",

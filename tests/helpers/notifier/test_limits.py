@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from supervisor.helpers.notifier.work import Work
-from supervisor.ipc.delivery_request import Ping
+from supervisor.ipc.delivery_request import PingRequest
 from tests.support.receivers import Web, web_server
 from tests.support.waiting import until
 
@@ -25,12 +25,12 @@ async def _play(web: Web) -> None:
     web.hold.clear()
     for number in range(3):
         assert not ended.is_set()
-        work.take(Ping(key=f"p{number}", url=f"http://127.0.0.1:{web.port}/{number}").to_frame())
+        work.take(PingRequest(key=f"p{number}", url=f"http://127.0.0.1:{web.port}/{number}").to_frame())
         frame = await said.get()
         assert (frame["key"], frame["ok"], frame["error"]) == (f"p{number}", False, "no answer within 0 s")
     assert ended.is_set()
     await asyncio.to_thread(until, lambda: len(web.paths) == 3, "all three to be asked for")
     web.hold.set()
-    work.take(Ping(key="last", url=f"http://127.0.0.1:{web.port}/last").to_frame())
+    work.take(PingRequest(key="last", url=f"http://127.0.0.1:{web.port}/last").to_frame())
     assert (await said.get())["key"] == "last", "nothing is said twice"
     await asyncio.to_thread(until, lambda: "/last" in web.paths, "another one to be asked for")

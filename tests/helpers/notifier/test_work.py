@@ -13,7 +13,7 @@ import pytest
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.ring.writer import RingWriter
 from supervisor.helpers.notifier.delivery import last_lines
-from supervisor.ipc.delivery_request import Letter, Ping
+from supervisor.ipc.delivery_request import DeliveryRequest, PingRequest
 from supervisor.ipc.messages import Decoder, encode, receive_all
 from tests.support.ports import free_port
 from tests.support.receivers import web_server
@@ -32,7 +32,7 @@ class Process:
         self._decoder = Decoder()
         self._frames: list[dict[str, Any]] = []
 
-    def ask(self, *orders: Letter | Ping) -> list[dict[str, Any]]:
+    def ask(self, *orders: DeliveryRequest | PingRequest) -> list[dict[str, Any]]:
         """Their results, in the order of their keys."""
         for order in orders:
             self.sock.sendall(encode(order.to_frame()))
@@ -60,8 +60,8 @@ PATIENT = "cto=600&rto=600"
 """Of Apprise: how long connecting and answering may take."""
 
 
-def letter(url: str, key: str = "k", **more: Any) -> Letter:
-    return Letter(key=key, url=url, title="title", body="body", footer="footer", type="failure", **more)
+def letter(url: str, key: str = "k", **more: Any) -> DeliveryRequest:
+    return DeliveryRequest(key=key, url=url, title="title", body="body", footer="footer", type="failure", **more)
 
 
 def test_results(notifier: Process) -> None:
@@ -122,7 +122,7 @@ def test_a_redirect_to_another_host(notifier: Process, status: int) -> None:
         web.respond = lambda _number: (status, {"Location": f"http://localhost:{other.port}/moved"})
         found = notifier.ask(
             letter(f"json://127.0.0.1:{web.port}/token-1?+X-Key=token-2&{PATIENT}", "1"),
-            Ping(key="2", url=f"http://127.0.0.1:{web.port}/token-1"),
+            PingRequest(key="2", url=f"http://127.0.0.1:{web.port}/token-1"),
         )
         assert other.requests == []
     for frame in found:
@@ -137,7 +137,7 @@ def test_a_redirect_to_another_scheme(notifier: Process) -> None:
         web.respond = lambda _number: (308, {"Location": f"https://127.0.0.1:{web.port}/moved"})
         found = notifier.ask(
             letter(f"json://127.0.0.1:{web.port}/x?{PATIENT}", "1"),
-            Ping(key="2", url=f"http://127.0.0.1:{web.port}/x"),
+            PingRequest(key="2", url=f"http://127.0.0.1:{web.port}/x"),
         )
         assert set(web.paths) == {"/x"}
     assert [frame["ok"] for frame in found] == [False, False]
@@ -149,7 +149,7 @@ def test_a_redirect_on_the_same_host(notifier: Process) -> None:
     with web_server() as web:
         web.respond = lambda number: (308, {"Location": "/moved"}) if number % 2 == 0 else (200, {})
         (told,) = notifier.ask(letter(f"json://user:secret@127.0.0.1:{web.port}/x?+X-Key=token&{PATIENT}"))
-        (pinged,) = notifier.ask(Ping(key="2", url=f"http://127.0.0.1:{web.port}/x"))
+        (pinged,) = notifier.ask(PingRequest(key="2", url=f"http://127.0.0.1:{web.port}/x"))
         assert (told["ok"], pinged["ok"]) == (True, True)
         assert web.paths == ["/x", "/moved"] * 2
         assert web.messages[1]["message"] == "body\n\nfooter"
@@ -174,10 +174,10 @@ def test_pings(notifier: Process) -> None:
     with web_server() as web:
         web.respond = lambda number: (200 if number in (0, 2) else 500, {})
         url = f"http://127.0.0.1:{web.port}/secret-x"
-        (first,) = notifier.ask(Ping(key="a", url=url))
-        (second,) = notifier.ask(Ping(key="b", url=url))
+        (first,) = notifier.ask(PingRequest(key="a", url=url))
+        (second,) = notifier.ask(PingRequest(key="b", url=url))
         web.respond = lambda _number: (404, {})
-        (third,) = notifier.ask(Ping(key="c", url=url))
+        (third,) = notifier.ask(PingRequest(key="c", url=url))
     assert [frame["ok"] for frame in (first, second, third)] == [True, True, False]
     assert third["error"] == "the server answered with status 404"
     assert len(web.requests) == 1 + 2 + 3

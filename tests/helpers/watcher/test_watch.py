@@ -23,7 +23,7 @@ from logring.ring.writer import RingWriter
 from supervisor.helpers.watcher.output_lines import Bell
 from supervisor.helpers.watcher.watch import Watch
 from supervisor.ipc.messages import Decoder, encode, receive
-from supervisor.ipc.probe_request import Order
+from supervisor.ipc.probe_request import ProbeRequest
 from tests.support.paths import PROGRAMS, TLS
 from tests.support.ports import free_port
 from tests.support.waiting import until
@@ -55,12 +55,12 @@ def carried_out(scene: Callable[[Desk], Awaitable[None]]) -> None:
         asyncio.run(play())
 
 
-def order(kind: str, target: str = "", **more: Any) -> Order:
+def order(kind: str, target: str = "", **more: Any) -> ProbeRequest:
     settings: dict[str, Any] = {"every_ms": 20, "timeout_ms": 600_000, **more}
-    return Order(key="R/ready", kind=kind, target=target, **settings)
+    return ProbeRequest(key="R/ready", kind=kind, target=target, **settings)
 
 
-def command(*argv: str, **more: Any) -> Order:
+def command(*argv: str, **more: Any) -> ProbeRequest:
     return order("exec", argv=list(argv), env=dict(os.environ), **more)
 
 
@@ -283,7 +283,9 @@ def test_many_that_never_answer_stop_nobody() -> None:
         with socket.create_server(("127.0.0.1", 0), backlog=512) as deaf:
             target = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
             for number in range(200):
-                desk.watch.begin(Order(key=f"{number}/live", kind="http", target=target, every_ms=1, timeout_ms=100))
+                desk.watch.begin(
+                    ProbeRequest(key=f"{number}/live", kind="http", target=target, every_ms=1, timeout_ms=100)
+                )
             async with server:
                 desk.watch.begin(order("http", f"http://127.0.0.1:{port}/"))
                 while (word := await desk.next())["key"] != "R/ready":
@@ -312,7 +314,7 @@ def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch, kind: st
         server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n")
         for number in range(100):
             far = target(f"far{number % 50}", port)
-            desk.watch.begin(Order(key=f"{number}/live", kind=kind, target=far, every_ms=1, timeout_ms=100))
+            desk.watch.begin(ProbeRequest(key=f"{number}/live", kind=kind, target=far, every_ms=1, timeout_ms=100))
         async with server:
             desk.watch.begin(order(kind, target("near", port)))
             while (word := await desk.next())["key"] != "R/ready":
@@ -346,7 +348,7 @@ class RealOne:
         self._decoder = Decoder()
         self.sock.sendall(encode({"op": "hello", "bell": "/nonexistent", "token": ""}))
 
-    def watch(self, wanted: Order) -> None:
+    def watch(self, wanted: ProbeRequest) -> None:
         self.sock.sendall(encode({"op": "watch", "order": wanted.to_dict()}))
 
     def next(self) -> Word:

@@ -7,7 +7,7 @@ from typing import Any
 from store import audit, sessions, tokens
 from store.audit import Entry
 from store.errors import StoreError
-from supervisor.scheduler.control.access_operations import AccessCommands
+from supervisor.scheduler.control.access_operations import AccessOperations
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]
@@ -25,7 +25,7 @@ TOKEN = {
 
 def ask(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
-    AccessCommands(one.engine).operations()[op](arguments, answers.append)
+    AccessOperations(one.engine).operations()[op](arguments, answers.append)
     one.store.work_all()
     (answer,) = answers
     return answer
@@ -66,7 +66,7 @@ def test_a_store_that_takes_nothing(bench: Make) -> None:
     """503: nothing was done, and it is said."""
     one = bench("")
     answers: list[dict[str, Any]] = []
-    AccessCommands(one.engine).token_create(TOKEN, answers.append)
+    AccessOperations(one.engine).token_create(TOKEN, answers.append)
     one.store.fail(StoreError("full"))
     assert answers[0]["status"] == 503
     assert tokens.all_tokens(one.store.database) == []
@@ -75,7 +75,7 @@ def test_a_store_that_takes_nothing(bench: Make) -> None:
 def test_wrong_passwords(bench: Make) -> None:
     """Ten a minute for each client."""
     one = bench("")
-    operations = AccessCommands(one.engine).operations()
+    operations = AccessOperations(one.engine).operations()
     answers: list[dict[str, Any]] = []
     for _ in range(10):
         operations["login_failed"]({"client": "c"}, answers.append)

@@ -14,10 +14,10 @@ from store.runs import bulk as run_bulk
 from store.runs.bulk import RunSelector, find_ended, mark_deleted
 from store.runs.filter import RunFilter
 from store.runs.writes import count_runs, get_run, insert_run, list_runs
-from supervisor.scheduler.control.bulk_jobs import Bulk, Job, last_job
-from supervisor.scheduler.control.bulk_operations import BulkCommands
+from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job, last_job
+from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.rate_limit import TriggerLimit
-from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Clock
 from tests.scheduler.bench import Bench
 from tests.store.making import make_run
@@ -52,7 +52,7 @@ class Jobs:
     def __init__(self, one: Bench) -> None:
         self.one = one
         self.db = one.store.database
-        self.reading = cast(Reading, Reads(one))
+        self.reading = cast(LongReads, Reads(one))
         for _ in range(20):
             insert_run(self.db, make_run(task_name="t", status="ended", end_reason="failed"))
         self.results: list[Any] = []
@@ -60,9 +60,9 @@ class Jobs:
 
     def begin(self) -> None:
         """As a scheduler does when it starts."""
-        self.bulk = Bulk(self.one.loop, self.one.engine, self.reading, last_job(self.db))
+        self.bulk = BulkJobs(self.one.loop, self.one.engine, self.reading, last_job(self.db))
         change = self.one.engine.change()
-        self.bulk.settle(change)
+        self.bulk.announce_unreported(change)
         self.one.engine.commit(change)
 
     def delete(self, command: str = "c") -> None:
@@ -265,7 +265,7 @@ class Asked:
     def renew(self) -> None:
         """As a scheduler does when it starts."""
         jobs = self.jobs
-        self.commands = BulkCommands(
+        self.commands = BulkOperations(
             jobs.one.loop,
             jobs.one.engine,
             jobs.one.units,
@@ -357,12 +357,12 @@ def test_unknown_progress_is_nobodys(jobs: Jobs) -> None:
 
 
 @pytest.fixture
-def reading(bench: Callable[[str], Bench], tmp_path: Path) -> tuple[Bench, Reading]:
+def reading(bench: Callable[[str], Bench], tmp_path: Path) -> tuple[Bench, LongReads]:
     one = bench(CONFIG)
-    return one, Reading(one.loop, str(tmp_path / "ringward.db"))
+    return one, LongReads(one.loop, str(tmp_path / "ringward.db"))
 
 
-def test_reading(reading: tuple[Bench, Reading]) -> None:
+def test_reading(reading: tuple[Bench, LongReads]) -> None:
     """A question is answered from the loop, in its order, with its result or its exception."""
     one, reader = reading
     answers: list[Any] = []

@@ -6,7 +6,7 @@ from typing import Any
 from store.errors import StoreError
 from store.runs.ids import new_ulid
 from store.runs.writes import RunFilter, count_runs
-from supervisor.scheduler.control.run_operations import Commands
+from supervisor.scheduler.control.run_operations import RunOperations
 from tests.scheduler.bench import Bench
 
 JOB = "[tasks.job]\nrun = 'true'\nmax_concurrent = 100\n"
@@ -18,7 +18,7 @@ class Asking:
 
     def __init__(self, one: Bench) -> None:
         self._one = one
-        self._commands = Commands(one.engine, one.units, {})
+        self._commands = RunOperations(one.engine, one.units, {})
         self.answers: list[dict[str, Any]] = []
 
     def trigger(self, key: str | None, request: str = "request") -> str:

@@ -6,13 +6,13 @@ from typing import Any
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run
 from supervisor.ipc.messages import Decoder, encode
-from supervisor.scheduler.control.run_operations import Commands
+from supervisor.scheduler.control.run_operations import RunOperations
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]
 
 
-def trigger(one: Bench, commands: Commands, run_id: str) -> dict[str, Any]:
+def trigger(one: Bench, commands: RunOperations, run_id: str) -> dict[str, Any]:
     """The result in the answer, as it comes out of a frame."""
     answers: list[dict[str, Any]] = []
     commands.trigger({"run": run_id, "task": "job", "triggered_by": "api", "by": "me"}, answers.append)
@@ -27,7 +27,7 @@ def trigger(one: Bench, commands: Commands, run_id: str) -> dict[str, Any]:
 def test_the_answer_has_the_row(bench: Make) -> None:
     """Of a run that starts and of one that waits, exactly as it is stored; so nobody has to read it again."""
     one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'queue'\n")
-    commands = Commands(one.engine, one.units, {})
+    commands = RunOperations(one.engine, one.units, {})
     for run_id in (new_ulid(), new_ulid()):
         assert Run(**trigger(one, commands, run_id)["row"]) == get_run(one.store.database, run_id)
 
@@ -35,7 +35,7 @@ def test_the_answer_has_the_row(bench: Make) -> None:
 def test_one_that_has_to_be_read(bench: Make) -> None:
     """The answer has no row when the run was refused, or when the request was carried out before."""
     one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'skip'\n")
-    commands = Commands(one.engine, one.units, {})
+    commands = RunOperations(one.engine, one.units, {})
     first, second = new_ulid(), new_ulid()
     assert "row" in trigger(one, commands, first)
     assert "row" not in trigger(one, commands, first)

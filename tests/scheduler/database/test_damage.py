@@ -12,8 +12,8 @@ from store.database import open_writer
 from store.errors import Damaged
 from store.recovery.copies import copy_path, is_suspect, make_copy
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.database.damage import Damage
-from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.database.damage import DamageMonitor
+from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 from tests.root.loop.test_shortage import BOOT
 from tests.support.waiting import until
@@ -30,8 +30,8 @@ class Bench:
     def __post_init__(self) -> None:
         open_writer(self.path).close()
         boot = replace(BOOT, data_dir=os.path.dirname(self.path))
-        reading = Reading(self.loop, self.path)
-        self.damage = Damage(
+        reading = LongReads(self.loop, self.path)
+        self.damage = DamageMonitor(
             self.loop, boot, reading, Log("test"), self.said.append, self.said.append, lambda: self.said.append("leave")
         )
 

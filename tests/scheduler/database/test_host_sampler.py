@@ -6,16 +6,16 @@ from store import metrics
 from store.errors import DiskFull
 from store.runs.daily_outcomes import KEPT_DAYS
 from supervisor.scheduler.database.removal_clock import RemovalClock
-from supervisor.scheduler.database.samplers import Sampler
+from supervisor.scheduler.database.samplers import HostSampler
 from tests.scheduler.bench import Bench
 from tests.support.waiting import until
 
 Make = Callable[[str], Bench]
 
 
-def sampled(one: Bench) -> Sampler:
+def sampled(one: Bench) -> HostSampler:
     """A sampler that has taken a sample, which waits for the store."""
-    made = Sampler(one.loop, RemovalClock(one.loop, "", None), "/", lambda: 3, one.engine.commit)
+    made = HostSampler(one.loop, RemovalClock(one.loop, "", None), "/", lambda: 3, one.engine.commit)
 
     def taken() -> bool:
         one.loop.round(0.05)

@@ -15,7 +15,7 @@ from logring.paths import ring_path
 from supervisor.config.model import Storage
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.loop.loop import Loop, Timer
 from tests.helpers.janitor.support import HOUR_MS, Place
 from tests.helpers.janitor.test_purged import note
@@ -79,7 +79,7 @@ class Keeping:
         self.growing = False
         self.said, self._saying = os.pipe()
         os.set_blocking(self.said, False)
-        self.one = Housekeeping(
+        self.one = JanitorClient(
             cast(Loop, self.loop),
             cast(
                 Boot,

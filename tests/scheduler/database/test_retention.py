@@ -6,12 +6,12 @@ from typing import Any, cast
 from store.errors import DiskFull
 from supervisor.config.model import Config
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.control.bulk_jobs import Bulk, Job
-from supervisor.scheduler.database.janitor_client import Housekeeping
+from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
+from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.removal_clock import RemovalClock
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.runs.run_engine import Engine
+from supervisor.scheduler.runs.run_engine import RunEngine
 from tests.scheduler.database.test_janitor_client import SlowLoop
 
 
@@ -44,9 +44,9 @@ def test_what_cannot_be_removed() -> None:
     )
     bulk.retention = Retention(
         cast(Loop, loop),
-        cast(Engine, SimpleNamespace(ending=False)),
-        cast(Bulk, bulk),
-        cast(Housekeeping, SimpleNamespace()),
+        cast(RunEngine, SimpleNamespace(ending=False)),
+        cast(BulkJobs, bulk),
+        cast(JanitorClient, SimpleNamespace()),
         cast(Config, config),
         cast(RemovalClock, SimpleNamespace(earliest_ms=loop.now_ms)),
         log,

@@ -9,14 +9,14 @@ import pytest
 
 from store.runs.writes import unfinished_runs
 from supervisor.ipc.messages import Exited
-from supervisor.ipc.probe_request import Order
-from supervisor.scheduler.launchers.jobs import Launching
+from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.scheduler.launchers.jobs import LaunchedJobs
 from supervisor.scheduler.loop.loop import Clock
-from supervisor.scheduler.loop.root_connection import RootLink
-from supervisor.scheduler.loop.wall_timer import Alarm
+from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.loop.wall_timer import WallTimer
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.startup_shutdown.known_runs import Known
-from supervisor.scheduler.startup_shutdown.take_over import Startup
+from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
+from supervisor.scheduler.startup_shutdown.take_over import TakeOver
 from tests.scheduler.bench import Bench
 
 TASK = """
@@ -49,7 +49,7 @@ class HandClock(Clock):
     def boot_s(self) -> float:
         return self.s
 
-    def alarm(self) -> Alarm | None:
+    def alarm(self) -> WallTimer | None:
         return None
 
 
@@ -62,9 +62,9 @@ class Desk(Bench):
 
     def take_up(self, *, first: bool) -> None:
         super().take_up(first=first)
-        self.launching = Launching(self.loop, self.engine, self.orders, cast(RootLink, self.root), self.log)
-        self.engine.attendants.append(self.launching)
-        self.engine.connect(self.keeper, None, self.launching)
+        self.jobs = LaunchedJobs(self.loop, self.engine, self.watcher, cast(RootConnection, self.root), self.log)
+        self.engine.observers.append(self.jobs)
+        self.engine.connect(self.controller, None, self.jobs)
 
     def another(self, *, exits: list[Exited] | None = None, running: dict[str, str | None] | None = None) -> None:
         """The next daemon or scheduler has taken up its work."""
@@ -72,10 +72,12 @@ class Desk(Bench):
         instances = {
             run: {"run": run, "started_at": 1, "cause": cause, "recipe": ""} for run, cause in (running or {}).items()
         }
-        known = Known(unfinished_runs(self.store.database), instances, exits or [], ending=False)
+        known = KnownRuns(unfinished_runs(self.store.database), instances, exits or [], ending=False)
         change = self.engine.change()
-        root = cast(RootLink, self.root)
-        Startup(self.engine, self.keeper, root, self.units, self.log, self.launching, first=True).settle(known, change)
+        root = cast(RootConnection, self.root)
+        TakeOver(self.engine, self.controller, root, self.units, self.log, self.jobs, first=True).reconcile(
+            known, change
+        )
         self.engine.commit(change)
         self.turn()
 
@@ -93,13 +95,13 @@ class Desk(Bench):
         self.turn()
         return run
 
-    def asked(self, run: LiveRun, what: str) -> Order:
-        return self.orders.open[f"{run.id}/{what}"][0]
+    def asked(self, run: LiveRun, what: str) -> ProbeRequest:
+        return self.watcher.open[f"{run.id}/{what}"][0]
 
     def answers(self, run: LiveRun, what: str, text: str | None, why: str | None = None) -> None:
         """The watcher says what a command has printed, or why it has failed."""
-        _, on_word = self.orders.open.pop(f"{run.id}/{what}")
-        on_word({"op": "failed", "why": why} if text is None else {"op": "answered", "text": text})
+        _, on_answer = self.watcher.open.pop(f"{run.id}/{what}")
+        on_answer({"op": "failed", "why": why} if text is None else {"op": "answered", "text": text})
         self.turn()
 
     def waits(self, run: LiveRun) -> bool:
@@ -120,10 +122,10 @@ def test_what_the_engine_calls_it(desk: Desk) -> None:
     What cannot be printed is not taken into it: some databases cannot store it.
     """
     run = desk.running()
-    order = desk.asked(run, "probe")
-    assert (order.argv, order.kind) == (["probe", run.id], "ask")
-    assert {"PLACE": "here", "TOKEN": "abcdefgh", "RINGWARD_RUN_ID": run.id}.items() <= order.env.items()
-    assert order.secrets == ["TOKEN"]
+    request = desk.asked(run, "probe")
+    assert (request.argv, request.kind) == (["probe", run.id], "ask")
+    assert {"PLACE": "here", "TOKEN": "abcdefgh", "RINGWARD_RUN_ID": run.id}.items() <= request.env.items()
+    assert request.secrets == ["TOKEN"]
     desk.answers(run, "probe", "")
     desk.turn(0.3)
     desk.answers(run, "probe", None, "no answer")
@@ -131,7 +133,7 @@ def test_what_the_engine_calls_it(desk: Desk) -> None:
     desk.answers(run, "probe", " 47\x0011\x1b running\n4712\n")
     assert desk.row(run).execution_id == "4711"
     desk.turn(60)
-    assert desk.orders.open == {}
+    assert desk.watcher.open == {}
 
 
 def test_a_success_waits_for_nothing(desk: Desk) -> None:
@@ -140,7 +142,7 @@ def test_a_success_waits_for_nothing(desk: Desk) -> None:
     desk.exited(run.id)
     desk.turn()
     assert desk.row(run).end_reason == "succeeded"
-    assert desk.orders.open == {}
+    assert desk.watcher.open == {}
     assert not os.listdir(f"{desk.boot.data_dir}/launches")
 
 
@@ -179,7 +181,7 @@ def test_patience(desk: Desk) -> None:
     assert desk.waits(run)
     desk.turn(2)
     assert desk.row(run).end_reason == "failed"
-    assert desk.orders.open == {}
+    assert desk.watcher.open == {}
 
 
 def test_a_job_that_takes_its_time(tmp_path: Path) -> None:
@@ -199,23 +201,23 @@ def test_a_job_that_takes_its_time(tmp_path: Path) -> None:
     desk.close()
 
 
-@pytest.mark.parametrize("order", [("stop", "probe"), ("probe", "stop")])
-def test_a_stop_that_is_too_early(desk: Desk, order: tuple[str, str]) -> None:
+@pytest.mark.parametrize("ended_first", [("stop", "probe"), ("probe", "stop")])
+def test_a_stop_that_is_too_early(desk: Desk, ended_first: tuple[str, str]) -> None:
     """The engine did not know of the job yet: it is stopped as soon as there is one."""
     run = desk.running()
-    desk.launching.stopping(run.id)
-    for what in order:
+    desk.jobs.stopping(run.id)
+    for what in ended_first:
         desk.answers(run, what, "4711")
-    assert list(desk.orders.open) == [f"{run.id}/stop"]
+    assert list(desk.watcher.open) == [f"{run.id}/stop"]
     desk.answers(run, "stop", "")
-    assert desk.orders.open == {}
+    assert desk.watcher.open == {}
 
 
 def test_stopping(desk: Desk) -> None:
     """The job is stopped when the root begins to end the client; if that fails, the log of the run says so."""
     run = desk.running()
     desk.answers(run, "probe", "4711")
-    desk.launching.stopping(run.id)
+    desk.jobs.stopping(run.id)
     assert desk.asked(run, "stop").argv == ["stop", run.id]
     desk.answers(run, "stop", None, "stop ends with 1: no such job")
     (note,) = (frame for frame in desk.root.sent if frame["op"] == "note")
@@ -230,8 +232,8 @@ def test_a_dead_supervisor(desk: Desk) -> None:
     desk.another()
     assert desk.waits(run)
     behind = desk.trigger("t")
-    order = desk.asked(run, "probe")
-    assert (order.argv, order.env["PLACE"], order.secrets) == (["probe", run.id], "here", ["TOKEN"])
+    request = desk.asked(run, "probe")
+    assert (request.argv, request.env["PLACE"], request.secrets) == (["probe", run.id], "here", ["TOKEN"])
     for _ in range(10):
         desk.answers(run, "probe", None, "no route to host")
         desk.turn(100)
@@ -268,7 +270,7 @@ def test_a_copy_of_the_data_directory(desk: Desk) -> None:
     path.write_text(path.read_text().replace('"daemon": "D"', '"daemon": "E"'))
     desk.another()
     assert desk.row(run).end_reason == "crashed"
-    assert desk.orders.open == {}
+    assert desk.watcher.open == {}
 
 
 def test_where_nobody_can_be_asked(tmp_path: Path) -> None:
@@ -289,13 +291,13 @@ def test_giving_up(desk: Desk) -> None:
     run = desk.running()
     desk.another()
     adopted = desk.engine.live[run.id]
-    assert desk.launching.lost == {run.id}
+    assert desk.jobs.lost == {run.id}
     change = desk.engine.change()
     desk.engine.stop(adopted, change, force=True)
     desk.engine.commit(change)
     desk.turn()
     assert desk.row(run).end_reason == "crashed"
-    assert (desk.launching.lost, desk.orders.open) == (set(), {})
+    assert (desk.jobs.lost, desk.watcher.open) == (set(), {})
 
 
 def test_another_scheduler(desk: Desk) -> None:
@@ -304,7 +306,7 @@ def test_another_scheduler(desk: Desk) -> None:
     desk.answers(run, "probe", "4711")
     desk.another(running={run.id: "stop"})
     assert desk.engine.live[run.id].execution_id == "4711"
-    assert list(desk.orders.open) == [f"{run.id}/stop"]
+    assert list(desk.watcher.open) == [f"{run.id}/stop"]
 
 
 def test_a_job_that_nobody_could_end_is_not_started(desk: Desk) -> None:

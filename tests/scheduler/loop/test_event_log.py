@@ -6,7 +6,7 @@ from logring.reader import LogReader
 from store.database import open_writer
 from store.events import append_all, draft
 from supervisor.ipc.doorbell import DoorbellClient, DoorbellServer
-from supervisor.scheduler.loop.event_log import EVENTS_RING, Announcer, left_over
+from supervisor.scheduler.loop.event_log import EVENTS_RING, EventLog, left_over
 from supervisor.scheduler.loop.loop import Loop
 
 
@@ -14,16 +14,16 @@ def test_announce(tmp_path: Path) -> None:
     """Line n of the ring is event n + 1: number, kind, body, at the last time of those with it. It is heard of once."""
     loop = Loop()
     bell = DoorbellServer(str(tmp_path / "bell"), "token")
-    announcer = Announcer(loop, str(tmp_path), "D", bell, 8)
+    event_log = EventLog(loop, str(tmp_path), "D", bell, 8)
     client = DoorbellClient(str(tmp_path / "bell"), "token")
     client.subscribe(EVENTS_RING)
     for _ in range(3):  # accepted, known, subscribed
         loop.round(0)
     first = [draft("a", {"text": "ü\n", "kind of": {}}, 5000), draft("b", {}, 5000), draft("c", {"n": [1]}, 5001)]
-    loop.after(0, lambda: announcer.announce(8, first))
-    loop.after(0, lambda: announcer.announce(11, [draft("d", {"x": None}, 5001)]))
-    loop.after(0, lambda: announcer.announce(0, []))
-    loop.after(0, announcer.ring_last)
+    loop.after(0, lambda: event_log.announce(8, first))
+    loop.after(0, lambda: event_log.announce(11, [draft("d", {"x": None}, 5001)]))
+    loop.after(0, lambda: event_log.announce(0, []))
+    loop.after(0, event_log.ring_last)
     loop.round(0)
     reader = LogReader(ring_path(str(tmp_path), EVENTS_RING), None)
     lines = reader.read(0, 100).lines
@@ -36,15 +36,15 @@ def test_announce(tmp_path: Path) -> None:
     assert client.receive() == [EVENTS_RING]
     reader.close()
     client.close()
-    announcer.close(last=True)
+    event_log.close(last=True)
 
 
 def test_an_event_that_is_too_long(tmp_path: Path) -> None:
     """It is one line all the same, with number and kind, so that the numbers of all others stay true."""
     bell = DoorbellServer(str(tmp_path / "bell"), "token")
-    announcer = Announcer(Loop(), str(tmp_path), "D", bell, 1)
+    event_log = EventLog(Loop(), str(tmp_path), "D", bell, 1)
     names = [f"task-{number}" for number in range(10_000)]
-    announcer.announce(1, [draft("config.reloaded", {"added": names}, 5), draft("b", {"text": "x" * 16_000}, 5)])
+    event_log.announce(1, [draft("config.reloaded", {"added": names}, 5), draft("b", {"text": "x" * 16_000}, 5)])
     reader = LogReader(ring_path(str(tmp_path), EVENTS_RING), None)
     lines = reader.read(0, 100).lines
     assert [(line.n, json.loads(line.text)) for line in lines] == [
@@ -52,19 +52,19 @@ def test_an_event_that_is_too_long(tmp_path: Path) -> None:
         (1, {"seq": 2, "kind": "b", "text": "x" * 16_000}),
     ]
     reader.close()
-    announcer.close(last=True)
+    event_log.close(last=True)
 
 
 def test_no_place_for_the_ring(tmp_path: Path) -> None:
     """Events for which there is no place are missing, and every other has its own number; no line is anything else."""
     bell = DoorbellServer(str(tmp_path / "bell"), "token")
     runtime = tmp_path / "runtime"
-    announcer = Announcer(Loop(), str(runtime), "D", bell, 8)
-    announcer.announce(8, [draft("a", {}, 5000), draft("b", {}, 5000)])
-    announcer.announce(10, [draft("c", {}, 5001)])
+    event_log = EventLog(Loop(), str(runtime), "D", bell, 8)
+    event_log.announce(8, [draft("a", {}, 5000), draft("b", {}, 5000)])
+    event_log.announce(10, [draft("c", {}, 5001)])
     runtime.mkdir()
-    announcer.announce(11, [draft("d", {}, 9000)])
-    announcer.announce(12, [draft("e", {}, 9001)])
+    event_log.announce(11, [draft("d", {}, 9000)])
+    event_log.announce(12, [draft("e", {}, 9001)])
     reader = LogReader(ring_path(str(runtime), EVENTS_RING), None)
     page = reader.read(0, 100)
     assert [(line.n, json.loads(line.text)) for line in page.lines] == [
@@ -73,7 +73,7 @@ def test_no_place_for_the_ring(tmp_path: Path) -> None:
     ]
     assert (page.skipped, reader.head().lines) == (10, 12)
     reader.close()
-    announcer.close(last=True)
+    event_log.close(last=True)
 
 
 def test_what_another_scheduler_could_not_announce(tmp_path: Path) -> None:
@@ -82,12 +82,12 @@ def test_what_another_scheduler_could_not_announce(tmp_path: Path) -> None:
     assert left_over(database, str(tmp_path)) == (1, [])
     stored = [draft("run.created", {"n": n}, 5000 + n) for n in range(1, 6)]
     bell = DoorbellServer(str(tmp_path / "bell"), "token")
-    killed = Announcer(Loop(), str(tmp_path), "D", bell, 1)
+    killed = EventLog(Loop(), str(tmp_path), "D", bell, 1)
     append_all(database, stored[:3])
     killed.announce(1, stored[:3])
     append_all(database, stored[3:])
     first, events = left_over(database, str(tmp_path))
-    following = Announcer(Loop(), str(tmp_path), "D", bell, first)
+    following = EventLog(Loop(), str(tmp_path), "D", bell, first)
     following.announce(first, events)
     reader = LogReader(ring_path(str(tmp_path), EVENTS_RING), None)
     assert [(line.n, json.loads(line.text)["n"]) for line in reader.read(0, 100).lines] == [
@@ -96,7 +96,7 @@ def test_what_another_scheduler_could_not_announce(tmp_path: Path) -> None:
     reader.close()
     following.close(last=False)
     assert left_over(database, str(tmp_path)) == (first, events)
-    last = Announcer(Loop(), str(tmp_path), "D", DoorbellServer(str(tmp_path / "bell"), "token"), first)
+    last = EventLog(Loop(), str(tmp_path), "D", DoorbellServer(str(tmp_path / "bell"), "token"), first)
     last.announce(first, events)
     last.close(last=True)
     assert left_over(database, str(tmp_path)) == (6, []), "the daemon has ended in peace"

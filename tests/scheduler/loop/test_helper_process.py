@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.loop.helper_process import Partner
+from supervisor.scheduler.loop.helper_process import HelperProcess
 from supervisor.scheduler.loop.loop import Clock, Loop
 
 
@@ -21,9 +21,15 @@ class _HandClock(Clock):
         return self.now_s
 
 
-def partner_of(loop: Loop) -> Partner:
-    return Partner(
-        loop, Log("test", "error"), "partner", "none", begun=lambda: None, heard=lambda _: None, wanted=lambda: True
+def partner_of(loop: Loop) -> HelperProcess:
+    return HelperProcess(
+        loop,
+        Log("test", "error"),
+        "partner",
+        "none",
+        on_started=lambda: None,
+        on_message=lambda _: None,
+        is_wanted=lambda: True,
     )
 
 
@@ -46,7 +52,7 @@ def test_what_cannot_be_started_is_tried_ever_more_seldom(
     loop = Loop(clock)
     descriptors = set(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(module, name, cannot)
-    partner_of(loop).need()
+    partner_of(loop).ensure_started()
     for _ in range(300):
         clock.now_s += 0.05
         loop.round(0)

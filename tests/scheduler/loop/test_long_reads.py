@@ -4,7 +4,7 @@ from pathlib import Path
 
 from store.database import open_writer
 from store.errors import Damaged
-from supervisor.scheduler.loop.long_reads import Reading
+from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 from tests.support.waiting import until
 
@@ -15,7 +15,7 @@ def test_damage_is_reported(tmp_path: Path) -> None:
     open_writer(str(path)).close()
     path.write_bytes(b"\xa5" * path.stat().st_size)
     loop = Loop()
-    reading = Reading(loop, str(path))
+    reading = LongReads(loop, str(path))
     reported: list[Damaged] = []
     answers: list[object] = []
     reading.on_damage = reported.append

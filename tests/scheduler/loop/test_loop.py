@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor.scheduler.loop.loop import Clock, Loop
-from supervisor.scheduler.runs.scheduled_starts import Timetable
+from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from tests.scheduler.bench import Bench
 from tests.support.waiting import until
 
@@ -106,10 +106,10 @@ def test_a_clock_that_was_set_back(bench: Callable[[str], Bench]) -> None:
     """A schedule does not wait for a time that was only reached because the clock was wrong."""
     one = bench('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
     unit = one.units["t"]
-    timetable = Timetable(one.loop, one.engine)
+    scheduled_starts = ScheduledStarts(one.loop, one.engine)
     now_ms = one.loop.now_ms()
     unit.last_instant = now_ms + 365 * DAY_MS
-    timetable.clock_stepped([unit], -365 * DAY_MS)
+    scheduled_starts.clock_stepped([unit], -365 * DAY_MS)
     assert now_ms <= unit.last_instant <= one.loop.now_ms()
     assert now_ms / 1000 < (one.loop._wall.next_s() or 0) <= one.loop.now_ms() / 1000 + 60
 

@@ -8,7 +8,7 @@ import pytest
 from supervisor.host.users import Account
 from supervisor.scheduler.loop import user_lookup
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.loop.user_lookup import Identity, Lookups, look_up
+from supervisor.scheduler.loop.user_lookup import Identity, UserLookup, look_up
 from tests.scheduler.bench import Bench
 from tests.support.waiting import until
 
@@ -39,7 +39,7 @@ def service() -> Iterator[NameService]:
 
 def prepared(bench: Make, service: NameService, patience_ms: int = 3_600_000) -> Bench:
     one = bench(TASK)
-    one.engine.lookups = Lookups(one.loop, patience_ms, service)
+    one.engine.user_lookup = UserLookup(one.loop, patience_ms, service)
     return one
 
 
@@ -84,7 +84,7 @@ def test_a_run_is_stopped_meanwhile(bench: Make, service: NameService) -> None:
     assert one.row(run).end_reason == "stopped"
     service.go.set()
     answered: list[Identity] = []
-    one.engine.lookups.ask(run.definition, answered.append)
+    one.engine.user_lookup.ask(run.definition, answered.append)
     turned(one, lambda: answered)
     assert spawned(one) == []
 
@@ -96,10 +96,10 @@ def test_a_name_service_that_does_not_answer(bench: Make, service: NameService) 
     one.store.work_all()
     turned(one, lambda: spawned(one))
     assert spawned(one)[0]["refusal"] == "the user somebody could not be looked up within 1ms"
-    assert one.engine.lookups._open == {("somebody", False): []}, "nobody is kept who was answered"
+    assert one.engine.user_lookup._open == {("somebody", False): []}, "nobody is kept who was answered"
     service.go.set()
     answered: list[Identity] = []
-    one.engine.lookups.ask(run.definition, answered.append)
+    one.engine.user_lookup.ask(run.definition, answered.append)
     turned(one, lambda: answered)
     assert len(spawned(one)) == 1
 
@@ -108,10 +108,10 @@ def test_a_name_service_that_does_not_answer(bench: Make, service: NameService) 
 def test_a_probe_waits_for_its_user(bench: Make, service: NameService, retaken: bool) -> None:
     """It is never made as another one: of a process that a scheduler before has started, that is found out anew."""
     one = bench('[services.s]\nrun = "true"\nuser = "somebody"\nready = { exec = "true", timeout = "1h" }\n')
-    one.engine.lookups = Lookups(one.loop, 3_600_000, service)
+    one.engine.user_lookup = UserLookup(one.loop, 3_600_000, service)
     unit = one.units["s"]
     change = one.engine.change()
-    one.keeper.begin(unit, change)
+    one.controller.begin(unit, change)
     one.engine.commit(change)
     one.store.work_all()
     service.go.set()
@@ -124,10 +124,10 @@ def test_a_probe_waits_for_its_user(bench: Make, service: NameService, retaken: 
     one.started(run.id)
     one.store.work_all()
     if retaken:
-        assert one.orders.open == {}
+        assert one.watcher.open == {}
         service.go.set()
-    turned(one, lambda: one.orders.open)
-    ((order, _),) = one.orders.open.values()
+    turned(one, lambda: one.watcher.open)
+    ((order, _),) = one.watcher.open.values()
     assert (order.uid, order.gid, order.env["USER"]) == (7, 8, "somebody")
 
 
@@ -151,6 +151,6 @@ def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_needs_nobody_does_not_wait(service: NameService, bench: Make) -> None:
     """The answer comes in the call."""
     answered: list[Identity] = []
-    Lookups(Loop(), 1, service).ask(bench(TASK).units["other"].definition, answered.append)
+    UserLookup(Loop(), 1, service).ask(bench(TASK).units["other"].definition, answered.append)
     assert answered == [Identity()]
     assert service.asked == []

@@ -67,7 +67,7 @@ def test_several_instances(bench: Make) -> None:
     assert told(one) == ["service.fatal"]
     assert record(one).fatal_since is not None
     change = one.engine.change()
-    one.keeper.start(unit, change)
+    one.controller.start(unit, change)
     one.engine.commit(change)
     run_all(one)
     assert [one.state for one in unit.instances] == [State.RUNNING] * 3
@@ -108,7 +108,7 @@ def test_it_comes_back_by_itself(bench: Make) -> None:
     ends(one, instance, status=FAILED)
     in_time(one, State.STARTING, instance)
     run_all(one)
-    one.keeper.watch_health(unit, instance, 0)
+    one.controller.watch_health(unit, instance, 0)
     one.loop.round(0)
     assert instance.failures == 0
     assert told(one) == ["service.fatal", "service.recovered"]

@@ -5,8 +5,8 @@ from typing import Any
 
 from store import events, notifications
 from store.notifications import Notification
-from supervisor.scheduler.control.notification_operations import Informing
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.control.notification_operations import NotificationOperations
+from supervisor.scheduler.notifications.notifications import Notifications
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]
@@ -94,7 +94,7 @@ def test_a_service_that_is_given_up(bench: Make) -> None:
     """Once, when it becomes fatal; not again when a scheduler starts and finds it so."""
     one = bench('[services.s]\nrun = "false"\nrestart_attempts = 0\n')
     change = one.engine.change()
-    one.keeper.start(one.units["s"], change)
+    one.controller.start(one.units["s"], change)
     one.engine.commit(change)
     one.store.work_all()
     (run,) = one.units["s"].active.values()
@@ -103,7 +103,7 @@ def test_a_service_that_is_given_up(bench: Make) -> None:
     (found,) = told(one)
     assert (found.kind, found.severity, found.task_name, found.run_id) == ("service.fatal", "error", "s", run.id)
     change = one.engine.change()
-    one.keeper.report(one.units["s"], one.units["s"].instances[0], change)
+    one.controller.report(one.units["s"], one.units["s"].instances[0], change)
     one.engine.commit(change)
     assert told(one) == [found]
 
@@ -124,8 +124,8 @@ def test_output_that_is_dropped(bench: Make) -> None:
 
 def asked(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
-    notices = Notices(one.config)
-    Informing(one.engine, one.units, notices).operations()[op](arguments, answers.append)
+    notices = Notifications(one.config)
+    NotificationOperations(one.engine, one.units, notices).operations()[op](arguments, answers.append)
     one.store.work_all()
     (answer,) = answers
     return answer

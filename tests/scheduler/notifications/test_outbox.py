@@ -8,9 +8,9 @@ import pytest
 
 from store import deliveries, notifications
 from store.deliveries import Standing
-from supervisor.ipc.delivery_request import Letter, Ping, Result
+from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, PingRequest
 from supervisor.scheduler.loop.loop import Clock
-from supervisor.scheduler.notifications.notifier_client import Post
+from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.outbox import Outbox
 from tests.scheduler.bench import Bench
 
@@ -31,7 +31,7 @@ url = "json://b.example.com/secret-b"
 """
 TO_A = '[[routes]]\nnotify = "a"\n'
 TO_BOTH = '[[routes]]\nnotify = ["a", "b"]\n'
-NO = Result("no route to host")
+NO = DeliveryResult("no route to host")
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
@@ -54,10 +54,10 @@ class FakePost:
     """Orders without a process that carries them out."""
 
     def __init__(self) -> None:
-        self.open: list[tuple[Letter, Callable[[Result], None]]] = []
+        self.open: list[tuple[DeliveryRequest, Callable[[DeliveryResult], None]]] = []
 
-    def give(self, order: Letter | Ping, then: Callable[[Result], None]) -> None:
-        assert isinstance(order, Letter)
+    def send(self, order: DeliveryRequest | PingRequest, then: Callable[[DeliveryResult], None]) -> None:
+        assert isinstance(order, DeliveryRequest)
         self.open.append((order, then))
 
     def __len__(self) -> int:
@@ -74,10 +74,12 @@ class Desk(Bench):
 
     def begin(self, *, first: bool = True) -> None:
         """Have an outbox that knows nothing but what is stored."""
-        self.post = FakePost()
-        self.outbox = Outbox(self.loop, self.boot, self.committer, cast(Post, self.post), self.config, self.log)
-        self.notices.on_queued = self.outbox.queued
-        self.outbox.on_lost = self.notices.deliveries_lost
+        self.notifier_client = FakePost()
+        self.outbox = Outbox(
+            self.loop, self.boot, self.committer, cast(NotifierClient, self.notifier_client), self.config, self.log
+        )
+        self.notifications.on_queued = self.outbox.queued
+        self.outbox.on_lost = self.notifications.deliveries_lost
         self.outbox.begin(first=first)
         self.store.work_all()
 
@@ -91,11 +93,11 @@ class Desk(Bench):
 
     def given(self) -> list[str]:
         """URLs and titles of what the notifier process has got and not answered."""
-        return sorted(f"{order.url[7]} {order.title}" for order, _ in self.post.open)
+        return sorted(f"{order.url[7]} {order.title}" for order, _ in self.notifier_client.open)
 
-    def answer(self, result: Result = Result()) -> None:  # noqa: B008 - frozen
+    def answer(self, result: DeliveryResult = DeliveryResult()) -> None:  # noqa: B008 - frozen
         """To the first of them."""
-        self.post.open.pop(0)[1](result)
+        self.notifier_client.open.pop(0)[1](result)
         self.store.work_all()
 
     def later(self, ms: int) -> None:
@@ -165,7 +167,7 @@ def test_retry_after(desk: Make) -> None:
     """A receiver that asks to be left alone is, with everything, for as long as it asks."""
     one = desk(TO_A)
     one.fail()
-    one.answer(Result("429", retry_after_ms=5 * MINUTE_MS))
+    one.answer(DeliveryResult("429", retry_after_ms=5 * MINUTE_MS))
     one.fail("u")
     one.later(5 * MINUTE_MS - 1000)
     assert one.given() == []
@@ -177,10 +179,10 @@ def test_given_up(desk: Make) -> None:
     """After a day; people hear of it, by other notifiers and never by that one, and that is the end of it."""
     one = desk(TO_BOTH)
     one.fail()
-    one.post.open.sort(key=lambda item: item[0].url, reverse=True)
+    one.notifier_client.open.sort(key=lambda item: item[0].url, reverse=True)
     one.answer()
     for _ in range(40):
-        if one.post.open:
+        if one.notifier_client.open:
             one.answer(NO)
         one.later(HOUR_MS)
         if "notify.delivery_failed" in one.kinds():
@@ -188,7 +190,7 @@ def test_given_up(desk: Make) -> None:
     assert one.given() == ["b The notifier a does not deliver"]
     assert one.standing().given_up == 1
     for _ in range(60):
-        if one.post.open:
+        if one.notifier_client.open:
             one.answer(NO)
         one.later(HOUR_MS)
     assert (one.given(), one.standing("b").given_up) == ([], 1)
@@ -210,7 +212,7 @@ def test_another_scheduler(desk: Make) -> None:
     """What was under way is sent again, what had failed waits its time; another daemon tries everything at once."""
     one = desk(TO_BOTH)
     one.fail()
-    one.post.open.sort(key=lambda item: item[0].url)
+    one.notifier_client.open.sort(key=lambda item: item[0].url)
     one.answer(NO)
     one.begin(first=False)
     assert one.given() == ["b t failed"]
@@ -301,7 +303,7 @@ def test_quiet_hours(desk: Make) -> None:
     one.later(HOUR_MS - 1000)
     assert one.given() == []
     one.later(1000)
-    ((letter, _),) = one.post.open
-    assert letter.title == "2 notifications"
-    assert "t failed" in letter.body
-    assert "u failed" in letter.body
+    ((request, _),) = one.notifier_client.open
+    assert request.title == "2 notifications"
+    assert "t failed" in request.body
+    assert "u failed" in request.body

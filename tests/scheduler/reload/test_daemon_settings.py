@@ -9,7 +9,7 @@ from supervisor.config.load import load
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler.reload.daemon_settings import feasible, follow, for_the_api, settle, unchangeable
+from supervisor.scheduler.reload.daemon_settings import feasible, follow, for_the_api, resolve, unchangeable
 from tests.root.loop.test_shortage import BOOT
 
 Load = Callable[[str], Config]
@@ -45,21 +45,21 @@ def config(tmp_path: Path) -> Load:
 def boot(tmp_path: Path, config: Load) -> Boot:
     """What a daemon on an empty configuration has."""
     boot = replace(BOOT, data_dir=str(tmp_path), overridden=["data_dir"], password_ephemeral=True)
-    return settle(config(""), boot)
+    return resolve(config(""), boot)
 
 
 def test_every_setting_is_settled_again(config: Load, boot: Boot) -> None:
     """A new boot setting cannot be forgotten: what a configuration can say is taken from it."""
     others: dict[str, Any] = {one.name: object() for one in fields(Boot) if one.name not in NEVER | {"data_dir"}}
     odd = replace(boot, **others)
-    settled = settle(config(""), odd)
-    kept = {field.name for field in fields(Boot) if getattr(settled, field.name) is getattr(odd, field.name)}
+    resolved = resolve(config(""), odd)
+    kept = {field.name for field in fields(Boot) if getattr(resolved, field.name) is getattr(odd, field.name)}
     assert kept - {"data_dir"} == NEVER | {"password", "password_ephemeral"}
 
 
 def test_the_same_file_is_the_same_settings(config: Load, boot: Boot) -> None:
     """So nothing is replaced."""
-    assert settle(config(""), boot) == boot
+    assert resolve(config(""), boot) == boot
     assert not for_the_api(boot, boot)
 
 
@@ -76,7 +76,7 @@ def test_the_same_file_is_the_same_settings(config: Load, boot: Boot) -> None:
 )
 def test_who_has_to_know(config: Load, boot: Boot, text: str, api: bool) -> None:
     """The API server is replaced only for what it reads."""
-    assert for_the_api(boot, settle(config(text), boot)) is api
+    assert for_the_api(boot, resolve(config(text), boot)) is api
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_who_has_to_know(config: Load, boot: Boot, text: str, api: bool) -> None
 def test_what_cannot_change(config: Load, boot: Boot, text: str, key: str, line: int) -> None:
     """Is found with its place, and left out of what can."""
     other = config(text)
-    wanted = settle(other, boot)
+    wanted = resolve(other, boot)
     assert [(problem.key, problem.line) for problem in unchangeable(other, boot, wanted)] == [(key, line)]
     assert feasible(boot, wanted) == boot
 
@@ -102,38 +102,38 @@ def test_the_command_line_is_stronger(config: Load, boot: Boot) -> None:
     """What it said is in force whatever the file says."""
     boot = replace(boot, overridden=["data_dir", "listen"], listen=[("127.0.0.1", 5)])
     other = config('[daemon]\ndata_dir = "/elsewhere"\n[http]\nlisten = ["127.0.0.1:1"]\n')
-    assert settle(other, boot) == boot
+    assert resolve(other, boot) == boot
 
 
 def test_a_data_directory(config: Load, boot: Boot) -> None:
     """Without the command line the file's counts."""
     boot = replace(boot, overridden=[])
     other = config('[daemon]\ndata_dir = "/elsewhere"\n')
-    assert [problem.key for problem in unchangeable(other, boot, settle(other, boot))] == ["daemon.data_dir"]
+    assert [problem.key for problem in unchangeable(other, boot, resolve(other, boot))] == ["daemon.data_dir"]
 
 
 def test_an_address_of_the_command_line_must_stay_safe(config: Load, boot: Boot) -> None:
     """Taking away what protected it is refused."""
     boot = replace(boot, overridden=["data_dir", "listen"], listen=[("192.0.2.1", 7464)])
-    settle(config('[http]\nbehind_proxy = ["192.0.2.0/24"]\n'), boot)
+    resolve(config('[http]\nbehind_proxy = ["192.0.2.0/24"]\n'), boot)
     with pytest.raises(ConfigError, match=r"--listen 192\.0\.2\.1:7464 is not a loopback address"):
-        settle(config(""), boot)
+        resolve(config(""), boot)
 
 
 def test_a_password_file(config: Load, boot: Boot, tmp_path: Path) -> None:
     """Is read again; without one the password that was made stays, unless there was one before."""
     (tmp_path / "password").write_text("first password\n")
     text = '[http]\npassword_file = "password"\n'
-    settled = settle(config(text), boot)
-    assert (settled.password, settled.password_ephemeral) == ("first password", False)
+    resolved = resolve(config(text), boot)
+    assert (resolved.password, resolved.password_ephemeral) == ("first password", False)
     (tmp_path / "password").write_text("another password\n")
-    assert settle(config(text), settled).password == "another password"
-    assert settle(config(""), settled).password_ephemeral
-    assert settle(config(""), boot).password == boot.password
+    assert resolve(config(text), resolved).password == "another password"
+    assert resolve(config(""), resolved).password_ephemeral
+    assert resolve(config(""), boot).password == boot.password
     (tmp_path / "password").write_text("short\n")
     with pytest.raises(ConfigError, match="shorter than"):
-        settle(config(text), settled)
-    assert settle(config(text), replace(boot, overridden=["data_dir", "password_file"])).password == boot.password
+        resolve(config(text), resolved)
+    assert resolve(config(text), replace(boot, overridden=["data_dir", "password_file"])).password == boot.password
 
 
 def test_a_scheduler_that_is_restarted_goes_on(config: Load, boot: Boot) -> None:

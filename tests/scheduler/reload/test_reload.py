@@ -95,7 +95,7 @@ def test_a_policy_changes_under_a_living_process(bench: Make) -> None:
     assert one.done(text)["changed"][0]["reasons"] == ["restart, exit_codes: applies at once"]
     assert ids(one, "s") == before
     one.exited(before[0], status=7 << 8)
-    one.settle()
+    one.drain()
     assert one.units["s"].instances[0].state is State.EXITED
 
 
@@ -103,9 +103,9 @@ def test_a_stopped_service_stays_down(bench: Make) -> None:
     """What somebody stopped is not started because its command is another one now."""
     one = bench(SERVICE)
     change = one.engine.change()
-    one.keeper.stop(one.units["s"], change)
+    one.controller.stop(one.units["s"], change)
     one.engine.commit(change)
-    one.settle()
+    one.drain()
     found = one.done(SERVICE.replace("sleep 9", "sleep 10"))
     assert found["changed"][0]["reasons"] == ["run: applies when the service is started"]
     assert ids(one, "s") == []
@@ -127,7 +127,7 @@ def test_a_running_task_ends_as_it_began(bench: Make) -> None:
     """A run that was started keeps its definition; one that waits takes the new one."""
     one = bench('[tasks.t]\nrun = "exit 7"\nexit_codes = [7]\n')
     running, waiting = one.trigger("t"), one.trigger("t")
-    one.settle()
+    one.drain()
     found = one.done('[tasks.t]\nrun = "true"\ntimeout = "5s"\n')
     assert found["changed"][0]["reasons"] == [
         "run, timeout, exit_codes: applies to the next run, 1 run goes on as it began"
@@ -144,7 +144,7 @@ def test_a_retry_takes_the_new_definition(bench: Make) -> None:
     text = '[tasks.t]\nrun = "exit 1"\nretry_attempts = 1\nretry_delay = "0s"\n'
     one = bench(text)
     first = one.trigger("t")
-    one.settle()
+    one.drain()
     one.done(text.replace("exit 1", "exit 2"))
     one.exited(first.id, status=1 << 8)
 
@@ -161,10 +161,10 @@ def test_a_removed_task(bench: Make) -> None:
     text = '[tasks.t]\nrun = "exit 1"\nretry_attempts = 5\nretry_delay = "1h"\ncron = "0 0 1 1 *"\n'
     one = bench(text)
     failed = one.trigger("t")
-    one.settle()
+    one.drain()
     one.exited(failed.id, status=1 << 8)
     running, waiting = one.trigger("t"), one.trigger("t")
-    one.settle()
+    one.drain()
     retry = next(iter(one.units["t"].waiting.values()))
     timer = one.units["t"].timer
     found = one.done("")
@@ -177,7 +177,7 @@ def test_a_removed_task(bench: Make) -> None:
     assert timer.cancelled
     assert one.row(running).status == "running"
     one.exited(running.id, status=1 << 8)
-    one.settle()
+    one.drain()
     assert one.row(running).end_reason == "failed"
     assert not one.engine.live
     assert not one.task_row("t").configured
@@ -187,14 +187,14 @@ def test_a_task_that_comes_back_while_it_drains(bench: Make) -> None:
     """The run of before counts: there are never more than max_concurrent."""
     one = bench('[tasks.t]\nrun = "true"\n')
     running = one.trigger("t")
-    one.settle()
+    one.drain()
     one.done("")
     one.done('[tasks.t]\nrun = "false"\n')
     later = one.trigger("t")
-    one.settle()
+    one.drain()
     assert list(one.units["t"].queue) == [later]
     one.exited(running.id)
-    one.settle()
+    one.drain()
     assert one.row(later).status == "running"
     assert one.row(running).end_reason == "succeeded"
 
@@ -212,13 +212,13 @@ def test_a_task_that_becomes_a_service(bench: Make) -> None:
     """The run of the task goes on to its end beside it; and the other way round the instances are stopped."""
     one = bench('[tasks.s]\nrun = "true"\ncron = "0 0 1 1 *"\n')
     running = one.trigger("s")
-    one.settle()
+    one.drain()
     found = one.done(SERVICE)
     assert found["changed"] == [{"name": "s", "reasons": ["the task became a service: 1 run goes on to its end"]}]
     assert len(one.alive("s")) == 2
     assert (one.task_row("s").kind, one.task_row("s").next_run_at) == ("service", None)
     one.exited(running.id)
-    one.settle()
+    one.drain()
     assert one.row(running).kind == "task"
     assert [run.unit.service is not None for run in one.alive("s")] == [True]
     one.done('[tasks.s]\nrun = "true"\n')
@@ -313,7 +313,7 @@ def test_a_paused_schedule_stays_paused(bench: Make) -> None:
     unit = one.units["t"]
     unit.paused = True
     change = one.engine.change()
-    one.timetable.pause(unit, change)
+    one.scheduled_starts.pause(unit, change)
     one.engine.commit(change)
     one.done('[tasks.t]\nrun = "true"\ncron = "0 4 * * *"\n')
     assert one.units["t"].paused
@@ -325,7 +325,7 @@ def test_more_slots_are_filled(bench: Make) -> None:
     """A queue moves on when max_concurrent grows, and nothing is stopped when it shrinks."""
     one = bench('[tasks.t]\nrun = "true"\n')
     several = [one.trigger("t") for _ in range(3)]
-    one.settle()
+    one.drain()
     one.done('[tasks.t]\nrun = "true"\nmax_concurrent = 3\n')
     assert {run.state for run in several} == {run_transitions.State.RUNNING}
     one.done('[tasks.t]\nrun = "true"\n')
@@ -335,7 +335,7 @@ def test_more_slots_are_filled(bench: Make) -> None:
 def test_an_invalid_file_changes_nothing(bench: Make) -> None:
     """All that is wrong with it is said, with file, line and key."""
     one = bench(SERVICE)
-    before, config = ids(one, "s"), one.reloader._settled
+    before, config = ids(one, "s"), one.reloader._resolved
     answer = one.reload(f'{SERVICE}instances = 0\n[tasks.t]\nrum = "true"\n')
     assert (answer["ok"], answer["status"]) == (False, 422)
     assert [(error["value"]["file"], error["value"]["line"], error["value"]["key"]) for error in answer["errors"]] == [
@@ -344,7 +344,7 @@ def test_an_invalid_file_changes_nothing(bench: Make) -> None:
         (str(one.path), 6, "tasks.t.rum"),
     ]
     assert answer["errors"][0]["location"] == f"{one.path}:4: services.s.instances"
-    assert one.reloader._settled is config
+    assert one.reloader._resolved is config
     assert (ids(one, "s"), set(one.units)) == (before, {"s"})
 
 
@@ -411,14 +411,14 @@ def test_staleness_is_told_once(bench: Make) -> None:
         for _ in range(2):
             one.files._look(one.config if not number else one.applied[-1].config)
             one.loop.round(0)
-            one.settle()
+            one.drain()
         assert one.info["config_stale"] is True
         events = one.store.database.rows("SELECT COUNT(*) FROM outbox WHERE kind = 'config.stale'")
         assert events == [(number + 1,)]
         one.done(f"# {number} changed\n")
         assert one.info["config_stale"] is False
-    notices = one.store.database.rows("SELECT kind, times FROM notifications")
-    assert notices == [("config.stale", 2)]
+    notifications = one.store.database.rows("SELECT kind, times FROM notifications")
+    assert notifications == [("config.stale", 2)]
 
 
 # Random edits.
@@ -460,15 +460,15 @@ def state(one: ReloadBench) -> tuple[object, ...]:
     alive = sorted(
         (run.unit.name, run.instance, one.recipes[run.id]) for run in one.engine.live.values() if run.unit.service
     )
-    settled = one.reloader._settled.config
+    resolved = one.reloader._resolved.config
     sections = (
-        settled.daemon,
-        settled.http,
-        settled.storage,
-        settled.notify,
-        settled.keep_runs,
-        settled.keep_for_ms,
-        settled.keep_refused,
+        resolved.daemon,
+        resolved.http,
+        resolved.storage,
+        resolved.notify,
+        resolved.keep_runs,
+        resolved.keep_for_ms,
+        resolved.keep_refused,
     )
     return rows, wanted, places, alive, sections
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from supervisor.ipc.messages import Exited
 from supervisor.schedule.overlap import Admission, admit
 from supervisor.scheduler.control.rate_limit import RateLimit
-from supervisor.scheduler.runs.end_reason import Verdict, judge
+from supervisor.scheduler.runs.end_reason import Verdict, verdict_of
 from supervisor.scheduler.runs.retry import delay_ms, tried_again
 
 OK = (0,)
@@ -39,18 +39,20 @@ def test_the_verdict_on_an_exit(
     status: int | None, cause: str | None, codes: tuple[int, ...], expected: Verdict
 ) -> None:
     """Reason and exit code follow from the wait status and why we ended it."""
-    assert judge(exited(status, cause), codes) == expected
+    assert verdict_of(exited(status, cause), codes) == expected
 
 
 def test_what_kept_it_from_starting() -> None:
     """Is told with the verdict: there may be no place for the log that says so, too."""
-    verdict = judge(Exited(run="R", status=None, cause="start_failed", reason="x cannot be executed", ended_at=1), OK)
+    verdict = verdict_of(
+        Exited(run="R", status=None, cause="start_failed", reason="x cannot be executed", ended_at=1), OK
+    )
     assert verdict.text == "start_failed, x cannot be executed"
 
 
 def test_every_signal_has_words() -> None:
     """Any signal that can end a process can be told, also the real-time ones that have no name."""
-    texts = [judge(exited(number), OK).text for number in range(1, 65)]
+    texts = [verdict_of(exited(number), OK).text for number in range(1, 65)]
     assert texts[14] == "failed by SIGTERM"
     assert texts[34] == "failed by signal 35"
 

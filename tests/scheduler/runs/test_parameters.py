@@ -14,13 +14,22 @@ from store.errors import DiskFull
 from store.runs.ids import new_ulid
 from supervisor.config.load import load
 from supervisor.config.model import Param, Task
-from supervisor.scheduler.control.run_operations import Commands
-from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs import secret_parameters
-from supervisor.scheduler.runs.parameters import NOTHING, Given, Unfit, Wrong, given_again, hand, take, take_again
+from supervisor.scheduler.runs.parameters import (
+    NOTHING,
+    InvalidParameters,
+    ParameterValues,
+    Wrong,
+    accept_again,
+    command_parameters,
+    stored_values,
+    take,
+)
 from supervisor.scheduler.runs.spawn_requests import spawn_of
 from supervisor.scheduler.startup_shutdown.known_runs import read
-from supervisor.scheduler.startup_shutdown.take_over import Startup
+from supervisor.scheduler.startup_shutdown.take_over import TakeOver
 from tests.scheduler.bench import Bench
 
 SECRET = "correct-horse"
@@ -49,7 +58,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
 
 
 def wrong_of(call: Callable[[], Any]) -> dict[str, str]:
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(InvalidParameters) as caught:
         call()
     return dict(caught.value.wrong)
 
@@ -61,15 +70,15 @@ def test_taken(task: Task) -> None:
     assert found.secret == {"TOKEN": SECRET}
     assert found.record == {**found.shown, "TOKEN": None}
     assert SECRET not in repr(found)
-    handed = hand(task, found)
-    assert handed.arguments == ["-7", "1.50", "--b=true", "--f", "--p=aab"]
-    assert (handed.env, handed.secrets) == ({"A": "a", "TOKEN": SECRET}, ["TOKEN"])
+    passed = command_parameters(task, found)
+    assert passed.arguments == ["-7", "1.50", "--b=true", "--f", "--p=aab"]
+    assert (passed.env, passed.secrets) == ({"A": "a", "TOKEN": SECRET}, ["TOKEN"])
 
 
 def test_an_argument_keeps_its_number(task: Task) -> None:
     """One without a value is empty where another follows, and not there at the end."""
-    assert hand(task, take(task, {"x": "1"})).arguments == ["", "1"]
-    assert hand(task, take(task, {"n": "1", "f": "false"})).arguments == ["1"]
+    assert command_parameters(task, take(task, {"x": "1"})).arguments == ["", "1"]
+    assert command_parameters(task, take(task, {"n": "1", "f": "false"})).arguments == ["1"]
 
 
 @pytest.mark.parametrize(
@@ -110,24 +119,26 @@ def test_whatever_is_given(task: Task, values: dict[str, str]) -> None:
     refused: Sequence[Wrong] = ()
     try:
         found = take(task, values)
-    except Unfit as err:
+    except InvalidParameters as err:
         refused = err.wrong
     if refused:
         assert {one.name for one in refused} <= values.keys()
         return
-    handed = hand(task, found)
-    assert handed.env["A"] == values.get("A", "a")
-    assert len(handed.arguments) == sum(name in values for name in ("p", "n")) + (found.shown.get("f") == "true")
-    assert take_again(task, given_again(json.loads(json.dumps(found.record)), {})) == found
+    passed = command_parameters(task, found)
+    assert passed.env["A"] == values.get("A", "a")
+    assert len(passed.arguments) == sum(name in values for name in ("p", "n")) + (found.shown.get("f") == "true")
+    assert accept_again(task, stored_values(json.loads(json.dumps(found.record)), {})) == found
 
 
 def test_what_is_lost(task: Task) -> None:
     """Of a secret whose value is gone nothing is made up; also when its parameter is none any more."""
     stored = {"A": "x", "TOKEN": None, "old": None}
-    assert given_again(None, {}) is NOTHING
-    assert given_again(stored, {"TOKEN": SECRET}) == Given({"A": "x"}, {"TOKEN": SECRET}, frozenset({"old"}))
-    assert set(wrong_of(lambda: take_again(task, given_again(stored, {})))) == {"TOKEN", "old"}
-    assert set(wrong_of(lambda: hand(task, given_again(stored, {})))) == {"TOKEN", "old"}
+    assert stored_values(None, {}) is NOTHING
+    assert stored_values(stored, {"TOKEN": SECRET}) == ParameterValues(
+        {"A": "x"}, {"TOKEN": SECRET}, frozenset({"old"})
+    )
+    assert set(wrong_of(lambda: accept_again(task, stored_values(stored, {})))) == {"TOKEN", "old"}
+    assert set(wrong_of(lambda: command_parameters(task, stored_values(stored, {})))) == {"TOKEN", "old"}
 
 
 # In the scheduler.
@@ -143,7 +154,7 @@ def triggered(one: Bench, **params: str) -> tuple[str, dict[str, Any]]:
     answers: list[dict[str, Any]] = []
     run_id = new_ulid()
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": params}
-    Commands(one.engine, one.units, {}).trigger(arguments, answers.append)
+    RunOperations(one.engine, one.units, {}).trigger(arguments, answers.append)
     one.loop.round(0)
     one.store.work_all()
     return run_id, answers[-1] if answers else {}
@@ -182,7 +193,7 @@ def test_a_run_that_cannot_be_stored_leaves_none(bench: Callable[[str], Bench]) 
     answers: list[dict[str, Any]] = []
     run_id = new_ulid()
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
-    Commands(one.engine, one.units, {}).trigger(arguments, answers.append)
+    RunOperations(one.engine, one.units, {}).trigger(arguments, answers.append)
     one.loop.round(0)
     secret_parameters.keep(one.boot.data_dir, run_id, {"TOKEN": SECRET})  # as far as the store had come
     one.store.fail(DiskFull("full"))
@@ -205,7 +216,7 @@ def test_secrets_that_cannot_be_kept(bench: Callable[[str], Bench]) -> None:
     assert one.row(again).params == {"A": "a", "TOKEN": None}
     answers: list[dict[str, Any]] = []
     arguments = {"task": "t", "run": new_ulid(), "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
-    Commands(one.engine, one.units, {}).trigger(arguments, answers.append)
+    RunOperations(one.engine, one.units, {}).trigger(arguments, answers.append)
     one.loop.round(0)
     finish(one)
     assert (answers[0]["status"], list(one.engine.live)) == (503, [again.id])
@@ -221,12 +232,12 @@ def test_after_a_restart(bench: Callable[[str], Bench]) -> None:
     one.take_up(first=False)
     known = read(one.store.database, {"instances": [], "exits": [], "ending": False, "cgroups": None})
     change = one.engine.change()
-    Startup(one.engine, one.keeper, cast(RootLink, one.root), one.units, one.log).settle(known, change)
+    TakeOver(one.engine, one.controller, cast(RootConnection, one.root), one.units, one.log).reconcile(known, change)
     one.engine.commit(change)
     finish(one)
     assert second in kept(one)
     assert not {third, f"{second}.new"} & kept(one).keys()
-    assert one.engine.live[second].params == Given({"A": "y"}, {"TOKEN": SECRET})
+    assert one.engine.live[second].params == ParameterValues({"A": "y"}, {"TOKEN": SECRET})
     refusal = spawn_of(one.engine.live[third], "D", "log").refusal
     assert refusal == "its parameters do not fit: TOKEN is secret, and its value is not kept any more"
 

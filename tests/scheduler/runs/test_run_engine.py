@@ -3,7 +3,7 @@ from collections.abc import Callable
 from store.errors import DiskFull
 from store.runs.ids import new_ulid
 from store.runs.writes import unfinished_runs
-from supervisor.scheduler.control.run_operations import Commands
+from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.services import instance_transitions
 from tests.scheduler.bench import Bench
 
@@ -35,7 +35,7 @@ def test_a_stop_while_the_start_is_being_stored(bench: Make) -> None:
     one = bench('[tasks.t]\nrun = "true"\n')
     run = one.trigger("t")
     answers: list[dict[str, object]] = []
-    Commands(one.engine, one.units, {}).stop({"run": run.id, "by": "me", "force": False}, answers.append)
+    RunOperations(one.engine, one.units, {}).stop({"run": run.id, "by": "me", "force": False}, answers.append)
     assert answers == []
     one.store.work_all()
     assert answers == [{"ok": True, "result": {}}]
@@ -48,13 +48,13 @@ def test_a_shutdown_while_a_start_is_being_stored(bench: Make) -> None:
     """What was only decided stays pending in the store, for the next start; a service's run ends."""
     one = bench('[tasks.t]\nrun = "true"\n[services.s]\nrun = "true"\n')
     change = one.engine.change()
-    one.keeper.start(one.units["s"], change)
+    one.controller.start(one.units["s"], change)
     one.engine.commit(change)
     service = next(iter(one.units["s"].active.values()))
     run = one.trigger("t")
     one.engine.ending = True
     change = one.engine.change()
-    one.keeper.down(one.units["s"], change)
+    one.controller.down(one.units["s"], change)
     one.engine.commit(change)
     one.store.work_all()
     assert one.root.take("spawn") == []
@@ -68,7 +68,7 @@ def test_a_slot_that_a_failed_start_frees_is_used(bench: Make) -> None:
     one = bench('[tasks.t]\nrun = "true"\n')
     answers: list[dict[str, object]] = []
     arguments = {"task": "t", "run": new_ulid(1), "triggered_by": "api", "by": "me"}
-    Commands(one.engine, one.units, {}).trigger(arguments, answers.append)
+    RunOperations(one.engine, one.units, {}).trigger(arguments, answers.append)
     second = one.trigger("t")
     one.store.fail(DiskFull())
     one.loop.round(0)
@@ -140,7 +140,7 @@ def test_health_does_not_need_a_witness(bench: Make) -> None:
     """A service that lived long enough was healthy, also when it ended while no scheduler was there to see it."""
     one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "10s"\n')
     change = one.engine.change()
-    one.keeper.start(one.units["s"], change)
+    one.controller.start(one.units["s"], change)
     one.engine.commit(change)
     instance = one.units["s"].instances[0]
     one.store.work_all()
@@ -153,7 +153,7 @@ def test_zero_is_healthy_at_once(bench: Make) -> None:
     """healthy_after = 0 means what it says, however fast the end follows the start."""
     one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "0s"\n')
     change = one.engine.change()
-    one.keeper.start(one.units["s"], change)
+    one.controller.start(one.units["s"], change)
     one.engine.commit(change)
     instance = one.units["s"].instances[0]
     one.store.work_all()

@@ -11,10 +11,10 @@ import pytest
 
 from store.tasks import get_task, update_task, upsert_task
 from supervisor.config.load import load
-from supervisor.scheduler.control.unit_operations import UnitCommands
+from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.loop.loop import Clock
-from supervisor.scheduler.runs.scheduled_starts import Timetable
+from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from tests.scheduler.bench import Bench
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -60,13 +60,13 @@ class Schedules(Bench):
         self.take_up(first=first)
         for unit in self.units.values():
             upsert_task(self.store.database, unit.name, unit.definition.kind, definition_text(unit.definition))
-        self.timetable = Timetable(self.loop, self.engine)
+        self.scheduled_starts = ScheduledStarts(self.loop, self.engine)
         self.loop.on_clock_step = self._stepped
-        self.timetable.begin(self.units.values())
+        self.scheduled_starts.begin(self.units.values())
         self.store.work_all()
 
     def _stepped(self, by_ms: int) -> None:
-        self.timetable.clock_stepped(self.units.values(), by_ms)
+        self.scheduled_starts.clock_stepped(self.units.values(), by_ms)
 
     def dies(self, *, first: bool = False) -> None:
         """Another scheduler, or another daemon, takes over; what was not stored is lost."""
@@ -239,14 +239,14 @@ def test_a_clock_that_was_wrong_while_a_schedule_rested(make: Make) -> None:
     unit = one.units["t"]
     unit.paused = True
     change = one.engine.change()
-    one.timetable.pause(unit, change)
+    one.scheduled_starts.pause(unit, change)
     one.engine.commit(change)
     one.store.work_all()
     one.hand.wall -= 1000 * DAY
     one.look()
     unit.paused = False
     change = one.engine.change()
-    one.timetable.resume(unit, change)
+    one.scheduled_starts.resume(unit, change)
     one.engine.commit(change)
     one.store.work_all()
     assert next_run(one) == START - 30_000 + HOUR
@@ -258,7 +258,7 @@ def test_a_pause_while_a_time_waits_for_its_jitter(make: Make) -> None:
     unit = one.units["t"]
     assert unit.schedule.offset_ms > 2 * MINUTE
     one.until(START - 30_000 + HOUR + MINUTE)
-    commands = UnitCommands(one.engine, one.keeper, one.timetable, one.units)
+    commands = UnitOperations(one.engine, one.controller, one.scheduled_starts, one.units)
     for ask in (commands.pause, commands.resume):
         ask({"task": "t"}, lambda _answer: None)
         one.store.work_all()
@@ -272,9 +272,9 @@ def test_a_schedule_that_is_resumed_while_it_is_removed(make: Make) -> None:
     unit = one.units["t"]
     unit.paused = True
     answers: list[dict[str, Any]] = []
-    commands = UnitCommands(one.engine, one.keeper, one.timetable, one.units)
+    commands = UnitOperations(one.engine, one.controller, one.scheduled_starts, one.units)
     commands.resume({"task": "t"}, answers.append)
-    one.timetable.end(unit)
+    one.scheduled_starts.end(unit)
     unit.configured = False
     one.store.work_all()
     assert answers == [{"ok": True, "result": {}}]
@@ -380,7 +380,7 @@ def test_a_schedule_that_changes_under_a_running_daemon(make: Make) -> None:
 def redefined(one: Schedules, keys: str) -> None:
     one.rewrite(task(keys))
     change = one.engine.change()
-    one.timetable.redefine(one.units["t"], one.config.tasks["t"], change)
+    one.scheduled_starts.redefine(one.units["t"], one.config.tasks["t"], change)
     one.engine.commit(change)
     one.store.work_all()
 
@@ -511,12 +511,12 @@ def test_tasks_that_a_clock_that_was_set_back_silences(make: Make) -> None:
     one.units["rests"].paused = True
     one.hand.wall -= 300_000
     one.look()
-    assert one.timetable.silent(one.units.values()) == []
+    assert one.scheduled_starts.silent(one.units.values()) == []
     one.hand.wall -= 3 * 3_600_000
     one.look()
-    assert one.timetable.silent(one.units.values()) == [
+    assert one.scheduled_starts.silent(one.units.values()) == [
         ("minutely", ms("2026-06-01T04:01:00Z")),
         ("hourly", ms("2026-06-01T05:00:00Z")),
     ]
     one.until(ms("2026-06-01T04:01:00Z"))
-    assert [name for name, _at in one.timetable.silent(one.units.values())] == []
+    assert [name for name, _at in one.scheduled_starts.silent(one.units.values())] == []

@@ -25,21 +25,21 @@ UP = State.RUNNING
 def replaced(one: Bench, unit: Unit, **keys: Any) -> None:
     assert unit.service is not None
     change = one.engine.change()
-    one.keeper.replace(unit, replace(unit.service, **keys), change)
+    one.controller.replace(unit, replace(unit.service, **keys), change)
     one.engine.commit(change)
     one.store.work_all()
 
 
 def removed(one: Bench, unit: Unit) -> None:
     change = one.engine.change()
-    one.keeper.remove(unit, change)
+    one.controller.remove(unit, change)
     one.engine.commit(change)
     one.store.work_all()
 
 
 def added(one: Bench, unit: Unit) -> None:
     change = one.engine.change()
-    one.keeper.add(unit, change)
+    one.controller.add(unit, change)
     one.engine.commit(change)
     one.store.work_all()
 
@@ -221,7 +221,7 @@ def test_the_order_of_starts_and_stops(bench: Make) -> None:
 def shut(one: Bench, timeout_ms: int) -> tuple[Shutdown, dict[str, str]]:
     """Everything runs, then a shutdown begins."""
     runs = {name: run_of(taken_up(one, name).instances[0]) for name in ("web", "db", "queue", "cache")}
-    shutdown = Shutdown(one.loop, one.engine, one.keeper, timeout_ms)
+    shutdown = Shutdown(one.loop, one.engine, one.controller, timeout_ms)
     change = one.engine.change()
     shutdown.begin(one.units.values(), change)
     one.engine.commit(change)
@@ -305,10 +305,10 @@ def test_what_many_layers_need(bench: Make) -> None:
     )
     one = bench(base + layers)
     change = one.engine.change()
-    one.keeper.stop(one.units["base"], change)
+    one.controller.stop(one.units["base"], change)
     for unit in start_order(list(one.units.values())):
-        one.keeper.begin(unit, change)
-    one.keeper.start(one.units["a399"], change)
+        one.controller.begin(unit, change)
+    one.controller.start(one.units["a399"], change)
     one.engine.commit(change)
     one.store.work_all()
     assert not one.units["base"].stopped

@@ -29,11 +29,11 @@ def test_until_the_watcher_says_so(bench: Make) -> None:
     one = bench(TCP)
     unit = taken_up(one)
     assert states(unit) == [State.STARTING] * 2
-    assert [order.target for order, _ in one.orders.open.values()] == ["127.0.0.1:540", "127.0.0.1:541"]
-    one.orders.says(key(unit), "failing", "refused")
+    assert [request.target for request, _ in one.watcher.open.values()] == ["127.0.0.1:540", "127.0.0.1:541"]
+    one.watcher.says(key(unit), "failing", "refused")
     one.store.work_all()
     assert [(row.ready, row.detail) for row in stored(one)] == [(False, "refused"), (False, None)]
-    one.orders.says(key(unit), "passed")
+    one.watcher.says(key(unit), "passed")
     one.store.work_all()
     assert states(unit) == [State.RUNNING, State.STARTING]
     assert [(row.ready, row.detail) for row in stored(one)] == [(True, None), (False, None)]
@@ -49,7 +49,7 @@ def test_too_late(bench: Make) -> None:
     assert stored(one)[0].state == "stopping"
     ends(one, unit.instances[0], cause="unfit")
     assert states(unit) == [State.FATAL]
-    assert one.orders.open == {}
+    assert one.watcher.open == {}
 
 
 @pytest.mark.parametrize("asked", ["stop", "start"])
@@ -59,7 +59,7 @@ def test_asked_while_it_fails(bench: Make, asked: str) -> None:
     unit = taken_up(one)
     in_time(one, State.FAILING, unit.instances[0])
     change = one.engine.change()
-    getattr(one.keeper, asked)(unit, change)
+    getattr(one.controller, asked)(unit, change)
     one.engine.commit(change)
     ends(one, unit.instances[0], cause="unfit")
     assert states(unit) == [State.STOPPED if asked == "stop" else State.STARTING]
@@ -73,7 +73,7 @@ def test_what_a_run_says(bench: Make) -> None:
         unit = taken_up(one)
         run = unit.instances[0].run
         assert run is not None
-        one.keeper.run_notified(run, {"ready_at": 1, "status": "warm"})
+        one.controller.run_notified(run, {"ready_at": 1, "status": "warm"})
         one.store.work_all()
         assert states(unit) == [after]
         assert stored(one)[0].detail == "warm"
@@ -82,7 +82,7 @@ def test_what_a_run_says(bench: Make) -> None:
 def test_what_a_run_says_while_nothing_can_be_stored(bench: Make) -> None:
     """However much it is, only the last word of it waits."""
     one = bench(NOTIFY)
-    one.committer.on_stored = one.keeper.go_on
+    one.committer.on_stored = one.controller.go_on
     run = taken_up(one).instances[0].run
     assert run is not None
     waits = one.engine.change()
@@ -90,7 +90,7 @@ def test_what_a_run_says_while_nothing_can_be_stored(bench: Make) -> None:
     one.engine.commit(waits)
     one.store.fail(DiskFull())
     for number in range(100):
-        one.keeper.run_tells(run, f"step {number}")
+        one.controller.run_reports(run, f"step {number}")
     one.committer._feed()
     assert len(one.store.jobs) == 1
     one.store.work()
@@ -106,7 +106,7 @@ def test_health_counts_from_readiness(bench: Make) -> None:
     (instance,) = unit.instances
     assert instance.run is not None
     instance.started_at = one.loop.now_ms() - 7_200_000
-    one.keeper.run_notified(instance.run, {"ready_at": 1})
+    one.controller.run_notified(instance.run, {"ready_at": 1})
     one.exited(run_of(instance), status=1 << 8, ran_ms=7_200_000)
     assert instance.failures == 1
 
@@ -124,12 +124,12 @@ def test_health_while_no_scheduler_was_there(bench: Make, state: str, failures: 
     unit.instances[0].started_at = now - 7_300_000
     from supervisor.ipc.messages import Exited, Frame
     from supervisor.scheduler.startup_shutdown.known_runs import read
-    from supervisor.scheduler.startup_shutdown.take_over import Startup
+    from supervisor.scheduler.startup_shutdown.take_over import TakeOver
 
     exited = Exited(run=run_id, status=256, started_at=now - 7_300_000, ended_at=now)
     snapshot: Frame = {"instances": [], "exits": [vars(exited)], "ending": False, "cgroups": None}
     change = one.engine.change()
-    Startup(one.engine, one.keeper, one.root, one.units, one.log).settle(  # type: ignore[arg-type]
+    TakeOver(one.engine, one.controller, one.root, one.units, one.log).reconcile(  # type: ignore[arg-type]
         read(one.store.database, snapshot), change
     )
     one.engine.commit(change)
@@ -142,9 +142,9 @@ def test_not_alive(bench: Make) -> None:
     """What the watcher finds dead is stopped, with its reason, and comes back after its delay."""
     one = bench(LIVE)
     unit = taken_up(one)
-    assert one.orders.open[key(unit, "live")][0].times == 7
-    one.orders.says(key(unit, "live"), "failing", "refused")
-    one.orders.says(key(unit, "live"), "failed", "refused (7 times in a row)")
+    assert one.watcher.open[key(unit, "live")][0].times == 7
+    one.watcher.says(key(unit, "live"), "failing", "refused")
+    one.watcher.says(key(unit, "live"), "failed", "refused (7 times in a row)")
     one.store.work_all()
     assert states(unit) == [State.FAILING]
     (frame,) = (frame for frame in one.root.sent if frame["op"] == "stop")
@@ -173,7 +173,7 @@ def test_a_watchdog(tmp_path: Path) -> None:
         clock.now_s += 0.19
         run_all(one)
         assert states(unit) == [State.RUNNING]
-        one.keeper.run_notified(run, {"alive": True})
+        one.controller.run_notified(run, {"alive": True})
     clock.now_s += 0.21
     run_all(one)
     assert states(unit) == [State.FAILING]

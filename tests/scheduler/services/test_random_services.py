@@ -11,12 +11,12 @@ from store.runs.writes import get_run, unfinished_runs
 from store.tasks import get_task, update_task
 from supervisor.config.model import Service
 from supervisor.ipc.messages import Exited
-from supervisor.scheduler.loop.root_connection import RootLink
+from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs.live_units import Unit
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.rolling_restart import stored_text
-from supervisor.scheduler.startup_shutdown.known_runs import Known
-from supervisor.scheduler.startup_shutdown.take_over import Startup
+from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
+from supervisor.scheduler.startup_shutdown.take_over import TakeOver
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import send
 from tests.support.waiting import until
@@ -51,7 +51,7 @@ class World:
 
     def begin(self) -> None:
         change = self.bench.engine.change()
-        self.bench.keeper.begin(self.unit, change)
+        self.bench.controller.begin(self.unit, change)
         self.bench.engine.commit(change)
 
     def killed(self) -> None:
@@ -72,9 +72,11 @@ class World:
             run_id: {"run": run_id, "started_at": 1, "cause": life["cause"], "recipe": life["recipe"]}
             for run_id, life in self.lives.items()
         }
-        known = Known(unfinished_runs(bench.store.database), running, list(self.exits.values()), ending=False)
-        Startup(bench.engine, bench.keeper, cast(RootLink, bench.root), bench.units, bench.log).settle(known, change)
-        bench.keeper.begin(unit, change)
+        known = KnownRuns(unfinished_runs(bench.store.database), running, list(self.exits.values()), ending=False)
+        TakeOver(bench.engine, bench.controller, cast(RootConnection, bench.root), bench.units, bench.log).reconcile(
+            known, change
+        )
+        bench.controller.begin(unit, change)
         bench.engine.commit(change)
 
     # The root.
@@ -122,7 +124,7 @@ class World:
             self.service, instances=self.random.randint(1, 4), run=self.random.choice(("true", "false"))
         )
         change = self.bench.engine.change()
-        self.bench.keeper.replace(self.unit, self.service, change)
+        self.bench.controller.replace(self.unit, self.service, change)
         self.bench.engine.commit(change)
 
     def step(self) -> None:

@@ -11,14 +11,14 @@ from store.runs.writes import Run, get_run, insert_run, unfinished_runs
 from store.tasks import Instance, set_instance, update_task
 from supervisor.config.diff import recipe
 from supervisor.ipc.messages import Exited
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import LiveRun, Roll, Unit
 from supervisor.scheduler.runs.run_rows import pending_row
 from supervisor.scheduler.services.instance_transitions import State
-from supervisor.scheduler.services.service_controller import Keeper
-from supervisor.scheduler.startup_shutdown.known_runs import Known
+from supervisor.scheduler.services.service_controller import ServiceController
+from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
 from supervisor.scheduler.startup_shutdown.take_over import _REMOVED as REMOVED
-from supervisor.scheduler.startup_shutdown.take_over import Startup, make_units
+from supervisor.scheduler.startup_shutdown.take_over import TakeOver, make_units
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import in_time, record, states, stored
 from tests.support.waiting import until
@@ -68,8 +68,10 @@ def resumed(
         since_ms: for how long they have been running, by the wall clock.
     """
     one.units = make_units(one.store.database, one.config, first=False)
-    one.keeper = Keeper(one.loop, one.engine, one.orders, Notices(one.config), one.log, first=False)
-    one.engine.connect(one.keeper)
+    one.controller = ServiceController(
+        one.loop, one.engine, one.watcher, Notifications(one.config), one.log, first=False
+    )
+    one.engine.connect(one.controller)
     unit = one.units["s"]
     assert unit.service is not None
     instances = {
@@ -81,10 +83,10 @@ def resumed(
         }
         for run_id, cause in (running or {}).items()
     }
-    known = Known(unfinished_runs(one.store.database), instances, list(exits), ending=False)
+    known = KnownRuns(unfinished_runs(one.store.database), instances, list(exits), ending=False)
     change = one.engine.change()
-    Startup(one.engine, one.keeper, one.root, one.units, one.log).settle(known, change)  # type: ignore[arg-type]
-    one.keeper.begin(unit, change)
+    TakeOver(one.engine, one.controller, one.root, one.units, one.log).reconcile(known, change)  # type: ignore[arg-type]
+    one.controller.begin(unit, change)
     one.engine.commit(change)
     one.store.work_all()
     return unit
@@ -163,8 +165,8 @@ def test_runs_of_a_task_that_has_left(bench: Make) -> None:
         insert_run(one.store.database, row._replace(status="running", started_at=now_ms))
     rows = unfinished_runs(one.store.database)
     instances = {row.id: {"run": row.id, "started_at": now_ms, "cause": None, "recipe": ""} for row in rows}
-    startup = Startup(one.engine, one.keeper, one.root, one.units, one.log)  # type: ignore[arg-type]
-    startup.settle(Known(rows, instances, [], ending=False), one.engine.change())
+    startup = TakeOver(one.engine, one.controller, one.root, one.units, one.log)  # type: ignore[arg-type]
+    startup.reconcile(KnownRuns(rows, instances, [], ending=False), one.engine.change())
     assert [(name, list(unit.active), unit.configured) for name, unit in startup.leaving.items()] == [
         (REMOVED.name, [row.id for row in rows], False)
     ]
@@ -299,22 +301,22 @@ def test_a_service_that_comes_back_while_it_still_ends(bench: Make) -> None:
     one = bench(SERVICE)
     run = live(one)
     running = {run: {"run": run, "started_at": one.loop.now_ms(), "cause": None, "recipe": ""}}
-    known = Known(unfinished_runs(one.store.database), running, [], ending=False)
+    known = KnownRuns(unfinished_runs(one.store.database), running, [], ending=False)
     change = one.engine.change()
-    Startup(one.engine, one.keeper, one.root, {}, one.log).settle(known, change)  # type: ignore[arg-type]
+    TakeOver(one.engine, one.controller, one.root, {}, one.log).reconcile(known, change)  # type: ignore[arg-type]
     one.engine.commit(change)
     one.store.work_all()
     assert one.root.take("stop") == [run]
     unit = one.units["s"]
     change = one.engine.change()
-    one.keeper.add(unit, change)
+    one.controller.add(unit, change)
     one.engine.commit(change)
     one.store.work_all()
     assert one.root.take("spawn") == []
     one.exited(run, status=15, cause="stop")
     one.store.work_all()
     assert len(one.root.take("spawn")) == 1
-    assert one.keeper.leaving == {}
+    assert one.controller.leaving == {}
 
 
 def test_a_terminating_task(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:

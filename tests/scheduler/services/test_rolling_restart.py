@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from store import notifications
 from store.tasks import update_task
-from supervisor.scheduler.notifications.notifications import Notices
+from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import Roll, Unit
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.rolling_restart import stored_roll
-from supervisor.scheduler.services.service_controller import Keeper
+from supervisor.scheduler.services.service_controller import ServiceController
 from tests.scheduler.bench import Bench
 from tests.scheduler.service_bench import (
     DONE,
@@ -134,9 +134,9 @@ def test_the_next_scheduler_goes_on(bench: Make) -> None:
     unit = taken_up(one)
     unit.rolling = Roll(1, 3)
     update_task(one.store.database, "s", rolling="[1, 3]")
-    second = Keeper(one.loop, one.engine, one.orders, Notices(one.config), one.log, first=False)
+    second = ServiceController(one.loop, one.engine, one.watcher, Notifications(one.config), one.log, first=False)
     one.engine.connect(second)
-    one.keeper = second
+    one.controller = second
     change = one.engine.change()
     second.begin(unit, change)
     one.engine.commit(change)
@@ -153,7 +153,7 @@ def test_fewer_instances_on_the_way(bench: Make) -> None:
     service = unit.service
     assert service is not None
     change = one.engine.change()
-    one.keeper.replace(unit, replace(service, instances=2), change)
+    one.controller.replace(unit, replace(service, instances=2), change)
     one.engine.commit(change)
     one.store.work_all()
     assert stored_roll(record(one).rolling) == unit.rolling == Roll(0, 2)

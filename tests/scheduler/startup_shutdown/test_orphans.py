@@ -32,13 +32,13 @@ def test_a_scheduler_that_is_killed_over_it(tmp_path: Path, monkeypatch: pytest.
     database = open_writer(str(tmp_path / "ringward.db"))
     log = Log("test", "error")
     before, now = str(tmp_path / "before"), str(tmp_path / "now")
-    orphans.end_leftovers(database, "D", set(), before, log)
+    orphans.end_orphans(database, "D", set(), before, log)
     monkeypatch.setattr(orphans, "_end_cgroups", end_cgroups)
     with pytest.raises(_Killed):
-        orphans.end_leftovers(database, "D", set(), now, log)
-    orphans.end_leftovers(database, "D", set(), now, log)
+        orphans.end_orphans(database, "D", set(), now, log)
+    orphans.end_orphans(database, "D", set(), now, log)
     assert sorted(looked[1:]) == [before, now]
-    orphans.end_leftovers(database, "D", set(), now, log)
+    orphans.end_orphans(database, "D", set(), now, log)
     assert looked[3:] == [now]
     database.close()
 
@@ -59,9 +59,9 @@ def test_cgroups_that_were_made_in_advance(tmp_path: Path, monkeypatch: pytest.M
         assert lost.stdout is not None
         lost.stdout.readline()
         database = open_writer(str(tmp_path / "ringward.db"))
-        orphans.end_leftovers(database, "D", set(), cgroups.directory, Log("test", "error"))
+        orphans.end_orphans(database, "D", set(), cgroups.directory, Log("test", "error"))
         assert [os.path.exists(one.path) for one in (ours, mine, other, unknown)] == [True, True, True, True]
-        orphans.end_leftovers(database, "D", {run}, cgroups.directory, Log("test", "error"))
+        orphans.end_orphans(database, "D", {run}, cgroups.directory, Log("test", "error"))
         database.close()
         assert lost.wait(60) == -signal.SIGKILL
     assert [os.path.exists(one.path) for one in (ours, mine, other, unknown)] == [False, False, True, False]
@@ -77,11 +77,11 @@ def test_a_copy_of_another_data_directory(tmp_path: Path, monkeypatch: pytest.Mo
     database = open_writer(str(tmp_path / "ringward.db"))
     log = Log("test", "error")
     place = str(tmp_path / "cgroups")
-    orphans.end_leftovers(database, "original", {"R"}, place, log)
+    orphans.end_orphans(database, "original", {"R"}, place, log)
     looked.clear()
-    orphans.end_leftovers(database, "copy", {"R"}, place, log)
+    orphans.end_orphans(database, "copy", {"R"}, place, log)
     assert looked == []
-    orphans.end_leftovers(database, "copy", {"R"}, place, log)
+    orphans.end_orphans(database, "copy", {"R"}, place, log)
     assert looked == [place, "copy"]
     database.close()
 
