@@ -279,7 +279,7 @@ def _effects(old: Task | Service, new: Task | Service) -> Mapping[str, Effect]:
     return SERVICE
 
 
-def recipe(unit: Task | Service) -> str:
+def definition_hash(unit: Task | Service) -> str:
     """Stands for all that the processes of a service are started with: as long as it is the same, they may stay.
 
     What has its default is left out: it is the same in the eyes of a version that knows more keys.

@@ -18,7 +18,7 @@ _FIRST_LOOK_MS = 60_000
 
 
 @dataclass(frozen=True)
-class Passed:
+class DueInstants:
     """What becomes of the instants that have come; all in milliseconds since the epoch."""
 
     runs: tuple[int, ...]
@@ -33,7 +33,7 @@ class Passed:
     """The newest of all."""
 
 
-def passed(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int, window_ms: int) -> Passed | None:
+def due_instants(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int, window_ms: int) -> DueInstants | None:
     """The instants after `mark_ms` and not after `now_ms`; None when there is none.
 
     Args:
@@ -66,7 +66,7 @@ def passed(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int, wind
     on_time = int(bool(newest_first) and now_ms - newest_first[0] <= ON_TIME_MS)
     late = sum(now_ms - at <= window_ms for at in newest_first[:catch_up])
     running = max(on_time, late)
-    return Passed(
+    return DueInstants(
         runs=tuple(reversed(newest_first[:running])),
         missed=max(0, running_count - running),
         missed_at=newest_first[running] if running < len(newest_first) else None,

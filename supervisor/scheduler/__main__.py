@@ -125,7 +125,7 @@ class Scheduler:
         earlier = get_meta(database, TAKEN_UP)
         first = earlier != boot.started_at
         orderly = get_meta(database, _SHUT_DOWN) == earlier
-        self._units = make_units(database, config, first=first, going_on=known.going_on)
+        self._units = make_units(database, config, first=first, running_names=known.running_names)
         if first:
             end_orphans(database, boot.daemon_id, known.lost(database), known.cgroups, log)
             save_leftover_rings(database, boot, known, log)
@@ -142,7 +142,7 @@ class Scheduler:
         bell = DoorbellServer(boot.scheduler_bell, boot.token, boot.api_account)
         self._event_log = EventLog(self._loop, boot.runtime_dir, boot.daemon_id, bell, first_number)
         self._event_log.announce(first_number, events)
-        self._event_log.ring_last()
+        self._event_log.ring_at_round_end()
         self._committer = Committer(self._loop, store, self._event_log, log)
         notifications = Notifications(config)
         self._engine = RunEngine(self._loop, boot, root, self._committer, notifications, log)
@@ -153,7 +153,7 @@ class Scheduler:
         notifications.on_queued = self._outbox.queued
         heartbeats = Heartbeats(self._loop, self._committer, self._notifier_client, config, log)
         self._engine.observers = [RunAlerts(self._loop, boot, notifications, self._engine.commit), heartbeats]
-        self._committer.on_trouble = lambda error: self._tell_failing(str(error))
+        self._committer.on_trouble = lambda error: self._report_failing_database(str(error))
         self._short_of_memory = False
         """The root gets no more."""
         self._reserve: DiskReserve | None = None
@@ -172,7 +172,7 @@ class Scheduler:
         self._janitor = JanitorClient(self._loop, boot, config.storage, log, growing=lambda: bool(self._engine.live))
         reading = LongReads(self._loop, boot.database)
         doubt = self._engine.hold_acknowledgements
-        self._damage = DamageMonitor(self._loop, boot, reading, log, doubt, self._tell_failing, self._leave)
+        self._damage = DamageMonitor(self._loop, boot, reading, log, doubt, self._report_failing_database, self._leave)
         self._janitor.on_damage = self._damage.suspected
         reading.on_damage = self._damage.met
         self._database_watch: DatabaseWatch | None = None
@@ -300,7 +300,7 @@ class Scheduler:
         elif self._database_watch is not None:
             self._database_watch.met(error)
 
-    def _tell_failing(self, why: str) -> None:
+    def _report_failing_database(self, why: str) -> None:
         change = self._engine.change()
         self._notifications.database_failing(why, change)
         self._engine.commit(change)
@@ -317,7 +317,7 @@ class Scheduler:
             self._database_watch.stored()
         self._scheduled_starts.go_on()
         self._controller.go_on()
-        self._look_for_the_end()
+        self._report_end_if_idle()
 
     def _information(self, config: Config, warnings: list[str]) -> dict[str, Any]:
         return {
@@ -428,9 +428,9 @@ class Scheduler:
         self._shutdown.begin(self._units.values(), change)
         started_at = self._engine.boot.started_at
         change.write(lambda db: set_meta(db, _SHUT_DOWN, started_at))
-        self._loop.after(0, self._look_for_the_end)
+        self._loop.after(0, self._report_end_if_idle)
 
-    def _look_for_the_end(self) -> None:
+    def _report_end_if_idle(self) -> None:
         if not self._engine.ending or self._end_reported:
             return
         self._shutdown.go_on()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from supervisor.config import diff as module
-from supervisor.config.diff import Difference, Effect, diff, recipe
+from supervisor.config.diff import Difference, Effect, definition_hash, diff
 from supervisor.config.model import Config, Daemon, Http, Notify, Service, Storage, Task
 from supervisor.config.schema import keys_of
 
@@ -100,16 +100,16 @@ def test_a_recipe_changes_only_with_what_a_process_is_started_with(before: Confi
     service = before.services["s"]
     for name, effect in module.SERVICE.items():
         other = replace(service, **{name: json.loads('"other"')})
-        assert (recipe(other) != recipe(service)) is (effect is Effect.RESTART), name
+        assert (definition_hash(other) != definition_hash(service)) is (effect is Effect.RESTART), name
 
 
 def test_a_recipe_is_the_same_for_a_version_that_knows_more(before: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes stay when the daemon becomes a version with another key, which nobody has set."""
     service = before.services["s"]
-    of_this = recipe(service)
+    of_this = definition_hash(service)
     for name, effect in module.SERVICE.items():
         if effect is Effect.RESTART and name != "run":
             known = {key: value for key, value in module.SERVICE.items() if key != name}
             with monkeypatch.context() as patch:
                 patch.setattr(module, "SERVICE", known)
-                assert recipe(service) == of_this, name
+                assert definition_hash(service) == of_this, name

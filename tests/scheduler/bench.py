@@ -71,7 +71,7 @@ class _Announcer:
     def announce(self, *_: object) -> None:
         pass
 
-    def ring_last(self) -> None:
+    def ring_at_round_end(self) -> None:
         pass
 
 

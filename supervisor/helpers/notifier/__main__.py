@@ -21,7 +21,7 @@ async def _serve(sock: socket.socket) -> int:
     reader, writer = await asyncio.open_connection(sock=sock)
     decoder = Decoder()
     stuck = asyncio.Event()
-    work = Work(lambda word: writer.write(encode(word)), stuck.set)
+    work = Work(lambda message: writer.write(encode(message)), stuck.set)
     hearing = asyncio.create_task(_hear(reader, decoder, work))
     waiting = asyncio.create_task(stuck.wait())
     await asyncio.wait([hearing, waiting], return_when=asyncio.FIRST_COMPLETED)

@@ -23,7 +23,7 @@ from logring.errors import LogError
 from logring.layout import SYSTEM
 from logring.reader import LogReader
 from supervisor.helpers.notifier.masking import masked
-from supervisor.helpers.notifier.redirects import why_not
+from supervisor.helpers.notifier.redirects import refusal_of_redirect
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult
 
 _READ_MARKDOWN = frozenset({"Discord", "Guilded", "Mattermost", "Zulip"})
@@ -86,7 +86,7 @@ def last_lines(ring: str | None, file: str | None) -> str:
         position = max(head.first_available, head.lines - _LINES)
         while position < head.lines:
             page = reader.read(position, _LINES, _MAX_BYTES)
-            lines += [_shown(line.text, system=line.stream == SYSTEM) for line in page.lines]
+            lines += [_shown(pool_of_kind.text, system=pool_of_kind.stream == SYSTEM) for pool_of_kind in page.lines]
             position = max(page.next, position + 1)
     except (LogError, OSError):
         return ""
@@ -121,25 +121,25 @@ _LOSES_BODY = frozenset({301, 302, 303})
 
 
 @dataclass
-class _Heard:
+class _DeliveryLog:
     """Of one delivery."""
 
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     retry_after_ms: int | None = None
     lost: str | None = None
     """How the message got lost while it looked delivered."""
 
 
-_heard: ContextVar[_Heard | None] = ContextVar("heard", default=None)
+_captured: ContextVar[_DeliveryLog | None] = ContextVar("heard", default=None)
 
 
-class _Ear(logging.Handler):
+class _LogCapture(logging.Handler):
     """Keeps what Apprise logs about a delivery."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        heard = _heard.get()
-        if heard is not None:
-            heard.said.append(record.getMessage())
+        captured = _captured.get()
+        if captured is not None:
+            captured.messages.append(record.getMessage())
 
 
 _loading = threading.Lock()
@@ -150,20 +150,20 @@ def _loaded() -> Any:
     sessions = importlib.import_module("requests.sessions")
     adapter: Any = sessions.HTTPAdapter
 
-    class Listening(adapter):  # type: ignore[misc]
+    class InspectingAdapter(adapter):  # type: ignore[misc]
         """An adapter that notes when a server wants to be left alone, and bounds where redirects lead."""
 
         def send(self, *args: Any, **kwargs: Any) -> Any:
             """See :meth:`requests.adapters.HTTPAdapter.send`."""
-            return _listened(super().send(*args, **kwargs))
+            return _inspected(super().send(*args, **kwargs))
 
     # requests looks the class up by this name for each session that it makes.
-    sessions.HTTPAdapter = Listening  # type: ignore[attr-defined]
+    sessions.HTTPAdapter = InspectingAdapter  # type: ignore[attr-defined]
     apprise = importlib.import_module("apprise")
     logger: logging.Logger = importlib.import_module("apprise.logger").logger
     logger.propagate = False
     logger.setLevel(logging.WARNING)
-    logger.addHandler(_Ear())
+    logger.addHandler(_LogCapture())
     return apprise
 
 
@@ -177,17 +177,17 @@ def _apprise() -> Any:
         return _loaded()
 
 
-def _listened(response: "requests.Response") -> "requests.Response":
-    heard = _heard.get()
-    if heard is not None and response.status_code in _RESTS:
-        heard.retry_after_ms = retry_after_ms(response.headers.get("Retry-After"), time())
-    lost = _bounded(response)
-    if heard is not None and lost is not None:
-        heard.lost = f"status {response.status_code} {lost}"
+def _inspected(response: "requests.Response") -> "requests.Response":
+    captured = _captured.get()
+    if captured is not None and response.status_code in _RESTS:
+        captured.retry_after_ms = retry_after_ms(response.headers.get("Retry-After"), time())
+    lost = _restrict_redirect(response)
+    if captured is not None and lost is not None:
+        captured.lost = f"status {response.status_code} {lost}"
     return response
 
 
-def _bounded(response: "requests.Response") -> str | None:
+def _restrict_redirect(response: "requests.Response") -> str | None:
     """Keep requests from following a redirect that leads too far, and a followed one from taking our headers along.
 
     Returns:
@@ -195,7 +195,7 @@ def _bounded(response: "requests.Response") -> str | None:
     """
     if not response.is_redirect:
         return None
-    why = why_not(response.request.url or "", response.headers["Location"])
+    why = refusal_of_redirect(response.request.url or "", response.headers["Location"])
     if why is not None:
         del response.headers["Location"]  # without which requests takes it for the answer
         return why
@@ -239,34 +239,34 @@ def _instant_s(date: str) -> float:
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
-def deliver(letter: DeliveryRequest) -> DeliveryResult:
+def deliver(request: DeliveryRequest) -> DeliveryResult:
     """Deliver a message; takes as long as it takes."""
     try:
         apprise = _apprise()
     except ImportError as err:
         return DeliveryResult(f"Apprise cannot be loaded: {err}")
-    heard = _Heard()
-    token = _heard.set(heard)
+    captured = _DeliveryLog()
+    token = _captured.set(captured)
     try:
         asset = apprise.AppriseAsset(app_id="Ringward", app_desc="Ringward", async_mode=False, secure_logging=True)
         service = apprise.Apprise(asset=asset)
-        if not service.add(letter.url):
+        if not service.add(request.url):
             return DeliveryResult("Apprise does not understand the URL")
         name = str(service[0].service_name)
-        body = escaped(letter.body, name, letter.url, links=True)
-        lines = escaped(last_lines(letter.ring, letter.file), name, letter.url)
-        text = "\n\n".join(filter(None, (body, lines, letter.footer)))
+        body = escaped(request.body, name, request.url, links=True)
+        lines = escaped(last_lines(request.ring, request.file), name, request.url)
+        text = "\n\n".join(filter(None, (body, lines, request.footer)))
         done = service.notify(
-            title=escaped(letter.title, name, letter.url),
+            title=escaped(request.title, name, request.url),
             body=text[:_MAX_BODY],
-            notify_type=letter.type,
+            notify_type=request.type,
             body_format=apprise.NotifyFormat.TEXT,
         )
-        if done and heard.lost is None:
+        if done and captured.lost is None:
             return DeliveryResult()
-        why = heard.lost or "; ".join(dict.fromkeys(heard.said)) or "the service refused it"
-        return DeliveryResult(masked(" ".join(why.split()), letter.url)[:_MAX_ERROR], heard.retry_after_ms)
+        why = captured.lost or "; ".join(dict.fromkeys(captured.messages)) or "the service refused it"
+        return DeliveryResult(masked(" ".join(why.split()), request.url)[:_MAX_ERROR], captured.retry_after_ms)
     except Exception as err:  # noqa: BLE001 - of a hundred plugins: whatever one raises is the result of this message
-        return DeliveryResult(masked(f"{type(err).__name__}: {err}", letter.url)[:_MAX_ERROR], heard.retry_after_ms)
+        return DeliveryResult(masked(f"{type(err).__name__}: {err}", request.url)[:_MAX_ERROR], captured.retry_after_ms)
     finally:
-        _heard.reset(token)
+        _captured.reset(token)

@@ -6,7 +6,7 @@ Any other would let a server that is asked hand on the message, and what identif
 from urllib.parse import urljoin, urlsplit
 
 
-def why_not(url: str, location: str) -> str | None:
+def refusal_of_redirect(url: str, location: str) -> str | None:
     """Say why `location`, to which the server at `url` redirects, is not followed; None: it is."""
     try:
         here, there = urlsplit(url), urlsplit(urljoin(url, location))

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from supervisor.helpers.notifier.delivery import deliver
 from supervisor.helpers.notifier.masking import masked
-from supervisor.helpers.notifier.redirects import why_not
+from supervisor.helpers.notifier.redirects import refusal_of_redirect
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, PingRequest
 
 _TIMEOUT_S = 10.0
@@ -33,7 +33,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
         """See :meth:`urllib.request.HTTPRedirectHandler.redirect_request`."""
-        why = why_not(req.full_url, newurl)
+        why = refusal_of_redirect(req.full_url, newurl)
         if why is not None:
             fp.close()
             raise urllib.error.URLError(f"status {code} {why}")
@@ -43,19 +43,19 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_Redirects)
 
 
-def ping(order: PingRequest) -> DeliveryResult:
+def ping(request: PingRequest) -> DeliveryResult:
     """Ask for it, up to three times; what it answers is not read."""
-    result = _once(order)
+    result = _once(request)
     for number in range(1, _TRIES):
         if result.error is None:
             break
         time.sleep(number * _PAUSE_S)
-        result = _once(order)
+        result = _once(request)
     return result
 
 
-def _once(order: PingRequest) -> DeliveryResult:
-    request = urllib.request.Request(order.url, headers={"User-Agent": "Ringward"})  # noqa: S310 - http or https: checked with the configuration
+def _once(ping_request: PingRequest) -> DeliveryResult:
+    request = urllib.request.Request(ping_request.url, headers={"User-Agent": "Ringward"})  # noqa: S310 - http or https: checked with the configuration
     try:
         with _opener.open(request, timeout=_TIMEOUT_S):
             return DeliveryResult()
@@ -63,23 +63,23 @@ def _once(order: PingRequest) -> DeliveryResult:
         err.close()
         return DeliveryResult(f"the server answered with status {err.code}")
     except urllib.error.URLError as err:
-        return DeliveryResult(masked(str(err.reason), order.url)[:_MAX_ERROR])
+        return DeliveryResult(masked(str(err.reason), ping_request.url)[:_MAX_ERROR])
     except (OSError, http.client.HTTPException, ValueError) as err:
-        return DeliveryResult(masked(str(err), order.url)[:_MAX_ERROR])
+        return DeliveryResult(masked(str(err), ping_request.url)[:_MAX_ERROR])
 
 
 _AT_ONCE = 4
 _LIMIT_S = 60.0
 _MOST_STUCK = 2
 
-Say = Callable[[dict[str, Any]], None]
+Send = Callable[[dict[str, Any]], None]
 
 
-class _Line:
+class _WorkerPool:
     """Some threads for one kind of order."""
 
     def __init__(self) -> None:
-        self.places = asyncio.Semaphore(_AT_ONCE)
+        self.slots = asyncio.Semaphore(_AT_ONCE)
         self.pool = ThreadPoolExecutor(_AT_ONCE + _MOST_STUCK)
         self.stuck = 0
 
@@ -93,41 +93,41 @@ class Work:
         limit_s: how long an order may take.
     """
 
-    def __init__(self, say: Say, end: Callable[[], None], limit_s: float = _LIMIT_S) -> None:
-        self._say = say
+    def __init__(self, send: Send, end: Callable[[], None], limit_s: float = _LIMIT_S) -> None:
+        self._send = send
         self._end = end
         self._limit_s = limit_s
-        self._letters, self._pings = _Line(), _Line()
+        self._deliveries, self._pings = _WorkerPool(), _WorkerPool()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, frame: dict[str, Any]) -> None:
         """Begin with what the scheduler asks."""
         op = frame.pop("op")
         if op == "deliver":
-            letter = DeliveryRequest(**frame)
-            self._begin(letter.key, self._letters, partial(deliver, letter))
+            delivery = DeliveryRequest(**frame)
+            self._begin(delivery.key, self._deliveries, partial(deliver, delivery))
         else:
-            order = PingRequest(**frame)
-            self._begin(order.key, self._pings, partial(ping, order))
+            ping_request = PingRequest(**frame)
+            self._begin(ping_request.key, self._pings, partial(ping, ping_request))
 
-    def _begin(self, key: str, line: _Line, function: Callable[[], DeliveryResult]) -> None:
-        task = asyncio.get_running_loop().create_task(self._carry_out(key, line, function))
+    def _begin(self, key: str, workers: _WorkerPool, function: Callable[[], DeliveryResult]) -> None:
+        task = asyncio.get_running_loop().create_task(self._carry_out(key, workers, function))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, key: str, line: _Line, function: Callable[[], DeliveryResult]) -> None:
-        async with line.places:
-            future = asyncio.get_running_loop().run_in_executor(line.pool, function)
+    async def _carry_out(self, key: str, workers: _WorkerPool, function: Callable[[], DeliveryResult]) -> None:
+        async with workers.slots:
+            future = asyncio.get_running_loop().run_in_executor(workers.pool, function)
             done, _ = await asyncio.wait([future], timeout=self._limit_s)
             if done:
-                self._say(future.result().to_frame(key))
+                self._send(future.result().to_frame(key))
                 return
-            line.stuck += 1
-            future.add_done_callback(lambda _: self._came_back(line))
-            self._say(DeliveryResult(f"no answer within {self._limit_s:.0f} s").to_frame(key))
-            if line.stuck > _MOST_STUCK:
+            workers.stuck += 1
+            future.add_done_callback(lambda _: self._came_back(workers))
+            self._send(DeliveryResult(f"no answer within {self._limit_s:.0f} s").to_frame(key))
+            if workers.stuck > _MOST_STUCK:
                 self._end()
 
     @staticmethod
-    def _came_back(line: _Line) -> None:
-        line.stuck -= 1
+    def _came_back(workers: _WorkerPool) -> None:
+        workers.stuck -= 1

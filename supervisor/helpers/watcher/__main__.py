@@ -9,8 +9,8 @@ import signal
 import socket
 import sys
 
-from supervisor.helpers.watcher.output_lines import Bell
-from supervisor.helpers.watcher.watch import Watch
+from supervisor.helpers.watcher.output_lines import RingWatcher
+from supervisor.helpers.watcher.watch import ProbeRunner
 from supervisor.host.osport import become_subreaper, set_title
 from supervisor.ipc.messages import Decoder, encode
 from supervisor.ipc.probe_request import ProbeRequest
@@ -21,13 +21,15 @@ _NICE = 5
 async def _serve(sock: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=sock)
     decoder = Decoder()
-    watch: Watch | None = None
+    watch: ProbeRunner | None = None
     try:
         while data := await reader.read(65536):
             for frame in decoder.feed(data):
                 if frame["op"] == "hello":
-                    watch = Watch(
-                        lambda word: writer.write(encode(word)), Bell(frame["bell"], frame["token"]), alone=True
+                    watch = ProbeRunner(
+                        lambda message: writer.write(encode(message)),
+                        RingWatcher(frame["bell"], frame["token"]),
+                        alone=True,
                     )
                 elif watch is not None and frame["op"] == "watch":
                     watch.begin(ProbeRequest(**frame["order"]))

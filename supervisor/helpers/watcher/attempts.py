@@ -5,7 +5,7 @@ import os
 import ssl
 from urllib.parse import SplitResult, urlsplit
 
-from supervisor.helpers.watcher.name_lookup import Names
+from supervisor.helpers.watcher.name_lookup import NameLookup
 from supervisor.ipc.probe_request import ProbeRequest
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -19,20 +19,20 @@ class ProbeFailed(Exception):
     """An attempt has failed; its text says why."""
 
 
-async def http(names: Names, order: ProbeRequest) -> None:
+async def http(names: NameLookup, request: ProbeRequest) -> None:
     """A GET that is answered with a status from 200 to 399; redirections are not followed, certificates not checked.
 
     Raises:
         NotYet: it is not, or by something else than HTTP.
     """
-    url = urlsplit(order.target)
+    url = urlsplit(request.target)
     context = _unchecked() if url.scheme == "https" else None
-    status = await _status(names, url, order.target, context)
+    status = await _status(names, url, request.target, context)
     if status not in _SUCCESS:
-        raise ProbeFailed(f"GET {order.target} answers {status}")
+        raise ProbeFailed(f"GET {request.target} answers {status}")
 
 
-async def _status(names: Names, url: SplitResult, shown: str, context: ssl.SSLContext | None) -> int:
+async def _status(names: NameLookup, url: SplitResult, shown: str, context: ssl.SSLContext | None) -> int:
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     request = f"GET {path} HTTP/1.1\r\nHost: {url.netloc}\r\nUser-Agent: ringward\r\nConnection: close\r\n\r\n"
     try:
@@ -53,7 +53,7 @@ async def _status(names: Names, url: SplitResult, shown: str, context: ssl.SSLCo
 
 
 async def _connection(
-    names: Names, host: str | None, port: int, context: ssl.SSLContext | None
+    names: NameLookup, host: str | None, port: int, context: ssl.SSLContext | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     sock = await names.connect(host, port)
     try:
@@ -80,17 +80,17 @@ def _unchecked() -> ssl.SSLContext:
     return context
 
 
-async def tcp(names: Names, order: ProbeRequest) -> None:
+async def tcp(names: NameLookup, request: ProbeRequest) -> None:
     """A connection that is accepted.
 
     Raises:
         NotYet: it is not.
     """
-    address = urlsplit(f"//{order.target}")
+    address = urlsplit(f"//{request.target}")
     try:
         sock = await names.connect(address.hostname, address.port)
     except (OSError, ValueError) as err:  # ValueError: a port or a host that there cannot be
-        raise ProbeFailed(f"connecting to {order.target}: {_reason(err)}") from err
+        raise ProbeFailed(f"connecting to {request.target}: {_reason(err)}") from err
     sock.close()
 
 

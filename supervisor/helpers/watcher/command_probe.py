@@ -88,7 +88,7 @@ _SHELL = "/bin/sh"
 _BEGIN = '[ -z "$1" ] || umask "$1"; [ -z "$2" ] || cd -- "$2" || exit 126; unset OLDPWD; shift 2; exec "$@"'
 
 
-class Commands:
+class CommandProbes:
     """All attempts.
 
     Args:
@@ -99,16 +99,16 @@ class Commands:
         self._attempts: dict[int, _Attempt] = {}
         """Those that are not reaped, by process id."""
         self._numbers = itertools.count()
-        self._strays = ProbeLeftovers() if alone else None
-        self._tidying: asyncio.Task[None] | None = None
+        self._leftovers = ProbeLeftovers() if alone else None
+        self._ending_leftovers: asyncio.Task[None] | None = None
 
-    async def run(self, order: ProbeRequest) -> str:
+    async def run(self, request: ProbeRequest) -> str:
         """The command ends with exit status 0; returns the beginning of its standard output, if it is asked for that.
 
         Raises:
             NotYet: it does not, or cannot be started; says the last line that it printed.
         """
-        attempt = _Attempt(order, f"{order.key}/{next(self._numbers)}")
+        attempt = _Attempt(request, f"{request.key}/{next(self._numbers)}")
         self._attempts[attempt.pid] = attempt
         try:
             status = await attempt.ended
@@ -116,20 +116,20 @@ class Commands:
         finally:
             attempt.close()
             attempt.reaped.add_done_callback(lambda _: self._attempts.pop(attempt.pid))
-            if self._strays is not None and (self._tidying is None or self._tidying.done()):
-                self._tidying = asyncio.get_running_loop().create_task(self._tidy(self._strays))
+            if self._leftovers is not None and (self._ending_leftovers is None or self._ending_leftovers.done()):
+                self._ending_leftovers = asyncio.get_running_loop().create_task(self._end_leftovers(self._leftovers))
         if status != 0:
             how = f"is killed by signal {-status}" if status < 0 else f"ends with {status}"
-            raise ProbeFailed(f"{order.argv[0]} {how}: {said}" if said else f"{order.argv[0]} {how}")
+            raise ProbeFailed(f"{request.argv[0]} {how}: {said}" if said else f"{request.argv[0]} {how}")
         return answer
 
-    async def _tidy(self, strays: ProbeLeftovers) -> None:
+    async def _end_leftovers(self, leftovers: ProbeLeftovers) -> None:
         """End what attempts that are over have left, until nothing is."""
         look_s = _LOOK_S[0]
         while True:
             over = {pid for pid, attempt in self._attempts.items() if attempt.over}
             marks = {pid: attempt.mark for pid, attempt in self._attempts.items() if pid not in over}
-            if not strays.end(over, marks) and not over:
+            if not leftovers.end(over, marks) and not over:
                 return
             await asyncio.sleep(look_s)
             look_s = min(2 * look_s, _LOOK_S[1])
@@ -137,8 +137,8 @@ class Commands:
     async def ended(self) -> None:
         """All commands that are over are gone, and what they left; or most of that, after a second."""
         waiting = {attempt.reaped for attempt in self._attempts.values() if attempt.over}
-        if self._tidying is not None:
-            waiting.add(self._tidying)
+        if self._ending_leftovers is not None:
+            waiting.add(self._ending_leftovers)
         if waiting:
             await asyncio.wait(waiting, timeout=_REAP_S)
 
@@ -150,9 +150,9 @@ class _Attempt:
         NotYet: it cannot be started.
     """
 
-    def __init__(self, order: ProbeRequest, mark: str) -> None:
+    def __init__(self, request: ProbeRequest, mark: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._mask = Mask(order.env[name].encode("utf-8", "surrogateescape") for name in order.secrets)
+        self._mask = Mask(request.env[name].encode("utf-8", "surrogateescape") for name in request.secrets)
         self._tail = self._head = b""
         self.mark = mark
         """In the environment of all that it starts."""
@@ -161,18 +161,18 @@ class _Attempt:
         self.ended: asyncio.Future[int] = self._loop.create_future()
         """Its exit status, or a signal as a negative number."""
         self.reaped: asyncio.Future[None] = self._loop.create_future()
-        env = {**order.env, MARK: mark}
-        lost = prepared_command.lost_in_shells(env, order.chosen)
+        env = {**request.env, MARK: mark}
+        lost = prepared_command.lost_in_shells(env, request.chosen)
         self._output, theirs = os.pipe2(os.O_CLOEXEC)
         self._answers, answering = -1, theirs
         try:
-            if order.kind == "ask":
+            if request.kind == "ask":
                 self._answers, answering = os.pipe2(os.O_CLOEXEC)
-            if order.uid is not None:  # so that it may open its outputs by their names, such as /dev/stderr
+            if request.uid is not None:  # so that it may open its outputs by their names, such as /dev/stderr
                 for one in {theirs, answering}:
-                    os.fchown(one, order.uid, -1)
+                    os.fchown(one, request.uid, -1)
             self._process = subprocess.Popen(
-                _wrapped(order, carries=bool(lost)),
+                _wrapped(request, carries=bool(lost)),
                 stdin=subprocess.DEVNULL,
                 stdout=answering,
                 stderr=theirs,
@@ -181,7 +181,7 @@ class _Attempt:
             )
         except (OSError, ValueError, subprocess.SubprocessError) as err:
             self._close_pipes()
-            raise ProbeFailed(f"{order.argv[0]} cannot be started: {getattr(err, 'strerror', None) or err}") from err
+            raise ProbeFailed(f"{request.argv[0]} cannot be started: {getattr(err, 'strerror', None) or err}") from err
         finally:
             for one in {theirs, answering}:
                 os.close(one)
@@ -250,23 +250,23 @@ class _Attempt:
         self.reaped.set_result(None)
 
 
-def _wrapped(order: ProbeRequest, *, carries: bool) -> list[str]:
+def _wrapped(request: ProbeRequest, *, carries: bool) -> list[str]:
     """Return the command, behind a shell that makes it what it is to be: user first, whose permissions count then.
 
     Args:
-        order: the attempt.
+        request: the attempt.
         carries: whether it has variables that a shell in front of its command loses.
     """
-    umask = "" if order.umask is None else f"{order.umask:04o}"
-    user = None if order.uid is None or order.gid is None else (order.uid, order.gid, order.groups)
+    umask = "" if request.umask is None else f"{request.umask:04o}"
+    user = None if request.uid is None or request.gid is None else (request.uid, request.gid, request.groups)
     if carries or (user is not None and _SETPRIV is None):
-        python = prepared_command.command_line(order.argv, status_pipe=False, user=user, cwd=order.cwd)
+        python = prepared_command.command_line(request.argv, status_pipe=False, user=user, cwd=request.cwd)
         return [_SHELL, "-c", _BEGIN, "ringward", umask, "", *python]
-    shell = [_SHELL, "-c", _BEGIN, "ringward", umask, order.cwd or "", *order.argv]
+    shell = [_SHELL, "-c", _BEGIN, "ringward", umask, request.cwd or "", *request.argv]
     if user is None:
         return shell
-    groups = prepared_command.joined_groups(order.gid, order.groups)
-    become = [_SETPRIV or "setpriv", f"--reuid={order.uid}", f"--regid={order.gid}", f"--groups={groups}"]
+    groups = prepared_command.joined_groups(request.gid, request.groups)
+    become = [_SETPRIV or "setpriv", f"--reuid={request.uid}", f"--regid={request.gid}", f"--groups={groups}"]
     return [_SHELL, "-c", 'exec "$@"', "ringward", *become, *shell]
 
 

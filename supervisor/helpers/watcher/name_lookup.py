@@ -13,7 +13,7 @@ Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int
 _Answer = asyncio.Future[list[Address]]
 
 
-class Names:
+class NameLookup:
     """Asks the name service for one loop."""
 
     def __init__(self) -> None:

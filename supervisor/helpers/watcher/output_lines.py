@@ -17,7 +17,7 @@ _MAX_BYTES = 4 << 20
 """So much is searched at a time; then others have their turn."""
 
 
-class Bell:
+class RingWatcher:
     """Wakes who follows a ring; without a doorbell they look every 250 ms."""
 
     def __init__(self, path: str, token: str) -> None:
@@ -61,14 +61,14 @@ class Bell:
                 event.set()
 
 
-async def line(order: ProbeRequest, run: str, bell: Bell) -> tuple[int, str]:
+async def line(request: ProbeRequest, run: str, bell: RingWatcher) -> tuple[int, str]:
     """The first line that the run has printed and that matches: its number, and itself for people, see `shown`.
 
     Raises:
         NotYet: its log has ended, or cannot be read.
     """
-    pattern = Pattern(order.target, regex=True)
-    reader = LogReader(order.ring, order.file)
+    pattern = Pattern(request.target, regex=True)
+    reader = LogReader(request.ring, request.file)
     news = asyncio.Event()
     bell.add(run, news)
     position = 0

@@ -7,36 +7,36 @@ from functools import partial
 from typing import Any
 
 from supervisor.helpers.watcher.attempts import ProbeFailed, http, tcp
-from supervisor.helpers.watcher.command_probe import Commands
-from supervisor.helpers.watcher.name_lookup import Names
-from supervisor.helpers.watcher.output_lines import Bell, line
+from supervisor.helpers.watcher.command_probe import CommandProbes
+from supervisor.helpers.watcher.name_lookup import NameLookup
+from supervisor.helpers.watcher.output_lines import RingWatcher, line
 from supervisor.ipc.probe_request import ProbeRequest
 
 _AT_ONCE = 64
 """Attempts at the same time; the others wait for their turn, which does not count as time of theirs."""
 _COMMANDS_AT_ONCE = 32
 
-Say = Callable[[dict[str, Any]], None]
+Send = Callable[[dict[str, Any]], None]
 
 
-class Watch:
-    """All orders. `say` takes what the scheduler is to hear; `alone`: see :class:`.command.Commands`."""
+class ProbeRunner:
+    """All orders. `send` takes what the scheduler is to hear; `alone`: see :class:`.command.Commands`."""
 
-    def __init__(self, say: Say, bell: Bell, *, alone: bool = False) -> None:
-        self._say = say
+    def __init__(self, send: Send, bell: RingWatcher, *, alone: bool = False) -> None:
+        self._send = send
         self._bell = bell
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._connections = asyncio.Semaphore(_AT_ONCE)
-        self._names = Names()
-        self._exec = Commands(alone=alone)
+        self._names = NameLookup()
+        self._exec = CommandProbes(alone=alone)
         self._commands = asyncio.Semaphore(_COMMANDS_AT_ONCE)
         self._questions = asyncio.Semaphore(_COMMANDS_AT_ONCE)
 
-    def begin(self, order: ProbeRequest) -> None:
+    def begin(self, request: ProbeRequest) -> None:
         """Carry out an order; another one of the same key ends."""
-        self.forget(order.key)
-        task = self._tasks[order.key] = asyncio.get_running_loop().create_task(self._carry_out(order))
-        task.add_done_callback(lambda _: self._done(order.key, task))
+        self.forget(request.key)
+        task = self._tasks[request.key] = asyncio.get_running_loop().create_task(self._carry_out(request))
+        task.add_done_callback(lambda _: self._done(request.key, task))
 
     def _done(self, key: str, task: asyncio.Task[None]) -> None:
         """The scheduler forgets no order that is done."""
@@ -57,99 +57,99 @@ class Watch:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._exec.ended()
 
-    async def _carry_out(self, order: ProbeRequest) -> None:
-        if order.kind == "log":
-            await self._line(order)
-        elif order.kind == "output":
-            await self._output(order)
-        elif order.kind == "ask":
-            await self._ask(order)
-        elif order.times:
-            await self._alive(order)
+    async def _carry_out(self, request: ProbeRequest) -> None:
+        if request.kind == "log":
+            await self._line(request)
+        elif request.kind == "output":
+            await self._output(request)
+        elif request.kind == "ask":
+            await self._ask(request)
+        elif request.times:
+            await self._alive(request)
         else:
-            await self._ready(order)
+            await self._ready(request)
 
-    async def _line(self, order: ProbeRequest) -> None:
-        run = order.key.partition("/")[0]
+    async def _line(self, request: ProbeRequest) -> None:
+        run = request.key.partition("/")[0]
         try:
-            await line(order, run, self._bell)
+            await line(request, run, self._bell)
         except ProbeFailed as err:
-            self._say({"op": "failing", "key": order.key, "why": str(err)})
+            self._send({"op": "failing", "key": request.key, "why": str(err)})
         else:
-            self._say({"op": "passed", "key": order.key})
+            self._send({"op": "passed", "key": request.key})
 
-    async def _output(self, order: ProbeRequest) -> None:
+    async def _output(self, request: ProbeRequest) -> None:
         try:
-            number, text = await line(order, order.key.partition("/")[0], self._bell)
+            number, text = await line(request, request.key.partition("/")[0], self._bell)
         except ProbeFailed:
-            self._say({"op": "clean", "key": order.key})
+            self._send({"op": "clean", "key": request.key})
         else:
-            self._say({"op": "matched", "key": order.key, "line": number, "why": text})
+            self._send({"op": "matched", "key": request.key, "line": number, "why": text})
 
-    async def _ask(self, order: ProbeRequest) -> None:
+    async def _ask(self, request: ProbeRequest) -> None:
         async with self._questions:
             try:
-                async with asyncio.timeout(order.timeout_ms / 1000):
-                    text = await self._exec.run(order)
+                async with asyncio.timeout(request.timeout_ms / 1000):
+                    text = await self._exec.run(request)
             except TimeoutError:
-                why = f"{order.argv[0]}: not over within {order.timeout_ms} ms"
+                why = f"{request.argv[0]}: not over within {request.timeout_ms} ms"
             except (ProbeFailed, OSError) as err:  # OSError: EMFILE and the like, of ours
                 why = str(err)
             else:
-                self._say({"op": "answered", "key": order.key, "text": text})
+                self._send({"op": "answered", "key": request.key, "text": text})
                 return
-        self._say({"op": "failed", "key": order.key, "why": why})
+        self._send({"op": "failed", "key": request.key, "why": why})
 
-    async def _ready(self, order: ProbeRequest) -> None:
+    async def _ready(self, request: ProbeRequest) -> None:
         """Until it succeeds."""
-        told = None
+        reported = None
         while True:
             began_s = time.monotonic()
-            why = await self._attempt(order)
+            why = await self._attempt(request)
             if why is None:
-                self._say({"op": "passed", "key": order.key})
+                self._send({"op": "passed", "key": request.key})
                 return
-            if why != told:
-                told = why
-                self._say({"op": "failing", "key": order.key, "why": why})
-            await _rest(order, began_s)
+            if why != reported:
+                reported = why
+                self._send({"op": "failing", "key": request.key, "why": why})
+            await _sleep_until_due(request, began_s)
 
-    async def _alive(self, order: ProbeRequest) -> None:
+    async def _alive(self, request: ProbeRequest) -> None:
         """Until it has failed so many times in a row."""
-        failures, told = 0, None
-        await asyncio.sleep(order.every_ms / 1000)
+        failures, reported = 0, None
+        await asyncio.sleep(request.every_ms / 1000)
         while True:
             began_s = time.monotonic()
-            why = await self._attempt(order)
+            why = await self._attempt(request)
             failures = 0 if why is None else failures + 1
-            if why is not None and failures >= order.times:
-                self._say({"op": "failed", "key": order.key, "why": f"{why} ({failures} times in a row)"})
+            if why is not None and failures >= request.times:
+                self._send({"op": "failed", "key": request.key, "why": f"{why} ({failures} times in a row)"})
                 return
-            if why != told:
-                told = why
-                word = {"op": "passed"} if why is None else {"op": "failing", "why": why}
-                self._say({**word, "key": order.key})
-            await _rest(order, began_s)
+            if why != reported:
+                reported = why
+                message = {"op": "passed"} if why is None else {"op": "failing", "why": why}
+                self._send({**message, "key": request.key})
+            await _sleep_until_due(request, began_s)
 
-    async def _attempt(self, order: ProbeRequest) -> str | None:
+    async def _attempt(self, request: ProbeRequest) -> str | None:
         """Why it did not succeed."""
         attempts: dict[str, Callable[[ProbeRequest], Awaitable[object]]] = {
             "http": partial(http, self._names),
             "tcp": partial(tcp, self._names),
             "exec": self._exec.run,
         }
-        async with self._commands if order.kind == "exec" else self._connections:
+        async with self._commands if request.kind == "exec" else self._connections:
             try:
-                async with asyncio.timeout(order.timeout_ms / 1000):
-                    await attempts[order.kind](order)
+                async with asyncio.timeout(request.timeout_ms / 1000):
+                    await attempts[request.kind](request)
             except TimeoutError:
-                what = order.argv[0] if order.kind == "exec" else order.target
-                return f"{what}: no answer within {order.timeout_ms} ms"
+                what = request.argv[0] if request.kind == "exec" else request.target
+                return f"{what}: no answer within {request.timeout_ms} ms"
             except (ProbeFailed, OSError) as err:  # OSError: EMFILE and the like, of ours
                 return str(err)
         return None
 
 
-async def _rest(order: ProbeRequest, began_s: float) -> None:
+async def _sleep_until_due(request: ProbeRequest, began_s: float) -> None:
     """Until the next attempt is due."""
-    await asyncio.sleep(max(0.0, began_s + order.every_ms / 1000 - time.monotonic()))
+    await asyncio.sleep(max(0.0, began_s + request.every_ms / 1000 - time.monotonic()))

@@ -170,7 +170,7 @@ class ControlServer:
         if connection.sock.fileno() >= 0:
             connection.unsent += frame
             self._answered.append(connection)
-            self._loop.last(self._flush_all)
+            self._loop.at_round_end(self._flush_all)
 
     def _flush_all(self) -> None:
         answered, self._answered = self._answered, []

@@ -80,7 +80,7 @@ class NotifierOperations:
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
-        return {"notifiers": self.show, "notifier_test": self.try_out}
+        return {"notifiers": self.show, "notifier_test": self.send_test}
 
     def show(self, _arguments: Arguments, reply: Reply) -> None:
         """How each notifier does; never its URL."""
@@ -99,12 +99,12 @@ class NotifierOperations:
         self._outbox.standings(change, answer)
         self._engine.commit(change)
 
-    def try_out(self, arguments: Arguments, reply: Reply) -> None:
+    def send_test(self, arguments: Arguments, reply: Reply) -> None:
         """Send a message by a notifier, and answer when that is done."""
         name: str = arguments["name"]
 
         def answer(result: DeliveryResult) -> None:
             reply(done(error=result.error))
 
-        if not self._outbox.try_out(name, answer):
+        if not self._outbox.send_test(name, answer):
             reply(refused(404, f"There is no notifier {name}"))

@@ -142,7 +142,7 @@ class Committer:
         self._waiting.append(change)
         if not self._stuck:
             if not can_wait:
-                self._loop.last(self._feed)  # with all else of this round
+                self._loop.at_round_end(self._feed)  # with all else of this round
             elif not self._lingers:
                 self._lingers = True
                 self._loop.after(_LINGER_MS, self._linger_no_more)
@@ -205,7 +205,7 @@ class Committer:
             for change in changes:
                 for effect in change.effects:
                     effect()
-            self._event_log.ring_last()  # whoever waits for an answer has it before others hear of it
+            self._event_log.ring_at_round_end()  # whoever waits for an answer has it before others hear of it
         elif len(changes) > 1 and not isinstance(result, _NOT_NOW):
             self._waiting.extendleft(reversed(changes))
             self._singly = len(changes)
@@ -219,7 +219,7 @@ class Committer:
             self._stuck = False
             self._reasons.clear()
             self._log.info(f"the database is written again, {len(self._waiting)} changes waited behind the first")
-        self._loop.last(self._feed)
+        self._loop.at_round_end(self._feed)
         self.on_stored()
 
     @staticmethod

@@ -91,23 +91,23 @@ def job_record_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> JobRecord
     )
 
 
-def keep_record(data_dir: str, run_id: str, launch: JobRecord) -> None:
+def keep_record(data_dir: str, run_id: str, record: JobRecord) -> None:
     """Write it.
 
     Raises:
         OSError: it cannot be written.
     """
-    unstored_files.keep(f"{data_dir}/{_FOLDER}", run_id, asdict(launch))
+    unstored_files.keep(f"{data_dir}/{_FOLDER}", run_id, asdict(record))
 
 
 def read_record(data_dir: str, run_id: str, daemon_id: str) -> JobRecord | None:
     """What is kept of a run; None when nothing is, or another daemon or version kept it."""
     found: Any = unstored_files.read(f"{data_dir}/{_FOLDER}", run_id)
     try:
-        launch = None if found is None else JobRecord(**found)
+        record = None if found is None else JobRecord(**found)
     except TypeError:
         return None
-    return launch if launch is not None and launch.daemon == daemon_id else None
+    return record if record is not None and record.daemon == daemon_id else None
 
 
 def forget_record(data_dir: str, run_id: str) -> None:
@@ -134,10 +134,10 @@ _MAX_NAME = 200
 Then = Callable[[], None]
 
 
-class _Case:
-    def __init__(self, run: LiveRun, launch: JobRecord) -> None:
+class _Job:
+    def __init__(self, run: LiveRun, record: JobRecord) -> None:
         self.run = run
-        self.launch = launch
+        self.record = record
         self.refusal: str | None = None
         """Why it cannot be started."""
         self.stopping = False
@@ -169,7 +169,7 @@ class LaunchedJobs(RunObserver):
         self._watcher = watcher
         self._root = root
         self._log = log
-        self._cases: dict[str, _Case] = {}
+        self._jobs_by_run: dict[str, _Job] = {}
         self.lost: set[str] = set()
         """Runs of which the root knows nothing, and that are looked for."""
 
@@ -180,27 +180,27 @@ class LaunchedJobs(RunObserver):
         launcher = run.definition.launcher
         if launcher is None:
             return
-        case = self._cases[run.id] = _Case(run, job_record_of(launcher, run, self._engine.boot.daemon_id))
-        change.write(lambda _db: self._keep(case))
+        job = self._jobs_by_run[run.id] = _Job(run, job_record_of(launcher, run, self._engine.boot.daemon_id))
+        change.write(lambda _db: self._keep(job))
 
-    def _keep(self, case: _Case) -> None:
+    def _keep(self, job: _Job) -> None:
         """In the thread of the store."""
         try:
-            keep_record(self._engine.boot.data_dir, case.run.id, case.launch)
+            keep_record(self._engine.boot.data_dir, job.run.id, job.record)
         except OSError as err:  # ENOSPC: a job that nobody could end is not started
-            case.refusal = f"how it is to be ended cannot be written down: {err.strerror or err}"
+            job.refusal = f"how it is to be ended cannot be written down: {err.strerror or err}"
 
     def refusal(self, run: LiveRun) -> str | None:
         """Why a run that was decided cannot be started; None: it can."""
-        case = self._cases.get(run.id)
-        return None if case is None else case.refusal
+        job = self._jobs_by_run.get(run.id)
+        return None if job is None else job.refusal
 
     def adopt(self, run: LiveRun) -> bool:
         """Take over a run of the scheduler before; returns whether it was started through a launcher, or may be."""
-        launch = read_record(self._engine.boot.data_dir, run.id, self._engine.boot.daemon_id)
-        if launch is not None:
-            self._cases[run.id] = _Case(run, launch)
-        return launch is not None
+        record = read_record(self._engine.boot.data_dir, run.id, self._engine.boot.daemon_id)
+        if record is not None:
+            self._jobs_by_run[run.id] = _Job(run, record)
+        return record is not None
 
     def forget_others(self, living: Collection[str]) -> None:
         """Everything was adopted: forget what is kept of other runs."""
@@ -210,21 +210,21 @@ class LaunchedJobs(RunObserver):
 
     def run_is_running(self, run: LiveRun, started_at: int) -> None:
         """See :class:`RunObserver`."""
-        case = self._cases.get(run.id)
-        if case is not None and case.launch.probe and run.execution_id is None:
+        job = self._jobs_by_run.get(run.id)
+        if job is not None and job.record.probe and run.execution_id is None:
             until_ms = min(self._loop.now_ms(), started_at) + _NAME_FOR_MS
-            self._ask_name(case, until_ms, _NAME_EACH_MS[0])
+            self._ask_name(job, until_ms, _NAME_EACH_MS[0])
 
-    def _ask_name(self, case: _Case, until_ms: int, delay_ms: int) -> None:
+    def _ask_name(self, job: _Job, until_ms: int, delay_ms: int) -> None:
         def answered(text: str | None, _why: str | None) -> None:
             words = "".join(char for char in text or "" if char.isprintable() or char.isspace()).split(None, 1)
             if words:
-                self._named(case.run, words[0][:_MAX_NAME])
+                self._named(job.run, words[0][:_MAX_NAME])
             elif self._loop.now_ms() < until_ms:
                 later = min(2 * delay_ms, _NAME_EACH_MS[1])
-                case.timer = self._loop.after(delay_ms, lambda: self._ask_name(case, until_ms, later))
+                job.timer = self._loop.after(delay_ms, lambda: self._ask_name(job, until_ms, later))
 
-        self._ask(case, "probe", case.launch.probe, _TIME_MS, answered)
+        self._ask(job, "probe", job.record.probe, _TIME_MS, answered)
 
     def _named(self, run: LiveRun, name: str) -> None:
         run.execution_id = name
@@ -232,139 +232,139 @@ class LaunchedJobs(RunObserver):
         change.write(lambda db: update_run(db, run.id, execution_id=name))
         change.announce("run.updated", event_body(run, "running", executionId=name))
         self._engine.commit(change)
-        if self._cases[run.id].too_early:
+        if self._jobs_by_run[run.id].too_early:
             self.stopping(run.id)
 
     def stopping(self, run_id: str) -> None:
         """The root has begun to end the client."""
-        case = self._cases.get(run_id)
-        if case is None or not case.launch.stop:
+        job = self._jobs_by_run.get(run_id)
+        if job is None or not job.record.stop:
             return
-        known = case.run.execution_id is not None or not case.launch.probe
-        case.too_early = False
+        known = job.run.execution_id is not None or not job.record.probe
+        job.too_early = False
 
         def ended(_text: str | None, why: str | None) -> None:
-            if not known and case.run.execution_id is not None:
+            if not known and job.run.execution_id is not None:
                 self.stopping(run_id)
             elif known and why is not None:
                 self._root.send({"op": "note", "run": run_id, "text": f"the job could not be stopped: {why}"})
             else:
-                case.too_early = not known
+                job.too_early = not known
 
-        self._stop(case, ended)
+        self._stop(job, ended)
 
-    def _stop(self, case: _Case, then: Callable[[str | None, str | None], None]) -> None:
+    def _stop(self, job: _Job, then: Callable[[str | None, str | None], None]) -> None:
         def ended(text: str | None, why: str | None) -> None:
-            case.stopping = False
+            job.stopping = False
             then(text, why)
 
-        case.stopping = True
-        _, grace_ms = launcher_commands.stopping(case.run.definition)
-        self._ask(case, "stop", case.launch.stop, grace_ms + _TIME_MS, ended)
+        job.stopping = True
+        _, grace_ms = launcher_commands.stopping(job.run.definition)
+        self._ask(job, "stop", job.record.stop, grace_ms + _TIME_MS, ended)
 
     # When its client is gone.
 
-    def awaits(self, run: LiveRun, exited: Exited, then: Then) -> bool:
+    def must_wait_for_job(self, run: LiveRun, exited: Exited, then: Then) -> bool:
         """Whether an end has to wait for the job's; if so, `then` is called, once, when there is no job any more."""
-        case = self._cases.get(run.id)
-        if case is None or exited.cause == "start_failed" or (exited.status is None and not exited.unknown):
+        job = self._jobs_by_run.get(run.id)
+        if job is None or exited.cause == "start_failed" or (exited.status is None and not exited.unknown):
             return False
         by_itself = exited.cause is None
         if by_itself and (exited.status == 0 or run.definition.leave_leftovers):
             return False
-        return self._look_for(case, then, _patience_ms(case))
+        return self._look_for(job, then, _patience_ms(job))
 
     def search(self, run: LiveRun, then: Then) -> bool:
         """The same for a run of which the root knows nothing; for as long as it takes, if anybody can be asked."""
-        case = self._cases.get(run.id)
-        if case is None or run.definition.leave_leftovers:
+        job = self._jobs_by_run.get(run.id)
+        if job is None or run.definition.leave_leftovers:
             return False
-        if not self._look_for(case, then, None if case.launch.probe else _patience_ms(case)):
+        if not self._look_for(job, then, None if job.record.probe else _patience_ms(job)):
             return False
-        where = case.launch.launcher
+        where = job.record.launcher
         self._log.warning(f"{run.unit.name} {run.id}: looking for what an earlier supervisor left at {where}")
         self.lost.add(run.id)
         return True
 
     def give_up(self, run: LiveRun) -> None:
         """Wait no longer for the end of a job: somebody says that it is not there, or does not matter."""
-        case = self._cases.get(run.id)
-        if case is not None and case.then is not None:
-            self._over(case)
+        job = self._jobs_by_run.get(run.id)
+        if job is not None and job.then is not None:
+            self._over(job)
 
-    def _look_for(self, case: _Case, then: Then, patience_ms: int | None) -> bool:
-        if not (case.launch.stop or case.launch.probe):
+    def _look_for(self, job: _Job, then: Then, patience_ms: int | None) -> bool:
+        if not (job.record.stop or job.record.probe):
             return False
-        case.cancel()
-        case.then, case.delay_ms = then, _LOOK_EACH_MS[0]
+        job.cancel()
+        job.then, job.delay_ms = then, _LOOK_EACH_MS[0]
         if patience_ms is not None:
-            case.patience = self._loop.after(patience_ms, lambda: self._out_of_patience(case))
-        self._look(case)
+            job.patience = self._loop.after(patience_ms, lambda: self._out_of_patience(job))
+        self._look(job)
         return True
 
-    def _look(self, case: _Case) -> None:
+    def _look(self, job: _Job) -> None:
         """One step: ask for the job, or end it where nobody can be asked."""
-        if case.launch.probe:
-            self._ask(case, "probe", case.launch.probe, _TIME_MS, lambda text, why: self._seen(case, text, why))
-        elif not case.stopping:
-            self._stop(case, lambda _text, why: self._seen(case, "" if why is None else None, why))
+        if job.record.probe:
+            self._ask(job, "probe", job.record.probe, _TIME_MS, lambda text, why: self._seen(job, text, why))
+        elif not job.stopping:
+            self._stop(job, lambda _text, why: self._seen(job, "" if why is None else None, why))
         else:
-            self._later(case)
+            self._later(job)
 
-    def _seen(self, case: _Case, text: str | None, why: str | None) -> None:
+    def _seen(self, job: _Job, text: str | None, why: str | None) -> None:
         if text is not None and not text.split():
-            self._over(case)
+            self._over(job)
         elif text is None:
-            self._tell(case, why)
-            self._later(case)
-        elif case.launch.stop and not case.stopping:
-            self._stop(case, lambda _text, why: self._stopped(case, why))
+            self._log_unknown(job, why)
+            self._later(job)
+        elif job.record.stop and not job.stopping:
+            self._stop(job, lambda _text, why: self._stopped(job, why))
         else:
-            self._later(case)
+            self._later(job)
 
-    def _stopped(self, case: _Case, why: str | None) -> None:
-        self._tell(case, why)
-        if case.then is not None:
-            self._later(case)
+    def _stopped(self, job: _Job, why: str | None) -> None:
+        self._log_unknown(job, why)
+        if job.then is not None:
+            self._later(job)
 
-    def _later(self, case: _Case) -> None:
-        case.timer = self._loop.after(case.delay_ms, lambda: self._look(case))
-        case.delay_ms = min(2 * case.delay_ms, _LOOK_EACH_MS[1])
+    def _later(self, job: _Job) -> None:
+        job.timer = self._loop.after(job.delay_ms, lambda: self._look(job))
+        job.delay_ms = min(2 * job.delay_ms, _LOOK_EACH_MS[1])
 
-    def _tell(self, case: _Case, why: str | None) -> None:
-        if why is not None and why != case.why:
-            case.why = why
-            self._log.warning(f"{case.run.unit.name} {case.run.id}: whether its job has ended is not known: {why}")
+    def _log_unknown(self, job: _Job, why: str | None) -> None:
+        if why is not None and why != job.why:
+            job.why = why
+            self._log.warning(f"{job.run.unit.name} {job.run.id}: whether its job has ended is not known: {why}")
 
-    def _out_of_patience(self, case: _Case) -> None:
+    def _out_of_patience(self, job: _Job) -> None:
         if self._engine.ending:  # the next daemon looks for it
             return
-        waited = format_duration(_patience_ms(case))
-        self._log.error(f"{case.run.unit.name} {case.run.id}: its job may still run, waited for {waited}")
-        self._over(case)
+        waited = format_duration(_patience_ms(job))
+        self._log.error(f"{job.run.unit.name} {job.run.id}: its job may still run, waited for {waited}")
+        self._over(job)
 
-    def _over(self, case: _Case) -> None:
-        case.cancel()
-        self._forget_requests(case)
-        self.lost.discard(case.run.id)
-        then, case.then = case.then, None
+    def _over(self, job: _Job) -> None:
+        job.cancel()
+        self._forget_requests(job)
+        self.lost.discard(job.run.id)
+        then, job.then = job.then, None
         if then is not None:
             then()
 
     # When it is over.
 
-    def run_ended(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:  # noqa: ARG002 - the signature of them all
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:  # noqa: ARG002 - the signature of them all
         """See :class:`RunObserver`."""
         self.dropped(run)
 
     def dropped(self, run: LiveRun) -> None:
         """A run has ended, or its creation could not be stored."""
-        case = self._cases.pop(run.id, None)
-        if case is None:
+        job = self._jobs_by_run.pop(run.id, None)
+        if job is None:
             return
-        case.cancel()
+        job.cancel()
         self.lost.discard(run.id)
-        self._forget_requests(case)
+        self._forget_requests(job)
         self._loop.after(0, lambda: self._forget(run.id))  # what is being stored now comes first
 
     def _forget(self, run_id: str) -> None:
@@ -372,16 +372,16 @@ class LaunchedJobs(RunObserver):
         change.write(lambda _db: forget_record(self._engine.boot.data_dir, run_id))
         self._engine.commit(change)
 
-    def _forget_requests(self, case: _Case) -> None:
+    def _forget_requests(self, job: _Job) -> None:
         for what in ("probe", "stop"):
-            self._watcher.forget(_key(case, what))
-        case.stopping = False
+            self._watcher.forget(_key(job, what))
+        job.stopping = False
 
     # What the watcher is asked.
 
     def _ask(
         self,
-        case: _Case,
+        job: _Job,
         what: str,
         argv: list[str],
         timeout_ms: int,
@@ -393,44 +393,44 @@ class LaunchedJobs(RunObserver):
             then(answer.get("text"), answer.get("why"))
 
         def identified(identity: Identity) -> None:
-            if self._cases.get(case.run.id) is not case:
+            if self._jobs_by_run.get(job.run.id) is not job:
                 return
             if identity.refusal is not None:
                 refusal = identity.refusal
                 self._loop.after(_LOOK_EACH_MS[1], lambda: then(None, refusal))
                 return
-            self._watcher.watch(self._probe_request(case, what, argv, timeout_ms, identity), answered)
+            self._watcher.watch(self._probe_request(job, what, argv, timeout_ms, identity), answered)
 
-        launch = case.launch
-        as_then = replace(case.run.definition, user=launch.user, clean_env=launch.clean_env)
+        record = job.record
+        as_then = replace(job.run.definition, user=record.user, clean_env=record.clean_env)
         self._engine.user_lookup.ask(as_then, identified)
 
     def _probe_request(
-        self, case: _Case, what: str, argv: list[str], timeout_ms: int, identity: Identity
+        self, job: _Job, what: str, argv: list[str], timeout_ms: int, identity: Identity
     ) -> ProbeRequest:
-        launch, account = case.launch, identity.account
-        env = launch.environment(case.run, identity, self._engine.boot.private_variables)
+        record, account = job.record, identity.account
+        env = record.environment(job.run, identity, self._engine.boot.private_variables)
         other = account is not None and not account.ours
         return ProbeRequest(
-            key=_key(case, what),
+            key=_key(job, what),
             kind="ask",
             timeout_ms=timeout_ms,
             argv=argv,
             env=env,
-            chosen=[*launch.env, *launch.secrets],
-            secrets=[name for name in launch.secrets if name in env],
-            cwd=launch.cwd,
+            chosen=[*record.env, *record.secrets],
+            secrets=[name for name in record.secrets if name in env],
+            cwd=record.cwd,
             uid=account.uid if account is not None and other else None,
             gid=account.gid if account is not None else None,
             groups=list(account.groups) if account is not None else [],
-            umask=launch.umask,
+            umask=record.umask,
         )
 
 
-def _patience_ms(case: _Case) -> int:
-    _, grace_ms = launcher_commands.stopping(case.run.definition)
+def _patience_ms(job: _Job) -> int:
+    _, grace_ms = launcher_commands.stopping(job.run.definition)
     return grace_ms + _PATIENCE_MS
 
 
-def _key(case: _Case, what: str) -> str:
-    return f"{case.run.id}/{what}"
+def _key(job: _Job, what: str) -> str:
+    return f"{job.run.id}/{what}"

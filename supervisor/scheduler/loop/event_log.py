@@ -71,7 +71,7 @@ class EventLog:
         return RingWriter(self._path, self._daemon_id, file_blocks=0, first_line=first_number - 1)
 
     def announce(self, first: int, events: Sequence[Draft]) -> None:
-        """Append events, numbered from `first` on, with the time of the newest; :meth:`ring_last` has to follow."""
+        """Append events numbered from `first`, with the time of the newest; then call :meth:`ring_at_round_end`."""
         if events:
             lines = [_line(number, event) for number, event in enumerate(events, first)]
             self._writer.append(SYSTEM, b"".join(lines), events[-1].created_at)
@@ -81,10 +81,10 @@ class EventLog:
                 # number of one: a ring that begins with the next event says as much.
                 self._writer = self._begin(first + len(events))
 
-    def ring_last(self) -> None:
+    def ring_at_round_end(self) -> None:
         """Tell the readers at the end of this round, if there is news."""
         if self._news:
-            self._loop.last(self.ring)
+            self._loop.at_round_end(self.ring)
 
     def ring(self) -> None:
         """Tell the readers, again later when one of them was told a moment ago."""

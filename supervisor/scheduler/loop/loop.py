@@ -104,7 +104,7 @@ class Loop:
         self._wall = _Heap()
         self._ending = False
         self._in_round = False
-        self._last: list[Callable[[], None]] = []
+        self._round_end: list[Callable[[], None]] = []
         self._ahead_s = self._ahead()
         self._looked = True
         self.on_clock_step: Callable[[int], None] = lambda _by_ms: None
@@ -144,7 +144,7 @@ class Loop:
         """Call `function` once when the wall clock shows `wall_ms` or later."""
         return self._wall.push(wall_ms / 1000, function)
 
-    def last(self, function: Callable[[], None], *, before_others: bool = False) -> None:
+    def at_round_end(self, function: Callable[[], None], *, first: bool = False) -> None:
         """Call `function` at the end of this round, once however often that is asked for; now when there is none.
 
         What a round sends is sent together so: each call of the kernel lets other threads have the interpreter, and
@@ -152,8 +152,8 @@ class Loop:
         """
         if not self._in_round:
             function()
-        elif function not in self._last:
-            self._last.insert(0 if before_others else len(self._last), function)
+        elif function not in self._round_end:
+            self._round_end.insert(0 if first else len(self._round_end), function)
 
     def end(self) -> None:
         """Let :meth:`run` return after the present round."""
@@ -176,7 +176,7 @@ class Loop:
         self._monotonic.fire(self._clock.monotonic_s())
         self._wall.fire(self._clock.wall_ms() / 1000)
         self._in_round = False
-        functions, self._last = self._last, []
+        functions, self._round_end = self._round_end, []
         for function in functions:
             function()
 
@@ -239,7 +239,7 @@ class RoundLog(Log):
             super().emit(line)
         else:
             self._lines.append(line)
-            self._loop.last(self.flush)
+            self._loop.at_round_end(self.flush)
 
     def flush(self) -> None:
         """Write what waits, in pieces that a pipe takes whole or not at all (PIPE_BUF, pipe(7))."""

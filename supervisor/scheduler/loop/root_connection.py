@@ -113,7 +113,7 @@ class RootConnection:
         if self._loop is None:
             self._flush()
         else:
-            self._loop.last(self._flush, before_others=True)
+            self._loop.at_round_end(self._flush, first=True)
 
     def _flush(self) -> None:
         if self._unsent:

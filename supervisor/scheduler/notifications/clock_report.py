@@ -34,7 +34,7 @@ class ClockReport:
         self._notifications = notifications
         self._clock = removal_clock
         self._log = log
-        removal_clock.on_change = self._doubt_changed
+        removal_clock.on_change = self._report_doubt
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -43,19 +43,19 @@ class ClockReport:
     def begin(self, *, first: bool) -> None:
         """Tell what a start of the daemon found; `first`: no scheduler has told it before."""
         if first:
-            self._tell_silence()
+            self._report_waiting_tasks()
         if first and self._clock.step_ms:
-            self._doubt_changed()
+            self._report_doubt()
 
     def stepped(self, by_ms: int) -> None:
         """The wall clock was set, and the schedules go by it."""
         self._clock.look()
         if by_ms < 0:
-            self._tell_silence()
+            self._report_waiting_tasks()
 
     def found(self) -> dict[str, Any]:
         """What the daemon tells of its clock."""
-        silent = self._scheduled_starts.silent(self._units.values())
+        silent = self._scheduled_starts.waiting_for_clock(self._units.values())
         return {
             "silent_task_count": len(silent),
             "silent_tasks": [{"name": name, "runs_again_at": at} for name, at in silent[:_LISTED]],
@@ -77,8 +77,8 @@ class ClockReport:
         change.then(lambda: reply(done()))
         self._engine.commit(change)
 
-    def _tell_silence(self) -> None:
-        silent = self._scheduled_starts.silent(self._units.values())
+    def _report_waiting_tasks(self) -> None:
+        silent = self._scheduled_starts.waiting_for_clock(self._units.values())
         if silent:
             change = self._engine.change()
             self._notifications.tasks_silent(silent, change)
@@ -89,7 +89,7 @@ class ClockReport:
                 f"the wall clock was set back: {tasks} silent until it has caught up, {name} until {stamp(at)}"
             )
 
-    def _doubt_changed(self) -> None:
+    def _report_doubt(self) -> None:
         change = self._engine.change()
         state, until = self._clock.state(), self._clock.believed_at_ms
         change.write(lambda db: set_meta(db, STATE, state))

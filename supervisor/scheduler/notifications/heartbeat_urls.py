@@ -75,11 +75,11 @@ class Heartbeats(RunObserver):
         """See :class:`RunObserver`."""
         self._tell(run, "start")
 
-    def run_ended(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:
         """See :class:`RunObserver`."""
         if verdict.succeeded:
             self._tell(run, None)
-        elif verdict.reason in RETRIED_REASONS and not again:
+        elif verdict.reason in RETRIED_REASONS and not will_retry:
             self._tell(run, "fail")
 
     def _tell(self, run: LiveRun, suffix: str | None) -> None:

@@ -21,7 +21,7 @@ from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import TOO_MANY
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
-from supervisor.scheduler.notifications.wording import Message, message, trial
+from supervisor.scheduler.notifications.wording import Message, message, trial_message
 
 _DELAYS_MS = (30_000, 120_000, 600_000, 3_600_000)
 """Before each further attempt; the last one before all that follow."""
@@ -230,12 +230,14 @@ class Outbox:
         change.write(lambda db: found.append(deliveries.standings(db)))
         change.then(lambda: then(found[-1]))
 
-    def try_out(self, name: str, then: Callable[[DeliveryResult], None]) -> bool:
+    def send_test(self, name: str, then: Callable[[DeliveryResult], None]) -> bool:
         """Send a message by a notifier, at once and only once; False: there is none of that name."""
         url = self._urls.get(name)
         if url is None:
             return False
-        self._notifier_client.send(_request(f"{name}/test/{os.urandom(8).hex()}", url, trial(name, self._host)), then)
+        self._notifier_client.send(
+            _request(f"{name}/test/{os.urandom(8).hex()}", url, trial_message(name, self._host)), then
+        )
         return True
 
 

@@ -40,7 +40,7 @@ class RunAlerts(RunObserver):
         if quiet_ms is not None:
             self._watch_output(run, started_at, quiet_ms)
 
-    def run_ended(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:  # noqa: ARG002 - the signature of them all
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:  # noqa: ARG002 - the signature of them all
         """See :class:`RunObserver`."""
         for timers in (self._slow, self._silent):
             timer = timers.pop(run.id, None)

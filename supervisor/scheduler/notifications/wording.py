@@ -64,7 +64,7 @@ def message(deliveries: Sequence[Delivery], *, site: str | None, host: str, zone
     return Message(count, "\n".join(lines), _footer(None, host), _OF_SEVERITY[worst])
 
 
-def trial(notifier: str, host: str) -> Message:
+def trial_message(notifier: str, host: str) -> Message:
     """What is sent to try a notifier."""
     return Message(
         "Ringward: this is a test", f"The notifier {notifier} can deliver messages.", _footer(None, host), "info"

@@ -22,7 +22,7 @@ _PATIENCE_MS = 30_000
 Then = Callable[[Line | None], None]
 
 
-class _Case:
+class _Search:
     def __init__(self) -> None:
         self.found = False
         """The watcher has said all that it will say."""
@@ -40,14 +40,14 @@ class Outputs:
         self._boot = boot
         self._watcher = watcher
         self._log = log
-        self._cases: dict[str, _Case] = {}
+        self._searches: dict[str, _Search] = {}
 
     def watch(self, run: LiveRun) -> None:
         """Follow the output of a run that has begun, if it has to be."""
         pattern = run.definition.failure_output
-        if pattern is None or run.id in self._cases:
+        if pattern is None or run.id in self._searches:
             return
-        case = self._cases[run.id] = _Case()
+        search = self._searches[run.id] = _Search()
         request = ProbeRequest(
             key=_key(run.id),
             kind="output",
@@ -55,41 +55,41 @@ class Outputs:
             ring=ring_path(self._boot.runtime_dir, run.id),
             file=log_path(self._boot.data_dir, run.unit.name, run.id),
         )
-        self._watcher.watch(request, lambda answer: self._on_answer(case, answer))
+        self._watcher.watch(request, lambda answer: self._on_answer(search, answer))
 
     def ask(self, run: LiveRun, then: Then) -> None:
         """Call `then`, once, with the line of a run that has ended by which it failed, or None; perhaps at once."""
         self.watch(run)
-        case = self._cases[run.id]
-        case.then = then
-        if case.found:
-            self._answer(case)
+        search = self._searches[run.id]
+        search.then = then
+        if search.found:
+            self._answer(search)
         else:
-            case.timer = self._loop.after(_PATIENCE_MS, lambda: self._out_of_patience(run, case))
+            search.timer = self._loop.after(_PATIENCE_MS, lambda: self._out_of_patience(run, search))
 
     def forget(self, run_id: str) -> None:
         """A run has its verdict."""
-        case = self._cases.pop(run_id, None)
-        if case is not None:
+        search = self._searches.pop(run_id, None)
+        if search is not None:
             self._watcher.forget(_key(run_id))
-            if case.timer is not None:
-                case.timer.cancel()
+            if search.timer is not None:
+                search.timer.cancel()
 
-    def _on_answer(self, case: _Case, answer: dict[str, Any]) -> None:
-        case.found = True
+    def _on_answer(self, search: _Search, answer: dict[str, Any]) -> None:
+        search.found = True
         if answer["op"] == "matched":
-            case.line = Line(answer["line"], answer["why"])
-        self._answer(case)
+            search.line = Line(answer["line"], answer["why"])
+        self._answer(search)
 
-    def _out_of_patience(self, run: LiveRun, case: _Case) -> None:
+    def _out_of_patience(self, run: LiveRun, search: _Search) -> None:
         self._log.warning(f"{run.unit.name} {run.id}: its output was not searched for failure_output in time")
-        self._answer(case)
+        self._answer(search)
 
     @staticmethod
-    def _answer(case: _Case) -> None:
-        then, case.then = case.then, None
+    def _answer(search: _Search) -> None:
+        then, search.then = search.then, None
         if then is not None:
-            then(case.line)
+            then(search.line)
 
 
 def _key(run_id: str) -> str:

@@ -199,13 +199,13 @@ class RunEngine:
     def forget(self, run: LiveRun) -> None:
         """Drop a run whose creation could not be stored; no process of it was started."""
         self.live.pop(run.id, None)
-        self._leave(run)
+        self._release(run)
         run.state = run_transitions.State.ENDED
         if self._jobs is not None:
             self._jobs.dropped(run)
-        self._loop.after(0, lambda: self._after_forgetting(run))
+        self._loop.after(0, lambda: self._clean_up_forgotten(run))
 
-    def _after_forgetting(self, run: LiveRun) -> None:
+    def _clean_up_forgotten(self, run: LiveRun) -> None:
         change = self.change()
         self._forget_secrets(run, change)
         self.promote(run.unit, change)
@@ -246,40 +246,44 @@ class RunEngine:
     def exited(self, exited: Exited, change: Change) -> None:
         """The root reports an end; acknowledged when it is stored."""
         run = self.live.get(exited.run)
-        if run is None or self._jobs is None or not self._jobs.awaits(run, exited, lambda: self._over(exited)):
-            self._search(run, exited, change)
+        if (
+            run is None
+            or self._jobs is None
+            or not self._jobs.must_wait_for_job(run, exited, lambda: self._end_after_job(exited))
+        ):
+            self._check_output(run, exited, change)
 
-    def _over(self, exited: Exited) -> None:
+    def _end_after_job(self, exited: Exited) -> None:
         change = self.change()
-        self._search(self.live.get(exited.run), exited, change)
+        self._check_output(self.live.get(exited.run), exited, change)
         self.commit(change)
 
-    def _search(self, run: LiveRun | None, exited: Exited, change: Change) -> None:
-        if run is not None and self._outputs is not None and self._is_asked_for(run, exited):
-            self._outputs.ask(run, lambda line: self._exited_with(run, exited, line))
+    def _check_output(self, run: LiveRun | None, exited: Exited, change: Change) -> None:
+        if run is not None and self._outputs is not None and self._needs_output_check(run, exited):
+            self._outputs.ask(run, lambda line: self._end_after_output_check(run, exited, line))
             return
-        self._take_end(run, exited, None, change)
+        self._end_run(run, exited, None, change)
 
     @staticmethod
-    def _is_asked_for(run: LiveRun, exited: Exited) -> bool:
+    def _needs_output_check(run: LiveRun, exited: Exited) -> bool:
         """Whether its output may make a failure of what is a success otherwise."""
         if run.definition.failure_output is None or not exited.lines:
             return False
         return verdict_of(exited, (run.unit.service or run.definition).exit_codes).succeeded
 
-    def _exited_with(self, run: LiveRun, exited: Exited, line: Line | None) -> None:
+    def _end_after_output_check(self, run: LiveRun, exited: Exited, line: Line | None) -> None:
         change = self.change()
-        self._take_end(run, exited, line, change)
+        self._end_run(run, exited, line, change)
         self.commit(change)
 
-    def _take_end(self, run: LiveRun | None, exited: Exited, line: Line | None, change: Change) -> None:
+    def _end_run(self, run: LiveRun | None, exited: Exited, line: Line | None, change: Change) -> None:
         if run is not None:
             self._apply(run, run_transitions.Event.EXITED, change, exited=exited, line=line)
-        change.then(lambda: self._is_stored(exited.run))
+        change.then(lambda: self._on_end_stored(exited.run))
 
-    def _is_stored(self, run_id: str) -> None:
+    def _on_end_stored(self, run_id: str) -> None:
         self._stored_ends.append(run_id)
-        self._loop.last(self.acknowledge, before_others=True)
+        self._loop.at_round_end(self.acknowledge, first=True)
 
     def acknowledge(self) -> None:
         """Let the root forget the ends that were stored: those of one round together, at its end or before."""
@@ -354,7 +358,7 @@ class RunEngine:
                 if self._jobs is not None:
                     self._jobs.decided(run, change)
                 self._spawn_requests.announce(run)
-                change.then(lambda: self._stored(run))
+                change.then(lambda: self._on_decision_stored(run))
             elif action is run_transitions.Action.SPAWN:
                 self._spawn_requests.start(run)
             elif action is run_transitions.Action.STORE_START:
@@ -373,7 +377,7 @@ class RunEngine:
             elif action is run_transitions.Action.CRASH:
                 self._end(run, Verdict("crashed", CRASHED_EXIT_CODE), change, None, requested=False)
 
-    def _leave(self, run: LiveRun) -> None:
+    def _release(self, run: LiveRun) -> None:
         if run.timer is not None:
             run.timer.cancel()
         unit = run.unit
@@ -383,13 +387,13 @@ class RunEngine:
             unit.queue.remove(run)
 
     def _take_slot(self, run: LiveRun) -> None:
-        self._leave(run)
+        self._release(run)
         run.unit.active[run.id] = run
 
-    def _stored(self, run: LiveRun) -> None:
-        self.user_lookup.ask(run.definition, lambda identity: self._identified(run, identity))
+    def _on_decision_stored(self, run: LiveRun) -> None:
+        self.user_lookup.ask(run.definition, lambda identity: self._on_user_known(run, identity))
 
-    def _identified(self, run: LiveRun, identity: Identity) -> None:
+    def _on_user_known(self, run: LiveRun, identity: Identity) -> None:
         if not self.ending:  # else it stays pending in the store, for the next start
             refusal = None if self._jobs is None else self._jobs.refusal(run)
             run.identity = identity if refusal is None else Identity(refusal=refusal)
@@ -417,7 +421,7 @@ class RunEngine:
         by: str | None = None,
     ) -> None:
         unit = run.unit
-        self._leave(run)
+        self._release(run)
         self.live.pop(run.id, None)
         if self._outputs is not None:
             self._outputs.forget(run.id)
@@ -437,12 +441,12 @@ class RunEngine:
                 columns["requested_by"] = by
         change.write(lambda db: update_run(db, run.id, **columns))
         if run.params.secret:
-            change.then(lambda: self._has_ended(run))
+            change.then(lambda: self._on_secrets_obsolete(run))
         change.announce("run.ended", event_body(run, "ended", endReason=verdict.reason, exitCode=verdict.exit_code))
-        self._tell(run, verdict, ran_ms)
-        again = not requested and self._retry(run, verdict, change)
+        self._log_end(run, verdict, ran_ms)
+        will_retry = not requested and self._retry(run, verdict, change)
         for one in self.observers:
-            one.run_ended(run, verdict, again=again)
+            one.run_ended(run, verdict, will_retry=will_retry)
         if not requested:
             self._notifications.run_ended(run, verdict, change)
         if unit.service is not None:
@@ -455,12 +459,12 @@ class RunEngine:
         if self._services is not None:
             self._services.task_ended(run, verdict, change)
 
-    def _has_ended(self, run: LiveRun) -> None:
+    def _on_secrets_obsolete(self, run: LiveRun) -> None:
         change = self.change()
         self._forget_secrets(run, change)
         self.commit(change)
 
-    def _tell(self, run: LiveRun, verdict: Verdict, ran_ms: int | None) -> None:
+    def _log_end(self, run: LiveRun, verdict: Verdict, ran_ms: int | None) -> None:
         name = run.unit.name if run.unit.service is None else f"{run.unit.name}[{run.instance}]"
         attempt = f", retry {run.attempt}" if run.attempt else ""
         took = "" if ran_ms is None else f" after {ran_ms / 1000:.3f} s"

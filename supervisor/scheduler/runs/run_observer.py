@@ -18,8 +18,8 @@ class RunObserver:
     def run_is_running(self, run: LiveRun, started_at: int) -> None:
         """A run has a process, since `started_at` (ms since the epoch): it begins, or is found again."""
 
-    def run_ended(self, run: LiveRun, verdict: Verdict, *, again: bool) -> None:
-        """A run has ended; `again`: it is tried again."""
+    def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:
+        """A run has ended; `will_retry`: it is tried again."""
 
 
 class Outputs(Protocol):
@@ -44,7 +44,7 @@ class JobTracker(Protocol):
     def refusal(self, run: LiveRun) -> str | None:
         """Why it cannot be."""
 
-    def awaits(self, run: LiveRun, exited: Exited, then: Callable[[], None]) -> bool:
+    def must_wait_for_job(self, run: LiveRun, exited: Exited, then: Callable[[], None]) -> bool:
         """Whether its end has to wait for its job's; `then` is called, once, when that is over."""
 
     def give_up(self, run: LiveRun) -> None:

@@ -51,7 +51,7 @@ def policy_of(definition: Task | Service) -> dict[str, Any]:
     return {name: msgspec.to_builtins(one) for name, one in zip(names, found, strict=True) if one != _USUAL[name]}
 
 
-def under(definition: Task | Service, terms: dict[str, Any]) -> Task | Service:
+def with_policy(definition: Task | Service, terms: dict[str, Any]) -> Task | Service:
     """A definition with the terms of another one, of the same kind unless this one stands for what is gone.
 
     Terms that another version made and this one cannot read do not hold.

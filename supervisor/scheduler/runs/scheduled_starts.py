@@ -19,7 +19,7 @@ from store.errors import Conflict
 from store.runs.ids import new_ulid
 from store.tasks import update_task
 from supervisor.config.model import Task
-from supervisor.schedule.catchup import passed
+from supervisor.schedule.catchup import due_instants
 from supervisor.schedule.cron import Occurrence
 from supervisor.schedule.instants import same_instants
 from supervisor.scheduler.database.commits import Change
@@ -40,7 +40,7 @@ class ScheduledStarts:
     def __init__(self, loop: Loop, engine: RunEngine) -> None:
         self._loop = loop
         self._engine = engine
-        self._resting: set[Unit] = set()
+        self._deferred: set[Unit] = set()
         """Those of which something is due, and which could not be stored."""
 
     def begin(self, units: Iterable[Unit]) -> None:
@@ -82,7 +82,7 @@ class ScheduledStarts:
                 unit.last_instant += by_ms
         self.begin(units)
 
-    def silent(self, units: Iterable[Unit]) -> list[tuple[str, int]]:
+    def waiting_for_clock(self, units: Iterable[Unit]) -> list[tuple[str, int]]:
         """Names of tasks that wait for a clock that was set back to catch up, and when each runs again; that first.
 
         What waits for some minutes only, or has no time to come, is left out.
@@ -138,7 +138,7 @@ class ScheduledStarts:
 
     def fire_due(self, unit: Unit) -> None:
         """Fire what is due, and the loop has not come to; also what only waits for its share of the jitter."""
-        if unit.timer is not None or unit in self._resting:
+        if unit.timer is not None or unit in self._deferred:
             first = next(unit.schedule.occurrences(unit.last_instant or 0), None)
             if first is not None and first.at <= self._loop.now_ms():
                 self.end(unit)
@@ -146,14 +146,14 @@ class ScheduledStarts:
 
     def go_on(self) -> None:
         """Something was stored: fire those that rested."""
-        if self._resting and self._engine.storing:
-            resting, self._resting = self._resting, set()
+        if self._deferred and self._engine.storing:
+            resting, self._deferred = self._deferred, set()
             for unit in resting:
                 self._fire(unit)
 
     def end(self, unit: Unit) -> None:
         """Fire no more."""
-        self._resting.discard(unit)
+        self._deferred.discard(unit)
         if unit.timer is not None:
             unit.timer.cancel()
             unit.timer = None
@@ -195,7 +195,7 @@ class ScheduledStarts:
         if self._engine.ending or unit.paused or task is None:
             return
         if not self._engine.storing:
-            self._resting.add(unit)
+            self._deferred.add(unit)
             return
         change, created = self._accounting(unit)
         self._account(unit, task, change, created, early_ms)
@@ -210,7 +210,7 @@ class ScheduledStarts:
         if first is None or first.at > now_ms:
             self._arm(unit, change, coming=chain([] if first is None else [first], coming))
             return
-        found = passed(schedule, last, now_ms, catch_up=task.catch_up, window_ms=task.catch_up_window_ms)
+        found = due_instants(schedule, last, now_ms, catch_up=task.catch_up, window_ms=task.catch_up_window_ms)
         if found is not None:
             unit.last_instant = found.newest
             for at in found.skipped:

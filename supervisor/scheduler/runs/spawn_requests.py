@@ -6,7 +6,7 @@ A run starts only when the store has it. What the root has to do before, it does
 from typing import Any
 
 from logring.paths import log_path
-from supervisor.config.diff import recipe
+from supervisor.config.diff import definition_hash
 from supervisor.config.model import Probe, Service, Task
 from supervisor.host import users
 from supervisor.ipc.log_line import stamp
@@ -119,7 +119,7 @@ def spawn_of(
         argv=argv,
         env=env,
         secrets=secrets,
-        recipe=recipe(definition) if isinstance(definition, Service) else "",
+        recipe=definition_hash(definition) if isinstance(definition, Service) else "",
         origin=origin or {},
         cwd=definition.working_dir,
         log=log,

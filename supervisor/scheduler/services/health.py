@@ -52,7 +52,7 @@ class HealthListener(Protocol):
         """How it stands, in words for people."""
 
 
-class _Case:
+class _HealthCheck:
     def __init__(self, run: LiveRun) -> None:
         self.run = run
         self.deadline: Timer | None = None
@@ -60,7 +60,7 @@ class _Case:
         self.watchdog: tuple[Probe, Timer] | None = None
         """Until when it has to say that it is alive."""
         self.line: str | None = None
-        self.telling: Timer | None = None
+        self.report_timer: Timer | None = None
 
 
 class HealthMonitor:
@@ -73,60 +73,60 @@ class HealthMonitor:
         self._engine = engine
         self._watcher = watcher
         self._listener = verdict_of
-        self._cases: dict[str, _Case] = {}
+        self._checks: dict[str, _HealthCheck] = {}
 
     def await_ready(self, run: LiveRun, probe: Probe, ran_ms: int, *, retaken: bool = False) -> None:
         """Wait until a run is ready, for as long as it may take; it has been running for `ran_ms` already.
 
         `retaken` says that a scheduler before waited for it already.
         """
-        case = self._cases.setdefault(run.id, _Case(run))
+        check = self._checks.setdefault(run.id, _HealthCheck(run))
         least = min(_RETAKEN_MS, probe.timeout_ms) if retaken else 0
         left = max(least, min(probe.timeout_ms, probe.timeout_ms - ran_ms))
-        case.deadline = self._loop.after(left, lambda: self._late(case, probe))
+        check.deadline = self._loop.after(left, lambda: self._ready_timed_out(check, probe))
         if probe.kind == "notify":
             return
-        self._identified(case, probe, lambda: self._look_for_readiness(case, probe))
+        self._identified(check, probe, lambda: self._look_for_readiness(check, probe))
 
-    def _look_for_readiness(self, case: _Case, probe: Probe) -> None:
-        if case.deadline is None:  # it took too long to find out who makes the attempts
+    def _look_for_readiness(self, check: _HealthCheck, probe: Probe) -> None:
+        if check.deadline is None:  # it took too long to find out who makes the attempts
             return
         attempt_ms = min(_ATTEMPT_MS, probe.timeout_ms)
-        request = self._probe_request(case.run, probe, _ready_key(case.run.id), timeout_ms=attempt_ms, times=0)
-        self._watcher.watch(request, lambda answer: self._on_ready_answer(case, answer))
+        request = self._probe_request(check.run, probe, _ready_key(check.run.id), timeout_ms=attempt_ms, times=0)
+        self._watcher.watch(request, lambda answer: self._on_ready_answer(check, answer))
 
     def notified(self, run: LiveRun, news: dict[str, Any]) -> None:
         """What a run said by sd_notify; see ``notified`` in :mod:`supervisor.ipc.messages`."""
-        case = self._cases.setdefault(run.id, _Case(run))
+        check = self._checks.setdefault(run.id, _HealthCheck(run))
         if "status" in news:
-            self._tell(case, news["status"])
+            self._report(check, news["status"])
         probe = readiness(run)
-        waited_for = case.deadline is not None and probe is not None and probe.kind == "notify"
+        waited_for = check.deadline is not None and probe is not None and probe.kind == "notify"
         if news.get("ready_at") is not None and waited_for:
-            self._ready(case)
-        if news.get("alive") and case.watchdog is not None:
-            self._feed(case, case.watchdog[0])
+            self._ready(check)
+        if news.get("alive") and check.watchdog is not None:
+            self._reset_watchdog(check, check.watchdog[0])
 
     def watch_life(self, run: LiveRun, probe: Probe) -> None:
         """Look whether a run that is ready stays alive."""
-        case = self._cases.setdefault(run.id, _Case(run))
+        check = self._checks.setdefault(run.id, _HealthCheck(run))
         if probe.kind == "notify":
-            self._feed(case, probe)
+            self._reset_watchdog(check, probe)
             return
-        self._identified(case, probe, lambda: self._look_for_life(case, probe))
+        self._identified(check, probe, lambda: self._look_for_life(check, probe))
 
-    def _look_for_life(self, case: _Case, probe: Probe) -> None:
+    def _look_for_life(self, check: _HealthCheck, probe: Probe) -> None:
         request = self._probe_request(
-            case.run, probe, _live_key(case.run.id), timeout_ms=probe.timeout_ms, times=probe.failures
+            check.run, probe, _live_key(check.run.id), timeout_ms=probe.timeout_ms, times=probe.failures
         )
-        self._watcher.watch(request, lambda answer: self._on_live_answer(case, answer))
+        self._watcher.watch(request, lambda answer: self._on_live_answer(check, answer))
 
     def forget(self, run_id: str) -> None:
         """A run has ended."""
-        case = self._cases.pop(run_id, None)
-        if case is None:
+        check = self._checks.pop(run_id, None)
+        if check is None:
             return
-        for timer in (case.deadline, case.telling, case.watchdog and case.watchdog[1]):
+        for timer in (check.deadline, check.report_timer, check.watchdog and check.watchdog[1]):
             if timer is not None:
                 timer.cancel()
         self._watcher.forget(_ready_key(run_id))
@@ -134,72 +134,72 @@ class HealthMonitor:
 
     # Readiness.
 
-    def _on_ready_answer(self, case: _Case, answer: dict[str, Any]) -> None:
+    def _on_ready_answer(self, check: _HealthCheck, answer: dict[str, Any]) -> None:
         if answer["op"] == "passed":
-            case.line = None
-            self._ready(case)
+            check.line = None
+            self._ready(check)
         else:
-            self._tell(case, answer["why"])
+            self._report(check, answer["why"])
 
-    def _ready(self, case: _Case) -> None:
-        if case.deadline is not None:
-            case.deadline.cancel()
-            case.deadline = None
-        self._listener.run_ready(case.run, case.line)
+    def _ready(self, check: _HealthCheck) -> None:
+        if check.deadline is not None:
+            check.deadline.cancel()
+            check.deadline = None
+        self._listener.run_ready(check.run, check.line)
 
-    def _late(self, case: _Case, probe: Probe) -> None:
-        case.deadline = None
-        self._watcher.forget(_ready_key(case.run.id))
-        why = f": {case.line}" if case.line else f": {_MISSED[probe.kind]}"
-        self._listener.run_unhealthy(case.run, f"not ready within {format_duration(probe.timeout_ms)}{why}")
+    def _ready_timed_out(self, check: _HealthCheck, probe: Probe) -> None:
+        check.deadline = None
+        self._watcher.forget(_ready_key(check.run.id))
+        why = f": {check.line}" if check.line else f": {_MISSED[probe.kind]}"
+        self._listener.run_unhealthy(check.run, f"not ready within {format_duration(probe.timeout_ms)}{why}")
 
     # Liveness.
 
-    def _on_live_answer(self, case: _Case, answer: dict[str, Any]) -> None:
+    def _on_live_answer(self, check: _HealthCheck, answer: dict[str, Any]) -> None:
         if answer["op"] == "failed":
-            self._listener.run_unhealthy(case.run, f"not alive: {answer['why']}")
+            self._listener.run_unhealthy(check.run, f"not alive: {answer['why']}")
         else:
-            self._tell(case, answer.get("why"))
+            self._report(check, answer.get("why"))
 
-    def _feed(self, case: _Case, probe: Probe) -> None:
-        if case.watchdog is not None:
-            case.watchdog[1].cancel()
+    def _reset_watchdog(self, check: _HealthCheck, probe: Probe) -> None:
+        if check.watchdog is not None:
+            check.watchdog[1].cancel()
         patience_ms = probe.every_ms * probe.failures
         why = f"not alive: no WATCHDOG=1 for {format_duration(patience_ms)}"
-        case.watchdog = probe, self._loop.after(patience_ms, lambda: self._listener.run_unhealthy(case.run, why))
+        check.watchdog = probe, self._loop.after(patience_ms, lambda: self._listener.run_unhealthy(check.run, why))
 
     # The line for people.
 
-    def _tell(self, case: _Case, line: str | None) -> None:
+    def _report(self, check: _HealthCheck, line: str | None) -> None:
         """At once after quiet; of several within a second, the last one."""
-        if line == case.line:
+        if line == check.line:
             return
-        case.line = line
-        if case.telling is None:
-            self._listener.run_reports(case.run, line)
-            case.telling = self._loop.after(_TELL_MS, lambda: self._told(case, line))
+        check.line = line
+        if check.report_timer is None:
+            self._listener.run_reports(check.run, line)
+            check.report_timer = self._loop.after(_TELL_MS, lambda: self._may_report_again(check, line))
 
-    def _told(self, case: _Case, line: str | None) -> None:
-        case.telling = None
-        if case.line != line:
-            latest, case.line = case.line, line
-            self._tell(case, latest)
+    def _may_report_again(self, check: _HealthCheck, line: str | None) -> None:
+        check.report_timer = None
+        if check.line != line:
+            latest, check.line = check.line, line
+            self._report(check, latest)
 
     # What the watcher is asked.
 
-    def _identified(self, case: _Case, probe: Probe, then: Callable[[], None]) -> None:
+    def _identified(self, check: _HealthCheck, probe: Probe, then: Callable[[], None]) -> None:
         """Call `then` when it is known who runs a command; another scheduler has to find that out anew."""
-        run = case.run
+        run = check.run
 
         def answered(identity: Identity) -> None:
-            if self._cases.get(run.id) is not case:
+            if self._checks.get(run.id) is not check:
                 return
             if identity.refusal is None:
                 run.identity = identity
                 then()
             else:
-                self._tell(case, identity.refusal)
-                self._loop.after(probe.every_ms, lambda: self._identified(case, probe, then))
+                self._report(check, identity.refusal)
+                self._loop.after(probe.every_ms, lambda: self._identified(check, probe, then))
 
         if probe.kind == "exec" and run.identity is None:
             self._engine.user_lookup.ask(run.definition, answered)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from store.tasks import Instance, drop_instances, set_instance, update_task
-from supervisor.config.diff import recipe
+from supervisor.config.diff import definition_hash
 from supervisor.config.model import Service
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.database.commits import Change
@@ -93,7 +93,7 @@ class ServiceController:
         """Who waits for what the service depends on."""
         self.leaving: dict[str, Unit] = {}
         """Services that were removed and have processes that are still ending, by name."""
-        self._untold: set[tuple[Unit, ServiceInstance]] = set()
+        self._unreported: set[tuple[Unit, ServiceInstance]] = set()
         """Of which there is news that could not be stored."""
 
     # What people want.
@@ -199,7 +199,7 @@ class ServiceController:
         unit.instances += [ServiceInstance(index) for index in range(kept, definition.instances)]
         self._fill(unit, kept, change)
         self._incidents.look(unit, change)
-        if unit.stopped or recipe(before) == recipe(definition):
+        if unit.stopped or definition_hash(before) == definition_hash(definition):
             return
         if kept > 1:
             self._rolling.begin(unit, kept, change)
@@ -339,14 +339,14 @@ class ServiceController:
         if instance is None:
             return
         instance.line = line
-        self._untold.add((run.unit, instance))
+        self._unreported.add((run.unit, instance))
         self.go_on()
 
     def go_on(self) -> None:
         """Report what was told, if that can be stored: however much a service says, only its last word waits."""
-        if not self._untold or not self._engine.storing:
+        if not self._unreported or not self._engine.storing:
             return
-        untold, self._untold = self._untold, set()
+        untold, self._unreported = self._unreported, set()
         change = self._engine.change()
         for unit, instance in untold:
             if instance in unit.instances:

@@ -30,13 +30,13 @@ class KnownRuns:
     """The database was started again from its copy: what waited to start then has perhaps run, but for `waiting`."""
     waiting: frozenset[str] = frozenset()
     """Runs of which the damaged database told that they had not begun."""
-    relearned: frozenset[str] = frozenset()
+    missing_in_store: frozenset[str] = frozenset()
     """Those of the unfinished runs that the store does not have, since its copy is older; the root has them."""
     begun: frozenset[str] = frozenset()
     """Runs that a root has begun that is dead: they are not begun again, whether or not their start is stored."""
 
     @property
-    def going_on(self) -> set[str]:
+    def running_names(self) -> set[str]:
         """Names of the tasks and services of which something runs."""
         return {run.task_name for run in self.unfinished if run.id in self.running}
 
@@ -51,7 +51,7 @@ class KnownRuns:
         ended = {exited.run: exited.origin for exited in self.exits}
         return ended | {run_id: instance.get("origin", {}) for run_id, instance in self.running.items()}
 
-    def followed(self) -> set[str]:
+    def replaced(self) -> set[str]:
         """Unfinished runs of instances of which a later run goes on: the store has forgotten their ends."""
         newest = {
             (run.task_name, run.instance_index): run.id
@@ -94,7 +94,7 @@ def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozens
         left_running=snapshot.get("left_running", []),  # a root before this version lists nothing
         again=again,
         waiting=waiting,
-        relearned=frozenset(run.id for run in younger),
+        missing_in_store=frozenset(run.id for run in younger),
     )
 
 
@@ -107,7 +107,7 @@ def _younger(db: Database, held: list[dict[str, Any]]) -> list[Run]:
     ]
 
 
-def relearn(db: Database, row: Run) -> None:
+def insert_missing(db: Database, row: Run) -> None:
     """Store a run that the store has forgotten."""
     try:
         insert_run(db, row)

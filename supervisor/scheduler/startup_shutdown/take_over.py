@@ -16,7 +16,7 @@ from logring.paths import log_path
 from store.database import Database
 from store.runs.writes import Run, get_run, newest_successes, update_run
 from store.tasks import Instance, TaskRecord, all_tasks, instances
-from supervisor.config.diff import recipe
+from supervisor.config.diff import definition_hash
 from supervisor.config.model import Config, Service, Task
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited
@@ -28,13 +28,13 @@ from supervisor.scheduler.runs import run_transitions, secret_parameters
 from supervisor.scheduler.runs.end_reason import CRASHED_EXIT_CODE, verdict_of
 from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
-from supervisor.scheduler.runs.run_policy import under
+from supervisor.scheduler.runs.run_policy import with_policy
 from supervisor.scheduler.runs.run_rows import ended_columns, policy_in
 from supervisor.scheduler.services import instance_transitions
 from supervisor.scheduler.services.health import readiness
 from supervisor.scheduler.services.rolling_restart import stored_roll
 from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, ServiceController
-from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns, relearn
+from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns, insert_missing
 
 _RING_SUFFIX = ".ring"
 _UNHEALTHY = "unfit"
@@ -105,7 +105,7 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
 
 
 def make_units(
-    db: Database, config: Config, *, first: bool, going_on: Collection[str] = frozenset()
+    db: Database, config: Config, *, first: bool, running_names: Collection[str] = frozenset()
 ) -> dict[str, Unit]:
     """All configured units, with what the store remembers of them; of states only those of this daemon's lifetime.
 
@@ -116,19 +116,19 @@ def make_units(
     for row in all_tasks(db):
         unit = units.get(row.name)
         if unit is not None:
-            _recall(unit, row, first=first and row.name not in going_on)
+            _recall_unit(unit, row, first=first and row.name not in running_names)
     for name, at_ms in newest_successes(db).items():
         if name in units:
             units[name].newest_success = at_ms
     for instance in instances(db):
         unit = units.get(instance.task_name)
-        remembered = not first or instance.task_name in going_on
+        remembered = not first or instance.task_name in running_names
         if remembered and unit is not None and instance.instance_index < len(unit.instances):
-            _remember(unit, unit.instances[instance.instance_index], instance)
+            _recall_instance(unit, unit.instances[instance.instance_index], instance)
     return units
 
 
-def _recall(unit: Unit, row: TaskRecord, *, first: bool) -> None:
+def _recall_unit(unit: Unit, row: TaskRecord, *, first: bool) -> None:
     before = json.loads(row.definition)
     unit.last_instant = row.last_instant
     unit.known_at_ms = before.get("at_ms") if row.last_instant is not None else None
@@ -152,7 +152,7 @@ def _same_schedule(unit: Unit, before: Mapping[str, Any]) -> bool:
     )
 
 
-def _remember(unit: Unit, instance: ServiceInstance, row: Instance) -> None:
+def _recall_instance(unit: Unit, instance: ServiceInstance, row: Instance) -> None:
     instance.failures = row.failures
     instance.since = row.since
     instance.line = row.detail
@@ -185,7 +185,7 @@ def save_leftover_rings(db: Database, boot: Boot, known: KnownRuns, log: Log) ->
             log.error(f"{run.task_name} {run_id}: the end of its log cannot be saved: {err}")
 
 
-def _removed(row: Run) -> Unit:
+def _removed_unit(row: Run) -> Unit:
     unit = Unit(replace(_REMOVED, name=row.task_name))
     unit.configured = False
     return unit
@@ -221,22 +221,22 @@ class TakeOver:
     def reconcile(self, known: KnownRuns, change: Change) -> None:
         """Adopt, end and restart; afterwards every unfinished run is in one of the states of the run table."""
         ended = {exited.run: exited for exited in known.exits}
-        followed, origins = known.followed(), known.origins
+        replaced, origins = known.replaced(), known.origins
         for row in known.unfinished:
-            if row.id in known.relearned:
-                change.write(lambda db, row=row: relearn(db, row))  # type: ignore[misc]
-            if row.id in followed:
-                self._was_followed(row, ended.get(row.id), change)
+            if row.id in known.missing_in_store:
+                change.write(lambda db, row=row: insert_missing(db, row))  # type: ignore[misc]
+            if row.id in replaced:
+                self._end_replaced(row, ended.get(row.id), change)
                 continue
             instance = known.running.get(row.id)
             run = self._adopted(row, origins.get(row.id))
             if instance is not None:
-                self._goes_on(run, row, instance, change)
+                self._is_running(run, row, instance, change)
             elif row.id in ended:
                 self._has_ended(run, row, ended[row.id], change)
             else:
                 perhaps = known.again and row.id not in known.waiting
-                self._unknown(run, row, change, again=perhaps or row.id in known.begun)
+                self._unknown_to_root(run, row, change, again=perhaps or row.id in known.begun)
         stored = {row.id for row in known.unfinished}
         secret_parameters.sweep(self._engine.boot.data_dir, stored)
         if self._jobs is not None:
@@ -260,7 +260,7 @@ class TakeOver:
         if task is not None and task.on_overlap == "terminate" and any(not run.attempt for run in unit.queue):
             change.then(lambda: self._engine.make_room(unit, task))
 
-    def _was_followed(self, row: Run, exited: Exited | None, change: Change) -> None:
+    def _end_replaced(self, row: Run, exited: Exited | None, change: Change) -> None:
         """Store the end of a run whose instance has gone on since then."""
         if exited is None:
             columns = {"end_reason": "crashed", "exit_code": CRASHED_EXIT_CODE, "ended_at": change.now_ms}
@@ -275,10 +275,10 @@ class TakeOver:
         """`origin` is the root's; None or empty: nothing was started, so the run follows the present definition."""
         unit = self._units.get(row.task_name)
         if unit is None or unit.definition.kind != row.kind:
-            unit = self._removed(row)
+            unit = self._removed_unit(row)
         run = LiveRun(
             unit,
-            under(unit.definition, policy_in(origin)) if origin else unit.definition,
+            with_policy(unit.definition, policy_in(origin)) if origin else unit.definition,
             row.id,
             trigger=row.triggered_by,
             created_at=row.created_at,
@@ -294,34 +294,34 @@ class TakeOver:
             self._jobs.adopt(run)
         return run
 
-    def _unknown(self, run: LiveRun, row: Run, change: Change, *, again: bool) -> None:
+    def _unknown_to_root(self, run: LiveRun, row: Run, change: Change, *, again: bool) -> None:
         """The root knows nothing of a run: it died with the one before, or was not started."""
         if row.status == "running" or again:
             self._was_running(run)
             self._forget_first_start(run)
-            if self._jobs is None or not self._jobs.search(run, lambda: self._is_gone(run)):
+            if self._jobs is None or not self._jobs.search(run, lambda: self._job_is_gone(run)):
                 self._lost(run, change)
-        elif not self._perhaps_launched(run, row):
-            self._still_pending(run, row, change)
+        elif not self._search_for_job(run, row):
+            self._requeue(run, row, change)
 
     def _lost(self, run: LiveRun, change: Change) -> None:
         self._log.warning(f"{run.unit.name} {run.id} crashed: nobody saw its end")
         self._engine.lost(run, change)
 
-    def _is_gone(self, run: LiveRun) -> None:
+    def _job_is_gone(self, run: LiveRun) -> None:
         """Nothing is left elsewhere of a run that nobody saw ending."""
         change = self._engine.change()
         self._lost(run, change)
         self._engine.commit(change)
 
-    def _perhaps_launched(self, run: LiveRun, row: Run) -> bool:
+    def _search_for_job(self, run: LiveRun, row: Run) -> bool:
         """Whether a pending run has to wait: the root may have been killed just when it had started it elsewhere."""
 
         def is_gone() -> None:
             change = self._engine.change()
             run.unit.active.pop(run.id, None)
             if run.state is run_transitions.State.QUEUED:  # else somebody stopped it meanwhile
-                self._still_pending(run, row, change)
+                self._requeue(run, row, change)
                 if run in run.unit.queue:
                     run.unit.queue.rotate(1)  # the last becomes the first: it had its turn before those that wait
                 self._engine.promote(run.unit, change)
@@ -330,27 +330,27 @@ class TakeOver:
         if not self._first or self._jobs is None or not self._jobs.search(run, is_gone):
             return False
         run.unit.active[run.id] = run  # nothing takes its place
-        self._place(run, instance_transitions.State.STARTING)
+        self._assign_instance(run, instance_transitions.State.STARTING)
         return True
 
-    def _removed(self, row: Run) -> Unit:
+    def _removed_unit(self, row: Run) -> Unit:
         if row.kind == "service":
-            return self._controller.leaving.setdefault(row.task_name, _removed(row))
-        return self.leaving.setdefault(row.task_name, _removed(row))
+            return self._controller.leaving.setdefault(row.task_name, _removed_unit(row))
+        return self.leaving.setdefault(row.task_name, _removed_unit(row))
 
     def _was_running(self, run: LiveRun) -> None:
         run.state = run_transitions.State.RUNNING
         run.unit.active[run.id] = run
-        self._place(run, instance_transitions.State.RUNNING)
+        self._assign_instance(run, instance_transitions.State.RUNNING)
 
     def _forget_first_start(self, run: LiveRun) -> None:
         """What has ended does not count as the first start of its instance, unless this daemon made it."""
-        if self._first and self._has_place(run):
+        if self._first and self._has_instance(run):
             run.unit.instances[run.instance].started_once = False
 
-    def _place(self, run: LiveRun, state: instance_transitions.State) -> None:
+    def _assign_instance(self, run: LiveRun, state: instance_transitions.State) -> None:
         """Give a service's run back to its instance."""
-        if self._has_place(run):
+        if self._has_instance(run):
             instance = run.unit.instances[run.instance]
             instance.run = run
             instance.started_once = True
@@ -366,12 +366,12 @@ class TakeOver:
             elif instance.state is not instance_transitions.State.RESTARTING:
                 instance.state = state
 
-    def _goes_on(self, run: LiveRun, row: Run, instance: dict[str, Any], change: Change) -> None:
+    def _is_running(self, run: LiveRun, row: Run, instance: dict[str, Any], change: Change) -> None:
         if row.status == "pending":
-            self._began(run, instance["started_at"], change)
+            self._store_start(run, instance["started_at"], change)
         else:
             self._was_running(run)
-            if self._has_place(run):
+            if self._has_instance(run):
                 self._resume(run, instance, change)
         if row.status != "pending":  # else that was told to the engine just now
             self._engine.observe(run, instance["started_at"])
@@ -379,55 +379,55 @@ class TakeOver:
             self._controller.run_notified(run, instance["heard"])
         if instance["cause"] is not None:
             run.state = run_transitions.State.STOPPING
-            self._comes_back(run, instance.get("by"))
+            self._restart_returned_service(run, instance.get("by"))
             if self._jobs is not None:
                 self._jobs.stopping(run.id)
-        elif row.kind == "service" and not self._has_place(run):
+        elif row.kind == "service" and not self._has_instance(run):
             self._engine.stop(run, change, by=NOT_CONFIGURED)
-        elif self._must_end(run):  # the scheduler before died when it had stored that, and the root was not told
+        elif self._must_stop(run):  # the scheduler before died when it had stored that, and the root was not told
             self._engine.stop(run, change)
-        elif row.kind == "service" and instance["recipe"] != recipe(run.unit.definition):
+        elif row.kind == "service" and instance["recipe"] != definition_hash(run.unit.definition):
             self.outdated.setdefault(row.task_name, set()).add(row.instance_index)
 
-    def _began(self, run: LiveRun, at: int, change: Change) -> None:
+    def _store_start(self, run: LiveRun, at: int, change: Change) -> None:
         """Nobody has stored yet that its process was started, nor announced it."""
         run.state = run_transitions.State.STARTING
         run.unit.active[run.id] = run
-        self._place(run, instance_transitions.State.STARTING)
+        self._assign_instance(run, instance_transitions.State.STARTING)
         self._engine.started(run.id, at, change)
 
     def _has_ended(self, run: LiveRun, row: Run, exited: Exited, change: Change) -> None:
         if row.status == "pending" and exited.started_at is not None:
-            self._began(run, exited.started_at, change)
+            self._store_start(run, exited.started_at, change)
         else:
             self._was_running(run)
         self._forget_first_start(run)
-        self._recollect(run, exited)
+        self._recall_stop(run, exited)
         self._engine.exited(exited, change)
 
     @staticmethod
-    def _has_place(run: LiveRun) -> bool:
+    def _has_instance(run: LiveRun) -> bool:
         """True for the run of a service that has such an instance."""
         return run.instance < len(run.unit.instances)
 
-    def _recollect(self, run: LiveRun, exited: Exited) -> None:
+    def _recall_stop(self, run: LiveRun, exited: Exited) -> None:
         """What its end will be judged by."""
-        if not self._has_place(run):
+        if not self._has_instance(run):
             return
-        self._comes_back(run, exited.by)
+        self._restart_returned_service(run, exited.by)
         place = run.unit.instances[run.instance]
         place.started_at = exited.started_at
         if exited.cause == _UNHEALTHY and place.state is instance_transitions.State.RESTARTING:
             place.state = instance_transitions.State.FAILING
 
-    def _comes_back(self, run: LiveRun, by: str | None) -> None:
+    def _restart_returned_service(self, run: LiveRun, by: str | None) -> None:
         """A service that had left the configuration is there again: another run follows the one that had to end."""
-        if by == NOT_CONFIGURED and self._has_place(run) and not run.unit.stopped:
+        if by == NOT_CONFIGURED and self._has_instance(run) and not run.unit.stopped:
             run.unit.instances[run.instance].state = instance_transitions.State.RESTARTING
 
-    def _must_end(self, run: LiveRun) -> bool:
+    def _must_stop(self, run: LiveRun) -> bool:
         """True for the run of an instance that is being stopped or restarted."""
-        return self._has_place(run) and run.unit.instances[run.instance].state in instance_transitions.ENDING
+        return self._has_instance(run) and run.unit.instances[run.instance].state in instance_transitions.ENDING
 
     def _resume(self, run: LiveRun, instance: dict[str, Any], change: Change) -> None:
         place = run.unit.instances[run.instance]
@@ -435,14 +435,14 @@ class TakeOver:
             place.state = instance_transitions.State.FAILING
         self._controller.resume(run, place, instance["started_at"], change)
 
-    def _still_pending(self, run: LiveRun, row: Run, change: Change) -> None:
+    def _requeue(self, run: LiveRun, row: Run, change: Change) -> None:
         configured = run.unit is self._units.get(run.unit.name)
-        if not configured or (row.kind == "service" and not self._has_place(run)):
+        if not configured or (row.kind == "service" and not self._has_instance(run)):
             self._log.info(f"{row.task_name} {row.id} will not start: it is no longer configured")
             self._engine.stop(run, change, by=NOT_CONFIGURED)
         elif isinstance(run.definition, Service):
-            self._place(run, instance_transitions.State.STARTING)
-            if self._must_end(run):
+            self._assign_instance(run, instance_transitions.State.STARTING)
+            if self._must_stop(run):
                 self._engine.stop(run, change)
             else:
                 self._engine.decide(run, change)

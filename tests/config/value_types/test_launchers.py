@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.config.diff import Effect, diff, recipe
+from supervisor.config.diff import Effect, definition_hash, diff
 from supervisor.config.model import Config
 from supervisor.config.problems import Problem
 from supervisor.config.value_types.presets import PRESETS
@@ -127,4 +127,4 @@ def test_another_launcher_is_another_definition(config: Callable[..., Config]) -
         "s": [("launcher", Effect.RESTART)],
         "t": [("launcher", Effect.NEXT_RUN)],
     }
-    assert recipe(before.services["s"]) != recipe(after.services["s"])
+    assert definition_hash(before.services["s"]) != definition_hash(after.services["s"])

@@ -86,7 +86,7 @@ def test_a_message(notifier: Process, tmp_path: Path) -> None:
     writer.append(STDOUT, b"@channel [x](https://evil.example)\n", 1)
     with web_server() as web:
         url = f"mmost://127.0.0.1:{web.port}/{'a' * 24}?{PATIENT}"
-        order = DeliveryRequest(
+        request = DeliveryRequest(
             key="k",
             url=url,
             title="a_b failed",
@@ -96,7 +96,7 @@ def test_a_message(notifier: Process, tmp_path: Path) -> None:
             ring=ring,
             file=file,
         )
-        (result,) = notifier.ask(order)
+        (result,) = notifier.ask(request)
         (message,) = web.messages
     writer.seal(2)
     assert result["ok"], result

@@ -19,18 +19,18 @@ def test_no_answer() -> None:
 
 
 async def _play(web: Web) -> None:
-    said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     ended = asyncio.Event()
-    work = Work(said.put_nowait, ended.set, limit_s=0.05)
+    work = Work(messages.put_nowait, ended.set, limit_s=0.05)
     web.hold.clear()
     for number in range(3):
         assert not ended.is_set()
         work.take(PingRequest(key=f"p{number}", url=f"http://127.0.0.1:{web.port}/{number}").to_frame())
-        frame = await said.get()
+        frame = await messages.get()
         assert (frame["key"], frame["ok"], frame["error"]) == (f"p{number}", False, "no answer within 0 s")
     assert ended.is_set()
     await asyncio.to_thread(until, lambda: len(web.paths) == 3, "all three to be asked for")
     web.hold.set()
     work.take(PingRequest(key="last", url=f"http://127.0.0.1:{web.port}/last").to_frame())
-    assert (await said.get())["key"] == "last", "nothing is said twice"
+    assert (await messages.get())["key"] == "last", "nothing is said twice"
     await asyncio.to_thread(until, lambda: "/last" in web.paths, "another one to be asked for")

@@ -17,8 +17,8 @@ from supervisor.helpers.notifier.masking import masked
 )
 def test_nothing_secret_is_left(url: str, secrets: list[str]) -> None:
     """Neither the URL nor a token, password, path or value in it; the host that cannot be reached stays."""
-    said = f"cannot POST {url}: {' '.join(secrets)}: connection to example.com refused"
-    found = masked(said, url)
+    messages = f"cannot POST {url}: {' '.join(secrets)}: connection to example.com refused"
+    found = masked(messages, url)
     assert not any(secret in found for secret in [url, *secrets])
     assert "cannot POST" in found
     assert "refused" in found

@@ -34,8 +34,8 @@ class Process:
 
     def ask(self, *orders: DeliveryRequest | PingRequest) -> list[dict[str, Any]]:
         """Their results, in the order of their keys."""
-        for order in orders:
-            self.sock.sendall(encode(order.to_frame()))
+        for request in orders:
+            self.sock.sendall(encode(request.to_frame()))
         found: list[dict[str, Any]] = []
         while len(found) < len(orders):
             found += receive_all(self.sock, self._decoder)
@@ -44,9 +44,9 @@ class Process:
     def close(self) -> str:
         """What it wrote to its log."""
         self.sock.close()
-        _, said = self.process.communicate(timeout=60)
+        _, messages = self.process.communicate(timeout=60)
         assert self.process.returncode == 0
-        return said
+        return messages
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ PATIENT = "cto=600&rto=600"
 """Of Apprise: how long connecting and answering may take."""
 
 
-def letter(url: str, key: str = "k", **more: Any) -> DeliveryRequest:
+def request(url: str, key: str = "k", **more: Any) -> DeliveryRequest:
     return DeliveryRequest(key=key, url=url, title="title", body="body", footer="footer", type="failure", **more)
 
 
@@ -70,10 +70,10 @@ def test_results(notifier: Process) -> None:
     with web_server() as web, web_server() as busy:
         busy.respond = lambda _number: (429, {"Retry-After": "17"})
         good, rests, gone, odd = notifier.ask(
-            letter(f"json://127.0.0.1:{web.port}/token-1?{PATIENT}", "1"),
-            letter(f"json://127.0.0.1:{busy.port}/token-2?{PATIENT}", "2"),
-            letter(f"json://127.0.0.1:{dead}/token-3", "3"),
-            letter("nonsense://token-4", "4"),
+            request(f"json://127.0.0.1:{web.port}/token-1?{PATIENT}", "1"),
+            request(f"json://127.0.0.1:{busy.port}/token-2?{PATIENT}", "2"),
+            request(f"json://127.0.0.1:{dead}/token-3", "3"),
+            request("nonsense://token-4", "4"),
         )
     assert (good["ok"], good["error"], good["retry_after_ms"]) == (True, None, None)
     assert web.messages[0]["message"] == "body\n\nfooter"
@@ -96,7 +96,7 @@ def test_a_redirect_that_loses_the_message(notifier: Process) -> None:
         ):
             answers = {len(web.requests): (status, {"Location": place})}
             web.respond = partial(lambda answers, number: answers.get(number, (200, {})), answers)
-            found += notifier.ask(letter(f"json://127.0.0.1:{web.port}/token-1?{PATIENT}"))
+            found += notifier.ask(request(f"json://127.0.0.1:{web.port}/token-1?{PATIENT}"))
         assert [frame["ok"] for frame in found] == [False, False, True, True]
         assert "301" in found[0]["error"]
         assert "token" not in found[0]["error"]
@@ -110,7 +110,7 @@ def test_a_redirect_of_another_method(notifier: Process) -> None:
         for status in (302, 301):
             place = {"Location": f"http://127.0.0.1:{other.port}/moved"}
             web.respond = partial(lambda status, place, _number: (status, place), status, place)
-            found += notifier.ask(letter(f"json://127.0.0.1:{web.port}/token-1?method=put&{PATIENT}"))
+            found += notifier.ask(request(f"json://127.0.0.1:{web.port}/token-1?method=put&{PATIENT}"))
         assert [(method, body is not None) for method, _, body in other.requests] == [("GET", False), ("PUT", False)]
     assert [frame["ok"] for frame in found] == [False, False]
 
@@ -121,7 +121,7 @@ def test_a_redirect_to_another_host(notifier: Process, status: int) -> None:
     with web_server() as web, web_server() as other:
         web.respond = lambda _number: (status, {"Location": f"http://localhost:{other.port}/moved"})
         found = notifier.ask(
-            letter(f"json://127.0.0.1:{web.port}/token-1?+X-Key=token-2&{PATIENT}", "1"),
+            request(f"json://127.0.0.1:{web.port}/token-1?+X-Key=token-2&{PATIENT}", "1"),
             PingRequest(key="2", url=f"http://127.0.0.1:{web.port}/token-1"),
         )
         assert other.requests == []
@@ -136,7 +136,7 @@ def test_a_redirect_to_another_scheme(notifier: Process) -> None:
     with web_server() as web:
         web.respond = lambda _number: (308, {"Location": f"https://127.0.0.1:{web.port}/moved"})
         found = notifier.ask(
-            letter(f"json://127.0.0.1:{web.port}/x?{PATIENT}", "1"),
+            request(f"json://127.0.0.1:{web.port}/x?{PATIENT}", "1"),
             PingRequest(key="2", url=f"http://127.0.0.1:{web.port}/x"),
         )
         assert set(web.paths) == {"/x"}
@@ -148,7 +148,7 @@ def test_a_redirect_on_the_same_host(notifier: Process) -> None:
     """It is followed with the message, and without the headers that the URL names, its user and password included."""
     with web_server() as web:
         web.respond = lambda number: (308, {"Location": "/moved"}) if number % 2 == 0 else (200, {})
-        (told,) = notifier.ask(letter(f"json://user:secret@127.0.0.1:{web.port}/x?+X-Key=token&{PATIENT}"))
+        (told,) = notifier.ask(request(f"json://user:secret@127.0.0.1:{web.port}/x?+X-Key=token&{PATIENT}"))
         (pinged,) = notifier.ask(PingRequest(key="2", url=f"http://127.0.0.1:{web.port}/x"))
         assert (told["ok"], pinged["ok"]) == (True, True)
         assert web.paths == ["/x", "/moved"] * 2

@@ -20,8 +20,8 @@ import pytest
 from logring.layout import STDOUT
 from logring.paths import ring_path
 from logring.ring.writer import RingWriter
-from supervisor.helpers.watcher.output_lines import Bell
-from supervisor.helpers.watcher.watch import Watch
+from supervisor.helpers.watcher.output_lines import RingWatcher
+from supervisor.helpers.watcher.watch import ProbeRunner
 from supervisor.ipc.messages import Decoder, encode, receive
 from supervisor.ipc.probe_request import ProbeRequest
 from tests.support.paths import PROGRAMS, TLS
@@ -36,7 +36,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.words: asyncio.Queue[Word] = asyncio.Queue()
-        self.watch = Watch(self.words.put_nowait, Bell("/nonexistent", ""))
+        self.watch = ProbeRunner(self.words.put_nowait, RingWatcher("/nonexistent", ""))
 
     async def next(self) -> Word:
         return await asyncio.wait_for(self.words.get(), 30)
@@ -55,13 +55,13 @@ def carried_out(scene: Callable[[Desk], Awaitable[None]]) -> None:
         asyncio.run(play())
 
 
-def order(kind: str, target: str = "", **more: Any) -> ProbeRequest:
+def request(kind: str, target: str = "", **more: Any) -> ProbeRequest:
     settings: dict[str, Any] = {"every_ms": 20, "timeout_ms": 600_000, **more}
     return ProbeRequest(key="R/ready", kind=kind, target=target, **settings)
 
 
 def command(*argv: str, **more: Any) -> ProbeRequest:
-    return order("exec", argv=list(argv), env=dict(os.environ), **more)
+    return request("exec", argv=list(argv), env=dict(os.environ), **more)
 
 
 class Answering:
@@ -122,10 +122,10 @@ def test_http(answer: bytes, why: str | None) -> None:
     async def scene(desk: Desk) -> None:
         server, port = await answering(answer)
         async with server:
-            desk.watch.begin(order("http", f"http://127.0.0.1:{port}/healthz?x=1"))
-            word = await desk.next()
-            assert word["op"] == ("passed" if why is None else "failing")
-            assert why is None or why in word["why"]
+            desk.watch.begin(request("http", f"http://127.0.0.1:{port}/healthz?x=1"))
+            message = await desk.next()
+            assert message["op"] == ("passed" if why is None else "failing")
+            assert why is None or why in message["why"]
 
     carried_out(scene)
 
@@ -137,10 +137,10 @@ def test_refused_and_then_accepted(kind: str) -> None:
     async def scene(desk: Desk) -> None:
         port = free_port()
         address = f"127.0.0.1:{port}"
-        desk.watch.begin(order(kind, f"http://{address}/" if kind == "http" else address))
-        word = await desk.next()
-        assert word["op"] == "failing"
-        assert word["why"].endswith("Connection refused")
+        desk.watch.begin(request(kind, f"http://{address}/" if kind == "http" else address))
+        message = await desk.next()
+        assert message["op"] == "failing"
+        assert message["why"].endswith("Connection refused")
 
         server, _ = await answering(b"HTTP/1.1 204 No Content\r\n\r\n", port=port)
         async with server:
@@ -154,10 +154,10 @@ def test_a_port_that_there_cannot_be(kind: str, target: str) -> None:
     """Of `port = 6553{instance}` some instance has one: it is told, and tried again."""
 
     async def scene(desk: Desk) -> None:
-        desk.watch.begin(order(kind, target))
-        word = await desk.next()
-        assert word["op"] == "failing"
-        assert word["why"].endswith("Port out of range 0-65535")
+        desk.watch.begin(request(kind, target))
+        message = await desk.next()
+        assert message["op"] == "failing"
+        assert message["why"].endswith("Port out of range 0-65535")
 
     carried_out(scene)
 
@@ -169,7 +169,7 @@ def test_nothing_is_kept_of_what_is_done() -> None:
         server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n")
         async with server:
             for number in range(3):
-                desk.watch.begin(replace(order("http", f"http://127.0.0.1:{port}/"), key=f"{number}/ready"))
+                desk.watch.begin(replace(request("http", f"http://127.0.0.1:{port}/"), key=f"{number}/ready"))
             for _ in range(3):
                 assert (await desk.next())["op"] == "passed"
             await asyncio.sleep(0)
@@ -184,7 +184,7 @@ def test_no_answer() -> None:
     async def scene(desk: Desk) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             target = f"http://127.0.0.1:{server.getsockname()[1]}/"
-            desk.watch.begin(order("http", target, timeout_ms=50))
+            desk.watch.begin(request("http", target, timeout_ms=50))
             assert await desk.next() == {"op": "failing", "key": "R/ready", "why": f"{target}: no answer within 50 ms"}
 
     carried_out(scene)
@@ -259,7 +259,7 @@ def test_a_line(tmp_path: Path) -> None:
     path = ring_path(str(tmp_path), "R")
 
     async def scene(desk: Desk) -> None:
-        wanted = order("log", "^listening on [0-9]+$", ring=path, file=str(tmp_path / "none.log"))
+        wanted = request("log", "^listening on [0-9]+$", ring=path, file=str(tmp_path / "none.log"))
         desk.watch.begin(wanted)
         await asyncio.sleep(0)
         writer = RingWriter(path, "01ARZ3NDEKTSV4RRFFQ69G5FAV", file_blocks=8)
@@ -287,10 +287,10 @@ def test_many_that_never_answer_stop_nobody() -> None:
                     ProbeRequest(key=f"{number}/live", kind="http", target=target, every_ms=1, timeout_ms=100)
                 )
             async with server:
-                desk.watch.begin(order("http", f"http://127.0.0.1:{port}/"))
-                while (word := await desk.next())["key"] != "R/ready":
-                    assert word["op"] == "failing"
-                assert word["op"] == "passed"
+                desk.watch.begin(request("http", f"http://127.0.0.1:{port}/"))
+                while (message := await desk.next())["key"] != "R/ready":
+                    assert message["op"] == "failing"
+                assert message["op"] == "passed"
 
     carried_out(scene)
 
@@ -316,10 +316,10 @@ def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch, kind: st
             far = target(f"far{number % 50}", port)
             desk.watch.begin(ProbeRequest(key=f"{number}/live", kind=kind, target=far, every_ms=1, timeout_ms=100))
         async with server:
-            desk.watch.begin(order(kind, target("near", port)))
-            while (word := await desk.next())["key"] != "R/ready":
-                assert (word["op"], "no answer within" in word["why"]) == ("failing", True)
-            assert word["op"] == "passed"
+            desk.watch.begin(request(kind, target("near", port)))
+            while (message := await desk.next())["key"] != "R/ready":
+                assert (message["op"], "no answer within" in message["why"]) == ("failing", True)
+            assert message["op"] == "passed"
 
     monkeypatch.setattr("socket.getaddrinfo", getaddrinfo)
     try:
@@ -352,9 +352,9 @@ class RealOne:
         self.sock.sendall(encode({"op": "watch", "order": wanted.to_dict()}))
 
     def next(self) -> Word:
-        word = receive(self.sock, self._decoder)
-        assert word is not None
-        return word
+        message = receive(self.sock, self._decoder)
+        assert message is not None
+        return message
 
     def end(self) -> int:
         self.sock.close()
@@ -437,9 +437,9 @@ def test_https() -> None:
         context.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
         server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n", context)
         async with server:
-            desk.watch.begin(order("http", f"https://127.0.0.1:{port}/"))
+            desk.watch.begin(request("http", f"https://127.0.0.1:{port}/"))
             assert (await desk.next())["op"] == "passed"
-            desk.watch.begin(order("http", f"http://127.0.0.1:{port}/"))
+            desk.watch.begin(request("http", f"http://127.0.0.1:{port}/"))
             assert (await desk.next())["op"] == "failing"
 
     carried_out(scene)
@@ -464,13 +464,13 @@ def test_a_question() -> None:
         script = 'echo "noise $TOKEN" >&2; echo "4711 $TOKEN"; exit $1'
         for code in ("0", "3"):
             argv = ["/bin/sh", "-c", script, "sh", code]
-            desk.watch.begin(order("ask", argv=argv, env=env, secrets=["TOKEN"]))
-            word = await desk.next()
+            desk.watch.begin(request("ask", argv=argv, env=env, secrets=["TOKEN"]))
+            message = await desk.next()
             if code == "0":
-                assert word == {"op": "answered", "key": "R/ready", "text": "4711 ***\n"}
+                assert message == {"op": "answered", "key": "R/ready", "text": "4711 ***\n"}
             else:
-                assert word == {"op": "failed", "key": "R/ready", "why": "/bin/sh ends with 3: noise ***"}
-        desk.watch.begin(order("ask", argv=["sleep", "60"], env=env, timeout_ms=50))
+                assert message == {"op": "failed", "key": "R/ready", "why": "/bin/sh ends with 3: noise ***"}
+        desk.watch.begin(request("ask", argv=["sleep", "60"], env=env, timeout_ms=50))
         assert (await desk.next())["why"] == "sleep: not over within 50 ms"
         await asyncio.sleep(0)
         assert desk.watch._tasks == {}
@@ -490,9 +490,9 @@ def test_a_question_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def scene(desk: Desk) -> None:
         monkeypatch.setattr("supervisor.helpers.watcher.command_probe.os.pipe2", pipe2)
-        desk.watch.begin(order("ask", argv=["true"]))
-        word = await desk.next()
-        assert (word["op"], "Too many open files" in word["why"]) == ("failed", True)
+        desk.watch.begin(request("ask", argv=["true"]))
+        message = await desk.next()
+        assert (message["op"], "Too many open files" in message["why"]) == ("failed", True)
 
     carried_out(scene)
     for fd in pair:

@@ -23,7 +23,7 @@ def test_announce(tmp_path: Path) -> None:
     loop.after(0, lambda: event_log.announce(8, first))
     loop.after(0, lambda: event_log.announce(11, [draft("d", {"x": None}, 5001)]))
     loop.after(0, lambda: event_log.announce(0, []))
-    loop.after(0, event_log.ring_last)
+    loop.after(0, event_log.ring_at_round_end)
     loop.round(0)
     reader = LogReader(ring_path(str(tmp_path), EVENTS_RING), None)
     lines = reader.read(0, 100).lines

@@ -210,14 +210,14 @@ def test_what_comes_last_in_a_round() -> None:
 
     def timer() -> None:
         called.append("timer")
-        loop.last(send)
-        loop.last(urgent, before_others=True)
-        loop.last(send)
+        loop.at_round_end(send)
+        loop.at_round_end(urgent, first=True)
+        loop.at_round_end(send)
 
     loop.after(0, timer)
     loop.after(0, timer)
     loop.round(0)
     assert called == ["timer", "timer", "urgent", "send"]
-    loop.last(send)
+    loop.at_round_end(send)
     loop.round(0)
     assert called[4:] == ["send"]

@@ -1,7 +1,7 @@
 """What messages say."""
 
 from store.deliveries import Delivery
-from supervisor.scheduler.notifications.wording import body_of, message, title_of, trial
+from supervisor.scheduler.notifications.wording import body_of, message, title_of, trial_message
 
 AT = 1_780_056_000_000  # 2026-05-29 12:00:00 UTC
 ONE = Delivery(1, "n", "run.failed", "error", "t failed", "The run ended.", "t", "R", AT, AT, False, 0)
@@ -37,4 +37,4 @@ def test_bounds() -> None:
     assert title_of("a\n b\t\r\nc") == "a b c"
     assert len(title_of("x" * 1000)) == 200
     assert len(body_of("x" * 5000)) == 2000
-    assert trial("n", "h").body == "The notifier n can deliver messages."
+    assert trial_message("n", "h").body == "The notifier n can deliver messages."

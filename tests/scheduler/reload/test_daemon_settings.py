@@ -138,9 +138,9 @@ def test_a_password_file(config: Load, boot: Boot, tmp_path: Path) -> None:
 
 def test_a_scheduler_that_is_restarted_goes_on(config: Load, boot: Boot) -> None:
     """With what can be had, and a warning about the rest."""
-    followed, warnings = follow(config('[http]\nworkers = 3\nlisten = ["127.0.0.1:1"]\n'), boot)
-    assert (followed.workers, followed.listen) == (3, boot.listen)
+    replaced, warnings = follow(config('[http]\nworkers = 3\nlisten = ["127.0.0.1:1"]\n'), boot)
+    assert (replaced.workers, replaced.listen) == (3, boot.listen)
     assert "http.listen: cannot change" in warnings[0]
-    followed, warnings = follow(config('[http]\npassword_file = "missing"\n'), boot)
-    assert followed == boot
+    replaced, warnings = follow(config('[http]\npassword_file = "missing"\n'), boot)
+    assert replaced == boot
     assert "No such file or directory" in warnings[0]

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from supervisor.config.load import load
 from supervisor.config.model import Service, Task
-from supervisor.scheduler.runs.run_policy import _USUAL, policy_of, under
+from supervisor.scheduler.runs.run_policy import _USUAL, policy_of, with_policy
 
 PLAIN = "[tasks.t]\nrun = 'true'\n[services.s]\nrun = 'true'\n"
 OTHER = """
@@ -42,15 +42,15 @@ def test_terms(tmp_path: Path) -> None:
     pairs: list[tuple[Task | Service, Task | Service]] = [(plain[0], other[0]), (plain[1], other[1])]
     for usual, unusual in pairs:
         assert policy_of(usual) == {}
-        assert under(usual, policy_of(unusual)) == unusual
-        assert under(unusual, policy_of(usual)) == usual
-        assert under(replace(usual, run="false"), policy_of(unusual)) == replace(unusual, run="false")
+        assert with_policy(usual, policy_of(unusual)) == unusual
+        assert with_policy(unusual, policy_of(usual)) == usual
+        assert with_policy(replace(usual, run="false"), policy_of(unusual)) == replace(unusual, run="false")
     assert {*policy_of(other[0]), *policy_of(other[1])} == {*_USUAL}
 
 
 def test_terms_of_what_is_gone_or_of_another_version(tmp_path: Path) -> None:
     """What a definition does not have does not matter to it, and what it cannot read does not hold."""
     task, service = units(tmp_path, OTHER)
-    assert under(task, policy_of(service)).exit_codes == (0,)
-    assert under(task, {"retry_on": 5}) == task
-    assert under(task, {"unheard": 5}).exit_codes == (0,)
+    assert with_policy(task, policy_of(service)).exit_codes == (0,)
+    assert with_policy(task, {"retry_on": 5}) == task
+    assert with_policy(task, {"unheard": 5}).exit_codes == (0,)

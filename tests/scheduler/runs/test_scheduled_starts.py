@@ -511,12 +511,12 @@ def test_tasks_that_a_clock_that_was_set_back_silences(make: Make) -> None:
     one.units["rests"].paused = True
     one.hand.wall -= 300_000
     one.look()
-    assert one.scheduled_starts.silent(one.units.values()) == []
+    assert one.scheduled_starts.waiting_for_clock(one.units.values()) == []
     one.hand.wall -= 3 * 3_600_000
     one.look()
-    assert one.scheduled_starts.silent(one.units.values()) == [
+    assert one.scheduled_starts.waiting_for_clock(one.units.values()) == [
         ("minutely", ms("2026-06-01T04:01:00Z")),
         ("hourly", ms("2026-06-01T05:00:00Z")),
     ]
     one.until(ms("2026-06-01T04:01:00Z"))
-    assert [name for name, _at in one.scheduled_starts.silent(one.units.values())] == []
+    assert [name for name, _at in one.scheduled_starts.waiting_for_clock(one.units.values())] == []
