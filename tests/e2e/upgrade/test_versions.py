@@ -166,7 +166,7 @@ def test_files_that_are_gone(daemon: Installation) -> None:
     assert (packed.status, packed.headers["Content-Encoding"]) == (HTTPStatus.OK, "zstd")
     for text, why in (
         ('[tasks.t]\nrun = "true"\nshedule = "@daily"\n', b"did you mean"),
-        ('[services.s]\nrun = "x"\nready = { log = "[" }\n', b"is no regular expression"),
+        ('[services.s]\nrun = "x"\nready = { log = "[" }\n', b"is not a valid regular expression"),
     ):
         daemon.write(text)
         refused = daemon.request("POST", "/api/daemon/reload")
