@@ -44,7 +44,7 @@ def resolve(text: str) -> Account:
     elif _is_number(name) and group:
         account = Account(int(name), _group(group), (_group(group),), {})
     else:
-        raise NoSuchAccount(f"there is no user {name}" + (" (a number needs a group)" if _is_number(name) else ""))
+        raise NoSuchAccount(f"no such user: {name}" + (" (a number needs a group)" if _is_number(name) else ""))
     if os.geteuid() != 0 and not account.ours:
         raise NoSuchAccount(f"only root can run something as {text}, and the daemon runs as user {os.geteuid()}")
     return account
@@ -80,7 +80,7 @@ def _group(name: str) -> int:
     except KeyError:
         if _is_number(name):
             return int(name)
-        raise NoSuchAccount(f"there is no group {name}") from None
+        raise NoSuchAccount(f"no such group: {name}") from None
 
 
 def _variables(entry: pwd.struct_passwd) -> dict[str, str]:

@@ -28,8 +28,8 @@ def warned(tmp_path: Path, text: str) -> list[tuple[int | None, str, str]]:
 @pytest.mark.parametrize(
     ("lines", "key", "message"),
     [
-        ("run = 'x'\nuser = 'nobody-here'", "user", "there is no user nobody-here"),
-        ("run = 'x'\nuser = 'root:no-such'", "user", "there is no group no-such"),
+        ("run = 'x'\nuser = 'nobody-here'", "user", "no such user: nobody-here"),
+        ("run = 'x'\nuser = 'root:no-such'", "user", "no such group: no-such"),
         ("run = 'x'\nworking_dir = '/no/such'", "working_dir", "no such directory: /no/such"),
         ("run = 'x'\nworking_dir = '/bin/sh'", "working_dir", "no such directory: /bin/sh"),
         ("\nrun = ['/no/such', 'x']", "run", "no such program: /no/such"),
@@ -102,7 +102,7 @@ def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
     path.chmod(0o644)
     result = ringward("validate", str(path))
     assert result.exit_code == exit_codes.OK
-    assert f"warning: {path}:3: tasks.a.user: there is no user nobody-here\n  create" in result.stderr
+    assert f"warning: {path}:3: tasks.a.user: no such user: nobody-here\n  create" in result.stderr
     found = json.loads(ringward("validate", "--json", str(path)).stdout)
     assert [(one["key"], one["line"]) for one in found["warnings"]] == [("tasks.a.user", 3), ("tasks.a.run", 2)]
     findings = json.loads(ringward("doctor", "-c", str(path), "--json").stdout)

@@ -60,12 +60,12 @@ def read(path: str, source: str, outcome: Outcome) -> None:
     for volume, said in project.volumes.items():
         if set(said or {}) - {"name", "external", "labels"}:
             place = f"{path} volumes.{volume}"
-            outcome.note(place, f"{said} is not carried over: make the volume with docker volume create")
+            outcome.note(place, f"{said} is not carried over: create the volume with docker volume create")
     outcome.advise(path, "put the launchers into the main file: included files hold tasks and services alone")
     try:
         _File(path, found, project, outcome).add()
     except (TypeError, AttributeError) as err:
-        raise Unreadable(f"{path}: is no compose file: {err}") from err
+        raise Unreadable(f"{path}: is not a compose file: {err}") from err
 
 
 class _File:
@@ -80,7 +80,7 @@ class _File:
             name: service or {} for name, service in found["services"].items() if isinstance(service or {}, Mapping)
         }
         for name in found["services"].keys() - self._services.keys():
-            outcome.note(self._place(name), f"is not carried over, for it is no table: {found['services'][name]}")
+            outcome.note(self._place(name), f"is not carried over: not a table: {found['services'][name]}")
         self._networks: list[str] = []
         """Those that docker compose would make, as docker knows them."""
         self._once = {
@@ -126,14 +126,14 @@ class _File:
                     self._networks.append(known)
                     if set(said) - {"name", "external", "labels", "driver"} or said.get("driver", "bridge") != "bridge":
                         self._outcome.note(
-                            f"{self._path} networks.{name}", f"{said}: the network is made without these"
+                            f"{self._path} networks.{name}", f"{said}: the network is created without these"
                         )
         if self._networks:
             commands = [
                 f"docker network inspect {name} >/dev/null 2>&1 || docker network create {name}"
                 for name in map(shlex.quote, self._networks)
             ]
-            keys = {"run": "\n".join(commands), "description": "Makes the networks of the containers"}
+            keys = {"run": "\n".join(commands), "description": "Creates the networks of the containers"}
             self._outcome.add("tasks", self._networks_task(), keys, f"{self._path} networks")
 
     def _container(self, own: str, said: str | None) -> str:
@@ -179,7 +179,7 @@ class _File:
             keys["instances"] = self._instances(service, place)
             if service.get("profiles"):
                 keys["autostart"] = False
-                outcome.advise(place, f"profiles = {service['profiles']}: starts when somebody starts it")
+                outcome.advise(place, f"profiles = {service['profiles']}: starts by hand only")
         for key, value in service.items():
             if key not in _LOOKED_AT and not key.startswith("x-"):
                 resolved = ": import what docker compose config prints" if key == "extends" else ""
@@ -203,7 +203,7 @@ class _File:
     def _image(self, name: str, service: Service, place: str) -> str:
         image = service.get("image") or f"{self._project.name}-{name}"
         if "build" in service:
-            self._outcome.note(place, f"build is not carried over: make the image {image} with docker compose build")
+            self._outcome.note(place, f"build is not carried over: build the image {image} with docker compose build")
         elif "image" not in service:
             raise ValueError("it has no image")
         return str(image)
@@ -249,7 +249,7 @@ class _File:
                 said = (self._found.get(kind) or {}).get(source) or {}
                 target = (one.get("target") if isinstance(one, Mapping) else None) or source
                 if not isinstance(said, Mapping) or "file" not in said:
-                    self._outcome.note(place, f"{kind}: {source} is not carried over, for it is no file")
+                    self._outcome.note(place, f"{kind}: {source} is not carried over: not a file")
                     continue
                 target = target if str(target).startswith("/") else f"{directory}{target}"
                 yield f"--volume={self._project.path(said['file'])}:{target}:ro"
@@ -282,15 +282,13 @@ class _File:
             if os.path.exists(path):
                 found.append(path)
             elif not (isinstance(one, Mapping) and one.get("required") is False):
-                self._outcome.note(place, f"env_file: there is no {path}, so it is left out")
+                self._outcome.note(place, f"env_file: {path} does not exist and is left out")
         return found
 
     def _as_task(self, service: Service, place: str) -> None:
-        self._outcome.advise(
-            place, f"is a task: others wait until it has succeeded, and it is tried {_RETRIES} times more"
-        )
+        self._outcome.advise(place, f"is a task: others wait until it has succeeded, with up to {_RETRIES} retries")
         if service.get("restart") not in (None, False, "no"):
-            self._outcome.note(place, f"restart = {service['restart']} is not carried over: say retry_attempts")
+            self._outcome.note(place, f"restart = {service['restart']} is not carried over; set retry_attempts")
         for name, _ in _dependencies(service):
             self._outcome.note(place, f"depends_on {name} is not carried over: a task waits for nothing")
         if service.get("healthcheck"):
@@ -330,7 +328,7 @@ class _File:
         test = check.get("test")
         if check.get("disable") is True or test in (None, ["NONE"], "NONE"):
             if check and test is None and check.get("disable") is not True:
-                self._outcome.note(place, "healthcheck of the image is not carried over: say ready")
+                self._outcome.note(place, "healthcheck of the image is not carried over; set ready")
             return None
         words = ["CMD-SHELL", test] if isinstance(test, str) else [text(word) for word in test]
         argv = ["/bin/sh", "-c", words[1]] if words[0] == "CMD-SHELL" else words[1:]
@@ -346,7 +344,7 @@ class _File:
         deploy = service.get("deploy") or {}
         said = int(text(deploy.get("replicas", service.get("scale", 1))))
         if said < 1:
-            self._outcome.note(place, f"replicas = {said}: one here; say autostart = false if it is not to start")
+            self._outcome.note(place, f"replicas = {said}: one here; set autostart = false if it should not start")
         if said > _MAX_INSTANCES:
             self._outcome.note(place, f"replicas = {said}: {_MAX_INSTANCES} here")
         return min(said, _MAX_INSTANCES) if said > 1 else None

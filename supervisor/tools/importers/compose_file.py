@@ -39,7 +39,7 @@ def content(path: str, text: str, outcome: Outcome) -> Mapping[str, Any]:
     try:
         found = loader.get_single_data()
     except (yaml.YAMLError, RecursionError) as err:
-        raise Unreadable(f"{path}: is no YAML: {' '.join(str(err).split())}") from err
+        raise Unreadable(f"{path}: is not YAML: {' '.join(str(err).split())}") from err
     finally:
         loader.dispose()
     if not isinstance(found, Mapping) or not isinstance(found.get("services"), Mapping):

@@ -31,8 +31,8 @@ _INPUT = "RINGWARD_INPUT"
 _PATH = "/usr/bin:/bin"
 _SHELL = "/bin/sh"
 _ENVIRONMENT = (
-    f"cron starts these in the home of their user with few variables (PATH={_PATH});"
-    " here they have those of the daemon: give each of them user, working_dir and env_base where that matters"
+    f"cron starts these in the home directory of their user with few variables (PATH={_PATH});"
+    " here they have the daemon's: set user, working_dir and env_base where that matters"
 )
 
 
@@ -84,10 +84,10 @@ def read(path: str, text: str, outcome: Outcome, *, system: bool) -> None:
         elif found := _VARIABLE.fullmatch(line):
             variables[found[2]] = _unquoted(found[3])
             if found[2] == "MAILTO" and variables["MAILTO"]:
-                mail = f"mail to {variables['MAILTO']}: make a notifier, and name it in notify_on_failure"
+                mail = f"mail to {variables['MAILTO']}: create a notifier, and name it in notify_on_failure"
                 outcome.note(f"{path}:{number}", mail)
         else:
-            outcome.note(f"{path}:{number}", f"is no line of a crontab{' with a user' if system else ''}: {line}")
+            outcome.note(f"{path}:{number}", f"is not a line of a crontab{' with a user' if system else ''}: {line}")
 
 
 def _lines(path: str, text: str, *, system: bool) -> Iterator[tuple[str, _Line | None]]:
@@ -132,7 +132,7 @@ def _job(line: _Line, comment: str, variables: dict[str, str], outcome: Outcome)
     command = line.command
     while (first := command.partition(" ")[0]) and _OPTIONS.fullmatch(first):
         if not set(first[1:]) <= set("nqs"):
-            _leave_out(line, outcome, f"the job has an option that is not known here: {first}")
+            _leave_out(line, outcome, f"the job has an unknown option: {first}")
             return
         if "s" in first:
             keys["on_overlap"] = "skip"
@@ -159,9 +159,7 @@ def _job(line: _Line, comment: str, variables: dict[str, str], outcome: Outcome)
     else:
         outcome.advise(place.rpartition(":")[0], _ENVIRONMENT)
         if _is_user(first := command.split()[0]) and len(command.split()) > 1:
-            outcome.note(
-                place, f"{first} is a user: say --system where the lines of the file have a column for the user"
-            )
+            outcome.note(place, f"{first} is a user; use --system if the lines of the file have a column for the user")
     outcome.add("tasks", name_of(command), keys, f"{place}: {line.text}", place)
 
 
@@ -172,7 +170,7 @@ def _leave_out(line: _Line, outcome: Outcome, why: str) -> None:
 def _wrong(line: _Line) -> str | None:
     """Return why a job cannot be carried over."""
     if line.user is not None and not re.fullmatch(r"[\w.@-]+\$?", line.user):
-        return f"{line.user} is no user, and the lines of this file have a column for the user"
+        return f"no such user: {line.user} (the lines of this file have a column for the user)"
     if not line.schedule.startswith("@") and _FIELD.fullmatch(line.user or line.command.split()[0]):
         return f"there are more than {_FIELDS} fields before the command"
     if line.schedule != "@reboot" and (wrong := validate(line.schedule)) is not None:
@@ -202,15 +200,15 @@ def _environment(variables: dict[str, str], place: str, keys: dict[str, Any], ou
         if is_zone(zone):
             keys["timezone"] = zone
         else:
-            outcome.note(place, f"CRON_TZ: {zone} is no time zone here")
+            outcome.note(place, f"CRON_TZ: unknown time zone {zone}")
     if delay := env.pop("RANDOM_DELAY", None):
         keys["jitter"] = f"{int(delay)}m" if delay.isdigit() else None
         if not delay.isdigit():
-            outcome.note(place, f"RANDOM_DELAY: {delay} is no number of minutes")
+            outcome.note(place, f"RANDOM_DELAY: {delay} is not a number of minutes")
     home = env.get("HOME", "")
     keys["working_dir"] = home if home.startswith("/") else None
     if home and not home.startswith("/"):
-        outcome.note(place, f"HOME: {home} is no absolute path, so the job starts in the daemon's directory")
+        outcome.note(place, f"HOME: {home} is not an absolute path, so the job starts in the daemon's directory")
     keys["env"] = env
 
 
@@ -222,4 +220,7 @@ def _as_user(user: str, place: str, keys: dict[str, Any], outcome: Outcome) -> N
         try:
             keys["working_dir"] = pwd.getpwnam(user).pw_dir
         except KeyError:
-            outcome.note(place, f"there is no user {user} here; cron starts it in their home: set working_dir")
+            outcome.note(
+                place,
+                f"no such user on this host: {user}; cron starts it in the user's home directory; set working_dir",
+            )

@@ -73,7 +73,7 @@ def _evaluated(node: str, path: str) -> Any:
             with open(result, encoding="utf-8") as file:
                 return json.load(file)
         except (OSError, ValueError):
-            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it exports nothing"]
+            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it has no exports"]
             raise Unreadable(f"{path}: node cannot evaluate it: {last[0]}") from None
 
 
@@ -118,7 +118,7 @@ class _Tokens:
     def unknown(self) -> Unreadable:
         line = self._source.count("\n", 0, self.at) + 1
         return Unreadable(
-            f"{self._path}:{line}: is more than literals, and there is no node here to evaluate it: run"
+            f"{self._path}:{line}: is not literal, and this host has no node to evaluate it: run"
             f" node -p 'JSON.stringify(require(\"./{os.path.basename(self._path)}\"))' > ecosystem.json"
             " where node is, and import that file"
         )

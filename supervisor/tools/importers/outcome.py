@@ -92,7 +92,7 @@ class Outcome:
             report(
                 place,
                 f"a stop of the daemon kills after its shutdown_timeout ({_SHUTDOWN}), before these {graceful_stop}: "
-                f"say a longer shutdown_timeout in [daemon] of the main file",
+                f"set a longer shutdown_timeout in [daemon] of the main file",
             )
 
     def _report(self, notes: list[Note], note: Note) -> None:

@@ -157,7 +157,7 @@ def _with_numbers(argv: list[str], app: App, env: dict[str, str], instances: int
     if counted:
         base = env.pop(str(counted), "0")
         if not base.isdigit():
-            raise ValueError(f"increment_var: {counted} is no number: {base}")
+            raise ValueError(f"increment_var: {counted} is not a number: {base}")
         exports += f'export {counted}="$(({base} + RINGWARD_INSTANCE))"; '
     return f"{exports}exec {shlex.join(argv)}"
 
@@ -241,7 +241,7 @@ def _report(app: App, place: str, outcome: Outcome) -> None:
         if key in _FILES:
             outcome.note(place, f"{key} = {_text(value)}: the logs of Ringward keep the output instead")
         elif key == "wait_ready":
-            outcome.note(place, "wait_ready is not carried over: say ready = { http = … } or { log = … }")
+            outcome.note(place, "wait_ready is not carried over; set ready = { http = … } or { log = … }")
         elif key == "watch":
             outcome.note(place, "watch is not carried over: run ringward restart from what deploys")
         else:

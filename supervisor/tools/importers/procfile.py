@@ -24,7 +24,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
             continue
         found = _LINE.fullmatch(line)
         if found is None:
-            outcome.note(place, f"is no line of a Procfile: {line}")
+            outcome.note(place, f"is not a line of a Procfile: {line}")
             continue
         name, command = found.groups()
         keys: dict[str, object] = {"run": command, "working_dir": directory, "env_file": named}

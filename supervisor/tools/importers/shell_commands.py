@@ -41,7 +41,7 @@ def as_run(command: str, shell: str, *, input_text: str = "") -> Command:
         advice.append("stays in the foreground here: the run lasts as long as the command")
     if (text := _guarded(command)) != command:
         command = text
-        advice.append("a test that is false is no failure here either: written with if")
+        advice.append("a false test is not a failure here either: written with if")
     wrong_with_e = any(operator in (";", "&", "\n") for operator, _ in _operators(command))
     text = f"{{ {command}\n}} {input_text}" if input_text else command
     return Command([shell, "-c", text] if wrong_with_e else text, tuple(advice))

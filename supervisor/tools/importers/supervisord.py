@@ -75,7 +75,7 @@ def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigPar
         for pattern in patterns:
             found = sorted(glob.glob(pattern.replace(_HERE, "."), root_dir=directory))
             if not found:
-                outcome.note(f"{path} [include]", f"{pattern}: there is no such file")
+                outcome.note(f"{path} [include]", f"{pattern}: no such file")
             for name in found:
                 _include(parser, os.path.join(directory, name), outcome)
     except (configparser.Error, UnicodeDecodeError) as err:
@@ -161,7 +161,7 @@ def _referring(value: str, place: str, outcome: Outcome) -> str:
     for found in _VARIABLE.finditer(value):
         name = found["name"]
         if name not in os.environ:
-            outcome.note(place, f"%(ENV_{name})s: there is no such variable here: it is empty unless the daemon has it")
+            outcome.note(place, f"%(ENV_{name})s: no such variable here; it is empty unless the daemon has it")
         reference = f"${{{name}}}" if name in os.environ else f"${{{name}:-}}"
         parts += [value[end : found.start()].replace("${", "$${"), reference]
         end = found.end()

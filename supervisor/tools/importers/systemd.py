@@ -81,7 +81,7 @@ def read(files: Mapping[str, str], outcome: Outcome) -> None:
                 continue
             timers[service] = path, sections
             if service not in units:
-                outcome.note(path, f"its service {service} is not among the files")
+                outcome.note(path, f"its service {service} is not among the given files")
         elif not name.endswith(_SERVICE):
             outcome.note(path, "only services and timers are carried over")
     for name, (path, sections) in units.items():
@@ -103,7 +103,7 @@ def _parsed(path: str, text: str, outcome: Outcome) -> Sections:
             continue
         key, equals, value = line.partition("=")
         if not equals or current is None:
-            raise Unreadable(f"{path}: is no unit of systemd: {line}")
+            raise Unreadable(f"{path}: is not a unit of systemd: {line}")
         if value.strip():
             value = _specified(value.strip(), os.path.basename(path))
             if key.strip() == "Environment" and _has_specifier(value):
@@ -175,7 +175,7 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
         outcome.note(path, "has no ExecStart")
         return
     if kind == "forking":
-        outcome.note(path, "Type=forking: have the program stay in the foreground")
+        outcome.note(path, "Type=forking: let the program stay in the foreground")
     keys: dict[str, Any] = {"run": _run(said, path, outcome), "working_dir": "/"}
     keys["description"] = _last(sections, "Unit", "Description")
     keys["limits"] = {}
@@ -190,7 +190,7 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
     if is_task:
         _schedule(path, sections, timer, keys, outcome)
         if restart != "no":
-            outcome.note(path, f"Restart={restart} is not carried over: say retry_attempts")
+            outcome.note(path, f"Restart={restart} is not carried over; set retry_attempts")
     else:
         if restart not in _RESTART_MEANS_THE_SAME:
             outcome.note(path, f"Restart={restart}: is {_RESTART.get(restart, 'on_failure')} here")
@@ -348,7 +348,7 @@ def _environment(said: Mapping[str, list[str]], keys: dict[str, Any], path: str,
     files = []
     for name in said.get("EnvironmentFile", []):
         if name.startswith("-") and not os.path.exists(name[1:]):
-            outcome.note(path, f"EnvironmentFile={name}: there is no such file, so it is left out")
+            outcome.note(path, f"EnvironmentFile={name}: no such file, so it is left out")
         else:
             files.append(name.removeprefix("-"))
     keys["env_file"] = files
@@ -359,7 +359,7 @@ def _without_timer(path: str, sections: Sections, keys: dict[str, Any], outcome:
     install = sections.get("Install", {})
     wanted_by = [name for key in ("WantedBy", "RequiredBy") for line in install.get(key, []) for name in line.split()]
     if _AT_BOOT.isdisjoint(wanted_by):
-        outcome.note(path, "is a task without a schedule: say when it runs, or run it yourself")
+        outcome.note(path, "is a task without a schedule: set one, or run it by hand")
     else:
         keys["run_on_start"] = "boot"
 
@@ -374,7 +374,7 @@ def _schedule(
     crons: list[str] = []
     zones = {_zone(value) for value in sections.get("Timer", {}).get("OnCalendar", [])}
     if len(zones) > 1:
-        outcome.note(path, "its times are on the clocks of several time zones; a task has one: make a task for each")
+        outcome.note(path, "its times are in several time zones; a task has one: create a task for each")
     for key, values in sections.get("Timer", {}).items():
         for value in values:
             try:
@@ -382,7 +382,7 @@ def _schedule(
             except ValueError:
                 outcome.note(path, f"{key}={value} is not carried over")
             if key in ("OnBootSec", "OnStartupSec"):
-                outcome.note(path, f"{key}={value}: it runs at once then, without that delay")
+                outcome.note(path, f"{key}={value}: it then runs at once, without that delay")
     if crons and "every" in keys:
         outcome.note(path, f"a task has OnCalendar or an interval, not both: {keys.pop('every')} is left out")
     keys["cron"] = crons
@@ -426,7 +426,7 @@ def _others(sections: Sections, path: str, outcome: Outcome) -> None:
                 outcome.note(path, f"{key}={value} is not carried over")
     for key in ("Requires", "Wants", "BindsTo", "Requisite", "PartOf", "OnFailure"):
         for value in sections.get("Unit", {}).get(key, []):
-            outcome.note(path, f"{key}={value}: say depends_on, or notify_on_failure, where that is needed")
+            outcome.note(path, f"{key}={value}: set depends_on or notify_on_failure if necessary")
 
 
 def _directory(text: str) -> str:

@@ -57,7 +57,7 @@ def test_what_runs_lack_is_said_at_the_start(daemon: Daemon) -> None:
         outcome = up(daemon)
     for line, message in (
         (2, "tasks.t.run: no such program: /no/such"),
-        (3, "tasks.t.user: there is no user nobody-here"),
+        (3, "tasks.t.user: no such user: nobody-here"),
         (6, "tasks.u.working_dir: no such directory: /no/dir"),
     ):
         assert f"warning: {daemon.config}:{line}: {message}\n" in outcome.stderr, outcome.stderr

@@ -90,13 +90,13 @@ def test_a_terminal_of_another_user(said: Said) -> None:
 
 def test_a_user_that_does_not_exist(daemon: Daemon) -> None:
     """The run is not started, and its log says why."""
-    assert "there is no user no-such-user" in refused(daemon, 'user = "no-such-user"')
+    assert "no such user: no-such-user" in refused(daemon, 'user = "no-such-user"')
 
 
 @root_only
 def test_a_group_that_does_not_exist(daemon: Daemon) -> None:
     """The same."""
-    assert "there is no group no-such-group" in refused(daemon, 'user = "nobody:no-such-group"')
+    assert "no such group: no-such-group" in refused(daemon, 'user = "nobody:no-such-group"')
 
 
 @root_only

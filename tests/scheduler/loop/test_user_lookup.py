@@ -134,7 +134,7 @@ def test_a_probe_waits_for_its_user(bench: Make, service: NameService, retaken: 
 def test_what_is_asked() -> None:
     """Nobody, for the daemon's user; a user, who may not exist; and the daemon's own, for a clean environment."""
     assert look_up(None, clean_env=False) == Identity()
-    assert look_up("no-such-user", clean_env=False).refusal == "there is no user no-such-user"
+    assert look_up("no-such-user", clean_env=False).refusal == "no such user: no-such-user"
     assert look_up(None, clean_env=True).variables["HOME"]
 
 

@@ -258,7 +258,7 @@ def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
     for name in ("a", "c"):
         assert said(outcome, f"services.{name}", "is not carried over")
     for text in ("services: { a: { image: i, depends_on: 5 } }", "services: { a: { image: i, labels: 5 } }"):
-        with pytest.raises(Unreadable, match="no compose file"):
+        with pytest.raises(Unreadable, match="not a compose file"):
             compose.read("c.yaml", text, Outcome())
 
 

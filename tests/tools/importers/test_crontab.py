@@ -117,7 +117,7 @@ def test_a_column_for_the_user(tmp_path: Path) -> None:
     assert said(outcome, "tab:1", "root is a user", "--system")
     outcome, units = imported(tmp_path, "1 2 * * * /bin/x -v\n", system=True)
     assert not units
-    assert said(outcome, "tab:1", "/bin/x is no user")
+    assert said(outcome, "tab:1", "no such user: /bin/x")
 
 
 def test_descriptions(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_a_crontab_of_a_user(tmp_path: Path) -> None:
     assert {unit["timezone"] for unit in units.values()} == {"Europe/Prague"}
     assert not said(outcome, "mail to")
     assert said(outcome, "mine:7", "schedule cannot be expressed")
-    assert said(outcome, "mine:8", "no line of a crontab")
+    assert said(outcome, "mine:8", "not a line of a crontab")
     shell = units["mail"]["run"].replace("mail -s", "echo").replace('echo "week" boss@example.com', "cat")
     done = subprocess.run(["/bin/sh", "-e", "-c", shell], capture_output=True, text=True)
     assert done.stdout == "Dear boss,\n\nall is 100% well.\n"
@@ -295,7 +295,7 @@ def test_a_procfile(tmp_path: Path) -> None:
     assert checked(outcome, tmp_path)["worker"]["env"] == {"PORT": "3100"}
     assert units["web"]["env_file"] == [str(tmp_path / ".env")]
     assert outcome.units[2].kind == "tasks"
-    assert said(outcome, "Procfile:6", "no line of a Procfile")
+    assert said(outcome, "Procfile:6", "not a line of a Procfile")
 
 
 def test_names_are_valid_and_free(tmp_path: Path) -> None:
