@@ -88,7 +88,7 @@ UNTIL_MOVED = {
     "supervisor.startup.parent_directories": "supervisor.startup",
     "supervisor.host.prepared_command": "supervisor.host",
     "supervisor.host.cgroups": "supervisor.host",
-    "supervisor.host.nofile": "supervisor.host",
+    "supervisor.root.limits": "supervisor.host",
     "supervisor.ipc.listening_sockets": "supervisor.ipc",
     "supervisor.ipc.child_process": "supervisor.ipc",
     "supervisor.host.pidfds": "supervisor.host",

@@ -29,6 +29,8 @@ KINDS = (
     "memory.recovered",
     "clock.set_back",
     "clock.doubted",
+    "starts.waiting",
+    "starts.recovered",
     "daemon.restarted",
     "notify.delivery_failed",
 )

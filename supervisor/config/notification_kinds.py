@@ -24,6 +24,8 @@ kind                        severity  when
 ``memory.recovered``        info      after that, it does again
 ``clock.set_back``          warn      the wall clock was set back: tasks are silent until it has caught up
 ``clock.doubted``           warn      it was set by more than a day: nothing is removed by its age for an hour
+``starts.waiting``          error     runs have waited for a minute since descriptors, processes or memory have run out
+``starts.recovered``        info      after that, none waits any more
 ``daemon.restarted``        warn      the daemon runs again, and had not been shut down; ``info`` when it had
 ``notify.delivery_failed``  error     a notifier could not deliver messages, and they are given up
 ==========================  ========  ================================================================================
@@ -50,6 +52,8 @@ MEMORY_SHORT = "memory.short"
 MEMORY_RECOVERED = "memory.recovered"
 CLOCK_SET_BACK = "clock.set_back"
 CLOCK_DOUBTED = "clock.doubted"
+STARTS_WAITING = "starts.waiting"
+STARTS_RECOVERED = "starts.recovered"
 DAEMON_RESTARTED = "daemon.restarted"
 DELIVERY_FAILED = "notify.delivery_failed"
 
@@ -78,6 +82,8 @@ OF_KIND = {
     MEMORY_RECOVERED: "info",
     CLOCK_SET_BACK: "warn",
     CLOCK_DOUBTED: "warn",
+    STARTS_WAITING: "error",
+    STARTS_RECOVERED: "info",
     DAEMON_RESTARTED: "warn",
     DELIVERY_FAILED: "error",
 }
@@ -93,6 +99,7 @@ RECOVERIES = {
     SERVICE_RECOVERED: frozenset({SERVICE_FATAL}),
     DISK_RECOVERED: frozenset({DISK_FULL}),
     MEMORY_RECOVERED: frozenset({MEMORY_SHORT}),
+    STARTS_RECOVERED: frozenset({STARTS_WAITING}),
 }
 """What is over with each."""
 

@@ -182,6 +182,8 @@ class UnixListener:
             os.chown(path, -1, also[1])
             os.chmod(path, 0o660)
         self._sock.listen(backlog)
+        self.stuck = False
+        """A connection waits that can neither be accepted nor hung up on."""
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def fileno(self) -> int:
@@ -190,6 +192,7 @@ class UnixListener:
 
     def accept(self) -> socket.socket | None:
         """One connection, non-blocking; None when there is none, or none that may be had."""
+        self.stuck = False
         try:
             sock, _ = self._sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
@@ -207,8 +210,10 @@ class UnixListener:
 
     def _hang_up(self) -> None:
         self._release()
-        with contextlib.suppress(OSError):  # another thread, or with ENFILE another process, was faster
+        try:
             self._sock.accept()[0].close()
+        except OSError:  # another thread, or with ENFILE another process, was faster
+            self.stuck = True
         with contextlib.suppress(OSError):  # the same: the next one tries again
             self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -271,8 +276,8 @@ class Wakeup:
         with self._lock:
             self._set = False
             if self._readable:
-                self._readable = False
                 os.eventfd_read(self._fd)
+                self._readable = False  # an error leaves it readable, so that it is read the next time
 
     def hold(self) -> None:
         """Wake nobody before :meth:`release`: who sets it has more to do, and the two would get in each other's way."""
@@ -287,8 +292,8 @@ class Wakeup:
 
     def _show(self) -> None:
         if self._set and not (self._held or self._readable):
-            self._readable = True
             os.eventfd_write(self._fd, 1)
+            self._readable = True
 
     def close(self) -> None:
         """Release the descriptor."""

@@ -216,7 +216,7 @@ class DoorbellServer:
         batch = list(islice(reader.dirty, _NAMES_PER_PACKET))
         try:
             reader.sock.send("\n".join(batch).encode(), _AT_ONCE)
-        except (BlockingIOError, BrokenPipeError, ConnectionResetError):  # EAGAIN: its buffer is full; EPIPE: it goes
+        except OSError:  # EAGAIN: its buffer is full; ENOBUFS, ENOMEM: no memory for it; EPIPE, ECONNRESET: it goes
             return False
         reader.dirty.difference_update(batch)
         return True

@@ -156,6 +156,8 @@ class Scheduler:
         self._committer.on_trouble = lambda error: self._report_failing_database(str(error))
         self._short_of_memory = False
         """The root gets no more."""
+        self._starts_wait = False
+        """Runs have waited for a minute because the root lacks descriptors, processes or memory."""
         self._reserve: DiskReserve | None = None
         if boot.database_url is None:
             self._reserve = DiskReserve(
@@ -290,7 +292,7 @@ class Scheduler:
         no_room = self._reserve is not None and self._reserve.missing
         return {
             "storing": self._committer.storing and self._ready,
-            "degraded": self._damage.there or self._short_of_memory or no_room,
+            "degraded": self._starts_wait or self._damage.there or self._short_of_memory or no_room,
             **self._clock_report.found(),
         }
 
@@ -408,11 +410,10 @@ class Scheduler:
             self._jobs.stopping(frame["run"])
         elif op == "log":
             self._engine.log_changed(frame["run"], frame["state"], frame["reason"], change)
-        elif op == "memory":
-            self._short_of_memory = frame["short"]
-            self._notifications.memory(change, short=frame["short"])
         elif op == "left_running":
             self._info["left_running"] = frame["runs"]
+        elif op in ("memory", "waiting", "starts"):
+            self._on_shortage(op, frame, change)
         elif op == "reload":
             self._reloader.reload(lambda _answer: self._root.send({"op": "reloaded"}), by="SIGHUP")
         elif op == "shutdown":
@@ -421,6 +422,17 @@ class Scheduler:
             raise ProtocolError(f"the root sent {op}")
         # A start is known to the root until its end is stored, and nobody waits for it.
         self._engine.commit(change, can_wait=op == "started")
+
+    def _on_shortage(self, op: str, frame: Frame, change: Change) -> None:
+        """Take in that the root lacks something, or has it again."""
+        if op == "memory":
+            self._short_of_memory = frame["short"]
+            self._notifications.memory(change, short=frame["short"])
+        elif op == "waiting":
+            self._engine.start_waits(frame["run"], frame["why"], change)
+        else:
+            self._starts_wait = frame["why"] is not None
+            self._notifications.starts_wait(frame["waiting"], frame["why"], change)
 
     def _shut_down(self, change: Change) -> None:
         for unit in self._units.values():

@@ -2,7 +2,7 @@
 
 import resource
 
-from supervisor.host.nofile import LEAST
+from supervisor.host.shortage import LEAST
 from supervisor.startup.refusal import Cause, NotStarted
 
 

@@ -40,6 +40,7 @@ class Nursery:
         self.watch = Watch()
         self.started: dict[str, Started] = {}
         self.refused: dict[str, str] = {}
+        self.waiting: dict[str, str] = {}
         self.cgroups: dict[str, Cgroup | None] = {}
         self.ears: dict[str, Ear | None] = {}
         self.shown: list[int] = []
@@ -56,6 +57,7 @@ class Nursery:
             self.begun.append,
             self._on_started,
             lambda spawn, why: self.refused.update({spawn.run: why}),
+            lambda start, why: self.waiting.update({start.spawn.run: why}),
         )
         self.spares = self.starts.spares
 

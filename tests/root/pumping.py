@@ -27,6 +27,7 @@ class Ends:
         self.overflows: list[str] = []
         self.news: list[tuple[str, str, str | None]] = []
         self.short = 0
+        self.woken = 0
 
     def at_end(self, run: str, *, silent: bool) -> None:
         self.ended.append(run)
@@ -41,8 +42,11 @@ class Ends:
     def log_changed(self, run: str, state: str, reason: str | None) -> None:
         self.news.append((run, state, reason))
 
-    def short_of_memory(self) -> None:
-        self.short += 1
+    def wake(self) -> None:
+        self.woken += 1
+
+    def ran_short(self, err: BaseException) -> None:
+        self.short += isinstance(err, MemoryError)
 
 
 class Bench:

@@ -4,6 +4,8 @@ One epoll loop. It touches no file system but those that the kernel makes up (sh
 service, so nothing on a disk or a network can stop it from stopping a run.
 """
 
+import errno
+import functools
 import mmap
 import os
 import select
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, reason, take_all
 from supervisor.host.signal_sets import ignored, signal_name
 from supervisor.ipc.counted import counted
 from supervisor.ipc.doorbell import DoorbellServer
@@ -42,9 +45,8 @@ _EX_LEFT = 1
 _EX_CANTCREAT = 73
 _READ_BYTES = 8192
 """Of frames in one round: what a dozen of them start is looked after before more is started."""
-_SHORT_S = 0.1
-"""From one attempt to the next, when there is no memory left. Nothing tells when there is some, and nothing else could
-be done meanwhile."""
+_QUIET_S = 60.0
+"""From one line about errors that are tried again to the next."""
 
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INIT_SHUTDOWN_SIGNALS = (signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3)
@@ -97,6 +99,10 @@ class Control:
         self._told_ready = False
         self._exit_status = 0
         self._scheduler_done = False
+        self._short: OSError | MemoryError | None = None
+        """What kept the round before from doing all that it had to do."""
+        self._quiet_until_s = 0.0
+        """Until then no such error is logged (monotonic seconds)."""
         self._signals: Signals | None = None
         self._caught: set[int] = set()
         """Signals that the root before us caught."""
@@ -165,42 +171,65 @@ class Control:
         self._on_signals(self._caught)
         self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
         while not self._over():
-            try:
-                self._round()
-            except MemoryError:
-                # Frames may be lost in either direction: another scheduler starts from a fresh snapshot.
-                self._lives.look_again()
-                self._scheduler.kill()
-                time.sleep(_SHORT_S)
-        self._end_helpers()
-        self._lives.close()
-        self._store.close()
+            self._attempt(self._round)
+        for step in (self._end_helpers, self._lives.close, self._store.close):
+            self._attempt(step)
         return self._exit_status
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        """Take a step; a shortage ends nothing but the step, of which the next round makes up for what is missing."""
+        try:
+            step()
+        except SHORTAGES as err:
+            if not is_shortage(err):
+                raise
+            self._short = err.with_traceback(None)  # as in take_all
+        if self._short is not None:
+            time.sleep(REST_S)
 
     def _round(self) -> None:
         ready = self._watch.wait(self._timeout_s())
         self._pump.wakeup.hold()
-        try:
-            self._watch.call(ready)
-        finally:
-            self._pump.wakeup.release()
+        take_all((functools.partial(self._watch.call, ready), self._pump.wakeup.release, self._recover))
         now_s = time.monotonic()
-        self._watchdog.tend(now_s)
-        self._lives.run_timers(now_s)
-        self._store.tend(now_s)
-        self._tend_shutdown(now_s)
-        self._tend_helpers(now_s)
-        self._upgrade.tend(now_s)
-        self._place_hold.tend(now_s)
+        timed = (self._watchdog, self._store, self._upgrade, self._place_hold)
+        steps = (self._lives.run_timers, *(one.tend for one in timed), self._tend_shutdown, self._tend_helpers)
+        take_all(
+            (
+                *(functools.partial(step, now_s) for step in steps),
+                functools.partial(self._tend_place, now_s),
+                self._answer_snapshot,
+                self._send_frames,
+            )
+        )
+
+    def _tend_place(self, now_s: float) -> None:
         if self._ending is None and not self._upgrade.under_way:
             self._place.tend(now_s, scheduler_works=self._scheduler.at_work)
-        self._answer_snapshot()
-        self._send_frames()
+
+    def _recover(self) -> None:
+        """Make up for what a shortage kept the round before from doing."""
+        err, self._short = self._short, None
+        if err is None:
+            return
+        if isinstance(err, MemoryError):
+            # Frames may be lost in either direction: another scheduler starts from a fresh snapshot.
+            self._scheduler.kill()
+        now_s = time.monotonic()
+        if now_s >= self._quiet_until_s:
+            self._quiet_until_s = now_s + _QUIET_S
+            self._log.error(f"{reason(err)}: trying again what failed for that; what runs goes on")
+        self._lives.ran_short(err)
+        self._lives.look_again()
+        for helper in (self._scheduler, self._api):
+            self._watch_helper(helper)
 
     def _timeout_s(self) -> float:
         now_s = time.monotonic()
         helpers = (self._scheduler, self._api)
         times = [at for helper in helpers for at in (helper.start_at_s, helper.kill_at_s) if at is not None]
+        if self._short is not None:
+            return 0.0
         due = (self._lives.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s)
         if self._ending is None and not self._upgrade.under_way:
             times.append(self._place.due_s)
@@ -251,19 +280,20 @@ class Control:
                 self._watch_helper(helper)
 
     def _watch_helper(self, helper: Helper) -> None:
-        if helper.pidfd is None or helper.sock is None:
-            return
-        self._watch.add(helper.pidfd, lambda _mask: self._on_helper_exit(helper))
-        self._watch.add(helper.sock.fileno(), lambda mask: self._on_helper_socket(helper, mask))
+        """Hear of its end, and what it says, unless we do already."""
+        if helper.pidfd is not None and helper.pidfd not in self._watch:
+            self._watch.add(helper.pidfd, lambda _mask: self._on_helper_exit(helper))
+        if helper.sock is not None and helper.sock.fileno() not in self._watch:
+            self._watch.add(helper.sock.fileno(), lambda mask: self._on_helper_socket(helper, mask))
 
     def _on_helper_exit(self, helper: Helper) -> None:
         if helper.pid is None or helper.pidfd is None or helper.says_more:
             return  # what it said before its end counts; its pidfd stays readable
+        helper.kill()  # gunicorn's workers may be left; the zombie still holds the group's id
+        _, status = os.waitpid(helper.pid, 0)
         self._watch.remove(helper.pidfd)
         if helper.sock is not None:
             self._watch.remove(helper.sock.fileno())
-        helper.kill()  # gunicorn's workers may be left; the zombie still holds the group's id
-        _, status = os.waitpid(helper.pid, 0)
         self._trees.reap_soon()  # those that this zombie hid
         say = self._log.info if helper.replaced else self._log.warning
         delay_s = helper.ended(time.monotonic())
@@ -311,6 +341,9 @@ class Control:
             # Another version's frame, or a defect: its next incarnation starts from a fresh snapshot.
             self._log.error(f"{helper.name} sent what cannot be understood ({err!r}); ending it")
             helper.kill()
+        except SHORTAGES:  # the rest of what it sent is lost, too
+            helper.kill()
+            raise
 
     def _send_frames(self) -> None:
         """Send what this round of the loop has queued, and watch for room where it did not fit."""
@@ -450,14 +483,20 @@ class Control:
 
     def _on_bell_connection(self, _mask: int) -> None:
         reader = self._bell.accept()
+        if reader is None and self._bell.listener.stuck:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # it stays readable: rest
         if reader is not None:
             fd = reader.fileno()
             self._watch.add(fd, lambda _mask: self._on_bell_reader(fd))
 
     def _on_bell_reader(self, fd: int) -> None:
         self._watch.remove(fd)  # reading may close it
-        if self._bell.readable(fd):
-            self._watch.add(fd, lambda _mask: self._on_bell_reader(fd))
+        goes_on = True
+        try:
+            goes_on = self._bell.readable(fd)
+        finally:
+            if goes_on:
+                self._watch.add(fd, lambda _mask: self._on_bell_reader(fd))
 
     # The runtime directory.
 

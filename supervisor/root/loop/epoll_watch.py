@@ -1,7 +1,11 @@
 """Which function to call when a descriptor is ready."""
 
+import errno
+import functools
 import select
 from collections.abc import Callable
+
+from supervisor.host.shortage import is_shortage, take_all
 
 Handler = Callable[[int], None]
 Ready = list[tuple[int, int, Handler | None]]
@@ -22,8 +26,11 @@ class Watch:
 
     def add(self, fd: int, handler: Handler) -> None:
         """Call ``handler(mask)`` when `fd` is readable."""
+        try:
+            self._epoll.register(fd, select.EPOLLIN)
+        except FileExistsError:  # it could not be removed for a shortage
+            self._epoll.modify(fd, select.EPOLLIN)
         self._handlers[fd] = handler
-        self._epoll.register(fd, select.EPOLLIN)
 
     def writing(self, fd: int, wanted: bool) -> None:
         """Also call it when `fd` is writable, or no more."""
@@ -32,7 +39,11 @@ class Watch:
     def remove(self, fd: int) -> None:
         """Before `fd` is closed."""
         del self._handlers[fd]
-        self._epoll.unregister(fd)
+        try:
+            self._epoll.unregister(fd)
+        except OSError as err:
+            if not is_shortage(err):  # else it is removed at its next event, or when it is closed
+                raise
 
     def round(self, timeout_s: float) -> None:
         """Wait for what is ready, for at most `timeout_s` (-1: for ever) or an hour, and call the handlers."""
@@ -43,8 +54,24 @@ class Watch:
         return [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(min(timeout_s, _LONGEST_S))]
 
     def call(self, ready: Ready) -> None:
-        """Call the handlers of what is ready."""
-        for fd, mask, handler in ready:
-            # One handler may close what another one's event is about, and open something of the same number.
-            if handler is not None and self._handlers.get(fd) is handler:
-                handler(mask)
+        """Call the handlers of what is ready.
+
+        Raises:
+            OSError, MemoryError: a shortage of the first handler that met one, after all have been called.
+        """
+        take_all(functools.partial(self._call, *one) for one in ready)
+
+    def _call(self, fd: int, mask: int, handler: Handler | None) -> None:
+        # One handler may close what another one's event is about, and open something of the same number.
+        if handler is not None and self._handlers.get(fd) is handler:
+            handler(mask)
+        elif fd not in self._handlers:
+            self._drop(fd)
+
+    def _drop(self, fd: int) -> None:
+        """Wait no more for a descriptor without a handler, if it is still there."""
+        try:
+            self._epoll.unregister(fd)
+        except OSError as err:
+            if err.errno not in (errno.ENOENT, errno.EBADF):
+                raise

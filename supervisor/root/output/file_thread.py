@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from logring.logfile.log_file import LogFileWriter
 from logring.paths import frames_path
 from logring.redraw.history_file import FramesWriter
+from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage
 from supervisor.ipc.log_line import Log
 from supervisor.root.output.disk_space import DiskRoom
 from supervisor.root.output.run_log import RunLog
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from supervisor.root.output.pump_thread import Pump
 
 _TICK_S = 1.0
-_SHORT_S = 0.1
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -42,6 +42,7 @@ class FileThread(threading.Thread):
         self._queue: queue.SimpleQueue[RunLog | Echo | Callable[[], None] | None] = queue.SimpleQueue()
         self._changed: set[RunLog] = set()
         self._failing: dict[RunLog, str] = {}
+        self._draining: set[RunLog] = set()
         self._pump: Pump | None = None
 
     def connect(self, pump: "Pump") -> None:
@@ -50,7 +51,14 @@ class FileThread(threading.Thread):
 
     def work(self, log: RunLog) -> None:
         """Blocks of this run were closed, or it was sealed. From any thread."""
+        if log.sealed:
+            self._draining.add(log)
         self._queue.put(log)
+
+    @property
+    def draining(self) -> int:
+        """How many logs of runs that are over wait to be written. From any thread."""
+        return len(self._draining)
 
     def changed(self, log: RunLog) -> None:
         """The unfinished block of this run has news. From the pump thread."""
@@ -120,14 +128,18 @@ class FileThread(threading.Thread):
                 tick = time.monotonic() + _TICK_S
 
     def _insist(self, step: Callable[..., None], *arguments: RunLog) -> None:
-        """Take it, again when there was no memory left to say that there is none."""
+        """Take a step. After a shortage rest; then take it again if it was memory, else leave it to the next tick."""
         while True:
             try:
                 step(*arguments)
-            except MemoryError:
-                time.sleep(_SHORT_S)
-            else:
-                return
+            except SHORTAGES as err:
+                if not is_shortage(err):
+                    raise
+                time.sleep(REST_S)
+                if isinstance(err, MemoryError):
+                    continue
+                self._changed.update(arguments)
+            return
 
     def _tick(self) -> None:
         self._echo.flush()
@@ -152,6 +164,7 @@ class FileThread(threading.Thread):
                     log.frames.close()
                 log.writer.close()
                 log.finished = True
+                self._draining.discard(log)
             else:
                 shortage = self._room.shortage()
                 log.file.may_grow = shortage is None

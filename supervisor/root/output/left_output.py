@@ -5,6 +5,7 @@ SIGPIPE at their next line. So the pump goes on reading: it masks secrets, marks
 the run, and drops the lines of a run that prints too much. A process that it left never waits for us.
 """
 
+import contextlib
 import os
 import select
 import time
@@ -124,7 +125,8 @@ class LeftOutputs:
     def add(self, fd: int, output: LeftOutput) -> None:
         """Read a pipe from now on; it is non-blocking."""
         self._by_fd[fd] = output
-        self._epoll.register(fd, select.EPOLLIN)
+        with contextlib.suppress(FileExistsError):  # it could not be removed before, for want of memory
+            self._epoll.register(fd, select.EPOLLIN)
 
     def read(self, fd: int) -> None:
         """Write what a pipe has, and close it at its end."""

@@ -17,7 +17,7 @@ class Notices:
         on_end: hears of a run whose pipes have all reached their end, and whether its log was still empty then.
         on_sealed: hears of a run whose log is complete, and how many lines that has.
         on_overflow: hears of a run whose output passed the size at which it is to be stopped.
-        on_short: hears that the pump had no memory left.
+        on_short: hears of what failed in the pump because something had run out.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Notices:
         on_end: Callable[[str, bool], None],
         on_sealed: Callable[[str, int], None],
         on_overflow: Callable[[str], None],
-        on_short: Callable[[], None],
+        on_short: Callable[[BaseException], None],
     ) -> None:
         self._send = send
         self._on_end = on_end
@@ -43,27 +43,28 @@ class Notices:
 
     def at_end(self, run: str, *, silent: bool) -> None:
         """All pipes of `run` have reached their end; `silent`: nothing was written to its log until then."""
-        self._note(lambda: self._on_end(run, silent))
+        self._waiting.append(lambda: self._on_end(run, silent))
 
     def sealed(self, run: str, lines: int) -> None:
         """The log of `run` is complete."""
-        self._note(lambda: self._on_sealed(run, lines))
+        self._waiting.append(lambda: self._on_sealed(run, lines))
 
     def overflowed(self, run: str) -> None:
         """The output of `run` passed the size at which it is to be stopped."""
-        self._note(lambda: self._on_overflow(run))
+        self._waiting.append(lambda: self._on_overflow(run))
 
     def log_changed(self, run: str, state: str, reason: str | None) -> None:
         """The log of `run` gets on in another way."""
-        self._note(lambda: self._send({"op": "log", "run": run, "state": state, "reason": reason}))
+        self._waiting.append(lambda: self._send({"op": "log", "run": run, "state": state, "reason": reason}))
 
-    def short_of_memory(self) -> None:
-        """There was no memory left for what was to be done."""
-        self._note(self._on_short)
+    def ran_short(self, err: BaseException) -> None:
+        """Something failed because something had run out."""
+        self._waiting.append(lambda: self._on_short(err))
 
-    def _note(self, telling: Callable[[], None]) -> None:
-        self._waiting.append(telling)
-        self._wakeup.set()
+    def wake(self) -> None:
+        """Wake the control thread, if there is something for it."""
+        if self._waiting:
+            self._wakeup.set()
 
     # Called in the control thread.
 

@@ -9,8 +9,10 @@ closely, the pump pauses for a millisecond, which lets the pipes fill.
 """
 
 import collections
+import contextlib
 import errno
 import functools
+import itertools
 import os
 import select
 import threading
@@ -22,6 +24,7 @@ from logring.layout import STDERR, STDOUT
 from logring.paths import DAEMON_RING, ring_path
 from logring.ring.writer import RingWriter
 from supervisor.host.osport import Wakeup, take_short_slices
+from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, take_all
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
@@ -41,12 +44,11 @@ _TRICKLE_BYTES = 4096
 _TRICKLE_ROUNDS = 16
 _TRICKLE_GAP_S = 0.0005
 _TRICKLE_PAUSE_S = 0.001
-_SHORT_S = 0.1
 _MADE_AGAIN = "the file of this log in shared memory was removed; it is there again, no line was lost"
 
 
 class Listener(Protocol):
-    """Who hears from the pump; called in the pump thread."""
+    """Is told by the pump, in the pump thread; it acts on what it was told after :meth:`wake`."""
 
     def at_end(self, run: str, *, silent: bool) -> None:
         """All pipes of `run` have reached their end; `silent`: nothing was written to its log until then."""
@@ -60,8 +62,11 @@ class Listener(Protocol):
     def log_changed(self, run: str, state: str, reason: str | None) -> None:
         """The log of `run` gets on in another way; see :mod:`supervisor.root.output.backpressure`."""
 
-    def short_of_memory(self) -> None:
-        """There was no memory left for what was to be done; it is tried again."""
+    def ran_short(self, err: BaseException) -> None:
+        """Something failed because something has run out; it is tried again."""
+
+    def wake(self) -> None:
+        """Act on what was told."""
 
 
 class Pump(threading.Thread):
@@ -83,10 +88,12 @@ class Pump(threading.Thread):
         self._helpers: dict[int, bytearray] = {}
         self._touched: set[RunLog] = set()
         self._ending = False
+        self._taken = 0
+        """Bytes read in this round."""
         self._wide = 0
         """Pipes that were widened and are not closed yet."""
-        self._short = False
-        """There was no memory left in the round before."""
+        self._short: OSError | MemoryError | None = None
+        """What kept the round before from doing all that it had to do."""
         self._trouble = Trouble()
         ring = ring_path(runtime_dir, DAEMON_RING)
         self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, file_blocks=0))
@@ -165,9 +172,13 @@ class Pump(threading.Thread):
         while not self._ending:
             try:
                 total = self._round()
-            except MemoryError:
-                self._short = True
-                time.sleep(_SHORT_S)
+            except SHORTAGES as err:
+                if not is_shortage(err):
+                    raise
+                self._short = err.with_traceback(None)  # as in take_all
+                total = 0
+            if self._short is not None:
+                time.sleep(REST_S)
                 continue
             now_s = time.monotonic()
             trickle = trickle + 1 if 0 < total < _TRICKLE_BYTES and now_s - last_s < _TRICKLE_GAP_S else 0
@@ -178,28 +189,28 @@ class Pump(threading.Thread):
 
     def _round(self) -> int:
         """Do what there is to do, after waiting for it; returns the bytes read."""
-        if self._short:
-            self._look_again()
+        if self._short is not None:
+            self._look_again(self._short)
         events = self._epoll.poll(self._timeout_s())
         ready = [(fd, mask, self._by_fd.get(fd)) for fd, mask in events]
         self._herald(events)
-        self.wakeup.clear()
-        self._obey()
+        self._taken = 0
+        reads = (functools.partial(self._serve, *one) for one in ready)
+        take_all(itertools.chain((self.wakeup.clear, self._obey), reads, (self._publish, self._wake)))
+        return self._taken
+
+    def _serve(self, fd: int, mask: int, source: Source | None) -> None:
+        if self._by_fd.get(fd) is not source:  # closed by a command; another one may have its number
+            return
         now_ms = time.time_ns() // 1_000_000
-        total = 0
-        for fd, mask, source in ready:
-            if self._by_fd.get(fd) is not source:  # closed by a command; another one may have its number
-                continue
-            if source is not None and source.log.silent and mask == select.EPOLLHUP and is_empty(fd):
-                self._close(source, now_ms)
-            elif source is not None:
-                total += self._read(source, now_ms)
-            elif fd in self._helpers:
-                self._read_helper(fd)
-            elif fd in self._left:
-                self._left.read(fd)
-        self._publish()
-        return total
+        if source is not None and source.log.silent and mask == select.EPOLLHUP and is_empty(fd):
+            self._close(source, now_ms)
+        elif source is not None:
+            self._taken += self._read(source, now_ms)
+        elif fd in self._helpers:
+            self._read_helper(fd)
+        elif fd in self._left:
+            self._left.read(fd)
 
     def _herald(self, events: list[tuple[int, int]]) -> None:
         """Have who follows the first of these get ready while we read."""
@@ -209,24 +220,29 @@ class Pump(threading.Thread):
             self._bell.herald(source.log.name, time.monotonic())
 
     def _obey(self) -> None:
-        """Carry out what was asked for; what there was no memory for is begun again in the next round."""
+        """Carry out what was asked for; what a shortage kept from being done is begun again in the next round."""
         while self._commands:
             command = self._commands.popleft()
             try:
                 command()
-            except MemoryError:
+            except SHORTAGES:
                 self._commands.appendleft(command)
                 raise
 
-    def _look_again(self) -> None:
-        """What was being done when there was no memory left may have been done only in part."""
+    def _wake(self) -> None:
+        """Have the listener look at all that it was told in this round: the log and its sources agree with that now."""
         if self._listener is not None:
-            self._listener.short_of_memory()
+            self._listener.wake()
+
+    def _look_again(self, err: OSError | MemoryError) -> None:
+        """What was being done when something had run out may have been done only in part."""
+        if self._listener is not None:
+            self._listener.ran_short(err)
         for log in self._trouble.since_s:
             self._files.work(log)
         self._touched.update((self._daemon, *self._by_run.values()))
         self.wakeup.set()
-        self._short = False
+        self._short = None
 
     # For the control thread.
 
@@ -262,6 +278,7 @@ class Pump(threading.Thread):
         busy = bool(self._commands)
         self._obey()
         self._publish()
+        self._wake()
         return busy
 
     def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
@@ -350,7 +367,7 @@ class Pump(threading.Thread):
         self._trouble.stalled(log, time.monotonic())
         log.stalled = True
         for source in log.sources:
-            self._epoll.unregister(source.fd)
+            self._ignore(source.fd)
         self._files.work(log)
 
     def _resume(self, log: RunLog) -> None:
@@ -361,21 +378,30 @@ class Pump(threading.Thread):
             self._touched.add(log)
             log.stalled = False
             for source in log.sources:
-                self._epoll.register(source.fd, select.EPOLLIN)
+                self._listen(source.fd)
         if log.sealing and not log.sealed:
             self._finish_sealing(log)
         elif log.cut_off:
             self._take_the_rest(log)
 
     def _close(self, source: Source, now_ms: int, *, for_others: bool = False) -> None:
-        """Let a log end without a pipe; `for_others`: processes that outlive their run write to it."""
+        """Let a log end without a pipe; `for_others`: processes that outlive their run write to it.
+
+        The listener acts on the end only after :meth:`_wake`, when nothing reads into that log any more.
+        """
         log = source.log
-        if not log.silent:
+        is_current = source in log.sources  # else it belongs to a process that never executed its command
+        if is_current and not log.silent:
             log.writer.finish_stream(source.stream, now_ms)
-        if len(log.sources) == 1 and self._listener is not None:
+        if log.sources == {source} and self._listener is not None:
             self._listener.at_end(log.name, silent=log.silent)
-        if not log.stalled:
-            self._epoll.unregister(source.fd)
+        try:
+            self._ignore(source.fd)
+        except OSError as err:
+            # Had this to be done again, the listener would hear of the end twice. Closing the pipe has the same effect
+            # (epoll(7)), and who goes on reading it for others wants it watched.
+            if not is_shortage(err):
+                raise
         del self._by_fd[source.fd]
         self._wide -= source.wide is True
         log.sources.discard(source)
@@ -436,7 +462,7 @@ class Pump(threading.Thread):
         self._by_fd.update({source.fd: source for source in log.sources})
         self._by_run[spawn.run] = log
         for fd in fds.values():  # what stands in both already is read in the order in which they are watched
-            self._epoll.register(fd, select.EPOLLIN)
+            self._listen(fd)
 
     def _writer(self, spawn: Spawn, streams: list[int]) -> RingWriter:
         shape = Shape.of(spawn.log_max_bytes, free_bytes(self._runtime_dir) // (2 * len(self._by_run) + 2))
@@ -453,7 +479,7 @@ class Pump(threading.Thread):
 
     def _add_helper(self, fd: int) -> None:
         self._helpers[fd] = bytearray()
-        self._epoll.register(fd, select.EPOLLIN)
+        self._listen(fd)
 
     def _read_helper(self, fd: int) -> None:
         buffer = self._helpers[fd]
@@ -465,13 +491,24 @@ class Pump(threading.Thread):
         whole = buffer.rfind(b"\n") + 1 or (len(buffer) if len(buffer) > _HELPER_READ_BYTES else 0)
         if not data:
             whole = len(buffer)
-            self._epoll.unregister(fd)
             del self._helpers[fd]
-            os.close(fd)
+            os.close(fd)  # which removes it from the epoll, too
         if whole:
             lines = bytes(buffer[:whole])
             del buffer[:whole]
             self._daemon_lines(lines if lines.endswith(b"\n") else lines + b"\n")
+
+    def _watch(self, source: Source) -> None:
+        self._by_fd[source.fd] = source
+        self._epoll.register(source.fd, select.EPOLLIN)
+
+    def _listen(self, fd: int) -> None:
+        with contextlib.suppress(FileExistsError):  # before the shortage for which this is done again
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def _ignore(self, fd: int) -> None:
+        with contextlib.suppress(FileNotFoundError):  # its log is stalled, or as above
+            self._epoll.unregister(fd)
 
     def _drain(self, run: str) -> None:
         log = self._by_run[run]
@@ -503,7 +540,8 @@ class Pump(threading.Thread):
             for line in (*system_lines, *masked):
                 log.writer.system_line(line, now_ms)
             log.sealing = True
-        log.writer.seal(now_ms)
+        if not log.sealed:  # else a shortage interrupted what follows
+            log.writer.seal(now_ms)
         self._finish_sealing(log)
         del self._by_run[run]
 
@@ -512,7 +550,7 @@ class Pump(threading.Thread):
         log.sealing = log.sealed = log.finished = True
 
     def _finish_sealing(self, log: RunLog) -> None:
-        if not log.writer.settle():  # its last lines wait for a place in the ring
+        if not log.sealed and not log.writer.settle():  # its last lines wait for a place in the ring
             self._stall(log)
             return
         log.sealed = True

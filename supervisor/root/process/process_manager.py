@@ -1,7 +1,6 @@
 """The lives of instances: started, pumped, drained, sealed, reaped, reported. Belongs to the control thread."""
 
 import contextlib
-import errno
 import os
 import time
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from supervisor.host import procfs
+from supervisor.host.shortage import is_of_memory
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited, Frame, Spawn
 from supervisor.root.handover.recover import RecoveredRun, limit_again
@@ -69,13 +69,13 @@ class Lives:
         self._trees = trees
         self._records = records
         self.quarters = Quarters(daemon_id, log)
-        told = (records.note, self._on_started, self._refuse)
+        told = (records.note, self._on_started, self._refuse, self._on_short)
         self.starts = Starts(watch, log, base_env, self.quarters, pump.add_helper, *told)
         self.live: dict[str, Instance] = {}
         """By run id, as are the others."""
         self._timers = Timers(self.live)
         self._ears = Ears(watch, trees, self._on_notified, self._timers.add)
-        self._waiting = Waiting(log, self._begin)
+        self._waiting = Waiting(log, self._begin, send)
         self.exits: dict[str, Exited] = {}
         self.stillborn: dict[str, str] = {}
         """Why nothing could be started, until the log that says so is sealed."""
@@ -91,7 +91,7 @@ class Lives:
             on_end=self._on_pipes_ended,
             on_sealed=self._on_sealed,
             on_overflow=self._on_overflow,
-            on_short=self.memory.give_up,
+            on_short=self.ran_short,
         )
         """Takes what the pump says."""
 
@@ -190,9 +190,11 @@ class Lives:
             self._records.update(self.live[frame["run"]])
 
     def _hold(self, instance: Instance) -> None:
-        """Hear of its end, and what it says."""
-        self._watch.add(instance.pidfd, lambda _mask: self._on_exit(instance))
-        if instance.ear is not None and instance.ear.resume_at_s is None:
+        """Hear of its end, and what it says, unless we do already."""
+        if instance.pidfd not in self._watch:
+            self._watch.add(instance.pidfd, lambda _mask: self._on_exit(instance))
+        ear = instance.ear
+        if ear is not None and ear.resume_at_s is None and ear.fileno() not in self._watch:
             self._ears.open(instance)
 
     # What the scheduler wants to know.
@@ -229,12 +231,16 @@ class Lives:
         """The runtime directory is a new one: note there what runs."""
         self._records.make_again(boot, self.live.values())
 
+    def ran_short(self, err: BaseException) -> None:
+        """Something failed because something has run out; memory that is kept for that is given up."""
+        if is_of_memory(err):
+            self.memory.give_up()
+
     def look_again(self) -> None:
-        """What was being done when there was no memory left may have been done only in part."""
-        self.memory.give_up()
+        """What was being done when something had run out may have been done only in part."""
         for instance in self.live.values():
-            if instance.phase is Phase.RUNNING and instance.pidfd not in self._watch:
-                self._watch.add(instance.pidfd, lambda _mask, one=instance: self._on_exit(one))  # type: ignore[misc]
+            if instance.phase is Phase.RUNNING:
+                self._hold(instance)
             self._timers.add(0.0, instance.run)
 
     # Starting.
@@ -245,7 +251,7 @@ class Lives:
             return
         wanted = Spawn(**frame["spawn"])
         if not self._knows(wanted.run) and wanted.refusal is None and self.memory.enough():
-            self.starts.prepare(wanted, len(self.live))
+            self.starts.prepare(wanted, self._others)
 
     def spawn(self, frame: Frame) -> None:
         """The scheduler wants an instance; a run id that is known already changes nothing."""
@@ -255,14 +261,24 @@ class Lives:
         if wanted.refusal is not None:
             self._refuse(wanted, wanted.refusal)
             return
-        if not self.memory.enough():
-            self.starts.drop()
-            self._refuse(wanted, os.strerror(errno.ENOMEM))
-            return
         self._waiting.start(wanted)
 
-    def _begin(self, wanted: Spawn) -> bool:
-        return self.memory.enough() and self.starts.begin(wanted, len(self.live))
+    def _begin(self, wanted: Spawn) -> None:
+        if self.memory.enough():
+            self.starts.begin(wanted, self._others)
+        else:
+            self.starts.drop()
+            self._waiting.put_back(wanted, "there is no memory left")
+
+    @property
+    def _others(self) -> int:
+        """How many runs have descriptors, or are about to: those whose logs are still being written, too."""
+        return len(self.live) + len(self.stillborn) + self._pump.files.draining
+
+    def _on_short(self, start: Start, why: str) -> None:
+        self._waiting.put_back(start.spawn, why)
+        for frame in start.stops:
+            self.stop(frame)
 
     def _knows(self, run: str) -> bool:
         known = (self.live, self.exits, self.stillborn, self._waiting, self.starts.under_way)
@@ -285,8 +301,8 @@ class Lives:
         self._pump.add(wanted, *started.pipes, record)
         for remark in start.remarks:
             self._note(wanted.run, remark)
-        self._hold(instance)
         self._send({"op": "started", "run": wanted.run, "pid": started.pid, "at": now_ms})
+        self._hold(instance)
         for frame in start.stops:
             self.stop(frame)
 
@@ -462,6 +478,7 @@ class Lives:
         self._trees.mains.discard(instance.pid)
         self._trees.reap_soon()  # those that this zombie hid
         self.quarters.sweep()
+        self._waiting.hurry()
         self._exited(reaping.exited(instance, reaped, lines), instance)
 
     def _exited(self, exited: Exited, instance: Instance | None = None) -> None:

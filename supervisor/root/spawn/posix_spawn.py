@@ -42,6 +42,10 @@ class Started:
         self.status_fd = status_fd
 
 
+class NotHeld(OSError):
+    """A process was started, could not be held, and was killed; it may have done something."""
+
+
 class Plan:
     """An instance that is to be started, with all that is open for it.
 
@@ -81,8 +85,7 @@ class Plan:
         self.spawn = spawn
         self.nofile = nofile
         self.terminal = spawn.tty
-        self._opened: list[tuple[int, int]] = []
-        """Our end, and that of the process."""
+        self._ours: list[int] = []
         self._theirs: list[int] = []
         """What only the process needs."""
         try:
@@ -102,7 +105,8 @@ class Plan:
     def _channel(self, *, terminal: bool = False) -> tuple[int, int]:
         """Our end, and that of the process."""
         ends = _terminal() if terminal else os.pipe2(os.O_CLOEXEC)
-        self._opened.append(ends)
+        self._ours.append(ends[0])
+        self._theirs.append(ends[1])
         os.set_blocking(ends[0], False)
         return ends
 
@@ -147,11 +151,13 @@ class Plan:
             setsigmask=[],
             setsigdef=CATCHABLE,
         )
+        self._close_theirs()  # first, so that there is a descriptor for the pidfd
         try:
             pidfd = os.pidfd_open(pid)
-        except OSError:  # EMFILE, ENFILE, ENOMEM: it runs, but we could not hold it
+        except OSError as err:
+            # EMFILE, ENFILE, ENOMEM: it runs, so it must not begin again.
             os.killpg(pid, signal.SIGKILL)
-            raise
+            raise NotHeld(f"its process was killed, since it could not be held: {err.strerror}") from err
         return self._started(pid, pidfd, status[0] if status else None)
 
     def outputs_there(self) -> list[int]:
@@ -167,18 +173,18 @@ class Plan:
         return self._started(pid, pidfd, channel)
 
     def _started(self, pid: int, pidfd: int, status_fd: int | None) -> Started:
-        for fd in (*(theirs for _ours, theirs in self._opened), *self._theirs):
-            os.close(fd)
-        self._opened.clear()
-        self._theirs.clear()
+        self._close_theirs()
         return Started(pid, pidfd, (self._out[0], self._err[0] if self._err else None), status_fd)
+
+    def _close_theirs(self) -> None:
+        while self._theirs:
+            os.close(self._theirs.pop())
 
     def close(self) -> None:
         """Nothing was started: close everything."""
-        for fd in (*(fd for ends in self._opened for fd in ends), *self._theirs):
-            os.close(fd)
-        self._opened.clear()
-        self._theirs.clear()
+        self._close_theirs()
+        while self._ours:
+            os.close(self._ours.pop())
 
 
 def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None) -> Started:

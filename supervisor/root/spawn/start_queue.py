@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from supervisor.host.cgroups import Cgroup
-from supervisor.host.nofile import Descriptors
+from supervisor.host.shortage import Descriptors, is_shortage, reason
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Frame, Spawn
 from supervisor.root.loop.epoll_watch import Watch
@@ -29,6 +29,7 @@ _REST_S = 0.003
 """From the use of a spare to the making of the next: what has just begun comes first."""
 _END_S = 1.0
 """How long a spare may take to end."""
+_TOO_FEW = "too few descriptors are left"
 _HOLD_S = 2.0
 """How long what was prepared waits for the order."""
 
@@ -60,6 +61,7 @@ class Starts:
         on_begin: takes the id of a run just before it is started.
         on_started: takes what was started.
         on_refused: takes what cannot be started, and why.
+        on_short: takes what cannot be started yet, and what there is too little of.
     """
 
     def __init__(
@@ -72,12 +74,14 @@ class Starts:
         on_begin: Callable[[str], None],
         on_started: Callable[[Start, Started], None],
         on_refused: Callable[[Spawn, str], None],
+        on_short: Callable[[Start, str], None],
     ) -> None:
         self._env = env
         self._quarters = quarters
         self._on_begin = on_begin
         self._on_started = on_started
         self._on_refused = on_refused
+        self._on_short = on_short
         self.spares = Spares(watch, log, env, quarters, show, self._go_on)
         self.descriptors = Descriptors()
         self.under_way: dict[str, Start] = {}
@@ -125,11 +129,8 @@ class Starts:
             held.drop()
             self._leave(start)
 
-    def begin(self, spawn: Spawn, others: int) -> bool:
-        """Start an instance beside so many others; one of the two callbacks follows, mostly at once.
-
-        False: too few descriptors are left, nothing was done.
-        """
+    def begin(self, spawn: Spawn, others: int) -> None:
+        """Start an instance beside so many others; one of the three callbacks follows, mostly at once."""
         ear = None
         if self._prepared is not None and self._prepared[0].spawn.run == spawn.run:
             start, held = self._prepared
@@ -137,7 +138,7 @@ class Starts:
             if start.spawn == spawn and (started := held.go()) is not None:
                 self._prepared = self._drop_at_s = None
                 self._on_started(start, started)
-                return True
+                return
             if start.ear is not None and start.spawn.notify == spawn.notify:
                 ear, start.ear = start.ear, None  # another one could not have its address before it is closed
                 ear.serve(spawn)
@@ -145,13 +146,14 @@ class Starts:
         if not self.descriptors.reserve(others + len(self.under_way) + 1):
             if ear is not None:
                 ear.close()
-            return False
+            self._on_short(Start(spawn, None), _TOO_FEW)
+            return
         self._on_begin(spawn.run)
         try:
             start = Start(spawn, ear or (Ear(spawn) if spawn.notify is not None else None))
         except OSError as err:  # EMFILE, ENFILE; EADDRINUSE
-            self._on_refused(spawn, err.strerror or str(err))
-            return True
+            self._failed(Start(spawn, None), err)
+            return
         if self.under_way:
             self.under_way[spawn.run] = start
         elif spawn.stdin_open or not self._by_spares(time.monotonic()):
@@ -162,7 +164,6 @@ class Starts:
             self.under_way[spawn.run] = start
         else:
             self._by_joining(start)
-        return True
 
     def begin_again(self, spawn: Spawn, ear: Ear | None) -> None:
         """Start an instance whose spare ended before it had executed anything; never by another spare."""
@@ -211,26 +212,37 @@ class Starts:
         """There is a spare for the first of those that are under way, or none for any."""
         starts = list(self.under_way.values())
         self.under_way.clear()
+        failed = []
         for number, start in enumerate(starts):
             if number == 0 and self.spares.ready and not start.spawn.stdin_open:
-                self._by_spare(start)
+                err = self._become(start)
             else:
-                self._by_joining(start)
+                err = self._join(start)
+            if err is not None:
+                failed.append((start, err))
+        for start, err in reversed(failed):  # each is put before all that wait
+            self._failed(start, err)
 
     def _by_spares(self, now_s: float) -> bool:
         """Whether a spare is better than to join."""
         return self._quarters.directory is not None and now_s - self._joined_s >= _QUIET_S
 
     def _by_spare(self, start: Start) -> None:
+        err = self._become(start)
+        if err is not None:
+            self._failed(start, err)
+
+    def _become(self, start: Start) -> OSError | ValueError | None:
+        """Have the spare become it, or start it the other way; return why it was not started."""
         held = self._hold(start)
         if held is not None:
             started = held.go()
             if started is not None:
                 self._on_started(start, started)
-                return
+                return None
             held.drop()
             self._give_back(start)
-        self._by_joining(start)
+        return self._join(start)
 
     def _hold(self, start: Start) -> Held | None:
         """Have the spare wait to become this; None when that is not possible."""
@@ -253,6 +265,12 @@ class Starts:
         return held
 
     def _by_joining(self, start: Start) -> None:
+        err = self._join(start)
+        if err is not None:
+            self._failed(start, err)
+
+    def _join(self, start: Start) -> OSError | ValueError | None:
+        """Start it here, so that it joins its cgroup; return why it was not started."""
         try:
             start.cgroup, start.remarks = self._quarters.assign(start.spawn)
             if start.cgroup is not None:
@@ -265,13 +283,20 @@ class Starts:
                 plan.close()
                 raise
         except (OSError, ValueError) as err:
-            # ENOENT: no /bin/sh; E2BIG: arguments or environment too long; EMFILE, EAGAIN, ENOMEM: out of
-            # descriptors, processes or memory; ENOSPC: of terminals; ValueError: a NUL byte. The reason stands in the
-            # run's own log.
             self._leave(start)
-            self._on_refused(start.spawn, getattr(err, "strerror", None) or str(err))
-            return
+            return err
         self._on_started(start, started)
+        return None
+
+    def _failed(self, start: Start, err: OSError | ValueError) -> None:
+        """Let it wait where something has run out (EMFILE, EAGAIN, ENOMEM); else the reason stands in its own log.
+
+        ENOENT: no /bin/sh; E2BIG: arguments or environment too long; ENOSPC: no terminal; ValueError: a NUL byte.
+        """
+        if is_shortage(err):
+            self._on_short(start, reason(err))
+        else:
+            self._on_refused(start.spawn, reason(err))
 
     def _give_back(self, start: Start) -> None:
         if start.cgroup is not None:

@@ -336,6 +336,15 @@ class Notifications:
         )
         self.notify(change, notification_kinds.CLOCK_DOUBTED, "warn", "The clock was set by more than a day", text)
 
+    def starts_wait(self, waiting: int, why: str | None, change: Change) -> None:
+        """Tell that `waiting` runs cannot start because something ran out; `why` is None when none waits any more."""
+        if why is not None:
+            text = f"{counted(waiting, 'run')} cannot start and wait: {why}. Active runs continue."
+            self.notify(change, notification_kinds.STARTS_WAITING, "error", "Runs cannot start", text)
+        else:
+            text = "The supervisor starts runs again. None waits any more."
+            self.notify(change, notification_kinds.STARTS_RECOVERED, "info", "Runs start again", text)
+
     def _raise(self, db: Database, draft: Notification) -> Events:
         before = notifications.unread_count(db)
         stored = notifications.notify(

@@ -243,6 +243,13 @@ class RunEngine:
         if run is not None:
             self._apply(run, run_transitions.Event.STARTED, change, at=at)
 
+    def start_waits(self, run_id: str, why: str, change: Change) -> None:
+        """The root cannot start a run yet."""
+        run = self.live.get(run_id)
+        if run is not None:
+            self._log.info(f"{run.unit.name} {run.id}: its start waits: {why}")
+            change.announce("run.updated", event_body(run, "pending", waiting={"reason": why}))
+
     def exited(self, exited: Exited, change: Change) -> None:
         """The root reports an end; acknowledged when it is stored."""
         run = self.live.get(exited.run)

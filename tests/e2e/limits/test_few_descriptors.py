@@ -54,12 +54,28 @@ def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
             ended = daemon.ended(run)
             assert (ended["endReason"], ended["exitCode"]) == ("succeeded", 0)
             assert daemon.texts(run) == ["first", "last"]
-    until(lambda: "there are enough descriptors again" in daemon.said(), "all to have started")
+    until(lambda: "nothing that starts waits any more" in daemon.said(), "all to have started")
     again = daemon.trigger("t")
     until(lambda: daemon.run(again)["status"] == "running", "another one to start")
     assert [daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid] == helpers
     assert daemon.request("POST", f"/api/runs/{again}/stop").status == 204
     assert daemon.ended(again)["endReason"] == "stopped"
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("limit", [256, 300, 512])
+def test_many_runs_that_print(daemon: FewDescriptors, limit: int) -> None:
+    """However many are triggered at once, none is lost or refused, and all lines of each are in its log."""
+    daemon.soft = daemon.hard = limit
+    daemon.write("""[tasks.t]
+run = "for i in $(seq 20); do echo $i; sleep 0.1; done"
+max_concurrent = 1000
+""")
+    daemon.start()
+    runs = [daemon.trigger("t") for _ in range(120)]
+    for run in runs:
+        assert daemon.ended(run)["endReason"] == "succeeded"
+        assert daemon.texts(run) == [str(number) for number in range(1, 21)]
     assert daemon.stop() == 0
 
 

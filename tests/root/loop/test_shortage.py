@@ -6,18 +6,21 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from supervisor.host import procfs
-from supervisor.host.nofile import Descriptors
 from supervisor.host.osport import UnixListener
-from supervisor.ipc.messages import Boot
+from supervisor.host.shortage import Descriptors, open_descriptors, take_all
+from supervisor.ipc.messages import Boot, Spawn
 from supervisor.root.helper_processes import Helper
-from supervisor.root.spawn import posix_spawn
+from supervisor.root.spawn import posix_spawn as spawn
+from supervisor.root.spawn.waiting import Waiting
+from tests.root.births import Heard, nursery
 from tests.root.spawn.test_posix_spawn import wanted
 
 BOOT = Boot(
@@ -82,7 +85,7 @@ def test_a_process_that_cannot_be_held_is_ended(monkeypatch: pytest.MonkeyPatch)
     gc.collect()  # as above
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="Too many"):
-        posix_spawn.start(wanted(["/bin/sh", "-c", "exec >&- 2>&-; exec sleep 1000"]), {}, None)
+        spawn.start(wanted(["/bin/sh", "-c", "exec >&- 2>&-; exec sleep 1000"]), {}, None)
     (pid,) = tried
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
@@ -100,7 +103,7 @@ def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_spawn", no_process)
         with pytest.raises(OSError, match="Resource temporarily unavailable"):
-            posix_spawn.start(wanted(["true"]), {}, None)
+            spawn.start(wanted(["true"]), {}, None)
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
@@ -189,11 +192,103 @@ def test_hidden_processes_stay_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_descriptors_that_are_needed_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that prints nothing yet has neither ring nor log file: with these, too, 64 are left for other things."""
+    """A run that prints nothing yet will need two for its ring and one for its log file; 64 are left for the rest."""
     monkeypatch.setattr("resource.getrlimit", lambda _which: (256, 256))
-    is_open = ["0"] * (256 - 64 - 2 * 20)
-    monkeypatch.setattr(os, "listdir", lambda _path: is_open)
+    counts = [256 - 64 - 3 * 20, 256 - 64 - 3 * 20 + 1]
+    monkeypatch.setattr("supervisor.host.shortage.open_descriptors", lambda _limit: counts.pop(0))
     descriptors = Descriptors()
     assert descriptors.reserve(20)
-    is_open.append("0")
     assert not descriptors.reserve(20)
+
+
+def test_counting_descriptors_takes_none(shortage: Shortage) -> None:
+    """The open descriptors can be counted when not a single one is left."""
+    shortage.leave(0)
+    assert open_descriptors(400) == 400
+    shortage.leave(3)
+    assert open_descriptors(400) == 397
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN])
+def test_a_start_waits_for_what_has_run_out(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Only what is wrong with the command itself refuses a run; a shortage of the daemon lets it wait."""
+    with nursery() as root:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "posix_spawn", failing_with(code))
+            root.starts._joined_s = float("inf")  # by joining
+            root.starts.begin(wanted(["true"]), 0)
+            assert (root.waiting, root.refused) == ({"R": os.strerror(code)}, {})
+            patch.setattr(os, "posix_spawn", failing_with(errno.E2BIG))
+            root.starts.begin(wanted(["true"], run="S"), 0)
+        assert root.refused == {"S": os.strerror(errno.E2BIG)}
+
+
+def failing_with(code: int) -> Callable[..., int]:
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+class Clock:
+    """Starts that fail until a test lets them succeed, and what the scheduler hears."""
+
+    def __init__(self) -> None:
+        self.frames: list[dict[str, Any]] = []
+        self.short = True
+        self.attempts = 0
+        self.waiting = Waiting(Heard(), self.begin, self.frames.append)
+
+    def begin(self, spawn: Spawn) -> None:
+        self.attempts += 1
+        if self.short:
+            self.waiting.put_back(spawn, "too few descriptors are left")
+
+    def until(self, end_s: float) -> None:
+        """Call it whenever it is due, up to a moment."""
+        while (due_s := self.waiting.due_s) is not None and due_s <= end_s:
+            self.waiting.tend(due_s)
+
+
+def test_what_waits_is_tried_again_with_growing_pauses() -> None:
+    """Pauses double from 0.25 s to 5 s; after a minute people are told once, and once more when it is over."""
+    clock = Clock()
+    begin_s = time.monotonic()
+    for run in "AB":
+        clock.waiting.start(wanted(["true"], run=run))
+    why = "too few descriptors are left"
+    assert clock.frames == [{"op": "waiting", "run": run, "why": why} for run in "AB"]
+    clock.until(begin_s + 300)
+    assert 50 < clock.attempts < 70
+    assert clock.frames[2:] == [{"op": "starts", "waiting": 2, "why": why}]
+    clock.short = False
+    clock.until(begin_s + 310)
+    assert clock.frames[3:] == [{"op": "starts", "waiting": 0, "why": None}]
+    assert not clock.waiting
+
+
+def test_an_end_hurries_what_waits() -> None:
+    """As soon as a run has ended, the first that waits is tried again."""
+    clock = Clock()
+    clock.waiting.start(wanted(["true"]))
+    clock.until(time.monotonic() + 60)
+    clock.short = False
+    clock.waiting.hurry()
+    clock.waiting.tend(time.monotonic())
+    assert not clock.waiting
+
+
+def test_a_shortage_of_one_step_keeps_no_other_from_being_taken() -> None:
+    """All steps are taken; the first shortage is raised after them, any other error at once."""
+    taken: list[int] = []
+
+    def fail(code: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    steps = [lambda: taken.append(1), lambda: fail(errno.EMFILE), lambda: taken.append(2), lambda: fail(errno.ENOMEM)]
+    with pytest.raises(OSError, match="Too many open files"):
+        take_all(steps)
+    assert taken == [1, 2]
+    with pytest.raises(FileNotFoundError):
+        take_all([lambda: fail(errno.ENOENT), lambda: taken.append(3)])
+    assert taken == [1, 2]

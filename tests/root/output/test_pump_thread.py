@@ -343,7 +343,7 @@ STEPS = (
     (Pump, "_writer"),
     *((RingWriter, name) for name in ("readv", "finish_stream", "mirror_pending", "seal", "settle", "system_line")),
     *((FileThread, name) for name in ("work", "changed")),
-    *((Ends, name) for name in ("at_end", "sealed")),
+    *((Ends, name) for name in ("at_end", "sealed", "wake")),
     (DoorbellServer, "ring"),
     (Trouble, "judge"),
 )
@@ -353,7 +353,7 @@ STEP_OF_FILES = FileThread, "_write"
 def test_no_memory_for_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What pump and file thread have none for, they do again: no line is lost, no end told twice; the pump says so."""
     for module in (pump, file_thread):
-        monkeypatch.setattr(module, "_SHORT_S", 0)
+        monkeypatch.setattr(module, "REST_S", 0)
     for number, (owner, name) in enumerate((*STEPS, STEP_OF_FILES)):
         step = getattr(owner, name)
         failed: list[bool] = []
