@@ -7,7 +7,7 @@ SOURCES := setup.cfg pyproject.toml supervisor/version.py
 
 SECONDS ?= 600
 
-.PHONY: help run test lint format bench fuzz soak soak-services soak-days soak-chaos docs zipapp clean
+.PHONY: help run test lint format bench fuzz soak soak-services soak-days soak-chaos docs man zipapp clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -21,6 +21,7 @@ help:
 	@echo "make soak-chaos  kill every process, even the root, while clients act for SECONDS=600, and compare every line"
 	@echo "make bench   run the benchmarks, and print a table"
 	@echo "make docs    build the documentation, build/docs/index.html"
+	@echo "make man     build the man pages ringward(1) and ringward.toml(5), build/man"
 	@echo "make zipapp  build the single file, dist/ringward.pyz"
 	@echo "make clean   remove the environment, caches, and the data of the example"
 
@@ -63,6 +64,10 @@ bench: $(VENV)/.dev-installed
 docs: $(VENV)/.dev-installed
 	$(BIN)/python -m sphinx -W -n --keep-going -q docs build/docs
 	@echo build/docs/index.html
+
+man: $(VENV)/.dev-installed
+	$(BIN)/python -m sphinx -W -n --keep-going -q -b man docs build/man
+	@echo build/man/ringward.1 build/man/ringward.toml.5
 
 zipapp: $(VENV)/.dev-installed
 	$(BIN)/python -I deploy/zipapp/build.py dist/ringward.pyz

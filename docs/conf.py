@@ -21,13 +21,17 @@ html_copy_source = False
 html_show_copyright = False
 highlight_language = "none"
 smartquotes = False
+man_pages = [
+    ("cli", "ringward", "run scheduled tasks and always-on services", author, 1),
+    ("configuration", "ringward.toml", "configuration of Ringward", author, 5),
+]
 
 _PAGE = re.compile(r"([\w-]+)\.rst(#[\w-]+)?")
 
 
 def _link_pages(app: Sphinx, tree: nodes.document, name: str) -> None:
     """Lead links such as ``runs.rst``, which code hosts understand, to the page; a bare name becomes its title."""
-    for link in tree.findall(nodes.reference):
+    for link in list(tree.findall(nodes.reference)):
         found = _PAGE.fullmatch(link.get("refuri", ""))
         if found is None:
             continue
@@ -35,15 +39,20 @@ def _link_pages(app: Sphinx, tree: nodes.document, name: str) -> None:
         if page not in app.env.found_docs:
             logging.getLogger(__name__).warning("there is no page %s.rst", page, location=link)
             continue
-        link["refuri"] = app.builder.get_relative_uri(name, page) + anchor
-        link["internal"] = True
         if link.astext() in (f"{page}.rst", f"docs/{page}.rst"):
             link.clear()
             link += nodes.inline("", app.env.titles[page].astext(), classes=["doc"])
+        if app.builder.name == "man":  # which would print the address behind the text
+            link.replace_self(link.children)
+            continue
+        link["refuri"] = app.builder.get_relative_uri(name, page) + anchor
+        link["internal"] = True
 
 
-def _link_keys(_app: Sphinx, tree: nodes.document, _name: str) -> None:
+def _link_keys(app: Sphinx, tree: nodes.document, _name: str) -> None:
     """Turn each key with an anchor into a link to itself, so that readers can copy its address."""
+    if app.builder.name == "man":
+        return
     for entry in tree.findall(nodes.entry):
         for paragraph in entry.children:
             if isinstance(paragraph, nodes.paragraph) and paragraph["ids"]:
@@ -52,7 +61,28 @@ def _link_keys(_app: Sphinx, tree: nodes.document, _name: str) -> None:
                 paragraph += link
 
 
+def _list_tables(app: Sphinx, tree: nodes.document, _name: str) -> None:
+    """Turn tables into lists on man pages, where wide tables do not fit: the first cell, then the others."""
+    for table in list(tree.findall(nodes.table)) if app.builder.name == "man" else ():
+        heads = [entry.astext() for head in table.findall(nodes.thead) for entry in head.findall(nodes.entry)]
+        found = nodes.definition_list()
+        for row in next(table.findall(nodes.tbody)).children:
+            first, *others, last = row.children
+            facts = nodes.paragraph()
+            for head, entry in zip(heads[1:], others, strict=False):
+                facts += [nodes.Text(f"{'; ' if facts.children else ''}{head}: "), *_inline(entry)]
+            body = nodes.definition("", *([facts] if others else []), *last.children)
+            found += nodes.definition_list_item("", nodes.term("", "", *_inline(first)), body)
+        table.replace_self(found)
+
+
+def _inline(entry: nodes.Node) -> list[nodes.Node]:
+    """Return what the paragraphs of a cell contain."""
+    return [child for paragraph in entry.findall(nodes.paragraph) for child in paragraph.children]
+
+
 def setup(app: Sphinx) -> None:
     """Register the handlers; Sphinx calls this."""
     app.connect("doctree-resolved", _link_pages)
     app.connect("doctree-resolved", _link_keys)
+    app.connect("doctree-resolved", _list_tables)

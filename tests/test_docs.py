@@ -289,6 +289,17 @@ def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
         assert not re.search(r'(src|rel="stylesheet" href)="https?:', text), f"{page.name} needs a network"
 
 
+def test_the_man_pages_have_every_command_and_key(tmp_path: Path) -> None:
+    """``make man`` builds ringward(1) and ringward.toml(5), without addresses of links."""
+    command = [sys.executable, "-m", "sphinx", "-W", "-n", "-q", "-b", "man", "-d", str(tmp_path / "trees")]
+    done = subprocess.run([*command, str(DOCS), str(tmp_path / "man")], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    commands, keys = ((tmp_path / "man" / name).read_text() for name in ("ringward.1", "ringward.toml.5"))
+    assert all(f".SH {name.upper()}\n" in commands.replace("\\-", "-") for name in COMMANDS)
+    assert all(rf"\fB{key.name}\fP" in keys for key in KEYS)
+    assert not any(mark in page for page in (commands, keys) for mark in ("<>", "<#"))
+
+
 @every_page
 def test_json_that_is_shown_is_json(page: Path) -> None:
     """Answers and bodies of the API can be read."""
