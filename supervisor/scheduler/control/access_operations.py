@@ -1,4 +1,7 @@
-"""What API workers ask for about who may come in: sessions, tokens, failed log-ins, the audit."""
+"""Operations on access: sessions, tokens, failed logins, the audit log, and the certificate of the API.
+
+API workers of another user cannot read the private key, so the scheduler reads it for them.
+"""
 
 import os
 import time
@@ -19,13 +22,13 @@ Arguments = dict[str, Any]
 
 _WRONG_PASSWORDS_A_MINUTE = 10
 _REFUSALS = {
-    "taken": "There is a token of this name already; revoke it first",
-    "full": f"There are {tokens.MAX_TOKENS} tokens already; revoke some first",
+    "taken": "A token with this name exists; revoke it first",
+    "full": f"The limit of {tokens.MAX_TOKENS} tokens is reached; revoke some first",
 }
 
 
 class AccessOperations:
-    """Carries out what is asked, and answers when it is stored."""
+    """Carries out operations, and answers after they are stored."""
 
     def __init__(self, engine: RunEngine) -> None:
         self._engine = engine
@@ -51,7 +54,7 @@ class AccessOperations:
         reply: Reply,
         answer: Callable[[Any], dict[str, Any]] = lambda _result: done(),
     ) -> None:
-        """Do `write(db, now_ms)`, then answer with what `answer` makes of its result."""
+        """Call `write(db, now_ms)`, then answer with `answer(result)`."""
 
         def on_failed(_error: BaseException) -> bool:
             reply(refused(503, "the database cannot be written"))
@@ -64,7 +67,7 @@ class AccessOperations:
         self._engine.commit(change)
 
     def session_create(self, arguments: Arguments, reply: Reply) -> None:
-        """Store a web session, and forget those that have ended by their age or with a former password."""
+        """Store a web session; delete expired sessions and sessions of a former password."""
 
         def write(db: Database, now_ms: int) -> None:
             sessions.delete_expired(db, now_ms)
@@ -78,7 +81,7 @@ class AccessOperations:
         self._store(lambda db, _now_ms: sessions.delete(db, arguments["hash"]), reply)
 
     def session_touch(self, arguments: Arguments, reply: Reply) -> None:
-        """Note that a web session is in use."""
+        """Update the time of last use of a web session."""
         self._store(lambda db, now_ms: sessions.touch(db, arguments["hash"], now_ms), reply)
 
     def token_create(self, arguments: Arguments, reply: Reply) -> None:
@@ -95,21 +98,21 @@ class AccessOperations:
         self._store(lambda db, _now_ms: tokens.delete(db, arguments["name"]), reply, lambda found: done(found=found))
 
     def token_touch(self, arguments: Arguments, reply: Reply) -> None:
-        """Note that a token is in use."""
+        """Update the time of last use of a token."""
         self._store(lambda db, now_ms: tokens.touch(db, arguments["hash"], now_ms), reply)
 
     def login_attempt(self, arguments: Arguments, reply: Reply) -> None:
-        """May this client try a password now?"""
+        """Answer whether a client may try a password now."""
         retry_after_s = self._wrong_passwords.blocked_s(arguments["client"])
         reply(done(allowed=not retry_after_s, retry_after_s=retry_after_s))
 
     def login_failed(self, arguments: Arguments, reply: Reply) -> None:
-        """This client gave a wrong password."""
+        """Count a wrong password of a client."""
         self._wrong_passwords.count(arguments["client"])
         reply(done())
 
     def audit(self, arguments: Arguments, reply: Reply) -> None:
-        """Store who did what."""
+        """Store entries of the audit log."""
         entries = {key: Entry(*entry) for key, entry in arguments["entries"].items()}
         self._store(lambda db, _now_ms: audit.append(db, entries), reply)
 
@@ -119,11 +122,11 @@ _Found = tuple[str, str | None]
 
 
 class CertificateReader:
-    """Reads it when a worker asks, which has it read again as soon as the files have changed.
+    """Reads the certificate and its key at the request of a worker.
 
     Args:
-        files: has a thread for that.
-        config: in force.
+        files: provides the thread that reads.
+        config: the active configuration.
     """
 
     def __init__(self, files: ConfigFiles, config: Config) -> None:
@@ -131,7 +134,7 @@ class CertificateReader:
         self.configure(config)
 
     def configure(self, config: Config) -> None:
-        """Go by this one from now on."""
+        """Apply a new configuration."""
         self._paths = [path for path in (config.http.tls_cert, config.http.tls_key) if path is not None]
 
     def operations(self) -> dict[str, Operation]:
@@ -139,12 +142,12 @@ class CertificateReader:
         return {"certificate": self.command}
 
     def command(self, arguments: dict[str, Any], reply: Reply) -> None:
-        """Answer with the certificate chain and its key as PEM, and their version; without them when it is known."""
+        """Answer with the version of certificate and key, and with both as PEM unless the worker has that version."""
         paths, known = self._paths, arguments["version"]
 
         def found(result: _Found | BaseException) -> None:
             if isinstance(result, BaseException):
-                reply(refused(409, f"the certificate cannot be read: {result}"))
+                reply(refused(409, f"cannot read the certificate: {result}"))
             else:
                 reply(done(version=result[0], pem=result[1]))
 

@@ -1,7 +1,7 @@
-"""What the operations of ``control.sock`` take.
+"""Arguments of the operations of ``control.sock``.
 
-Who asks may be another user than the daemon, with code of their own. What an operation could not work with, or the
-database not store, is refused before anything is done with it.
+A caller may run as another user with its own code. Arguments that an operation cannot use, or that the database cannot
+store, are rejected before the operation begins.
 """
 
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -11,7 +11,7 @@ from msgspec import Meta
 
 _Number = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Ulid = Annotated[str, Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}\Z")]
-"""Files are named by it, or by what is made of it."""
+"""File names derive from it."""
 _Entry = tuple[_Number, str, str, str, str, _Number, str, bool]
 
 
@@ -139,7 +139,7 @@ class _Reload(_By):
 
 
 class Request(msgspec.Struct):
-    """What every request has."""
+    """The fields of every request."""
 
     id: Annotated[str, Meta(max_length=200)]
     deadline: float
@@ -183,7 +183,7 @@ OF_OPERATIONS: dict[str, Any] = {
 
 
 def wrong(operation: str, arguments: dict[str, Any]) -> str | None:
-    """What is wrong with the arguments of an operation; None: nothing, or there is no such operation."""
+    """Return the error in the arguments of an operation; None if valid or if the operation is unknown."""
     try:
         kind = OF_OPERATIONS.get(operation)
         if kind is not None:

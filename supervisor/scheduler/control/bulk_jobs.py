@@ -1,12 +1,11 @@
-"""Work on many rows: one job after the other, each in slices, with the ordinary work of the loop between them.
+"""Work on many rows: one job at a time, in slices, with ordinary work of the loop between slices.
 
-What a job is about is read once, in the reading thread. Then each slice is a change of its own, and the next one is not
-begun before the loop has had a turn: so whatever came meanwhile is stored first, and waits for one slice at most.
+The rows of a job are read once, in the reading thread. Each slice is a change of its own. The next slice begins after
+the loop had a turn, so other changes wait for one slice at most.
 
-How far a job has come stands in the store, in the transaction of each slice, until there is another job. The last one
-announces the job as one event. When the scheduler dies in between, whole slices are done: the next scheduler announces
-those, and the job goes on when somebody asks for the same again; the worker does when its command was not answered, and
-gets the whole number, be there any slices left or not.
+Each slice stores the progress of the job in its transaction, and the last one announces the job as one event. If the
+scheduler dies in between, only whole slices are done, and the next scheduler announces these. A worker whose command
+was not answered repeats it: the job continues, and the answer has the total number of rows.
 """
 
 from collections import deque
@@ -22,50 +21,50 @@ from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.run_engine import RunEngine
 
 _PROGRESS = "bulk"
-"""Name in the store of how far the last job has come: {command, event, began, affected, told}; `told`: how many of the
-rows that are affected were announced."""
+"""Name in the store of the progress of the last job: {command, event, began, affected, told}; `told` is the number of
+announced rows."""
 
 _PAUSE_MS = 50
-"""So long a job that nobody hears of waits when the database has much to put into its place."""
+"""Pause of an unannounced job while the database has a long WAL to checkpoint."""
 
 Progress = dict[str, Any]
 
 
 class Ending(Exception):
-    """The daemon is being shut down."""
+    """The daemon is shutting down."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Work on many rows."""
+    """A job on many rows."""
 
     command: str
-    """Id of what was asked; the same when it is asked again."""
+    """Id of the command; a repeated command has the same id."""
     find: Callable[[Database], list[str]]
-    """Read which rows, in slices."""
+    """Read the ids of rows, in slices."""
     work: Callable[[Database, str, int], int]
-    """Change a slice at a time (ms since the epoch), in the store thread; returns how many rows were changed."""
+    """Change a slice, at a time in ms since the epoch, in the store thread; return the number of changed rows."""
     event: str | None
-    """Kind of the event that tells of it; None: nobody is told."""
+    """Kind of the event that announces the job; None: no event."""
     done: Callable[[int], None]
-    """Called with the number of rows changed."""
+    """Called with the number of changed rows."""
     failed: Callable[[BaseException], None]
-    """Called when it was given up. Slices that were done stay done."""
+    """Called when the job fails; finished slices stay."""
     began_ms: int = 0
     """When it was first asked for, ms since the epoch: see :meth:`BulkJobs.began_ms`; 0: nobody will ask that."""
 
 
 def last_job(db: Database) -> Progress | None:
-    """How far the last job has come of which people are told; None: there was none yet."""
+    """Return the progress of the last announced job; None if there was none."""
     found: Progress | None = get_meta(db, _PROGRESS)
     return found
 
 
 class BulkJobs:
-    """The jobs."""
+    """Carries out jobs one after the other."""
 
     def __init__(self, loop: Loop, engine: RunEngine, reading: LongReads, last: Progress | None) -> None:
-        """`last`: how far the last job of earlier schedulers had come."""
+        """`last`: progress of the last job of earlier schedulers."""
         self._loop = loop
         self._engine = engine
         self._reading = reading
@@ -76,22 +75,22 @@ class BulkJobs:
         self._affected = 0
 
     def announce_unreported(self, change: Change) -> None:
-        """Announce what an earlier scheduler did and could not tell of."""
+        """Announce the slices that an earlier scheduler finished without an event."""
         if self._last is not None:
             self._announce(self._last, change)
 
     def began_ms(self, command: str) -> int | None:
-        """When a command was first asked for that was the last of an earlier scheduler; None: it was not."""
+        """Return the time of the first request of the last command of an earlier scheduler; None for other commands."""
         known = self._last
         return known.get("began") if known is not None and known["command"] == command else None
 
     def _done_before(self, command: str) -> int:
-        """How many rows earlier schedulers changed for a command."""
+        """Return the number of rows that earlier schedulers changed for a command."""
         known = self._last
         return known["affected"] if known is not None and known["command"] == command else 0
 
     def submit(self, job: Job) -> None:
-        """Do a job when those before it are done."""
+        """Queue a job."""
         self._waiting.append(job)
         if self._job is None:
             self._begin()
@@ -131,7 +130,7 @@ class BulkJobs:
 
         def stored() -> None:
             self._affected = before + changed
-            # What else waits for the store goes first.
+            # Other changes go first.
             self._loop.after(pause_ms, lambda: self._next(job))
 
         def on_failed(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""Commands on many runs, and the deletion of one."""
+"""Operations on many runs, and the deletion of one run."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,28 +30,28 @@ from supervisor.scheduler.runs.run_engine import RunEngine
 Arguments = dict[str, Any]
 
 _STOPS = 200
-"""Runs stopped in one turn of the loop: some milliseconds."""
+"""Runs to stop in one turn of the loop, which takes some milliseconds."""
 _ID_CHARACTERS = 26
 
 
 class _Again(NamedTuple):
-    """A task that is to run again."""
+    """A task to run again."""
 
     run_id: str
-    """Of the new run."""
+    """Id of the new run."""
     exists: bool
-    """It was made when the same was asked before."""
+    """Whether an earlier request with the same id created it."""
     given: ParameterValues
-    """What the run before had."""
+    """Parameter values of the earlier run."""
 
 
 class BulkOperations:
-    """Carries them out.
+    """Carries out operations on many runs.
 
     Args:
         undo_window_ms: how long a deleted run can be restored; a reload may change it.
-        on_deleted: called when runs were deleted.
-        limit: how often each credential may trigger a run; a rerun that it lets through is not cut in two.
+        on_deleted: called after runs were deleted.
+        limit: limit of triggers per credential; it admits or refuses a rerun as a whole.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class BulkOperations:
         }
 
     def delete(self, arguments: Arguments, reply: Reply) -> None:
-        """Delete a run so that it can be restored; one that has not begun ends first."""
+        """Delete a run; it can be restored. A pending run is ended first."""
         run_id = arguments["run"]
         run = self._engine.live.get(run_id)
         if run is not None and run.state in run_transitions.HELD_BY_ROOT:
-            reply(refused(409, f"{run_id} is running: stop it first"))
+            reply(refused(409, f"{run_id} is running; stop it first"))
             return
 
         def on_failed(error: BaseException) -> bool:
@@ -102,7 +102,8 @@ class BulkOperations:
         if run is None:
             change = self._engine.change(on_failed)
         else:
-            # In memory it has ended at once, so this is stored some time; together, so that nobody sees the end alone.
+            # Memory has ended it already, so the change must not be given up.
+            # End and deletion are one change, so no client sees the end alone.
             change = self._engine.change()
             self._engine.stop(run, change, by=arguments["by"])
         at_ms = self._moment_ms()
@@ -117,12 +118,12 @@ class BulkOperations:
         self._engine.commit(change)
 
     def _moment_ms(self) -> int:
-        """The time of a deletion, ms since the epoch, which no other of this scheduler has."""
+        """Return the time of a deletion in ms since the epoch, unique within this scheduler."""
         self._last_ms = max(self._loop.now_ms(), self._last_ms + 1)
         return self._last_ms
 
     def bulk_delete(self, arguments: Arguments, reply: Reply) -> None:
-        """Delete every ended run of a selector, all at one time, which tells this deletion from others."""
+        """Delete all ended runs of a selector with one time, which identifies this deletion."""
         at_ms = self._bulk.began_ms(arguments["command"]) or self._moment_ms()
 
         def deleted(affected: int) -> None:
@@ -142,7 +143,7 @@ class BulkOperations:
         )
 
     def bulk_restore(self, arguments: Arguments, reply: Reply) -> None:
-        """Restore every run of a selector that was deleted within the undo window, or by one deletion alone."""
+        """Restore the runs of a selector that were deleted within the undo window, or by one given deletion."""
         window_ms = self.undo_window_ms
         deleted_at: int | None = arguments.get("deleted_at")
         now_ms = self._loop.now_ms()
@@ -158,7 +159,7 @@ class BulkOperations:
         )
 
     def bulk_stop(self, arguments: Arguments, reply: Reply) -> None:
-        """Stop every run of a selector that has not ended and is not being stopped already."""
+        """Stop all active runs of a selector that are not stopping already."""
 
         def found(ids: list[str] | BaseException) -> None:
             if isinstance(ids, BaseException):
@@ -184,9 +185,9 @@ class BulkOperations:
             self._engine.commit(change)
 
     def bulk_rerun(self, arguments: Arguments, reply: Reply) -> None:
-        """Run each task once that runs of a selector belong to, with what the newest of them was given.
+        """Run each task of the selected runs once, with the parameter values of its newest run.
 
-        Asked again, the same runs. Nothing is started when what one of them was given fits its task no more.
+        A repeated request returns the same runs. If any values are no longer valid, nothing starts.
         """
         data_dir = self._engine.boot.data_dir
 
@@ -229,7 +230,7 @@ class BulkOperations:
             except InvalidParameters as err:
                 errors += [{"location": f"tasks.{name}.params.{one.name}", "message": one.message} for one in err.wrong]
         if errors:
-            reply(refused(409, "What a run was given fits its task no more: nothing was started", errors))
+            reply(refused(409, "Parameters of a run are no longer valid; nothing was started", errors))
             return
         trigger, by = arguments["triggered_by"], arguments["by"]
         credential: str = arguments.get("credential") or by
@@ -271,6 +272,6 @@ def _failed(reply: Reply) -> Callable[[BaseException], None]:
 
 
 def _delete(db: Database, run_id: str, now_ms: int) -> str | None:
-    """Delete a run; returns its task's name, or None when it is no run that could be deleted (any more)."""
+    """Delete a run; return the name of its task, or None if it cannot be deleted."""
     run = get_run(db, run_id)
     return run.task_name if run is not None and delete_run(db, run_id, now_ms) else None

@@ -1,9 +1,9 @@
-"""``control.sock``: where API workers bring commands.
+"""``control.sock``: the socket for commands of API workers.
 
-Each connection says ``hello`` with the token, then sends requests ``{id, deadline, op, args}`` and gets one answer for
-each, when the decision is stored. A request whose deadline (monotonic clock of this host) has passed is refused: its
-caller has stopped waiting. A repeated id gets the same answer without doing it twice, as long as that is remembered;
-afterwards it is done again, as a new scheduler would, and no operation does harm then.
+A connection sends ``hello`` with the token, then requests ``{id, deadline, op, args}``. Each request gets one answer,
+after its decision is stored. A request whose deadline (monotonic clock) has passed is refused, because its caller no
+longer waits. A repeated id gets the remembered answer. Once that is forgotten, or after a restart of the scheduler, the
+operation runs again; every operation can be repeated safely.
 """
 
 import collections
@@ -24,24 +24,24 @@ from supervisor.scheduler.loop.loop import Loop
 
 _READ_BYTES = 65536
 _REMEMBERED_BYTES = 1 << 20
-"""Of answers together: some thousands, or a few that are large."""
+"""Total size of remembered answers: thousands of small ones or a few large ones."""
 
 Reply = Callable[[dict[str, Any]], None]
 Operation = Callable[[dict[str, Any], Reply], None]
 
 
 def done(**result: Any) -> dict[str, Any]:
-    """An answer that says yes."""
+    """Return an answer that reports success."""
     return {"ok": True, "result": result}
 
 
 def refused(status: int, detail: str, errors: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """An answer that says no, with the HTTP status for it."""
+    """Return an answer that refuses a request with this HTTP status."""
     return {"ok": False, "status": status, "detail": detail, "errors": errors or []}
 
 
 def refused_for_now(detail: str, retry_after_s: int) -> dict[str, Any]:
-    """Return an answer that says no to a client that asked too often."""
+    """Return an answer that refuses a client over its rate limit."""
     return {**refused(429, detail), "retry_after_s": retry_after_s}
 
 
@@ -52,11 +52,11 @@ class _Connection:
         self.trusted = False
         self.unsent = bytearray()
         self.blocked = False
-        """Whether the loop waits for room to send."""
+        """Whether the loop waits until the socket is writable."""
 
 
 class ControlServer:
-    """Takes requests, hands each to its operation, sends the answer back."""
+    """Receives requests, calls their operations and sends the answers."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class ControlServer:
         operations: dict[str, Operation],
         also: tuple[int, int] | None = None,
     ) -> None:
-        """Listen at `path`, replacing what an earlier scheduler left there.
+        """Listen at `path`, replacing the socket of an earlier scheduler.
 
         Args:
-            loop: Of the scheduler.
-            path: Of the socket.
-            token: That callers have to send.
-            operations: By name.
-            also: Who may connect besides our own user, see :class:`supervisor.host.osport.UnixListener`.
+            loop: the loop of the scheduler.
+            path: path of the socket.
+            token: the token that callers must send.
+            operations: operations by name.
+            also: user and group that may connect in addition to our own user.
 
         Raises:
             OSError: the path cannot be bound.
@@ -82,9 +82,9 @@ class ControlServer:
         self._token = token
         self._operations = operations
         self._waiting: dict[str, list[_Connection]] = {}
-        """Who asked for what is being carried out, by its id."""
+        """Connections that wait for a running operation, by request id."""
         self._answers: collections.OrderedDict[str, bytes] = collections.OrderedDict()
-        """The newest, as they were sent."""
+        """The newest answers, encoded, by request id."""
         self._answered_bytes = 0
         self._connections: set[_Connection] = set()
         self._answered: list[_Connection] = []
@@ -111,7 +111,7 @@ class ControlServer:
                 self._on_frame(connection, frame)
         except BlockingIOError:
             return
-        except (ConnectionResetError, ProtocolError):  # gone, or none of ours
+        except (ConnectionResetError, ProtocolError):  # disconnected, or an invalid message
             data = b""
         if not data:
             self._close(connection)
@@ -126,7 +126,7 @@ class ControlServer:
     def _on_frame(self, connection: _Connection, frame: Frame) -> None:
         if not connection.trusted:
             if not hmac.compare_digest(str(frame.get("token")).encode(errors="replace"), self._token.encode()):
-                raise ProtocolError("a stranger")
+                raise ProtocolError("wrong token")
             connection.trusted = True
             self._strangers.discard(connection.sock)
             return
@@ -140,7 +140,7 @@ class ControlServer:
         elif waiting is not None:
             waiting.append(connection)
         elif time.monotonic() > asked.deadline:
-            self._send(connection, encode({"id": asked.id, **refused(503, "the request came too late")}))
+            self._send(connection, encode({"id": asked.id, **refused(503, "the deadline of the request has passed")}))
         else:
             self._waiting[asked.id] = [connection]
             self._begin(asked)
@@ -154,7 +154,7 @@ class ControlServer:
 
         operation, wrong = self._operations.get(asked.op), arguments.wrong(asked.op, asked.args)
         if operation is None:
-            finish(refused(400, f"no operation {asked.op}"))
+            finish(refused(400, f"unknown operation {asked.op}"))
         elif wrong is not None:
             finish(refused(400, f"{asked.op}: {wrong}"))
         else:
@@ -192,7 +192,7 @@ class ControlServer:
             self._loop.change(connection.sock.fileno(), mask)
 
     def close(self) -> None:
-        """Take no more connections, and hang up on those that are there."""
+        """Close the listener and all connections."""
         self._loop.unwatch(self._listener.fileno())
         self._listener.close()
         for connection in list(self._connections):

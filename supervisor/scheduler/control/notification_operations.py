@@ -1,4 +1,4 @@
-"""What API workers may ask of notifications and schedules: more operations of ``control.sock``."""
+"""Operations on notifications, notifiers and schedules."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ Arguments = dict[str, Any]
 
 
 class NotificationOperations:
-    """Carries out what is asked, and answers when it is stored."""
+    """Marks notifications and shows schedules."""
 
     def __init__(self, engine: RunEngine, units: dict[str, Unit], notices: Notifications) -> None:
         self._engine = engine
@@ -40,13 +40,13 @@ class NotificationOperations:
         return self._engine.change(on_failed)
 
     def mark(self, arguments: Arguments, reply: Reply) -> None:
-        """Mark a notification as read or as unread."""
+        """Mark a notification as read or unread."""
         notification_id: str = arguments["id"]
         found: list[bool] = []
         change = self._change(reply)
         change.write(lambda db: found.append(notifications.get(db, notification_id) is not None))
         self._notifications.mark(change, notification_id, read=bool(arguments["read"]))
-        unknown = refused(404, f"there is no notification {notification_id}")
+        unknown = refused(404, f"no such notification: {notification_id}")
         change.then(lambda: reply(done() if found[-1] else unknown))
         self._engine.commit(change)
 
@@ -58,7 +58,7 @@ class NotificationOperations:
         self._engine.commit(change)
 
     def schedule(self, arguments: Arguments, reply: Reply) -> None:
-        """The next instants of a task, with what daylight saving time does to each."""
+        """Answer with the next instants of a task and their daylight saving notes."""
         name: str = arguments["task"]
         unit = self._units.get(name)
         if unit is None:
@@ -72,7 +72,7 @@ class NotificationOperations:
 
 
 class NotifierOperations:
-    """Carries out what is asked."""
+    """Shows and tests notifiers."""
 
     def __init__(self, engine: RunEngine, outbox: Outbox) -> None:
         self._engine = engine
@@ -83,7 +83,7 @@ class NotifierOperations:
         return {"notifiers": self.show, "notifier_test": self.send_test}
 
     def show(self, _arguments: Arguments, reply: Reply) -> None:
-        """How each notifier does; never its URL."""
+        """Answer with the delivery status of each notifier, without its URL."""
 
         def on_failed(_error: BaseException) -> bool:
             reply(refused(503, "the database cannot be written"))
@@ -100,7 +100,7 @@ class NotifierOperations:
         self._engine.commit(change)
 
     def send_test(self, arguments: Arguments, reply: Reply) -> None:
-        """Send a message by a notifier, and answer when that is done."""
+        """Send a test message through a notifier, and answer with the result."""
         name: str = arguments["name"]
 
         def answer(result: DeliveryResult) -> None:

@@ -1,4 +1,4 @@
-"""How often a client may do something within a minute. Counted here because all API workers share it."""
+"""Rate limits per client and minute. The scheduler counts, because all API workers share a limit."""
 
 import collections
 from collections.abc import Callable
@@ -10,10 +10,10 @@ _MAX_CLIENTS = 10_000
 
 
 class RateLimit:
-    """Count what each client does, for the 10,000 clients that did something last.
+    """Counts actions of the 10,000 most recent clients.
 
     Attributes:
-        rate: How often within a minute; 0: as often as it likes.
+        rate: actions per minute; 0: no limit.
     """
 
     def __init__(self, clock: Callable[[], float], rate: int) -> None:
@@ -23,7 +23,7 @@ class RateLimit:
         self._times: collections.OrderedDict[str, collections.deque[float]] = collections.OrderedDict()
 
     def blocked_s(self, client: str) -> int:
-        """Return the seconds until this client may go on, rounded up; 0: now."""
+        """Return the seconds until this client may act again, rounded up; 0: now."""
         times = self._times.get(client)
         if times is None or not self.rate:
             return 0
@@ -35,7 +35,7 @@ class RateLimit:
         return int(times[-self.rate] + _WINDOW_S - now_s) + 1
 
     def count(self, client: str, times: int = 1) -> None:
-        """Note that a client did something, so many times."""
+        """Count `times` actions of a client."""
         if not self.rate:
             return
         known = self._times.setdefault(client, collections.deque())
@@ -51,9 +51,9 @@ class TriggerLimit(RateLimit):
     """The limit of triggers per credential (``[http] trigger_rate``)."""
 
     def configure(self, config: Config) -> None:
-        """Go by another configuration from now on."""
+        """Apply a new configuration."""
         self.rate = config.http.trigger_rate
 
     def refusal(self, who: str, wait_s: int) -> str:
-        """Return the words for a client that has to wait."""
+        """Return the message for a client over the limit."""
         return f"{who} has triggered {self.rate} runs within a minute (trigger_rate): try again in {wait_s} s"

@@ -1,4 +1,7 @@
-"""What API workers may ask for: one method per operation of ``control.sock``."""
+"""Operations on runs: trigger and stop. Also the ``info`` operation.
+
+A trigger may carry an idempotency key: for a day, the same key stands for the same run.
+"""
 
 import time
 from collections.abc import Callable
@@ -23,14 +26,14 @@ _OTHER = "The key was used for another request"
 
 
 class IdempotencyKeys:
-    """One request at a time for each key: the others wait until its run is stored, or was refused."""
+    """Admits one request at a time per key; others wait until its run is stored or refused."""
 
     def __init__(self, engine: RunEngine) -> None:
         self._engine = engine
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
     def trigger(self, arguments: dict[str, Any], reply: Reply, create: Callable[[Reply], None]) -> None:
-        """Answer with the run that the key of the request stands for, or `create` one and answer."""
+        """Answer with the run of the key, or `create` one."""
         key: str | None = arguments.get("key")
         if key is None:
             create(reply)
@@ -67,7 +70,7 @@ class IdempotencyKeys:
 
     @staticmethod
     def claim(arguments: dict[str, Any], change: Change) -> None:
-        """Let the key of the request, if it has one, stand for its run as soon as that is stored."""
+        """Store the key of the request, if any, together with its run."""
         key: str | None = arguments.get("key")
         if key is not None:
             run_id, request = arguments["run"], arguments["request"]
@@ -78,7 +81,7 @@ Arguments = dict[str, Any]
 
 
 class RunOperations:
-    """Carries out what is asked, and answers when it is stored."""
+    """Carries out operations on runs, and answers after they are stored."""
 
     def __init__(
         self,
@@ -88,9 +91,9 @@ class RunOperations:
         tell: Callable[[], dict[str, Any]] = dict,
         limit: TriggerLimit | None = None,
     ) -> None:
-        """`info`: what the daemon tells about its configuration; `tell`: and how it does at the moment.
+        """`info`: facts about the configuration; `tell`: returns the current state of the daemon.
 
-        `limit`: how often each credential may trigger a run; None: as often as it likes.
+        `limit`: limit of triggers per credential; None: no limit.
         """
         self._limit = limit or TriggerLimit(time.monotonic, 0)
         self._engine = engine
@@ -109,18 +112,18 @@ class RunOperations:
         }
 
     def info(self, _arguments: Arguments, reply: Reply) -> None:
-        """What the daemon tells about its configuration and its database; that it answers means that it is at work."""
+        """Answer with facts about the configuration and the state of the daemon."""
         reply(done(**self._info, **self._tell()))
 
     def trigger(self, arguments: Arguments, reply: Reply) -> None:
-        """Run a task now; answered when the run is stored, whatever the overlap policy makes of it.
+        """Run a task now; answer after the run is stored, whether it starts, waits or is refused.
 
-        The answer has the row that was stored, unless the run was refused or the request had been carried out before.
+        The answer includes the stored row, unless the run was refused or the request is a repetition.
         """
         name, run_id = arguments["task"], arguments["run"]
         unit = self._units.get(name)
         if not is_ulid(run_id):  # files are named by it
-            reply(refused(422, f"{run_id} is no id of a run"))
+            reply(refused(422, f"not a run id: {run_id}"))
         elif run_id in self._engine.live:
             reply(done())
         elif unit is None:
@@ -138,14 +141,14 @@ class RunOperations:
         def on_failed(error: BaseException) -> bool:
             self._engine.forget(run)
             if isinstance(error, Conflict):
-                # The same run id stored before: this is a repeated request, and it was carried out.
+                # The run id exists: this is a repeated request.
                 reply(done())
             else:
                 reply(refused(503, f"the database cannot be written: {error}"))
             return True
 
         task = unit.task
-        if task is None or not unit.configured:  # a reload has removed it while its key was looked up
+        if task is None or not unit.configured:  # a reload removed it during the lookup of the key
             reply(refused(404, f'no task named "{unit.name}"'))
             return
         try:
@@ -176,7 +179,7 @@ class RunOperations:
         self._engine.commit(change)
 
     def stop(self, arguments: Arguments, reply: Reply) -> None:
-        """Stop a run; one that has ended already stays as it is."""
+        """Stop a run; an ended run stays unchanged."""
         run_id = arguments["run"]
         run = self._engine.live.get(run_id)
         change = self._engine.change()

@@ -1,11 +1,11 @@
-"""What API workers may ask of tasks and services as a whole: more operations of ``control.sock``.
+"""Operations on tasks and services: start, stop, restart, pause and resume.
 
-What is wanted is stored first, where something is to start for it; then it is carried out, and answered when that is
-stored too. Only a stop acts first: a database that cannot be written does not keep alive what fills its disk. Changes
-are stored in their order, and so are their second halves, so of a start and a stop at the same time the later one wins.
+An operation stores the wanted state first, then acts, and answers after the effect is stored. Only a stop acts first,
+so that a full disk does not keep the service alive that fills it. Changes are stored in order, and so are their
+effects: of a concurrent start and stop the later one wins.
 
-All of them may be repeated, the id of a restart is stored with its effect: so the next scheduler does not restart once
-more for a worker that asks it again.
+Every operation can be repeated. The id of a restart is stored with its effect, so a repeated request to the next
+scheduler does not restart the service again.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Act = Callable[[Change], None]
 
 
 class UnitOperations:
-    """Starts, stops and restarts services, pauses and resumes the schedules of tasks."""
+    """Starts, stops and restarts services; pauses and resumes schedules of tasks."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class UnitOperations:
         }
 
     def start(self, arguments: Arguments, reply: Reply) -> None:
-        """Want all instances of a service."""
+        """Start all instances of a service."""
         unit = self._service(arguments, reply)
         if unit is None or self._refused_at_the_end(reply):
             return
         self._store(reply, _wanted(unit), lambda change: self._controller.start(unit, change))
 
     def stop(self, arguments: Arguments, reply: Reply) -> None:
-        """Want no instance of a service."""
+        """Stop all instances of a service."""
         unit = self._service(arguments, reply)
         if unit is None:
             return
@@ -67,18 +67,18 @@ class UnitOperations:
         def again() -> None:
             if unit.stopped:
                 reply(done())
-            else:  # a start that was asked for before has been carried out since
+            else:  # an earlier start request took effect meanwhile
                 self._act(reply, lambda change: self._controller.stop(unit, change, by=arguments["by"]))
 
         if self._engine.storing:
             change.then(again)
             self._engine.commit(change)
-        else:  # what was asked for and cannot be stored was refused, so nothing can come after this
+        else:  # start requests are refused meanwhile, so none can follow
             self._engine.commit(change)
             reply(done())
 
     def restart(self, arguments: Arguments, reply: Reply) -> None:
-        """Restart a service: all instances at once, or one after the other; one that is down starts."""
+        """Restart a service, all instances at once or one after the other; a stopped service starts."""
         unit = self._service(arguments, reply)
         if unit is None or self._refused_at_the_end(reply):
             return
@@ -89,7 +89,7 @@ class UnitOperations:
 
         def act() -> None:
             if unit.rolling is not None:
-                reply(refused(409, f"a rolling restart of {unit.name} is under way"))
+                reply(refused(409, f"a rolling restart of {unit.name} is in progress"))
             else:
                 self._act(reply, restart)
 
@@ -107,7 +107,7 @@ class UnitOperations:
         self._engine.commit(change)
 
     def pause(self, arguments: Arguments, reply: Reply) -> None:
-        """Let the schedule of a task rest."""
+        """Pause the schedule of a task."""
         unit = self._task(arguments, reply)
         if unit is None:
             return
@@ -119,7 +119,7 @@ class UnitOperations:
         self._store(reply, lambda db: update_task(db, unit.name, paused=True), act)
 
     def resume(self, arguments: Arguments, reply: Reply) -> None:
-        """Let it go on."""
+        """Resume the schedule of a task."""
         unit = self._task(arguments, reply)
         if unit is None:
             return
@@ -131,7 +131,7 @@ class UnitOperations:
                 update_task(db, unit.name, paused=False, last_instant=max(record.last_instant or 0, now_ms))
 
         def act(change: Change) -> None:
-            if unit.paused and unit.configured:  # a reload may have removed it meanwhile
+            if unit.paused and unit.configured:  # a reload may have removed it
                 unit.paused = False
                 self._scheduled_starts.resume(unit, change)
 
@@ -164,7 +164,7 @@ class UnitOperations:
         return self._engine.ending
 
     def _store(self, reply: Reply, write: Write, act: Act) -> None:
-        """Store what is wanted, then carry it out."""
+        """Store the wanted state, then act."""
         change = self._engine.change(_refuse(reply))
         change.write(write)
         change.then(lambda: self._act(reply, act))

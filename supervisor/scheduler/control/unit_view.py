@@ -1,4 +1,4 @@
-"""What everybody with access may see of a definition."""
+"""The public view of a definition, without secrets."""
 
 import json
 from typing import Any
@@ -29,10 +29,10 @@ def _param(param: Param) -> dict[str, Any]:
 
 
 def definition_text(unit: Task | Service) -> str:
-    """The definition as JSON, names as in the configuration file's tables.
+    """Return a definition as JSON, with the names of the configuration file.
 
-    Values of ``env`` but those of ``env_public``, those of ``secrets``, the defaults of secret parameters and
-    ``heartbeat`` are masked.
+    Masked are values of ``env`` outside ``env_public``, of ``secrets``, defaults of secret parameters, and
+    ``heartbeat``.
     """
     fields: dict[str, Any] = {name: getattr(unit, name) for name in unit.__dataclass_fields__ if name != "name"}
     fields["env"] = {name: value if name in unit.env_public else _MASK for name, value in unit.env.items()}

@@ -1,13 +1,16 @@
-"""Jobs of other engines, as far as their clients do not do it: what they are called, ending them, looking for them.
+"""Jobs that launchers start in other engines: their names, their end, and the search for them.
 
-The client is a process as that of any run; the root starts and ends it. Here are the two other commands of a launcher,
-executed by the watcher, so that nobody waits for an engine that does not answer:
+The client of an engine is the process of the run, which the root starts and stops. The watcher executes the two other
+commands of a launcher, so an engine that does not answer blocks nothing:
 
-* ``probe``, after the start, until it says what the engine calls the job (``executionId``);
-* ``stop``, as soon as the root tells that it has begun to end the client, for whatever cause;
-* both, when the client is gone and the job may not be: after any end but one with exit status 0. Only when there is no
-  job any more is the end taken to be the run's, so nothing that follows runs beside it. A run that nobody saw ending,
-  because the supervisor was killed, is looked for until its engine answers.
+* ``probe`` after the start, until it prints the name of the job in the engine (``executionId``);
+* ``stop`` as soon as the root begins to stop the client, whatever the cause;
+* both after the client exits with any status but 0, because the job may still run. The run ends only when its job is
+  gone, so no later run overlaps with it. After the supervisor was killed, the search lasts until the engine answers.
+
+A record of each launched run tells how to stop and find its job. It is a file (:mod:`.unstored_files`), written before
+the run starts and removed after its end is stored, so a daemon can stop a job that a killed predecessor started, even
+after the configuration changed. Records contain no secrets; these come from the configuration.
 """
 
 import os
@@ -41,25 +44,25 @@ _FOLDER = "launches"
 
 @dataclass(frozen=True)
 class JobRecord:
-    """How the job of one run is ended and looked for: commands of the launcher, and who executes them where."""
+    """How to stop and find the job of a run: the commands, their user and environment."""
 
     daemon: str
-    """Id of the data directory; in a copy of that, it is another one's job."""
+    """Id of the data directory; in a copy of the directory the job belongs to another daemon."""
     launcher: str
-    """Its name."""
+    """Name of the launcher."""
     stop: list[str]
-    """Empty: there is no such command; the same holds for `probe`."""
+    """Empty if the launcher has no such command, like `probe`."""
     probe: list[str]
     env: dict[str, str]
     secrets: list[str]
-    """Names of further variables."""
+    """Names of secret variables."""
     user: str | None
     clean_env: bool
     cwd: str | None
     umask: int | None
 
     def environment(self, run: LiveRun, identity: Identity, private: Collection[str]) -> dict[str, str]:
-        """All variables of a command; `private`: those of the daemon that it does not get."""
+        """Return all variables of a command; `private` lists variables of the daemon to leave out."""
         base = {name: text for name, text in os.environ.items() if name not in private}
         known = run.definition.secrets
         return {
@@ -71,7 +74,7 @@ class JobRecord:
 
 
 def job_record_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> JobRecord:
-    """What has to be kept of a run that is about to be started."""
+    """Return the record of a run that is about to start."""
     definition = run.definition
     known = launcher_commands.facts(definition, run.id, run.instance, run.attempt)
     named = {name for answer in launcher.start for name in PLACEHOLDER.findall(answer)}
@@ -92,16 +95,16 @@ def job_record_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> JobRecord
 
 
 def keep_record(data_dir: str, run_id: str, record: JobRecord) -> None:
-    """Write it.
+    """Write a record.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     unstored_files.keep(f"{data_dir}/{_FOLDER}", run_id, asdict(record))
 
 
 def read_record(data_dir: str, run_id: str, daemon_id: str) -> JobRecord | None:
-    """What is kept of a run; None when nothing is, or another daemon or version kept it."""
+    """Return the record of a run; None if there is none, or another daemon or version wrote it."""
     found: Any = unstored_files.read(f"{data_dir}/{_FOLDER}", run_id)
     try:
         record = None if found is None else JobRecord(**found)
@@ -111,24 +114,24 @@ def read_record(data_dir: str, run_id: str, daemon_id: str) -> JobRecord | None:
 
 
 def forget_record(data_dir: str, run_id: str) -> None:
-    """Remove what is kept of a run."""
+    """Remove the record of a run."""
     unstored_files.forget(f"{data_dir}/{_FOLDER}", run_id)
 
 
 def sweep_records(data_dir: str, living: Collection[str]) -> None:
-    """Remove what is kept of all runs but these."""
+    """Remove the records of all runs except `living`."""
     unstored_files.sweep(f"{data_dir}/{_FOLDER}", living)
 
 
 _TIME_MS = 30_000
-"""For one command; ``stop`` has ``graceful_stop`` besides."""
+"""Time limit of one command; ``stop`` also gets ``graceful_stop``."""
 _NAME_FOR_MS = 600_000
-"""How long it is tried to find out what the engine calls a job."""
+"""How long to ask for the name of a job."""
 _NAME_EACH_MS = (250, 30_000)
 _LOOK_EACH_MS = (100, 5_000)
-"""Between two attempts: the first time, and at most."""
+"""Time between attempts: first and longest."""
 _PATIENCE_MS = 30_000
-"""How long an end waits for the job's, or for an engine that does not answer; `graceful_stop` besides."""
+"""How long the end of a run waits for its job, in addition to `graceful_stop`."""
 _MAX_NAME = 200
 
 Then = Callable[[], None]
@@ -139,29 +142,29 @@ class _Job:
         self.run = run
         self.record = record
         self.refusal: str | None = None
-        """Why it cannot be started."""
+        """The reason why the run cannot start."""
         self.stopping = False
-        """The command `stop` is under way."""
+        """Whether the command `stop` is running."""
         self.too_early = False
-        """It was over before the engine knew of the job, perhaps."""
+        """Whether `stop` may have finished before the engine knew the job."""
         self.then: Then | None = None
-        """What to do when there is no job any more; None: nobody waits for that."""
+        """Called when the job is gone; None: no wait in progress."""
         self.timer: Timer | None = None
-        """Until the next attempt."""
+        """Timer of the next attempt."""
         self.patience: Timer | None = None
         self.delay_ms = 0
         self.why: str | None = None
-        """What the last attempt met, as far as it was told."""
+        """The last logged error."""
 
     def cancel(self) -> None:
-        """Wait for nothing."""
+        """Cancel all timers."""
         for timer in (self.timer, self.patience):
             if timer is not None:
                 timer.cancel()
 
 
 class LaunchedJobs(RunObserver):
-    """All runs that have a launcher."""
+    """Tracks the jobs of all runs with a launcher."""
 
     def __init__(self, loop: Loop, engine: RunEngine, watcher: Watcher, root: RootConnection, log: Log) -> None:
         self._loop = loop
@@ -171,12 +174,12 @@ class LaunchedJobs(RunObserver):
         self._log = log
         self._jobs_by_run: dict[str, _Job] = {}
         self.lost: set[str] = set()
-        """Runs of which the root knows nothing, and that are looked for."""
+        """Ids of runs unknown to the root whose jobs are searched for."""
 
-    # Before it runs.
+    # Before the start.
 
     def decided(self, run: LiveRun, change: Change) -> None:
-        """A run is going to be started: keep how it is ended."""
+        """Write the record of a run that is about to start."""
         launcher = run.definition.launcher
         if launcher is None:
             return
@@ -184,32 +187,32 @@ class LaunchedJobs(RunObserver):
         change.write(lambda _db: self._keep(job))
 
     def _keep(self, job: _Job) -> None:
-        """In the thread of the store."""
+        """Write the record, in the store thread."""
         try:
             keep_record(self._engine.boot.data_dir, job.run.id, job.record)
-        except OSError as err:  # ENOSPC: a job that nobody could end is not started
-            job.refusal = f"how it is to be ended cannot be written down: {err.strerror or err}"
+        except OSError as err:  # ENOSPC: without its record the job could not be stopped
+            job.refusal = f"cannot write the record of its job: {err.strerror or err}"
 
     def refusal(self, run: LiveRun) -> str | None:
-        """Why a run that was decided cannot be started; None: it can."""
+        """Return the reason why a run cannot start; None: it can."""
         job = self._jobs_by_run.get(run.id)
         return None if job is None else job.refusal
 
     def adopt(self, run: LiveRun) -> bool:
-        """Take over a run of the scheduler before; returns whether it was started through a launcher, or may be."""
+        """Take over a run of the previous scheduler; return whether it has a record."""
         record = read_record(self._engine.boot.data_dir, run.id, self._engine.boot.daemon_id)
         if record is not None:
             self._jobs_by_run[run.id] = _Job(run, record)
         return record is not None
 
     def forget_others(self, living: Collection[str]) -> None:
-        """Everything was adopted: forget what is kept of other runs."""
+        """Remove the records of other runs, after all runs were adopted."""
         sweep_records(self._engine.boot.data_dir, living)
 
-    # While it runs.
+    # While the run is active.
 
     def run_is_running(self, run: LiveRun, started_at: int) -> None:
-        """See :class:`RunObserver`."""
+        """Ask for the name of the job."""
         job = self._jobs_by_run.get(run.id)
         if job is not None and job.record.probe and run.execution_id is None:
             until_ms = min(self._loop.now_ms(), started_at) + _NAME_FOR_MS
@@ -236,7 +239,7 @@ class LaunchedJobs(RunObserver):
             self.stopping(run.id)
 
     def stopping(self, run_id: str) -> None:
-        """The root has begun to end the client."""
+        """Stop the job: the root has begun to stop the client."""
         job = self._jobs_by_run.get(run_id)
         if job is None or not job.record.stop:
             return
@@ -247,7 +250,7 @@ class LaunchedJobs(RunObserver):
             if not known and job.run.execution_id is not None:
                 self.stopping(run_id)
             elif known and why is not None:
-                self._root.send({"op": "note", "run": run_id, "text": f"the job could not be stopped: {why}"})
+                self._root.send({"op": "note", "run": run_id, "text": f"could not stop the job: {why}"})
             else:
                 job.too_early = not known
 
@@ -262,10 +265,10 @@ class LaunchedJobs(RunObserver):
         _, grace_ms = launcher_commands.stopping(job.run.definition)
         self._ask(job, "stop", job.record.stop, grace_ms + _TIME_MS, ended)
 
-    # When its client is gone.
+    # After the client exits.
 
     def must_wait_for_job(self, run: LiveRun, exited: Exited, then: Then) -> bool:
-        """Whether an end has to wait for the job's; if so, `then` is called, once, when there is no job any more."""
+        """Return whether the end of a run must wait for its job; then `then` is called once the job is gone."""
         job = self._jobs_by_run.get(run.id)
         if job is None or exited.cause == "start_failed" or (exited.status is None and not exited.unknown):
             return False
@@ -275,19 +278,19 @@ class LaunchedJobs(RunObserver):
         return self._look_for(job, then, _patience_ms(job))
 
     def search(self, run: LiveRun, then: Then) -> bool:
-        """The same for a run of which the root knows nothing; for as long as it takes, if anybody can be asked."""
+        """Search for the job of a run unknown to the root; without limit if the launcher has ``probe``."""
         job = self._jobs_by_run.get(run.id)
         if job is None or run.definition.leave_leftovers:
             return False
         if not self._look_for(job, then, None if job.record.probe else _patience_ms(job)):
             return False
         where = job.record.launcher
-        self._log.warning(f"{run.unit.name} {run.id}: looking for what an earlier supervisor left at {where}")
+        self._log.warning(f"{run.unit.name} {run.id}: searching for the job that an earlier supervisor left at {where}")
         self.lost.add(run.id)
         return True
 
     def give_up(self, run: LiveRun) -> None:
-        """Wait no longer for the end of a job: somebody says that it is not there, or does not matter."""
+        """Stop waiting for the end of a job, after a forced stop."""
         job = self._jobs_by_run.get(run.id)
         if job is not None and job.then is not None:
             self._over(job)
@@ -303,7 +306,7 @@ class LaunchedJobs(RunObserver):
         return True
 
     def _look(self, job: _Job) -> None:
-        """One step: ask for the job, or end it where nobody can be asked."""
+        """Probe for the job, or stop it if the launcher has no ``probe``."""
         if job.record.probe:
             self._ask(job, "probe", job.record.probe, _TIME_MS, lambda text, why: self._seen(job, text, why))
         elif not job.stopping:
@@ -334,13 +337,15 @@ class LaunchedJobs(RunObserver):
     def _log_unknown(self, job: _Job, why: str | None) -> None:
         if why is not None and why != job.why:
             job.why = why
-            self._log.warning(f"{job.run.unit.name} {job.run.id}: whether its job has ended is not known: {why}")
+            self._log.warning(f"{job.run.unit.name} {job.run.id}: cannot tell whether its job has ended: {why}")
 
     def _out_of_patience(self, job: _Job) -> None:
-        if self._engine.ending:  # the next daemon looks for it
+        if self._engine.ending:  # the next daemon searches for it
             return
         waited = format_duration(_patience_ms(job))
-        self._log.error(f"{job.run.unit.name} {job.run.id}: its job may still run, waited for {waited}")
+        self._log.error(
+            f"{job.run.unit.name} {job.run.id}: stopped waiting for its job after {waited}; the job may still run"
+        )
         self._over(job)
 
     def _over(self, job: _Job) -> None:
@@ -351,21 +356,21 @@ class LaunchedJobs(RunObserver):
         if then is not None:
             then()
 
-    # When it is over.
+    # After the end.
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:  # noqa: ARG002 - the signature of them all
-        """See :class:`RunObserver`."""
+        """Forget the job of the run."""
         self.dropped(run)
 
     def dropped(self, run: LiveRun) -> None:
-        """A run has ended, or its creation could not be stored."""
+        """Forget a run that ended, or whose creation could not be stored."""
         job = self._jobs_by_run.pop(run.id, None)
         if job is None:
             return
         job.cancel()
         self.lost.discard(run.id)
         self._forget_requests(job)
-        self._loop.after(0, lambda: self._forget(run.id))  # what is being stored now comes first
+        self._loop.after(0, lambda: self._forget(run.id))  # after the change that is being stored
 
     def _forget(self, run_id: str) -> None:
         change = self._engine.change()
@@ -377,7 +382,7 @@ class LaunchedJobs(RunObserver):
             self._watcher.forget(_key(job, what))
         job.stopping = False
 
-    # What the watcher is asked.
+    # Requests to the watcher.
 
     def _ask(
         self,
@@ -387,7 +392,7 @@ class LaunchedJobs(RunObserver):
         timeout_ms: int,
         then: Callable[[str | None, str | None], None],
     ) -> None:
-        """Have a command executed; `then` gets what it printed, or why it has failed."""
+        """Execute a command; `then` receives its output, or the reason of its failure."""
 
         def answered(answer: dict[str, Any]) -> None:
             then(answer.get("text"), answer.get("why"))

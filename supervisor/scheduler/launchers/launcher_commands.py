@@ -1,7 +1,7 @@
-"""How a run is started, ended and looked for through a launcher. Pure.
+"""Commands of launchers: start, stop and probe. Pure.
 
-The words of a launcher become arguments, each by itself: no shell ever reads what comes from a run, except the one that
-a remote host is logged in with, and that gets everything quoted (:func:`script`).
+Each word of a launcher becomes one argument, so no shell parses values of a run. The exception is the login shell of a
+remote host, which receives everything quoted (:func:`script`).
 """
 
 import json
@@ -18,17 +18,17 @@ from supervisor.ipc.messages import Spawn
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOMAD_TEMPLATE = re.compile(r"([$%])\{")
-"""In the configuration of its drivers; doubled they are what they look like."""
+"""Variables in driver configurations; doubling the first character escapes them."""
 _NO_SIGNAL = 0
 _ENGINE_MS = 5000
-"""What an engine may take to tell a job that it has to end."""
+"""Time for an engine to deliver a stop to its job."""
 
 Facts = dict[str, str | None]
-"""Placeholders and their values; None: it has none."""
+"""Values of placeholders; None: no value."""
 
 
 def facts(definition: Task | Service, run_id: str, instance: int, attempt: int) -> Facts:
-    """What all commands of a launcher may know of a run."""
+    """Return the placeholders that every command of a launcher may use."""
     user, _, group = (definition.user or "").partition(":")
     number, grace_ms = stopping(definition)
     return {
@@ -45,7 +45,7 @@ def facts(definition: Task | Service, run_id: str, instance: int, attempt: int) 
 
 
 def stopping(definition: Task | Service) -> tuple[int, int]:
-    """With which signal the job is to end, and how long it has for that (milliseconds)."""
+    """Return the stop signal of the job and its grace period in milliseconds."""
     steps = definition.stop_signal
     if isinstance(steps, int):
         return steps, definition.grace_ms
@@ -53,7 +53,7 @@ def stopping(definition: Task | Service) -> tuple[int, int]:
 
 
 def words(template: Sequence[str], known: Facts) -> list[str]:
-    """The arguments that a template becomes, without those that have a placeholder without a value."""
+    """Return the expanded arguments of a template, without arguments whose placeholder has no value."""
     names = [set(PLACEHOLDER.findall(word)) for word in template]
     there = (word for word, named in zip(template, names, strict=True) if not _without_value(named, known))
     return [PLACEHOLDER.sub(lambda found: known.get(found[1]) or "", word) for word in there]
@@ -66,14 +66,14 @@ def _without_value(names: Collection[str], known: Facts) -> bool:
 def launched(
     launcher: Launcher, spawn: Spawn, known: Facts, definition: Task | Service, job: Mapping[str, str]
 ) -> Spawn:
-    """`spawn`, which would start the command here, as one that starts it through a launcher.
+    """Turn a local spawn request into one that starts the command through a launcher.
 
     Args:
-        launcher: that of the definition.
-        spawn: how it would be started on this host.
+        launcher: the launcher of the definition.
+        spawn: the request for a start on this host.
         known: see :func:`facts`.
-        definition: of the run.
-        job: all variables that the job is to have.
+        definition: the definition of the run.
+        job: all variables of the job.
     """
     named = {name for word in launcher.start for name in PLACEHOLDER.findall(word)}
     travels = launcher.feed == "script" or "working_dir" in named
@@ -81,7 +81,7 @@ def launched(
     env = {**spawn.env, **_fed(launcher, spawn, known, job)}
     if "user" in named:
         spawn = replace(spawn, uid=None, gid=None, groups=[])
-    if launcher.stop:  # that is to end the job, and so the client: nobody hangs up before
+    if launcher.stop:  # it stops the job and thereby the client, so the client is not signalled before
         grace_ms = stopping(definition)[1] + _ENGINE_MS
         steps = [[spawn.stop_signal, spawn.grace_ms], *spawn.stop_then]
         spawn = replace(spawn, stop_signal=_NO_SIGNAL, grace_ms=grace_ms, stop_then=steps)
@@ -105,7 +105,7 @@ def _start(
         "working_dir": definition.working_dir,
         "env_json": json.dumps({**_shown(job, spawn.secrets), COMMAND_VARIABLE: json.dumps(spawn.argv)}),
     }
-    # The program itself is not looked for by an expanded name.
+    # The name of the program itself is never expanded.
     whole = [spawn.argv[0], *map(_doubled, spawn.argv[1:])] if launcher.expands else spawn.argv
     values = {name: _doubled(value) for name, value in job.items()} if launcher.expands else job
     argv: list[str] = []
@@ -144,7 +144,7 @@ def _fed(launcher: Launcher, spawn: Spawn, known: Facts, job: Mapping[str, str])
 
 
 def script(command: Sequence[str], env: Mapping[str, str], *, cwd: str | None, umask: int | None) -> str:
-    """A text for a POSIX shell that becomes `command`, in this environment. Cut off anywhere, it does nothing."""
+    """Return a POSIX shell script that executes `command` in this environment; a truncated script does nothing."""
     odd = [f"{name}={value}" for name, value in env.items() if not _IDENTIFIER.fullmatch(name)]
     lines = ["{"]
     if cwd is not None:
@@ -157,7 +157,7 @@ def script(command: Sequence[str], env: Mapping[str, str], *, cwd: str | None, u
 
 
 def _nomad_job(launcher: Launcher, command: Sequence[str], known: Facts, job: Mapping[str, str]) -> dict[str, Any]:
-    """As the HTTP API of Nomad takes it: one task, on any node, once."""
+    """Return the job for the HTTP API of Nomad: one task, on any node, once."""
     name = f"ringward-{known['run_id']}"
     config: dict[str, Any] = {
         "command": command[0],

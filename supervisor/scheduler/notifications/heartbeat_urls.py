@@ -72,11 +72,11 @@ class Heartbeats(RunObserver):
         self._committer.commit(change)
 
     def run_started(self, run: LiveRun) -> None:
-        """See :class:`RunObserver`."""
+        """Report the start of a run."""
         self._tell(run, "start")
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:
-        """See :class:`RunObserver`."""
+        """Report the success or the final failure of a run."""
         if verdict.succeeded:
             self._tell(run, None)
         elif verdict.reason in RETRIED_REASONS and not will_retry:

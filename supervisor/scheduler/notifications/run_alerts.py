@@ -33,7 +33,7 @@ class RunAlerts(RunObserver):
         self._silent: dict[str, Timer] = {}
 
     def run_is_running(self, run: LiveRun, started_at: int) -> None:
-        """See :class:`RunObserver`."""
+        """Set the timers of a run."""
         slow_ms, quiet_ms = run.definition.max_duration_alert_ms, run.definition.silence_alert_ms
         if slow_ms is not None:
             self._watch_duration(run, started_at, slow_ms)
@@ -41,7 +41,7 @@ class RunAlerts(RunObserver):
             self._watch_output(run, started_at, quiet_ms)
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:  # noqa: ARG002 - the signature of them all
-        """See :class:`RunObserver`."""
+        """Cancel the timers of a run."""
         for timers in (self._slow, self._silent):
             timer = timers.pop(run.id, None)
             if timer is not None:

@@ -1,4 +1,4 @@
-"""Why a run ended, from what the root saw: pure."""
+"""Derive the end reason of a run from the exit that the root reports. Pure."""
 
 import os
 import signal
@@ -20,11 +20,11 @@ REASONS = {
     "unfit": "failed",
     "superseded": "skipped",
 }
-"""End reasons by why we ended it."""
+"""End reasons by the cause of a stop."""
 
 
 def signal_name(number: int) -> str:
-    """``SIGTERM`` and the like; real-time signals between the first and the last have no name (signal(7))."""
+    """Return a name such as ``SIGTERM``; most real-time signals have only a number (signal(7))."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
     number: int
     text: str
-    """As people see it."""
+    """Without control characters, shortened."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,18 @@ class Verdict:
     signal: int | None = None
     core_dumped: bool = False
     line: Line | None = None
-    """The line of output by which it has failed."""
+    """The line of output that made the run fail."""
     why: str | None = None
-    """What kept it from starting."""
+    """The reason why the run could not start."""
 
     @property
     def succeeded(self) -> bool:
-        """True for the reason ``succeeded``."""
+        """Whether the end reason is ``succeeded``."""
         return self.reason == "succeeded"
 
     @property
     def text(self) -> str:
-        """For a log line."""
+        """The verdict as part of a log line."""
         if self.line is not None:
             return f"{self.reason} by its output: {self.line.text}"
         if self.why is not None:
@@ -70,10 +70,10 @@ class Verdict:
 
 
 def verdict_of(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:
-    """The verdict on an exit; `exit_codes` are those that count as success.
+    """Return the verdict on an exit; `exit_codes` lists the exit codes that count as success.
 
-    The exit code is the exit status, or 128 + signal whoever sent it; -1 when nothing was started. A run that exits
-    by itself inside the grace of a stop keeps its code under the reason of the stop.
+    The exit code is the exit status, or 128 + the signal, regardless of its sender; -1 if the run never started. A run
+    that exits by itself during the grace period of a stop keeps its exit code; its end reason is that of the stop.
     """
     if exited.unknown:
         return Verdict("crashed", CRASHED_EXIT_CODE)

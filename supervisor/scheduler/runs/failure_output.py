@@ -1,7 +1,7 @@
-"""Lines of output that make a run a failure (``failure_output``), as the watcher finds them.
+"""Lines of output that make a run fail (``failure_output``).
 
-It follows the output while the run goes on. When the run has ended, its verdict waits until the watcher has read
-everything; a run that would have failed anyway, or has printed nothing, waits for nothing.
+The watcher searches the output while the run is active. After the run ends, its verdict waits until the watcher has
+read the whole log. A run that failed anyway, or that printed nothing, does not wait.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.services.health import Watcher
 
 _PATIENCE_MS = 30_000
-"""How long a verdict waits for the watcher."""
+"""Longest time that a verdict waits for the watcher."""
 
 Then = Callable[[Line | None], None]
 
@@ -25,15 +25,15 @@ Then = Callable[[Line | None], None]
 class _Search:
     def __init__(self) -> None:
         self.found = False
-        """The watcher has said all that it will say."""
+        """Whether the watcher has searched the whole output."""
         self.line: Line | None = None
-        """What matched."""
+        """The matching line."""
         self.then: Then | None = None
         self.timer: Timer | None = None
 
 
 class Outputs:
-    """Those of all runs whose definitions have ``failure_output``."""
+    """Searches the output of all runs whose definitions set ``failure_output``."""
 
     def __init__(self, loop: Loop, boot: Boot, watcher: Watcher, log: Log) -> None:
         self._loop = loop
@@ -43,7 +43,7 @@ class Outputs:
         self._searches: dict[str, _Search] = {}
 
     def watch(self, run: LiveRun) -> None:
-        """Follow the output of a run that has begun, if it has to be."""
+        """Search the output of a started run if its definition asks for it."""
         pattern = run.definition.failure_output
         if pattern is None or run.id in self._searches:
             return
@@ -58,7 +58,7 @@ class Outputs:
         self._watcher.watch(request, lambda answer: self._on_answer(search, answer))
 
     def ask(self, run: LiveRun, then: Then) -> None:
-        """Call `then`, once, with the line of a run that has ended by which it failed, or None; perhaps at once."""
+        """Call `then` once, perhaps at once, with the matching line of an ended run, or with None."""
         self.watch(run)
         search = self._searches[run.id]
         search.then = then
@@ -68,7 +68,7 @@ class Outputs:
             search.timer = self._loop.after(_PATIENCE_MS, lambda: self._out_of_patience(run, search))
 
     def forget(self, run_id: str) -> None:
-        """A run has its verdict."""
+        """Stop searching: the run has its verdict."""
         search = self._searches.pop(run_id, None)
         if search is not None:
             self._watcher.forget(_key(run_id))
@@ -82,7 +82,7 @@ class Outputs:
         self._answer(search)
 
     def _out_of_patience(self, run: LiveRun, search: _Search) -> None:
-        self._log.warning(f"{run.unit.name} {run.id}: its output was not searched for failure_output in time")
+        self._log.warning(f"{run.unit.name} {run.id}: the search for failure_output in its output timed out")
         self._answer(search)
 
     @staticmethod

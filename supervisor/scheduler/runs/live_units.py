@@ -1,4 +1,4 @@
-"""What the scheduler keeps in memory: units (tasks and services) and their runs that have not ended."""
+"""The in-memory state of the scheduler: units (tasks and services) and their unfinished runs."""
 
 import collections
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class LiveRun:
     ) -> None:
         self.unit = unit
         self.definition = definition
-        """What it runs under, whatever becomes of the configuration."""
+        """The definition it started with; a reload does not change it."""
         self.id = run_id
         self.trigger = trigger
         self.created_at = created_at
@@ -59,15 +59,15 @@ class LiveRun:
         self.params = params
         self.state = run_transitions.State.QUEUED
         self.timer: Timer | None = None
-        """The retry delay, while it waits for that."""
+        """The timer of its retry delay."""
         self.identity: Identity | None = None
-        """Who runs it; None: that was not looked up."""
+        """The user that runs it; None before the user is looked up."""
         self.execution_id: str | None = None
-        """What the engine that it was launched through calls it."""
+        """The name of its job in the engine that launched it."""
 
 
 class ServiceInstance:
-    """One place of a service."""
+    """One numbered copy of a service."""
 
     __slots__ = (
         "failures",
@@ -89,34 +89,34 @@ class ServiceInstance:
         self.index = index
         self.state = instance_transitions.State.STOPPED
         self.since = 0
-        """When it came into this state, milliseconds since the epoch."""
+        """When it entered this state, in milliseconds since the epoch."""
         self.run: LiveRun | None = None
         self.failures = 0
         """Quick exits in a row."""
         self.healthy = False
         self.probed = False
-        """Its present process was found ready, by what ``ready`` says."""
+        """Whether its current process passed the readiness check of ``ready``."""
         self.started_at: int | None = None
-        """When its present process was started, ms since the epoch."""
+        """When its current process started, in milliseconds since the epoch."""
         self.ready_at: int | None = None
-        """When that was found ready."""
+        """When its current process became ready."""
         self.line: str | None = None
-        """How it stands, in words for people."""
+        """Details of its state, for users."""
         self.ready_run: str | None = None
-        """The run that was ready when the scheduler before stored that."""
+        """The run that the previous scheduler stored as ready."""
         self.started_once = False
         self.timer: Timer | None = None
-        """Health watch or restart delay."""
+        """The timer of ``healthy_after`` or of the restart delay."""
 
 
 @dataclass(frozen=True)
 class Roll:
-    """A rolling restart that is under way."""
+    """A rolling restart in progress."""
 
     index: int
-    """The instance that is being restarted; those before it are done."""
+    """The instance that is restarting; all instances before it are done."""
     end: int
-    """Number of instances that it is about."""
+    """Number of instances to restart."""
 
 
 class Unit:
@@ -126,45 +126,45 @@ class Unit:
         self.definition = definition
         self.name = definition.name
         self.active: dict[str, LiveRun] = {}
-        """Runs that hold a slot, oldest first: decided, being started, running, being stopped."""
+        """Runs that hold a slot, oldest first: decided, starting, running or stopping."""
         self.queue: collections.deque[LiveRun] = collections.deque()
-        """Runs of a task that wait for a slot, in their order."""
+        """Runs of a task that wait for a slot, oldest first."""
         self.waiting: dict[str, LiveRun] = {}
-        """Retries of a task that wait for their delay."""
+        """Retries of a task whose delay has not passed."""
         self.schedule = Schedule(definition if isinstance(definition, Task) else None)
         self.schedule_is_new = False
-        """What it was before it has not been accounted for."""
+        """Whether the schedule changed since its instants were last accounted for."""
         self.known_at_ms: int | None = None
-        """The single time, milliseconds since the epoch, that has been seen before."""
+        """The value of ``at`` that is already known, in milliseconds since the epoch."""
         self.last_instant: int | None = None
-        """The newest instant that was accounted for, milliseconds since the epoch."""
+        """The newest instant accounted for, in milliseconds since the epoch."""
         self.newest_success: int | None = None
-        """The newest instant whose run has succeeded, milliseconds since the epoch; None: unknown."""
+        """The newest instant whose run succeeded, in milliseconds since the epoch; None: unknown."""
         self.timer: Timer | None = None
         self.paused = False
-        """The schedule of a task rests."""
+        """Whether the schedule of the task is paused."""
         self.stopped = False
-        """No instance of a service is wanted."""
+        """Whether the service is stopped: no instance should run."""
         self.rolling: Roll | None = None
         self.fatal_since: int | None = None
-        """People were told then (milliseconds since the epoch) that it is given up, and not yet that it is back."""
+        """When the open crash-loop incident was reported, in milliseconds since the epoch."""
         self.last_restart: str | None = None
-        """Id of the command that restarted it last."""
+        """Id of the last restart command."""
         self.last_boot: str | None = None
-        """The boot of the host for which a task that runs once per boot ran last."""
+        """Id of the host boot in which a task with ``run_on_start = "boot"`` last ran."""
         self.failures = 0
-        """Runs of a task that failed in a row; a run and its retries are one."""
+        """Consecutive failed runs of a task; a run and its retries count as one."""
         self.failed_attempts = 0
-        """The same, with each retry by itself."""
+        """Consecutive failed attempts of a task; each retry counts."""
         self.configured = True
-        """False once it has left the configuration: its runs end, and no other ones come."""
+        """False after it left the configuration: active runs end and no new run starts."""
         self.instances: list[ServiceInstance] = []
         if isinstance(definition, Service):
             self.stopped = not definition.autostart
             self.instances = [ServiceInstance(index) for index in range(definition.instances)]
 
     def redefine(self, definition: Task | Service) -> None:
-        """Take another definition of the same kind. Runs that have not begun follow it; instances are the keeper's."""
+        """Replace the definition by one of the same kind. Waiting runs follow it; the controller updates instances."""
         self.definition = definition
         if isinstance(definition, Task):
             self.schedule = Schedule(definition)
@@ -173,10 +173,10 @@ class Unit:
 
     @property
     def task(self) -> Task | None:
-        """The definition, when this is a task."""
+        """The definition if this unit is a task."""
         return self.definition if isinstance(self.definition, Task) else None
 
     @property
     def service(self) -> Service | None:
-        """The definition, when this is a service."""
+        """The definition if this unit is a service."""
         return self.definition if isinstance(self.definition, Service) else None

@@ -1,4 +1,4 @@
-"""What a run was given: held against the parameters of its task, and handed to its command. Pure."""
+"""Parameters of a run: validate values against the task, and pass them to the command. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ _SHOWN_NAMES = 10
 
 @dataclass(frozen=True)
 class ParameterValues:
-    """Values by name of the parameter, in the form that the command gets."""
+    """Normalised values by parameter name."""
 
     shown: Mapping[str, str] = field(default_factory=dict)
-    """Those that everybody may see; defaults are among them."""
+    """Values that are not secret, defaults included."""
     secret: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Those that somebody gave and nobody may see."""
+    """Given values of secret parameters."""
     lost: frozenset[str] = frozenset()
-    """Names of such whose values are not there any more."""
+    """Names of secret parameters whose values are no longer kept."""
 
     @property
     def record(self) -> dict[str, str | None] | None:
-        """For the store: of a secret only that it was given."""
+        """The values for the store; the value of a secret is None."""
         return {**self.shown, **dict.fromkeys((*self.secret, *self.lost))} or None
 
 
@@ -32,14 +32,14 @@ NOTHING = ParameterValues()
 
 
 class Wrong(NamedTuple):
-    """What is wrong with one parameter."""
+    """An invalid parameter and the reason."""
 
     name: str
     message: str
 
 
 class InvalidParameters(Exception):
-    """The values are not what the parameters of the task need; `wrong` has each reason, and no value of a secret."""
+    """The values do not match the parameters of the task; `wrong` lists each reason, without secret values."""
 
     def __init__(self, wrong: Sequence[Wrong]) -> None:
         self.wrong = wrong
@@ -47,11 +47,11 @@ class InvalidParameters(Exception):
 
 
 def stored_values(record: Mapping[str, str | None] | None, secret: Mapping[str, str]) -> ParameterValues:
-    """What a stored run was given.
+    """Return the parameter values of a stored run.
 
     Args:
-        record: what the store has of it.
-        secret: its secrets, as far as they are kept.
+        record: the values in the store.
+        secret: the secret values that are still kept.
     """
     if not record:
         return NOTHING
@@ -63,10 +63,10 @@ def stored_values(record: Mapping[str, str | None] | None, secret: Mapping[str, 
 
 
 def take(task: Task, values: Mapping[str, str]) -> ParameterValues:
-    """The values for a new run: those given by somebody, and the defaults of the others.
+    """Return the values for a new run: the given values, and defaults for the rest.
 
     Raises:
-        Unfit: one is unknown, missing, or not what its parameter takes; or they are too large together.
+        InvalidParameters: a value is unknown, missing or invalid, or all values together are too large.
     """
     if not task.params and not values:
         return NOTHING
@@ -92,12 +92,12 @@ def take(task: Task, values: Mapping[str, str]) -> ParameterValues:
 
 
 def accept_again(task: Task, given: ParameterValues) -> ParameterValues:
-    """What another run was given, for a new run of the same task, whose definition may have changed since.
+    """Return the values of an earlier run for a new run of the same task, whose definition may have changed.
 
     Raises:
-        Unfit: it does not fit any more, or has secrets that are not kept.
+        InvalidParameters: the values are no longer valid, or include secrets that are no longer kept.
     """
-    lost = [Wrong(name, "is secret, and its value is not kept any more") for name in sorted(given.lost)]
+    lost = [Wrong(name, "is secret, and its value is no longer kept") for name in sorted(given.lost)]
     try:
         again = take(task, {**given.shown, **given.secret})
     except InvalidParameters as err:
@@ -109,19 +109,19 @@ def accept_again(task: Task, given: ParameterValues) -> ParameterValues:
 
 
 class CommandParameters(NamedTuple):
-    """How the command gets its values."""
+    """How the command receives its values."""
 
     arguments: list[str]
     env: dict[str, str]
     secrets: list[str]
-    """Names of variables whose values are hidden in the output."""
+    """Names of variables whose values are masked in the output."""
 
 
 def command_parameters(task: Task, given: ParameterValues) -> CommandParameters:
-    """Bring the values of a run into the form that its definition, which may be a newer one, wants them in.
+    """Return the arguments and variables of the command for `given`; the definition may be newer than the run.
 
     Raises:
-        Unfit: they do not fit it any more.
+        InvalidParameters: the values do not match this definition.
     """
     if not task.params and given is NOTHING:
         return CommandParameters([], {}, [])
@@ -136,7 +136,7 @@ def command_parameters(task: Task, given: ParameterValues) -> CommandParameters:
 
 
 def _positional(params: Sequence[Param], values: Mapping[str, str]) -> list[str]:
-    """One without a value is empty where another follows, so that each keeps its number."""
+    """Return positional arguments; a missing value before another one is empty, so positions do not shift."""
     arguments = [values.get(param.name) for param in params if param.kind == "arg"]
     while arguments and arguments[-1] is None:
         arguments.pop()

@@ -1,4 +1,7 @@
-"""Delays between attempts, of retries and of service restarts alike: pure."""
+"""Retries: which end reasons cause one, its delay, and when a newer success supersedes it. Pure.
+
+Restarts of services use the same delays.
+"""
 
 from collections.abc import Collection
 
@@ -7,18 +10,18 @@ from supervisor.config.value_types.timing import RETRY_REASONS
 from supervisor.scheduler.runs.live_units import LiveRun
 
 RETRIED_REASONS = frozenset(RETRY_REASONS)
-"""End reasons after which a task can be tried again; never after a stop, or when a shutdown has ended it."""
+"""End reasons that allow a retry; a stop or a shutdown never does."""
 
 _MAX_DOUBLINGS = 40
 
 
 def tried_again(retry_on: Collection[str | int], reason: str, exit_code: int) -> bool:
-    """Whether an end is one of those after which a task is to be tried again, as long as it may.
+    """Return whether `retry_on` asks for a retry after this end.
 
     Args:
         retry_on: end reasons, and exit codes of failed runs.
-        reason: of the end.
-        exit_code: of the end.
+        reason: the end reason of the run.
+        exit_code: the exit code of the run.
     """
     if reason not in RETRIED_REASONS:
         return False
@@ -26,12 +29,12 @@ def tried_again(retry_on: Collection[str | int], reason: str, exit_code: int) ->
 
 
 def delay_ms(kind: str, base_ms: int, max_ms: int, attempt: int) -> int:
-    """How long to wait before attempt number `attempt` (1 is the first repetition).
+    """Return the delay before attempt number `attempt`; 1 is the first retry.
 
     Args:
         kind: ``constant`` (base), ``linear`` (base x attempt) or ``exponential`` (base x 2^(attempt - 1)).
         base_ms: the configured delay.
-        max_ms: it grows no further; a longer base does not grow at all.
+        max_ms: upper limit of the growth; a longer base does not grow.
         attempt: from 1.
     """
     if kind == "constant":
@@ -44,11 +47,11 @@ def delay_ms(kind: str, base_ms: int, max_ms: int, attempt: int) -> int:
 
 
 SUPERSEDED_BY = "retry_superseded: a newer time of the schedule has succeeded"
-"""Who asked for the end of such a retry, in its record."""
+"""Requester of the stop of a superseded retry."""
 
 
 def note_success(run: LiveRun) -> list[LiveRun]:
-    """Remember the success of a run; return the waiting retries that it supersedes."""
+    """Record the success of a run; return the waiting retries that it supersedes."""
     unit = run.unit
     if run.scheduled_at is None or unit.task is None:
         return []
@@ -57,7 +60,7 @@ def note_success(run: LiveRun) -> list[LiveRun]:
 
 
 def is_superseded(run: LiveRun) -> bool:
-    """Return whether a run is a retry that is not to run; those of runs that people started always are."""
+    """Return whether a newer success supersedes a retry; retries of manual runs are never superseded."""
     unit, task = run.unit, run.unit.task
     if task is None or not run.attempt or run.scheduled_at is None or _goes_on(task):
         return False
@@ -65,7 +68,7 @@ def is_superseded(run: LiveRun) -> bool:
 
 
 def _goes_on(task: Task) -> bool:
-    """Jobs that work by the time that a run stands for need each of their runs."""
+    """Return whether the task needs a run for every instant, because its job processes that period."""
     if task.retry_superseded is not None:
         return task.retry_superseded
     return task.catch_up > 1 or task.max_concurrent > 1 or not task.coalesce

@@ -1,4 +1,4 @@
-"""How a run reaches the daemon, where its definition has ``may``: address, token, and the program ``ringward``."""
+"""Access of a run to the daemon if its definition sets ``may``: URL, token and the ``ringward`` program."""
 
 import ipaddress
 import os
@@ -12,12 +12,12 @@ from supervisor.ipc.messages import Boot
 
 TOKEN = "RINGWARD_TOKEN"  # noqa: S105 - the name of a variable
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(supervisor.__file__)), "path")
-"""It holds the program ``ringward`` and nothing else."""
+"""Directory that contains only the ``ringward`` program."""
 
 
 @dataclass(frozen=True)
 class RunAccess:
-    """What the runs of one daemon get."""
+    """The access that the daemon grants to its runs."""
 
     url: str
     key: str

@@ -1,7 +1,7 @@
-"""What happens to runs: created, queued, started, stopped, ended, retried. Tasks and services share it.
+"""The life cycle of runs of tasks and services: create, queue, start, stop, end, retry.
 
-Memory is changed at once, the store follows, and what the rest of the world may see (frames to start something,
-answers, events) comes after the store. Only stopping does not wait for it.
+Memory changes at once and the store follows. Everything that others can see (spawn requests, answers, events) comes
+after the store. Only stop requests do not wait for it.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from supervisor.scheduler.runs.spawn_requests import SpawnRequests
 
 
 class RunEngine:
-    """All runs that have not ended, and the transitions of the run table."""
+    """Owns all unfinished runs and carries out the transitions of the run table."""
 
     def __init__(
         self, loop: Loop, boot: Boot, root: RootConnection, committer: Committer, notifications: Notifications, log: Log
@@ -49,21 +49,21 @@ class RunEngine:
         self._notifications = notifications
         self._log = log
         self.user_lookup = UserLookup(loop)
-        """By which users become numbers."""
+        """Resolves users to numeric ids."""
         self._services: ServiceListener | None = None
         self._outputs: Outputs | None = None
         self._jobs: JobTracker | None = None
         self.observers: list[RunObserver] = []
-        """Who else hears of the life of runs."""
+        """Observers of all runs."""
         self._spawn_requests = SpawnRequests(boot, root, committer)
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self.ending = False
-        """The daemon is being shut down: nothing new starts."""
+        """Whether the daemon is shutting down: no new run starts."""
         self._stored_ends: list[str] = []
-        """Runs whose ends were stored in this round of the loop."""
+        """Ids of the runs whose ends were stored in this round of the loop."""
         self._held_back: list[str] | None = None
-        """Runs whose stored ends the root is not to forget yet; None: it may forget all."""
+        """Ids of ended runs whose acknowledgement is withheld; None: nothing is withheld."""
 
     @property
     def boot(self) -> Boot:
@@ -73,29 +73,29 @@ class RunEngine:
     def connect(
         self, services: ServiceListener, outputs: Outputs | None = None, launches: JobTracker | None = None
     ) -> None:
-        """Who listens for the runs of services, who follows output, and who looks after jobs elsewhere."""
+        """Set the listener for services, the search of output, and the tracker of jobs."""
         self._services = services
         self._outputs = outputs
         self._jobs = launches
 
     def observe(self, run: LiveRun, started_at: int) -> None:
-        """Follow a run that has a process, since `started_at` (ms since the epoch), and its output."""
+        """Tell observers that a run has a process since `started_at` (ms since the epoch), and search its output."""
         if self._outputs is not None:
             self._outputs.watch(run)
         for one in self.observers:
             one.run_is_running(run, started_at)
 
     def change(self, on_failed: Callable[[BaseException], bool] | None = None) -> Change:
-        """A new, empty change at this moment."""
+        """Return a new, empty change."""
         return Change(self._loop.now_ms(), on_failed)
 
     @property
     def storing(self) -> bool:
-        """See :class:`Committer`."""
+        """Whether changes can be stored at present."""
         return self._committer.storing
 
     def commit(self, change: Change, *, can_wait: bool = False) -> None:
-        """Store, announce, act; see :meth:`Committer.commit`."""
+        """Store a change, announce its events and run its effects."""
         self._committer.commit(change, can_wait=can_wait)
 
     # Creating.
@@ -113,18 +113,18 @@ class RunEngine:
         coalesce: bool = False,
         params: ParameterValues | None = None,
     ) -> LiveRun:
-        """A new first attempt: started, queued, or refused by the overlap policy (then it is in the store only).
+        """Create a first attempt; it starts, waits, or is refused by the overlap policy (then it is only stored).
 
         Args:
             unit: the task.
             task: its definition.
-            change: what to make part of.
-            trigger: why it runs.
-            run_id: its id; None: a new one.
-            by: who asked for it.
-            scheduled_at: the instant that it stands for, milliseconds since the epoch.
-            coalesce: it does not wait where another run waits that stands for an instant.
-            params: what it was given; None: the defaults.
+            change: the change to add to.
+            trigger: the trigger of the run.
+            run_id: the id of the run; None: a new one.
+            by: the requester.
+            scheduled_at: the scheduled instant, in milliseconds since the epoch.
+            coalesce: skip the run if another scheduled run already waits.
+            params: the parameter values; None: the defaults.
         """
         run = LiveRun(
             unit,
@@ -150,11 +150,11 @@ class RunEngine:
         unit.queue.append(run)
         self.promote(unit, change)
         if admission is overlap.Admission.TERMINATE:
-            change.then(lambda: self.make_room(unit, task))  # that it is to start may never be stored
+            change.then(lambda: self.make_room(unit, task))  # only then is it certain that the new run starts
         return run
 
     def make_room(self, unit: Unit, task: Task) -> None:
-        """Stop the oldest runs, so that the newest ones have their slots."""
+        """Stop the oldest runs to free slots for the newest."""
         staying = [
             one for one in (*unit.active.values(), *unit.queue) if one.state is not run_transitions.State.STOPPING
         ]
@@ -166,7 +166,7 @@ class RunEngine:
     def record_refused(
         self, run: LiveRun, reason: str, change: Change, *, by: str | None = None, missed_count: int | None = None
     ) -> None:
-        """Store a run that ends as it is created."""
+        """Store a run that ends at its creation."""
         run.state = run_transitions.State.ENDED
         stands_for = f", stands for {missed_count} missed instants" if missed_count else ""
         self._log.warning(f"{run.unit.name} {run.id} ({run.trigger}): {reason}{stands_for}")
@@ -177,7 +177,7 @@ class RunEngine:
         change.announce("run.ended", event_body(run, "ended", endReason=reason, exitCode=UNKNOWN_EXIT_CODE))
 
     def create_service_run(self, unit: Unit, index: int, trigger: str, change: Change) -> LiveRun:
-        """The next incarnation of a service instance, started as soon as it is stored."""
+        """Create the next run of a service instance; it starts after it is stored."""
         run = LiveRun(
             unit, unit.definition, new_ulid(change.now_ms), trigger=trigger, created_at=change.now_ms, instance=index
         )
@@ -193,11 +193,11 @@ class RunEngine:
         change.announce("run.created", event_body(run, "pending"))
 
     def adopt(self, run: LiveRun) -> None:
-        """Take over a run that the store knows, at start."""
+        """Take over a stored run when the scheduler starts."""
         self.live[run.id] = run
 
     def forget(self, run: LiveRun) -> None:
-        """Drop a run whose creation could not be stored; no process of it was started."""
+        """Drop a run whose creation could not be stored; it has no process."""
         self.live.pop(run.id, None)
         self._release(run)
         run.state = run_transitions.State.ENDED
@@ -212,7 +212,10 @@ class RunEngine:
         self.commit(change)
 
     def _keep_secrets(self, run: LiveRun) -> None:
-        """Let them survive this scheduler. A retry may do without that: its row must be stored, also on a full disk."""
+        """Write secrets to a file so that they survive this scheduler.
+
+        A retry proceeds without the file: its row must be stored even on a full disk.
+        """
         try:
             secret_parameters.keep(self._boot.data_dir, run.id, run.params.secret)
         except OSError as err:
@@ -221,24 +224,24 @@ class RunEngine:
             self._log.warning(f"{run.unit.name} {run.id}: its secret parameters cannot be kept: {err}")
 
     def _forget_secrets(self, run: LiveRun, change: Change) -> None:
-        """Remove what is kept of a run that has ended, or was never there, and of which the store knows that."""
+        """Remove the secrets of a run whose end is stored, or which was never stored."""
         if run.params.secret:
             change.write(lambda _db: secret_parameters.forget(self._boot.data_dir, run.id))
 
     def promote(self, unit: Unit, change: Change) -> None:
-        """Give free slots to those that wait longest."""
+        """Give free slots to the runs that wait longest."""
         task = unit.task
         while task is not None and unit.queue and len(unit.active) < task.max_concurrent and not self.ending:
             self.decide(unit.queue[0], change)
 
     def decide(self, run: LiveRun, change: Change) -> None:
-        """Give a run a slot; it starts as soon as that is stored."""
+        """Give a run a slot; it starts after that is stored."""
         self._apply(run, run_transitions.Event.SLOT, change)
 
     # Events from outside.
 
     def started(self, run_id: str, at: int, change: Change) -> None:
-        """The root has started the process of a run."""
+        """Handle the report that a run has a process."""
         run = self.live.get(run_id)
         if run is not None:
             self._apply(run, run_transitions.Event.STARTED, change, at=at)
@@ -251,7 +254,7 @@ class RunEngine:
             change.announce("run.updated", event_body(run, "pending", waiting={"reason": why}))
 
     def exited(self, exited: Exited, change: Change) -> None:
-        """The root reports an end; acknowledged when it is stored."""
+        """Handle the exit that the root reports; it is acknowledged after it is stored."""
         run = self.live.get(exited.run)
         if (
             run is None
@@ -273,7 +276,7 @@ class RunEngine:
 
     @staticmethod
     def _needs_output_check(run: LiveRun, exited: Exited) -> bool:
-        """Whether its output may make a failure of what is a success otherwise."""
+        """Return whether the output of a successful run must be searched for ``failure_output``."""
         if run.definition.failure_output is None or not exited.lines:
             return False
         return verdict_of(exited, (run.unit.service or run.definition).exit_codes).succeeded
@@ -293,7 +296,7 @@ class RunEngine:
         self._loop.at_round_end(self.acknowledge, first=True)
 
     def acknowledge(self) -> None:
-        """Let the root forget the ends that were stored: those of one round together, at its end or before."""
+        """Acknowledge the stored ends of this round, so that the root forgets them."""
         ends, self._stored_ends = self._stored_ends, []
         if self._held_back is not None:
             self._held_back += ends
@@ -301,19 +304,19 @@ class RunEngine:
             self._root.send({"op": "ack", "runs": ends})
 
     def hold_acknowledgements(self, hold: bool) -> None:
-        """Whether the root is to keep the ends that are stored, for it is doubtful whether the store will keep them."""
+        """Withhold acknowledgements while the database may be damaged, or send the withheld ones."""
         held, self._held_back = self._held_back, [] if hold else None
         if held:
             self._root.send({"op": "ack", "runs": held})
 
     def log_changed(self, run_id: str, state: str, reason: str | None, change: Change) -> None:
-        """The log of a run cannot keep its output, or can again; people hear of that."""
+        """Report that the log of a run cannot store its output, or can again."""
         run = self.live.get(run_id)
         if run is None:
             return
         name = f"{run.unit.name} {run.id}"
         if reason is None:
-            self._log.info(f"{name}: its log is complete again from here on")
+            self._log.info(f"{name}: its log stores output again")
         else:
             fate = "is dropped" if state == "dropping" else "waits"
             self._log.warning(f"{name}: its output {fate}: {reason}")
@@ -323,7 +326,7 @@ class RunEngine:
         change.announce("run.updated", event_body(run, "running", log=log))
 
     def lost(self, run: LiveRun, change: Change) -> None:
-        """The root does not know this run."""
+        """Handle a run that the root does not know."""
         self._apply(run, run_transitions.Event.LOST, change)
 
     def stop(
@@ -336,16 +339,16 @@ class RunEngine:
         force: bool = False,
         note: str | None = None,
     ) -> None:
-        """End a run, whatever it is doing; what the root holds is signalled before anything is stored.
+        """End a run in any state; the root is asked to stop a process before anything is stored.
 
-        `note` is a line for its log.
+        `note` is a line for the log of the run.
         """
         self._apply(run, run_transitions.Event.STOP, change, cause=cause, by=by, force=force, note=note)
         if force and self._jobs is not None:
             self._jobs.give_up(run)
 
     def retry_due(self, run: LiveRun) -> None:
-        """The retry delay of a run has passed."""
+        """Queue a retry whose delay has passed."""
         change = self.change()
         self._apply(run, run_transitions.Event.DUE, change)
         if run.state is run_transitions.State.QUEUED:
@@ -401,7 +404,7 @@ class RunEngine:
         self.user_lookup.ask(run.definition, lambda identity: self._on_user_known(run, identity))
 
     def _on_user_known(self, run: LiveRun, identity: Identity) -> None:
-        if not self.ending:  # else it stays pending in the store, for the next start
+        if not self.ending:  # else it stays pending in the store until the next start
             refusal = None if self._jobs is None else self._jobs.refusal(run)
             run.identity = identity if refusal is None else Identity(refusal=refusal)
             self._apply(run, run_transitions.Event.STORED, self.change())
@@ -478,7 +481,7 @@ class RunEngine:
         self._log.info(f"{name} {run.id} ({run.trigger}{attempt}): {verdict.text}{took}")
 
     def _retry(self, run: LiveRun, verdict: Verdict, change: Change) -> bool:
-        """Try a run again, if its definition says so; returns whether it does."""
+        """Create a retry if the definition asks for one; return whether it will run."""
         task = run.definition
         if not isinstance(task, Task) or run.attempt >= task.retry_attempts:
             return False
@@ -507,7 +510,7 @@ class RunEngine:
         return True
 
     def wait_for_retry(self, run: LiveRun, delay: int) -> None:
-        """Let a retry wait its delay (milliseconds)."""
+        """Let a retry wait `delay` milliseconds."""
         run.state = run_transitions.State.WAITING
         run.unit.waiting[run.id] = run
         run.timer = self._loop.after(delay, lambda: self.retry_due(run))

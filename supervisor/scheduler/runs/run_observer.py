@@ -1,4 +1,4 @@
-"""Who has a say in the lives of runs, besides the engine, which calls them."""
+"""Interfaces that the run engine calls: observers of runs, and listeners whose answers it waits for."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,58 +10,58 @@ from supervisor.scheduler.runs.live_units import LiveRun
 
 
 class RunObserver:
-    """By itself one that does nothing."""
+    """Observes the life cycle of every run; the default methods do nothing."""
 
     def run_started(self, run: LiveRun) -> None:
-        """A process has been started for a run."""
+        """Note that a process was started for a run."""
 
     def run_is_running(self, run: LiveRun, started_at: int) -> None:
-        """A run has a process, since `started_at` (ms since the epoch): it begins, or is found again."""
+        """Note that a run has a process since `started_at` (ms since the epoch), new or taken over."""
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:
-        """A run has ended; `will_retry`: it is tried again."""
+        """Note the end of a run; `will_retry`: a retry follows."""
 
 
 class Outputs(Protocol):
-    """Who knows whether the output of a run makes a failure of it."""
+    """Searches the output of runs for ``failure_output``."""
 
     def watch(self, run: LiveRun) -> None:
-        """Follow the output of a run that has begun."""
+        """Search the output of a started run."""
 
     def ask(self, run: LiveRun, then: Callable[[Line | None], None]) -> None:
-        """Call `then` with the line of a run that has ended by which it failed, or None; perhaps at once."""
+        """Call `then`, perhaps at once, with the matching line of an ended run, or with None."""
 
     def forget(self, run_id: str) -> None:
-        """A run has its verdict."""
+        """Stop searching: the run has its verdict."""
 
 
 class JobTracker(Protocol):
-    """Who looks after the jobs of runs that were started through a launcher."""
+    """Tracks the jobs of runs that a launcher started."""
 
     def decided(self, run: LiveRun, change: Change) -> None:
-        """A run is going to be started."""
+        """Prepare for the start of a run."""
 
     def refusal(self, run: LiveRun) -> str | None:
-        """Why it cannot be."""
+        """Return the reason why the run cannot start; None: it can."""
 
     def must_wait_for_job(self, run: LiveRun, exited: Exited, then: Callable[[], None]) -> bool:
-        """Whether its end has to wait for its job's; `then` is called, once, when that is over."""
+        """Return whether the end of a run must wait for the end of its job; `then` is called once after that."""
 
     def give_up(self, run: LiveRun) -> None:
-        """Wait for that no longer."""
+        """Stop waiting for the job of a run."""
 
     def dropped(self, run: LiveRun) -> None:
-        """Its creation could not be stored."""
+        """Forget a run whose creation could not be stored."""
 
 
 class ServiceListener(Protocol):
-    """Who decides what comes after a service's run."""
+    """Decides how a service continues after a run."""
 
     def run_started(self, run: LiveRun, at: int, change: Change) -> None:
-        """The run of an instance has a process, since `at` (ms since the epoch)."""
+        """Note that the run of an instance has a process since `at` (ms since the epoch)."""
 
     def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
-        """The run of a task has ended."""
+        """Note the end of a task's run."""
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, ran_ms: int | None, change: Change) -> None:
-        """The run of an instance has ended, after so many milliseconds (None: it did not run, or nobody knows)."""
+        """Note the end of an instance's run after `ran_ms` milliseconds; None: it never ran, or unknown."""

@@ -1,7 +1,7 @@
-"""What holds for a run to its end as it was when it was started, whatever becomes of the configuration.
+"""The run policy: the settings that a run keeps until its end, even if a reload changes its definition.
 
-A scheduler that is followed by another one, perhaps with a changed file, leaves it with the root (``origin`` in
-:mod:`supervisor.ipc.messages`). What made the process is none of it: nobody needs that again.
+The root stores the policy (in ``origin``, see :mod:`supervisor.ipc.messages`) for the next scheduler, whose
+configuration may differ. It excludes settings that only matter at the start of the process.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _USUAL: dict[str, Any] = {
     "max_duration_alert_ms": None,
     "silence_alert_ms": None,
 }
-"""All such fields of tasks and services, and what most of them say: that is left out."""
+"""All fields of the policy with their usual values, which messages omit."""
 
 
 def _shape(kind: type[Task | Service]) -> tuple[list[str], Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]:
@@ -39,11 +39,11 @@ def _shape(kind: type[Task | Service]) -> tuple[list[str], Callable[[Any], tuple
 
 
 _shapes = {kind.kind: _shape(kind) for kind in (Task, Service)}
-"""By kind: its fields, what gets their values, and the usual ones."""
+"""By kind: the fields, their getter, and their usual values."""
 
 
 def policy_of(definition: Task | Service) -> dict[str, Any]:
-    """The terms of a definition, for a frame."""
+    """Return the policy of a definition for a message, without usual values."""
     names, values, usual = _shapes[definition.kind]
     found = values(definition)
     if found == usual:
@@ -52,9 +52,9 @@ def policy_of(definition: Task | Service) -> dict[str, Any]:
 
 
 def with_policy(definition: Task | Service, terms: dict[str, Any]) -> Task | Service:
-    """A definition with the terms of another one, of the same kind unless this one stands for what is gone.
+    """Return `definition` with the policy of the definition that started the run.
 
-    Terms that another version made and this one cannot read do not hold.
+    A policy that another version wrote and this one cannot decode is ignored.
     """
     types = _types(definition.kind)
     try:

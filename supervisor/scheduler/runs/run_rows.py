@@ -1,4 +1,4 @@
-"""What the scheduler writes about a run: rows for the store, bodies for events."""
+"""Records of a run: rows for the store and bodies of events."""
 
 import json
 from typing import Any
@@ -13,12 +13,12 @@ _TERMS = "terms"
 
 
 def pending_row(run: LiveRun, *, by: str | None = None, due_at: int | None = None) -> Run:
-    """The row of a new run that has not started."""
+    """Return the row of a new run that has not started."""
     return _row(run, "pending", None, by=by, due_at=due_at)
 
 
 def refused_row(run: LiveRun, reason: str, *, by: str | None = None, missed_count: int | None = None) -> Run:
-    """The row of a run that ends as it is created: skipped, queue_full, missed."""
+    """Return the row of a run that ends at its creation: skipped, queue_full or missed."""
     return _row(run, "ended", reason, by=by, ended_at=run.created_at, missed_count=missed_count)
 
 
@@ -27,7 +27,7 @@ def _row(run: LiveRun, status: str, reason: str | None, *, by: str | None, **col
 
 
 def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
-    """What a new run has in its row; without what is as with any other."""
+    """Return the columns of a new run, without columns at their defaults."""
     columns: dict[str, Any] = {
         "id": run.id,
         "task_name": run.unit.name,
@@ -50,31 +50,31 @@ def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
 
 
 def answer_row(run: LiveRun, by: str | None) -> dict[str, Any]:
-    """:func:`pending_row`, for who asked for the run."""
+    """Return :func:`pending_row` as a mapping, for the answer to a trigger."""
     return {**_columns(run, "pending", None), "requested_by": by}
 
 
 def run_row_of(run: LiveRun) -> dict[str, Any]:
-    """The row of a run that is to start, for the root, and its terms."""
+    """Return the row and the policy of a run that is about to start, for the root."""
     origin = _columns(run, "pending", None)
     terms = policy_of(run.definition)
     return {**origin, _TERMS: terms} if terms else origin
 
 
 def running_row(origin: dict[str, Any], started_at: int | None) -> Run:
-    """The row of a run that has started, from its :func:`run_row_of`."""
+    """Return the row of a started run from its :func:`run_row_of`."""
     row = {name: value for name, value in origin.items() if name != _TERMS}
     return Run(**{**row, "status": "running", "started_at": started_at})
 
 
 def policy_in(origin: dict[str, Any]) -> dict[str, Any]:
-    """The terms of a run that has started (:mod:`.terms`), from its :func:`run_row_of`."""
+    """Return the policy of a started run (:mod:`.run_policy`) from its :func:`run_row_of`."""
     terms: dict[str, Any] = origin.get(_TERMS, {})
     return terms
 
 
 def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:
-    """The columns that an exit fills in."""
+    """Return the columns that an exit sets."""
     columns: dict[str, Any] = {
         "status": "ended",
         "end_reason": verdict.reason,
@@ -99,7 +99,7 @@ def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:
 
 
 def event_body(run: LiveRun, status: str, **more: Any) -> dict[str, Any]:
-    """The body of an event about a run."""
+    """Return the body of an event about a run."""
     return {
         "runId": run.id,
         "taskName": run.unit.name,

@@ -7,17 +7,16 @@
       | due                                 +------- stop --------+--> STOPPING --exited--> ENDED
     WAITING (retry delay)
 
-All before ``RUNNING`` are shown as pending. ``DECIDED`` lasts until the store has the decision and the name service has
-said who runs it, ``STARTING`` until the root, which is then told of it, says that the process exists. ``STOP`` to a run
-of which the root was not told ends it at once. ``LOST`` means that the root, asked for a snapshot, does not know a run
-that it had been told of.
+Users see every state before ``RUNNING`` as pending. ``DECIDED`` lasts until the decision is stored and the user is
+looked up. ``STARTING`` lasts from the spawn request until the root reports a process. ``STOP`` ends a run at once if no
+spawn request was sent. ``LOST`` means that the snapshot of the root does not list a run that was requested.
 """
 
 import enum
 
 
 class State(enum.Enum):
-    """Where a run stands."""
+    """State of a run."""
 
     QUEUED = "queued"
     WAITING = "waiting"
@@ -29,11 +28,11 @@ class State(enum.Enum):
 
 
 HELD_BY_ROOT = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
-"""The root was told of it, and will report its end."""
+"""States after the spawn request; the root will report the end of the run."""
 
 
 class Event(enum.Enum):
-    """What can happen to it."""
+    """Event in the life of a run."""
 
     SLOT = "slot"
     DUE = "due"
@@ -45,7 +44,7 @@ class Event(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What has to be done about it."""
+    """Action that a transition requires."""
 
     TAKE_SLOT = "take slot"
     SPAWN = "spawn"
@@ -113,5 +112,5 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
 
 
 def step(state: State, event: Event) -> _Outcome:
-    """The next state and what to do."""
+    """Return the next state and the actions."""
     return TABLE[state, event]

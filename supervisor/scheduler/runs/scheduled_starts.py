@@ -1,15 +1,14 @@
-"""Firing tasks at their instants.
+"""Starts tasks at their scheduled instants.
 
-An instant is accounted for exactly once: the run (or what stands for it) and the task's new ``last_instant`` are one
-transaction, and the next instant is always sought after ``last_instant``, so neither a restart nor a clock that steps
-back runs one twice. What becomes of instants that pass while the daemon is down, the host sleeps or the clock jumps
-says :mod:`supervisor.schedule.catchup`.
+Every instant is accounted for exactly once. One transaction stores the run, or the record of a missed instant, together
+with the new ``last_instant`` of the task. The search for the next instant begins after ``last_instant``, so neither a
+restart nor a clock that steps back runs an instant twice. :mod:`supervisor.schedule.catchup` decides about instants
+that pass while the daemon is down, the host sleeps or the clock jumps.
 
-While nothing can be stored nothing could start either, so schedules rest; what passes meanwhile is dealt with
-afterwards, as after any other gap. So an outage of the database, however long, takes no memory for them.
+While the database cannot be written no run could start, so schedules are deferred. The instants that pass meanwhile are
+handled afterwards like any other gap. An outage of the database therefore takes no memory, however long it lasts.
 
-All instants are nominal. A task with ``jitter`` lives that much later: it comes to an instant when the clock shows the
-instant and its share of the jitter.
+All instants are nominal. A task with ``jitter`` starts later by its share of the jitter.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,30 +27,30 @@ from supervisor.scheduler.runs.live_units import LiveRun, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
 
 _STEP_BACK_MS = 24 * 3600 * 1000
-"""A clock that is further behind than this was wrong before: to wait for it would silence the schedule."""
+"""If the clock is further behind than this it was wrong before; waiting for it would silence the schedule."""
 
 _SILENT_MS = 600_000
-"""A clock that is set back by less silences nobody for long."""
+"""A clock that is set back by less does not delay a task for long."""
 
 
 class ScheduledStarts:
-    """The schedules of all tasks."""
+    """Fires the schedules of all tasks."""
 
     def __init__(self, loop: Loop, engine: RunEngine) -> None:
         self._loop = loop
         self._engine = engine
         self._deferred: set[Unit] = set()
-        """Those of which something is due, and which could not be stored."""
+        """Units whose due instants could not be stored."""
 
     def begin(self, units: Iterable[Unit]) -> None:
-        """Start firing `units`; their ``last_instant`` is what the store knows (None: never seen before)."""
+        """Start the schedules of `units`; ``last_instant`` comes from the store (None: new task)."""
         together = self._engine.change()
         for unit in units:
             self._begin(unit, together)
         self._engine.commit(together)
 
     def _begin(self, unit: Unit, together: Change) -> None:
-        """Start firing a unit, as part of a change with others unless something is due."""
+        """Start one schedule as part of the change `together`, or of its own if an instant is due."""
         task = unit.task
         if task is None or unit.schedule.empty:
             return
@@ -76,16 +75,16 @@ class ScheduledStarts:
         self._engine.commit(change)
 
     def clock_stepped(self, units: Iterable[Unit], by_ms: int) -> None:
-        """The wall clock was set; what comes at intervals goes on as if nothing had been."""
+        """Follow a step of the wall clock; ``every`` continues as if the clock had not been set."""
         for unit in units:
             if not unit.schedule.follows_clock and unit.last_instant is not None:
                 unit.last_instant += by_ms
         self.begin(units)
 
     def waiting_for_clock(self, units: Iterable[Unit]) -> list[tuple[str, int]]:
-        """Names of tasks that wait for a clock that was set back to catch up, and when each runs again; that first.
+        """Return the tasks that wait until a clock that was set back catches up, with their next starts, soonest first.
 
-        What waits for some minutes only, or has no time to come, is left out.
+        Waits of a few minutes, and tasks without a next instant, are left out.
         """
         now_ms = self._loop.now_ms()
         found = []
@@ -99,20 +98,20 @@ class ScheduledStarts:
         return sorted(found, key=lambda one: (one[1], one[0]))
 
     def pause(self, unit: Unit, change: Change) -> None:
-        """Let the schedule rest; instants that pass meanwhile are not due, and nothing stands for them later."""
+        """Pause a schedule; instants that pass meanwhile neither run nor count as missed."""
         self.end(unit)
         change.write(lambda db: update_task(db, unit.name, next_run_at=None))
 
     def resume(self, unit: Unit, change: Change) -> None:
-        """Let a schedule that rested go on from now; what waits for its share of the jitter is still to come."""
+        """Resume a paused schedule from now; an instant that still waits for its jitter runs."""
         unit.last_instant = max(unit.last_instant or 0, change.now_ms - unit.schedule.offset_ms)
         if not unit.schedule.empty:
             self._arm(unit, change)
 
     def redefine(self, unit: Unit, task: Task, together: Change) -> None:
-        """Give a task another definition, as part of a change with others unless something is due.
+        """Apply a new definition as part of the change `together`, or of its own if an instant is due.
 
-        A schedule that changed holds from now on, and catches up with nothing.
+        A changed schedule counts from now and does not catch up.
         """
         before, offset_ms = unit.task, unit.schedule.offset_ms
         if before is None or same_instants(before, task):
@@ -137,7 +136,7 @@ class ScheduledStarts:
             self._engine.commit(change)
 
     def fire_due(self, unit: Unit) -> None:
-        """Fire what is due, and the loop has not come to; also what only waits for its share of the jitter."""
+        """Fire a due instant at once, even one that still waits for its jitter."""
         if unit.timer is not None or unit in self._deferred:
             first = next(unit.schedule.occurrences(unit.last_instant or 0), None)
             if first is not None and first.at <= self._loop.now_ms():
@@ -145,21 +144,21 @@ class ScheduledStarts:
                 self._fire(unit, early_ms=unit.schedule.offset_ms)
 
     def go_on(self) -> None:
-        """Something was stored: fire those that rested."""
+        """Fire the deferred units: the database can be written again."""
         if self._deferred and self._engine.storing:
             resting, self._deferred = self._deferred, set()
             for unit in resting:
                 self._fire(unit)
 
     def end(self, unit: Unit) -> None:
-        """Fire no more."""
+        """Stop the schedule of a unit."""
         self._deferred.discard(unit)
         if unit.timer is not None:
             unit.timer.cancel()
             unit.timer = None
 
     def _arm(self, unit: Unit, change: Change, *, coming: Iterator[Occurrence] | None = None) -> None:
-        """Wait for the next instant: the first of `coming`, where these are known."""
+        """Set the timer for the next instant: the first of `coming` if given."""
         self.end(unit)
         schedule, last = unit.schedule, unit.last_instant or 0
         if coming is None:
@@ -173,13 +172,13 @@ class ScheduledStarts:
         change.write(lambda db: update_task(db, unit.name, last_instant=last, next_run_at=starts_at))
 
     def _accounting(self, unit: Unit) -> tuple[Change, list[LiveRun]]:
-        """A change that is to create runs for instants, and where to note these."""
+        """Return a change that creates runs for instants, and the list of these runs."""
         created: list[LiveRun] = []
 
         def on_failed(error: BaseException) -> bool:
             if not isinstance(error, Conflict):
                 return False
-            # The instant has its run already: somebody put an older last_instant into the database.
+            # The instant already has a run: the database has an older last_instant, for example from a backup.
             for run in created:
                 self._engine.forget(run)
             retry = self._engine.change()
@@ -202,7 +201,7 @@ class ScheduledStarts:
         self._engine.commit(change)
 
     def _account(self, unit: Unit, task: Task, change: Change, created: list[LiveRun], early_ms: int = 0) -> None:
-        """Account for all instants that have come, and wait for the next one."""
+        """Account for all due instants, and set the timer for the next one."""
         schedule, last = unit.schedule, unit.last_instant or 0
         now_ms = change.now_ms - schedule.offset_ms + early_ms
         coming = schedule.occurrences(last)
@@ -226,7 +225,7 @@ class ScheduledStarts:
         self._arm(unit, change)
 
     def _account_for_the_past(self, unit: Unit, task: Task, change: Change) -> None:
-        """Let nobody wait for a single time that had passed when it was first seen."""
+        """Record ``at`` as missed if it had passed before the daemon first saw it."""
         if task.at_ms is None or task.at_ms == unit.known_at_ms:
             return
         unit.known_at_ms = task.at_ms

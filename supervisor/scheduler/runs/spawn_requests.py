@@ -1,6 +1,6 @@
-"""Orders to start something, and what the root hears of them beforehand.
+"""Spawn requests to the root, some of them sent ahead.
 
-A run starts only when the store has it. What the root has to do before, it does in that time.
+A run starts only after it is stored. The root uses that time to prepare the process.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from supervisor.scheduler.runs.run_rows import run_row_of
 
 
 class SpawnRequests:
-    """Starts runs."""
+    """Sends spawn requests to the root."""
 
     def __init__(self, boot: Boot, root: RootConnection, committer: Committer) -> None:
         self._boot = boot
@@ -31,9 +31,9 @@ class SpawnRequests:
         self._announced: tuple[LiveRun, Frame] | None = None
 
     def announce(self, run: LiveRun) -> None:
-        """A run is going to start as soon as a change is stored that is about to be committed.
+        """Let the root prepare a run that starts as soon as the next change is stored.
 
-        Where many start nothing is announced: while one is stored, others are started. Nor is what has to be looked up.
+        Nothing is sent while other changes are being stored, or if the user of the run must be looked up first.
         """
         definition = run.definition
         if not self._committer.idle or definition.user is not None or definition.clean_env or definition.launcher:
@@ -44,7 +44,7 @@ class SpawnRequests:
         self._root.send({"op": "prepare", "spawn": spawn})
 
     def start(self, run: LiveRun) -> None:
-        """Order the start of a run, whose identity is known."""
+        """Send the spawn request of a run whose user is known."""
         announced, self._announced = self._announced, None
         if announced is not None and announced[0] is run and run.identity == DAEMON_USER:
             spawn = announced[1]
@@ -65,14 +65,14 @@ def spawn_of(
     origin: dict[str, Any] | None = None,
     access: RunAccess | None = None,
 ) -> Spawn:
-    """Return how the root has to start `run`, whose identity is known.
+    """Return the spawn request of `run`, whose user is known.
 
     Args:
         run: the run.
         daemon_id: ULID of the data directory.
-        log: as in :class:`Spawn`.
-        origin: as in :class:`Spawn`.
-        access: how the run reaches the daemon, if its definition permits anything there.
+        log: path of the log file.
+        origin: row and policy of the run.
+        access: access to the daemon if the definition sets ``may``.
     """
     definition = run.definition
     command = definition.run
@@ -83,7 +83,7 @@ def spawn_of(
         try:
             passed = command_parameters(definition, run.params)
         except InvalidParameters as err:
-            refusal = f"its parameters do not fit: {err}"
+            refusal = f"invalid parameters: {err}"
     if passed.arguments and isinstance(command, str):
         argv.append(definition.shell)  # $0, as it is without arguments
     argv += passed.arguments

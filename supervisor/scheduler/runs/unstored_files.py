@@ -1,4 +1,4 @@
-"""What is kept of runs that have not ended, and is in no database: one file each, for the daemon's user alone.
+"""Data of unfinished runs outside the database: one file per run, readable by the daemon's user alone.
 
 ::
 
@@ -14,10 +14,10 @@ from typing import Any
 
 
 def keep(folder: str, run_id: str, value: Any) -> None:
-    """Write what is kept of a run, so that a loss of power leaves it there; done again it replaces that.
+    """Write the data of a run so that it survives a power loss; replace an earlier file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = f"{folder}/{run_id}"
@@ -34,7 +34,7 @@ def keep(folder: str, run_id: str, value: Any) -> None:
 
 
 def read(folder: str, run_id: str) -> Any:
-    """What is kept of a run; None when nothing is, or it cannot be read."""
+    """Return the data of a run; None if there is none or it cannot be read."""
     try:
         with open(f"{folder}/{run_id}", encoding="utf-8", errors="surrogateescape") as file:
             return json.load(file)
@@ -43,14 +43,14 @@ def read(folder: str, run_id: str) -> Any:
 
 
 def forget(folder: str, run_id: str) -> None:
-    """Remove what is kept of a run, if that is possible now."""
+    """Remove the data of a run; ignore errors."""
     for name in (run_id, f"{run_id}.new"):
         with suppress(OSError):
             os.unlink(f"{folder}/{name}")
 
 
 def sweep(folder: str, living: Collection[str]) -> None:
-    """Remove what is kept of all runs but those with these ids, as far as that is possible now."""
+    """Remove the data of all runs except `living`; ignore errors."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name not in living:

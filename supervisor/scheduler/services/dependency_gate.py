@@ -14,32 +14,32 @@ _SAID = {"started": "start", "ready": "be ready", "succeeded": "succeed"}
 
 
 def until(one: Dependency, unit: Unit) -> Until:
-    """Until when `unit` is waited for."""
+    """Return the condition of a dependency on `unit`."""
     if unit.service is None:
         return "succeeded"
     return one.until or ("started" if unit.service.ready is None else "ready")
 
 
 class Dependencies:
-    """Whether they are met.
+    """Decides whether the dependencies of services are met.
 
     Args:
-        units: all that is configured; the same object for everybody.
-        ended: whether the last run of a task that ended since the daemon's start succeeded, by its name.
+        units: all configured units; shared, not copied.
+        ended: by name, whether the last run of a task since the start of the daemon succeeded.
     """
 
     def __init__(self, units: Mapping[str, Unit], ended: dict[str, bool]) -> None:
         self.units = units
         self.ended = ended
         self._dependents: dict[str, list[str]] | None = None
-        """By name: made when it is needed, since every change of a state asks for it."""
+        """Dependents by name; cached, because every state change needs them."""
 
     def redefined(self) -> None:
-        """Other units are configured, or they depend on others."""
+        """Discard the cache after a reload."""
         self._dependents = None
 
     def missing(self, unit: Unit) -> str | None:
-        """What the service waits for, in words for people; None: it may start."""
+        """Return the unmet dependency of a service as text; None: it may start."""
         for one in _named(unit):
             other = self.units.get(one.name)
             if other is None:
@@ -50,11 +50,11 @@ class Dependencies:
         return None
 
     def of(self, unit: Unit) -> list[Unit]:
-        """What the service depends on itself."""
+        """Return the direct dependencies of a service."""
         return [self.units[one.name] for one in _named(unit) if one.name in self.units]
 
     def dependents(self, name: str) -> list[Unit]:
-        """Services that wait for `name` themselves."""
+        """Return the services that depend directly on `name`."""
         if self._dependents is None:
             self._dependents = {}
             for unit in self.units.values():
@@ -88,11 +88,11 @@ Act = Callable[[Unit, ServiceInstance, Change], None]
 
 
 class DependencyGate:
-    """Those of all services.
+    """Holds instances until the dependencies of their service are met.
 
     Args:
-        release: starts an instance that was held.
-        report: stores and announces where an instance stands.
+        release: starts a held instance.
+        report: stores and announces the state of an instance.
     """
 
     def __init__(self, engine: RunEngine, *, release: Act, report: Act) -> None:
@@ -102,15 +102,15 @@ class DependencyGate:
         self._dependencies = Dependencies({}, {})
 
     def know(self, units: Mapping[str, Unit], ended: dict[str, bool]) -> None:
-        """Which units there are; see :class:`Dependencies`."""
+        """Set the units and the results of tasks that ended since the start of the daemon."""
         self._dependencies = Dependencies(units, ended)
 
     def missing(self, unit: Unit) -> str | None:
-        """What a service waits for, in words for people; None: it may start."""
+        """Return the unmet dependency of a service as text; None: it may start."""
         return self._dependencies.missing(unit)
 
     def down(self, unit: Unit) -> list[Unit]:
-        """Services that are stopped or were given up, and that it, or one that waits for such a one, depends on."""
+        """Return the stopped or fatal services that a service depends on, directly or through waiting services."""
         found: dict[Unit, bool] = {}
         ahead = [unit]
         while ahead:
@@ -124,19 +124,19 @@ class DependencyGate:
         return [other for other in reversed(found) if found[other]]
 
     def look(self, unit: Unit, change: Change) -> None:
-        """A unit has come further, or fallen back: perhaps those who wait for it need not any more."""
+        """Check the dependents of a unit whose state changed."""
         for other in self._dependencies.dependents(unit.name):
             self._look_at(other, change)
 
     def look_at_all(self, change: Change) -> None:
-        """Other units are configured, or they depend on others."""
+        """Check all held instances after a reload."""
         self._dependencies.redefined()
         for unit in list(self._dependencies.units.values()):
             if self._look_at(unit, change):
                 self.run_needed(unit, change)
 
     def _look_at(self, unit: Unit, change: Change) -> bool:
-        """Let the instances of a service go, if it may start; returns whether they still wait."""
+        """Release the held instances of a service if it may start; return whether they still wait."""
         held = [instance for instance in unit.instances if instance.state is State.HELD]
         missing = self.missing(unit) if held else None
         for instance in held:
@@ -148,7 +148,7 @@ class DependencyGate:
         return missing is not None
 
     def run_needed(self, unit: Unit, change: Change) -> None:
-        """Run the tasks that it waits for and that have not run since the daemon started."""
+        """Run the tasks that a service waits for, unless they ran since the start of the daemon."""
         for other in self._dependencies.of(unit):
             if other.task is None or other.name in self._dependencies.ended:
                 continue
@@ -156,7 +156,7 @@ class DependencyGate:
                 self._engine.create_task_run(other, other.task, change, trigger="service")
 
     def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
-        """The run of a task has ended."""
-        if verdict.reason != "crashed":  # with the daemon before, most likely
+        """Record the result of a task, and check its dependents."""
+        if verdict.reason != "crashed":  # most likely together with the previous daemon
             self._dependencies.ended[run.unit.name] = verdict.succeeded
             self.look(run.unit, change)

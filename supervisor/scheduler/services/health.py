@@ -1,7 +1,6 @@
-"""Whether the instances of services do their work: readiness, as it is waited for, and then liveness.
+"""Health of service instances: readiness after a start, then liveness.
 
-Each run that is looked at has a case here, and a line about how it stands, for people. What the probes
-say comes from the watcher, what the run says of itself from the root.
+Results of probes come from the watcher, and sd_notify messages of the run from the root.
 """
 
 import os
@@ -22,52 +21,52 @@ from supervisor.scheduler.runs.spawn_requests import spawn_of
 from supervisor.scheduler.services.watcher_client import OnAnswer
 
 _ATTEMPT_MS = 5000
-"""How long one attempt to find it ready may take."""
+"""Time limit of one readiness probe."""
 _RETAKEN_MS = 5000
-"""What is left at least of its time when another scheduler takes it up: it may have become ready meanwhile."""
+"""Least time left for readiness after a scheduler takes over, since the run may have become ready meanwhile."""
 _TELL_MS = 1000
-"""Between two changes of the line for people."""
+"""Shortest time between two reports of details."""
 
 
 class Watcher(Protocol):
-    """Who carries out orders to watch something."""
+    """Carries out probe requests."""
 
     def watch(self, request: ProbeRequest, on_answer: OnAnswer) -> None:
-        """Have something watched."""
+        """Start a probe; `on_answer` receives each answer."""
 
     def forget(self, key: str) -> None:
-        """Watch it no more."""
+        """Cancel a probe."""
 
 
 class HealthListener(Protocol):
-    """Who hears of it."""
+    """Receives the results of health checks."""
 
     def run_ready(self, run: LiveRun, line: str | None) -> None:
-        """It is ready; `line` is how it stands, in words for people."""
+        """Handle a run that became ready; `line` has details for users."""
 
     def run_unhealthy(self, run: LiveRun, why: str) -> None:
-        """It has to end, and why."""
+        """Handle an unhealthy run, which must end."""
 
     def run_reports(self, run: LiveRun, line: str | None) -> None:
-        """How it stands, in words for people."""
+        """Handle new details for users."""
 
 
 class _HealthCheck:
     def __init__(self, run: LiveRun) -> None:
         self.run = run
         self.deadline: Timer | None = None
-        """Until when it has to be ready."""
+        """The time limit for readiness."""
         self.watchdog: tuple[Probe, Timer] | None = None
-        """Until when it has to say that it is alive."""
+        """The time limit for the next WATCHDOG=1."""
         self.line: str | None = None
         self.report_timer: Timer | None = None
 
 
 class HealthMonitor:
-    """All runs that are looked at."""
+    """Checks the health of all runs with ``ready`` or ``live``."""
 
     def __init__(self, loop: Loop, engine: RunEngine, watcher: Watcher, verdict_of: HealthListener) -> None:
-        """`engine` has the users looked up whose commands are run."""
+        """`engine` looks up the users of probe commands."""
         self._loop = loop
         self._boot = engine.boot
         self._engine = engine
@@ -76,9 +75,9 @@ class HealthMonitor:
         self._checks: dict[str, _HealthCheck] = {}
 
     def await_ready(self, run: LiveRun, probe: Probe, ran_ms: int, *, retaken: bool = False) -> None:
-        """Wait until a run is ready, for as long as it may take; it has been running for `ran_ms` already.
+        """Wait until a run is ready or its time limit passes; it has already run for `ran_ms`.
 
-        `retaken` says that a scheduler before waited for it already.
+        `retaken`: the previous scheduler was already waiting.
         """
         check = self._checks.setdefault(run.id, _HealthCheck(run))
         least = min(_RETAKEN_MS, probe.timeout_ms) if retaken else 0
@@ -89,14 +88,14 @@ class HealthMonitor:
         self._identified(check, probe, lambda: self._look_for_readiness(check, probe))
 
     def _look_for_readiness(self, check: _HealthCheck, probe: Probe) -> None:
-        if check.deadline is None:  # it took too long to find out who makes the attempts
+        if check.deadline is None:  # the lookup of the user took longer than the limit
             return
         attempt_ms = min(_ATTEMPT_MS, probe.timeout_ms)
         request = self._probe_request(check.run, probe, _ready_key(check.run.id), timeout_ms=attempt_ms, times=0)
         self._watcher.watch(request, lambda answer: self._on_ready_answer(check, answer))
 
     def notified(self, run: LiveRun, news: dict[str, Any]) -> None:
-        """What a run said by sd_notify; see ``notified`` in :mod:`supervisor.ipc.messages`."""
+        """Handle the ``notified`` message of a run (sd_notify), see :mod:`supervisor.ipc.messages`."""
         check = self._checks.setdefault(run.id, _HealthCheck(run))
         if "status" in news:
             self._report(check, news["status"])
@@ -108,7 +107,7 @@ class HealthMonitor:
             self._reset_watchdog(check, check.watchdog[0])
 
     def watch_life(self, run: LiveRun, probe: Probe) -> None:
-        """Look whether a run that is ready stays alive."""
+        """Check the liveness of a ready run from now on."""
         check = self._checks.setdefault(run.id, _HealthCheck(run))
         if probe.kind == "notify":
             self._reset_watchdog(check, probe)
@@ -122,7 +121,7 @@ class HealthMonitor:
         self._watcher.watch(request, lambda answer: self._on_live_answer(check, answer))
 
     def forget(self, run_id: str) -> None:
-        """A run has ended."""
+        """Stop all checks of an ended run."""
         check = self._checks.pop(run_id, None)
         if check is None:
             return
@@ -168,10 +167,10 @@ class HealthMonitor:
         why = f"not alive: no WATCHDOG=1 for {format_duration(patience_ms)}"
         check.watchdog = probe, self._loop.after(patience_ms, lambda: self._listener.run_unhealthy(check.run, why))
 
-    # The line for people.
+    # Details for users.
 
     def _report(self, check: _HealthCheck, line: str | None) -> None:
-        """At once after quiet; of several within a second, the last one."""
+        """Report new details at once, but at most once a second; the latest wins."""
         if line == check.line:
             return
         check.line = line
@@ -185,10 +184,10 @@ class HealthMonitor:
             latest, check.line = check.line, line
             self._report(check, latest)
 
-    # What the watcher is asked.
+    # Requests to the watcher.
 
     def _identified(self, check: _HealthCheck, probe: Probe, then: Callable[[], None]) -> None:
-        """Call `then` when it is known who runs a command; another scheduler has to find that out anew."""
+        """Call `then` once the user of a probe command is known; after a takeover it must be looked up again."""
         run = check.run
 
         def answered(identity: Identity) -> None:
@@ -225,7 +224,7 @@ class HealthMonitor:
         )
 
     def _command(self, run: LiveRun, probe: Probe, log: str) -> dict[str, Any]:
-        """A command has the environment, the user and the directory of the run."""
+        """Return the environment, user and directory of a probe command: those of the run."""
         spawn = spawn_of(run, self._boot.daemon_id, log, access=RunAccess.of(self._boot))
         hidden = {*self._boot.private_variables}
         base = {} if spawn.clean_env else {name: text for name, text in os.environ.items() if name not in hidden}
@@ -245,21 +244,21 @@ class HealthMonitor:
 
 
 _MISSED = {
-    "notify": "no READY=1 came",
-    "log": "no line of its output matched",
-    "http": "no answer came",
-    "tcp": "no connection was made",
+    "notify": "no READY=1 received",
+    "log": "no output line matched",
+    "http": "no answer",
+    "tcp": "no connection",
     "exec": "the command did not succeed",
 }
 
 
 def readiness(run: LiveRun) -> Probe | None:
-    """By what a run is found to be ready; None: by having a process."""
+    """Return the readiness probe of a run; None: it is ready once it has a process."""
     return run.definition.ready if isinstance(run.definition, Service) else None
 
 
 def liveness(run: LiveRun) -> Probe | None:
-    """By what a run is found to be alive; None: by having a process."""
+    """Return the liveness probe of a run; None: it is alive while it has a process."""
     return run.definition.live if isinstance(run.definition, Service) else None
 
 

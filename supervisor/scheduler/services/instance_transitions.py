@@ -10,7 +10,7 @@
                           hold         HELD
     HELD                  released, up STARTING
                           down         STOPPED
-    STARTING, RUNNING     unfit        FAILING
+    STARTING, RUNNING     unhealthy    FAILING
     STARTING, RUNNING,    again        BACKOFF
     FAILING               final        EXITED
                           hopeless     FATAL
@@ -25,17 +25,17 @@
     RESTARTING            any exit     STARTING
                           down         STOPPING
 
-``STOPPING``, ``RESTARTING`` and ``FAILING`` all wait for an exit; they differ in what is wanted afterwards, and only
-that: a start while it stops turns one into the other, a stop turns it back. ``FAILING`` is one that we end because it
-is not fit; its exit counts like any that comes by itself. What an exit means is decided by :func:`classify` before it
-enters the table, so that the table knows no policy. ``HELD`` has no process: it waits for what the service depends on.
+``STOPPING``, ``RESTARTING`` and ``FAILING`` all wait for an exit and differ only in the state afterwards. A start
+during a stop turns ``STOPPING`` into ``RESTARTING``, and a stop turns it back. An unhealthy instance is ``FAILING``
+while it is stopped; its exit counts as a failure. :func:`classify` turns an exit into an event, so the table contains
+no policy. ``HELD`` has no process: it waits for the dependencies of the service.
 """
 
 import enum
 
 
 class State(enum.Enum):
-    """Where a service instance stands."""
+    """State of a service instance."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -50,25 +50,25 @@ class State(enum.Enum):
 
     @property
     def shown(self) -> str:
-        """What users see."""
+        """The state that users see."""
         if self is State.HELD:
             return State.STARTING.value
         return State.STOPPING.value if self in ENDING else self.value
 
 
 ENDING = frozenset({State.STOPPING, State.RESTARTING, State.FAILING})
-"""It was asked to end, and has not yet."""
+"""States with a pending stop."""
 
 
 class Event(enum.Enum):
-    """What can happen to it."""
+    """Event in the life of an instance."""
 
     UP = "up"
     DOWN = "down"
     RESTART = "restart"
     STARTED = "started"
     READY = "ready"
-    UNHEALTHY = "unfit"
+    UNHEALTHY = "unhealthy"
     HOLD = "hold"
     RELEASED = "released"
     HEALTHY = "healthy"
@@ -79,11 +79,11 @@ class Event(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What has to be done about it."""
+    """Action that a transition requires."""
 
     START = "start"
     STOP = "stop"
-    STOP_UNHEALTHY = "stop unfit"
+    STOP_UNHEALTHY = "stop unhealthy"
     AWAIT_READY = "await ready"
     WATCH_HEALTH = "watch health"
     MARK_HEALTHY = "mark healthy"
@@ -230,19 +230,19 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
 
 
 def step(state: State, event: Event) -> _Outcome:
-    """The next state and what to do."""
+    """Return the next state and the actions."""
     return TABLE[state, event]
 
 
 def classify(restart: str, *, succeeded: bool, requested: bool, failures: int, attempts: float) -> Event:
-    """What the exit of an instance means under its restart policy.
+    """Return the event for the exit of an instance under its restart policy.
 
     Args:
         restart: ``always``, ``on_failure`` or ``never``.
-        succeeded: it ended with a status that counts as success.
-        requested: somebody stopped this run; a service's run is then recycled whatever the policy says.
-        failures: quick exits in a row, this one included (0 when it had been healthy).
-        attempts: how many quick exits in a row are forgiven; infinity: all of them.
+        succeeded: whether the exit code counts as success.
+        requested: whether the run was stopped on request; then it restarts under every policy.
+        failures: consecutive quick exits, this one included (0 after a healthy run).
+        attempts: tolerated consecutive quick exits; may be infinite.
     """
     if requested:
         return Event.AGAIN

@@ -1,7 +1,7 @@
-"""Rolling restarts: one instance after the other, each only when the one before is ready again.
+"""Rolling restarts: one instance at a time, each after the previous one is ready again.
 
-How far one has come is stored with each step, so the next scheduler goes on with it. It ends at the first instance that
-does not become ready; the instances behind it stay as they are.
+Every step is stored, so the next scheduler continues the restart. It ends at the first instance that does not become
+ready; the remaining instances are not restarted.
 """
 
 import json
@@ -22,7 +22,7 @@ Restart = Callable[[Unit, ServiceInstance, Change], None]
 
 
 class Rolling:
-    """Moves the rolling restarts of all services on."""
+    """Advances the rolling restarts of all services."""
 
     def __init__(self, notifications: Notifications, log: Log, restart: Restart) -> None:
         """`restart` restarts one instance."""
@@ -31,12 +31,12 @@ class Rolling:
         self._restart = restart
 
     def begin(self, unit: Unit, end: int, change: Change) -> None:
-        """Restart the first `end` instances; one that is under way already begins again."""
+        """Restart the first `end` instances; a restart in progress begins again."""
         self._log.info(f"{unit.name}: rolling restart of {counted(end, 'instance')}")
         self._go(unit, Roll(0, end), change)
 
     def look(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
-        """An instance may have come further."""
+        """Advance or end the restart after a state change of an instance."""
         roll = unit.rolling
         if roll is None or roll.index != instance.index:
             return
@@ -51,7 +51,7 @@ class Rolling:
             self._set(unit, None, change)
 
     def clip(self, unit: Unit, count: int, change: Change) -> None:
-        """There are only `count` instances from now on."""
+        """Limit the restart to the first `count` instances."""
         roll = unit.rolling
         if roll is not None and roll.index >= count:
             self._done(unit, change)
@@ -59,7 +59,7 @@ class Rolling:
             self._set(unit, Roll(roll.index, count), change)
 
     def cancel(self, unit: Unit, why: str, change: Change) -> None:
-        """Leave the instances that were not restarted yet as they are."""
+        """End the restart; the remaining instances are not restarted."""
         if unit.rolling is not None:
             self._log.warning(f"{unit.name}: the rolling restart ends at instance {unit.rolling.index}: {why}")
             self._set(unit, None, change)
@@ -83,10 +83,10 @@ class Rolling:
 
 
 def stored_roll(text: str | None) -> Roll | None:
-    """What was stored of a rolling restart."""
+    """Parse a stored rolling restart."""
     return None if text is None else Roll(*json.loads(text))
 
 
 def stored_text(roll: Roll | None) -> str | None:
-    """What is stored of it."""
+    """Return the stored form of a rolling restart."""
     return None if roll is None else json.dumps([roll.index, roll.end])

@@ -1,7 +1,11 @@
-"""Keeping services up: the service-instance table at work.
+"""The controller of services: carries out the transitions of their instances.
 
-What is wanted of a service as a whole stands in ``Unit.stopped`` and is stored; where each instance is stands in its
-state. People change the first, and the table closes the gap.
+``Unit.stopped`` holds the wanted state of a service and is stored; each instance holds its actual state. Users change
+the wanted state, and the transition table closes the gap.
+
+The controller also reports crash loops. An incident begins with the first ``service.fatal`` and survives restarts of
+the scheduler and the daemon. Further fatal instances and attempts by ``fatal_retry`` belong to it. It ends with
+``service.recovered`` when no instance is in trouble, and silently when a user stops the service.
 """
 
 from collections.abc import Callable
@@ -27,7 +31,7 @@ from supervisor.scheduler.services.rolling_restart import Rolling
 
 
 class Incidents:
-    """Tells of the beginning and the end of each."""
+    """Reports the beginning and the end of crash loops."""
 
     def __init__(self, notifications: Notifications) -> None:
         self._notifications = notifications
@@ -35,7 +39,7 @@ class Incidents:
     def given_up(
         self, unit: Unit, service: Service, instance: ServiceInstance, run_id: str | None, change: Change
     ) -> None:
-        """An instance has become fatal."""
+        """Report an instance that became fatal."""
         again = instance.failures > service.restart_attempts + 1
         others = any(one.failures > service.restart_attempts for one in unit.instances if one.index != instance.index)
         if unit.fatal_since is not None and (again or others):
@@ -45,7 +49,7 @@ class Incidents:
             self._set(unit, change.now_ms, change)
 
     def look(self, unit: Unit, change: Change) -> None:
-        """Something has become better: perhaps all of it is well again."""
+        """Report recovery if all instances are healthy again."""
         if unit.fatal_since is None or not unit.instances:
             return
         if all(is_well(one) or one.state is State.EXITED for one in unit.instances):
@@ -53,7 +57,7 @@ class Incidents:
             self._set(unit, None, change)
 
     def close(self, unit: Unit, change: Change) -> None:
-        """Somebody stopped the service."""
+        """End the incident: the service was stopped."""
         if unit.fatal_since is not None:
             self._set(unit, None, change)
 
@@ -70,12 +74,12 @@ _ASKED = frozenset({State.STOPPING, State.RESTARTING})
 
 
 class ServiceController:
-    """Brings instances up and back; the engine's listener for their runs."""
+    """Starts, restarts and stops instances; listens to the run engine."""
 
     def __init__(
         self, loop: Loop, engine: RunEngine, watcher: Watcher, notifications: Notifications, log: Log, *, first: bool
     ) -> None:
-        """`first`: no scheduler of this daemon was at work before, so first starts are the daemon's start-up."""
+        """`first`: this is the first scheduler of the daemon, so first starts have the trigger ``startup``."""
         self._loop = loop
         self._engine = engine
         self._log = log
@@ -90,16 +94,16 @@ class ServiceController:
             release=lambda unit, one, change: self._apply(unit, one, Event.RELEASED, change),
             report=self.report,
         )
-        """Who waits for what the service depends on."""
+        """Holds instances until the dependencies of their service are met."""
         self.leaving: dict[str, Unit] = {}
-        """Services that were removed and have processes that are still ending, by name."""
+        """Removed services whose processes are still ending, by name."""
         self._unreported: set[tuple[Unit, ServiceInstance]] = set()
-        """Of which there is news that could not be stored."""
+        """Instances whose new details are not stored yet."""
 
-    # What people want.
+    # Requests of users.
 
     def begin(self, unit: Unit, change: Change) -> None:
-        """Take a service up at the scheduler's start, from where the store and the root say that its instances are."""
+        """Start a service when the scheduler starts, from the states in the store and the root."""
         if unit.stopped:
             return
         if self._first:
@@ -116,12 +120,12 @@ class ServiceController:
                 self._rolling.look(unit, instance, change)
 
     def start(self, unit: Unit, change: Change) -> None:
-        """Want all instances, those that had ended for good too; one that is just stopping comes up afterwards."""
+        """Start all instances, including exited and fatal ones; a stopping instance restarts afterwards."""
         self.start_needed(unit, change)
         self._up(unit, change)
 
     def start_needed(self, unit: Unit, change: Change) -> None:
-        """Start what it depends on, too."""
+        """Start the stopped or fatal dependencies of a service."""
         for other in self.dependency_gate.down(unit):
             self._up(other, change)
 
@@ -131,7 +135,7 @@ class ServiceController:
             self._apply(unit, instance, Event.UP, change)
 
     def stop(self, unit: Unit, change: Change, *, by: str | None = None) -> None:
-        """Want no instance, until somebody starts the service or the daemon is started again."""
+        """Stop a service until a user starts it or the daemon restarts."""
         self._want(unit, change, stopped=True)
         self._rolling.cancel(unit, "the service is stopped", change)
         self._incidents.close(unit, change)
@@ -139,14 +143,14 @@ class ServiceController:
             self._apply(unit, instance, Event.DOWN, change, by=by)
 
     def restart(self, unit: Unit, change: Change, *, by: str | None = None) -> None:
-        """Stop and start all instances at the same time, without their restart delay; what is down starts."""
+        """Restart all instances at once without delay; start stopped instances."""
         self._want(unit, change, stopped=False)
         self.start_needed(unit, change)
         for instance in unit.instances:
             self._apply(unit, instance, Event.RESTART, change, by=by)
 
     def roll(self, unit: Unit, change: Change) -> None:
-        """Restart one instance after the other, each when the one before is ready; a stopped service just starts."""
+        """Begin a rolling restart; a stopped service just starts."""
         if unit.stopped:
             self.start(unit, change)
         else:
@@ -154,7 +158,7 @@ class ServiceController:
             self._rolling.begin(unit, len(unit.instances), change)
 
     def down(self, unit: Unit, change: Change) -> None:
-        """Let no instance run, because the daemon is being shut down: nothing of that is remembered as wanted."""
+        """Stop all instances for a shutdown, without changing the stored wanted state."""
         unit.rolling = None
         for instance in unit.instances:
             self._apply(unit, instance, Event.DOWN, change)
@@ -164,10 +168,10 @@ class ServiceController:
         unit.stopped = stopped
         change.write(lambda db: update_task(db, unit.name, stopped=stopped))
 
-    # What the configuration wants. The unit's own row of the store is the caller's.
+    # Changes of the configuration. The caller writes the unit's own row.
 
     def add(self, unit: Unit, change: Change) -> None:
-        """Take up a service that is new in the configuration; processes of one of that name that still end go first."""
+        """Start a new service; leftover processes of a removed service with the same name end first."""
         leaving = self.leaving.pop(unit.name, None)
         for run in [] if leaving is None else list(leaving.active.values()):
             run.unit = unit
@@ -176,10 +180,10 @@ class ServiceController:
         self._fill(unit, 0, change)
 
     def replace(self, unit: Unit, definition: Service, change: Change) -> None:
-        """Put another definition into a live service.
+        """Apply a new definition to a service.
 
-        More instances start, surplus ones stop. When the processes have to be started anew for it, they are: one after
-        the other if there are several, and only if they are wanted.
+        Additional instances start and surplus instances stop. If the change requires new processes and the service is
+        not stopped, instances restart one after the other.
         """
         before = unit.service
         if before is None:
@@ -207,7 +211,7 @@ class ServiceController:
             self._apply(unit, unit.instances[0], Event.RESTART, change, by=_RECONFIGURED)
 
     def remove(self, unit: Unit, change: Change) -> None:
-        """Let go of a service that left the configuration: its processes are stopped, their ends are still stored."""
+        """Remove a service that left the configuration: stop its processes; their ends are still stored."""
         unit.stopped = True
         unit.rolling = None
         for instance in unit.instances:
@@ -222,7 +226,7 @@ class ServiceController:
         self._cancel(instance)
 
     def _fill(self, unit: Unit, kept: int, change: Change) -> None:
-        """Bring new instances up, each after what still ends in its place."""
+        """Start new instances, each after an ending process of the same index."""
         ending = {run.instance: run for run in unit.active.values()}
         for instance in unit.instances[kept:]:
             instance.run = ending.get(instance.index)
@@ -234,21 +238,21 @@ class ServiceController:
             else:
                 self._apply(unit, instance, Event.UP, change)
 
-    # What the engine tells.
+    # Reports of the run engine.
 
     def run_started(self, run: LiveRun, at: int, change: Change) -> None:
-        """The run of an instance has a process, since `at` (ms since the epoch)."""
+        """Handle a started run of an instance."""
         instance = self._instance_of(run)
         if instance is not None:
             instance.started_at = at
             self._apply(run.unit, instance, Event.STARTED, change)
 
     def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
-        """The run of a task has ended."""
+        """Handle the end of a task that services may depend on."""
         self.dependency_gate.task_ended(run, verdict, change)
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, ran_ms: int | None, change: Change) -> None:
-        """The run of an instance has ended: restart it as its policy says."""
+        """Handle the end of an instance's run: restart it according to its policy."""
         self._health.forget(run.id)
         instance = self._instance_of(run)
         service = run.unit.service
@@ -258,7 +262,7 @@ class ServiceController:
         healthy = self._was_healthy(instance, service, ran_ms)
         instance.run = None
         self._cancel(instance)
-        # It is no failure of the service when the daemon died under it, or is being shut down with all that runs.
+        # A crash or a shutdown of the daemon is no failure of the service.
         asked = requested or instance.state in _ASKED
         innocent = asked or verdict.reason == "crashed" or self._engine.ending
         if not innocent:
@@ -279,7 +283,7 @@ class ServiceController:
 
     @staticmethod
     def _was_healthy(instance: ServiceInstance, service: Service, ran_ms: int | None) -> bool:
-        """Whether it did its work for long enough, also when no scheduler watched that."""
+        """Return whether the run was healthy, even if no scheduler watched it."""
         if instance.healthy or ran_ms is None or instance.run is None or readiness(instance.run) is None:
             return instance.healthy or (ran_ms is not None and ran_ms >= service.healthy_after_ms)
         if instance.started_at is None or instance.ready_at is None:
@@ -288,7 +292,7 @@ class ServiceController:
 
     @staticmethod
     def _instance_of(run: LiveRun) -> ServiceInstance | None:
-        """The instance that `run` belongs to; None when the service has fewer instances now."""
+        """Return the instance of `run`; None if the service now has fewer instances."""
         instances = run.unit.instances
         instance = instances[run.instance] if run.instance < len(instances) else None
         return instance if instance is not None and instance.run is run else None
@@ -297,10 +301,10 @@ class ServiceController:
         if not unit.active and self.leaving.get(unit.name) is unit:
             del self.leaving[unit.name]
 
-    # What is found out about it while it runs.
+    # Health while it runs.
 
     def resume(self, run: LiveRun, instance: ServiceInstance, started_at: int, change: Change) -> None:
-        """Go on with what the scheduler before did for an instance whose process runs."""
+        """Continue the health checks of the previous scheduler for a running instance."""
         instance.started_at = started_at
         probe, service = readiness(run), run.unit.service
         if instance.state is State.STARTING and probe is not None:
@@ -320,21 +324,21 @@ class ServiceController:
             self._health.watch_life(run, probe)
 
     def run_notified(self, run: LiveRun, news: dict[str, Any]) -> None:
-        """A run has said something of itself: ``notified`` in :mod:`supervisor.ipc.messages`."""
+        """Handle the ``notified`` message of a run (sd_notify)."""
         if self._instance_of(run) is not None:
             self._health.notified(run, news)
 
     def run_ready(self, run: LiveRun, line: str | None) -> None:
-        """The run of an instance was found ready."""
+        """Handle a run that became ready."""
         self._found(run, Event.READY, line)
 
     def run_unhealthy(self, run: LiveRun, why: str) -> None:
-        """The run of an instance has to end."""
+        """Stop an unhealthy run."""
         self._log.warning(f"{run.unit.name}[{run.instance}] {run.id}: {why}")
         self._found(run, Event.UNHEALTHY, why)
 
     def run_reports(self, run: LiveRun, line: str | None) -> None:
-        """How the run of an instance stands, in words for people."""
+        """Store new details of an instance for users."""
         instance = self._instance_of(run)
         if instance is None:
             return
@@ -343,7 +347,7 @@ class ServiceController:
         self.go_on()
 
     def go_on(self) -> None:
-        """Report what was told, if that can be stored: however much a service says, only its last word waits."""
+        """Report pending details if the database can be written; only the latest details of an instance wait."""
         if not self._unreported or not self._engine.storing:
             return
         untold, self._unreported = self._unreported, set()
@@ -385,7 +389,7 @@ class ServiceController:
         by: str | None = None,
         at: int | None = None,
     ) -> None:
-        """`at`: when it happened, milliseconds since the epoch; None: just now."""
+        """`at`: time of the event in milliseconds since the epoch; None: now."""
         if unit.service is None:
             return
         before = instance.state
@@ -397,7 +401,7 @@ class ServiceController:
             instance.line = None
         for action in actions:
             self._act(action, unit, instance, change, by)
-        if after is not before and instance.state is after:  # else stopping has ended it at once, and told so
+        if after is not before and instance.state is after:  # else the stop ended it at once and reported it
             self.report(unit, instance, change)
         self._rolling.look(unit, instance, change)
         self.dependency_gate.look(unit, change)
@@ -463,19 +467,19 @@ class ServiceController:
         self._incidents.look(unit, change)
 
     def watch_health(self, unit: Unit, instance: ServiceInstance, delay: int) -> None:
-        """Count the instance as healthy when it still runs after `delay` milliseconds."""
+        """Mark the instance healthy if it still runs after `delay` milliseconds."""
         self._cancel(instance)
         instance.timer = self._loop.after(delay, lambda: self._timed(unit, instance, Event.HEALTHY))
 
     def _watch_rest(self, unit: Unit, service: Service, instance: ServiceInstance, change: Change) -> None:
-        """The same for one that runs already, for what is left of the time."""
+        """Mark a running instance healthy after the rest of ``healthy_after``."""
         since = (instance.ready_at if instance.probed else instance.started_at) or change.now_ms
-        # The clock may have been set back meanwhile.
+        # The clock may have been set back.
         left = min(service.healthy_after_ms, max(0, since + service.healthy_after_ms - change.now_ms))
         self.watch_health(unit, instance, left)
 
     def _wait(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
-        """Until it is started again, counted from when it came into its state; a fatal one may wait for ever."""
+        """Set the restart timer, counted from the state change; a fatal instance may have none."""
         self._cancel(instance)
         service = unit.service
         if service is None:
@@ -484,7 +488,7 @@ class ServiceController:
         if instance.state is State.BACKOFF:
             kind, base, most = service.restart_backoff, service.restart_delay_ms, service.restart_max_delay_ms
             delay = delay_ms(kind, base, most, max(1, instance.failures))
-            if delay == 0 and not self._engine.ending and unit.rolling is None:  # else it has to be seen that it failed
+            if delay == 0 and not self._engine.ending and unit.rolling is None:  # else users must see the failure
                 self._apply(unit, instance, Event.DELAY_OVER, change)
                 return
         if delay is not None:
@@ -493,7 +497,7 @@ class ServiceController:
             instance.timer = self._loop.after(left, lambda: self._timed(unit, instance, Event.DELAY_OVER))
 
     def report(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
-        """Store and announce where an instance stands."""
+        """Store and announce the state of an instance."""
         state, index, failures = instance.state.shown, instance.index, instance.failures
         run_id = instance.run.id if instance.run is not None else None
         ready, line = is_ready(instance), instance.line
@@ -506,4 +510,4 @@ class ServiceController:
             body["detail"] = line
         change.announce("service.state", body)
         if instance.state is State.FATAL:
-            self._log.error(f"{unit.name}[{index}] is fatal: it ended {failures} times in a row before it was healthy")
+            self._log.error(f"{unit.name}[{index}] gave up after {failures} quick failures in a row")

@@ -1,4 +1,4 @@
-"""In which order services start, and in which they stop: pure."""
+"""The order in which services start and stop. Pure."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from supervisor.scheduler.runs.live_units import Unit
 
 _Place = tuple[int, int]
-"""Priority, and how many services one after the other have to be there before."""
+"""Priority, and length of the longest chain of dependencies."""
 
 
 def start_order(units: Iterable[Unit]) -> list[Unit]:
-    """Tasks first, then services: lower priorities earlier, the same ones as they are configured.
+    """Return tasks first, then services by priority, lowest first; ties keep the order of the configuration.
 
-    What others depend on starts before them, whatever its priority.
+    A dependency starts before its dependents, whatever its priority.
     """
     known = list(units)
     places = _places({unit.name: unit for unit in known if unit.service is not None})
@@ -20,7 +20,7 @@ def start_order(units: Iterable[Unit]) -> list[Unit]:
 
 
 def stop_levels(units: Iterable[Unit]) -> list[list[Unit]]:
-    """Services that stop together, those first that started last; a level begins when the one before has ended."""
+    """Return groups of services that stop together, in reverse start order; each waits for the previous group."""
     services = {unit.name: unit for unit in units if unit.service is not None}
     places = _places(services)
     ordered = start_order(services.values())
@@ -29,7 +29,7 @@ def stop_levels(units: Iterable[Unit]) -> list[list[Unit]]:
 
 
 def _places(services: Mapping[str, Unit]) -> dict[str, _Place]:
-    """That of each service: less than those of all that depend on it. There are no cycles."""
+    """Return the place of each service, which is less than that of its dependents. There are no cycles."""
     below = {
         name: [one.name for one in unit.service.depends_on if one.name in services]
         for name, unit in services.items()

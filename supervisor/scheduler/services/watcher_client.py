@@ -1,6 +1,6 @@
-"""The scheduler's end of the watcher process: started with the first order, started again when it dies.
+"""The client of the watcher process, which starts with the first request and restarts when it dies.
 
-What is ordered is remembered here, so another watcher begins with all of it.
+The client keeps all open requests and sends them to a new watcher.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ OnAnswer = Callable[[dict[str, Any]], None]
 
 
 class WatcherClient:
-    """Orders and the words that come of them."""
+    """Sends probe requests to the watcher and dispatches its answers."""
 
     def __init__(self, loop: Loop, boot: Boot, log: Log) -> None:
         self._boot = boot
@@ -32,7 +32,7 @@ class WatcherClient:
         )
 
     def watch(self, request: ProbeRequest, on_answer: OnAnswer) -> None:
-        """Have something watched; `on_answer` gets what the watcher says about it."""
+        """Start a probe; `on_answer` receives each answer of the watcher."""
         self._requests[request.key] = request, on_answer
         if self._process.running:
             self._process.send({"op": "watch", "order": request.to_dict()})
@@ -40,7 +40,7 @@ class WatcherClient:
             self._process.ensure_started()
 
     def forget(self, key: str) -> None:
-        """Watch it no more."""
+        """Cancel a probe."""
         if self._requests.pop(key, None) is not None:
             self._process.send({"op": "forget", "key": key})
 
@@ -51,7 +51,7 @@ class WatcherClient:
 
     def _on_message(self, answer: dict[str, Any]) -> None:
         open_request = self._requests.get(answer["key"])
-        if open_request is None:  # it was forgotten meanwhile
+        if open_request is None:  # it was cancelled meanwhile
             return
         request, on_answer = open_request
         if answer["op"] in ("failed", "matched", "clean", "answered") or (
@@ -61,5 +61,5 @@ class WatcherClient:
         on_answer(answer)
 
     def close(self) -> None:
-        """Hang up: it ends what it does, and itself."""
+        """Close the connection: the watcher ends its probes and exits."""
         self._process.close()

@@ -114,7 +114,7 @@ class Scheduler:
     def _token_create(self, args: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             if tokens.create(self._db, tokens.Token(**args)):
-                raise Refusal(409, "There is a token of this name already")
+                raise Refusal(409, "A token with this name exists")
         return {}
 
     def _token_delete(self, args: dict[str, Any]) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def test_a_secret_parameter(daemon: Daemon) -> None:
     refused = daemon.request("POST", "/api/runs/bulk/rerun", {"ids": [first]})
     assert (refused.status, refused.json()["errors"]) == (
         409,
-        [{"location": "tasks.login.params.TOKEN", "message": "is secret, and its value is not kept any more"}],
+        [{"location": "tasks.login.params.TOKEN", "message": "is secret, and its value is no longer kept"}],
     )
     wrong = given(daemon, "login", TOKEN=SECRET, A=5)
     assert (wrong.status, SECRET.encode() in wrong.body) == (422, False)

@@ -221,7 +221,7 @@ def test_stopping(desk: Desk) -> None:
     assert desk.asked(run, "stop").argv == ["stop", run.id]
     desk.answers(run, "stop", None, "stop ends with 1: no such job")
     (note,) = (frame for frame in desk.root.sent if frame["op"] == "note")
-    assert note["text"] == "the job could not be stopped: stop ends with 1: no such job"
+    assert note["text"] == "could not stop the job: stop ends with 1: no such job"
 
 
 def test_a_dead_supervisor(desk: Desk) -> None:
@@ -316,4 +316,4 @@ def test_a_job_that_nobody_could_end_is_not_started(desk: Desk) -> None:
     desk.turn()
     (frame,) = (frame["spawn"] for frame in desk.root.sent if frame["op"] == "spawn")
     assert frame["run"] == run.id
-    assert "how it is to be ended cannot be written down" in frame["refusal"]
+    assert "cannot write the record of its job" in frame["refusal"]

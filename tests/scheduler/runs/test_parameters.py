@@ -239,7 +239,7 @@ def test_after_a_restart(bench: Callable[[str], Bench]) -> None:
     assert not {third, f"{second}.new"} & kept(one).keys()
     assert one.engine.live[second].params == ParameterValues({"A": "y"}, {"TOKEN": SECRET})
     refusal = spawn_of(one.engine.live[third], "D", "log").refusal
-    assert refusal == "its parameters do not fit: TOKEN is secret, and its value is not kept any more"
+    assert refusal == "invalid parameters: TOKEN is secret, and its value is no longer kept"
 
 
 def test_a_definition_that_changed(bench: Callable[[str], Bench]) -> None:
@@ -253,7 +253,7 @@ def test_a_definition_that_changed(bench: Callable[[str], Bench]) -> None:
     assert (spawn.argv, spawn.refusal) == (["/bin/sh", "-e", "-c", "x", "/bin/sh", "1"], None)
     other = load_task(one, 'params = [{ name = "A", kind = "env" }, { name = "n", kind = "arg", choices = ["2"] }]')
     run.definition = other
-    assert spawn_of(run, "D", "log").refusal == 'its parameters do not fit: n must be "2"'
+    assert spawn_of(run, "D", "log").refusal == 'invalid parameters: n must be "2"'
     run.definition = load_task(
         one,
         'params = [{ name = "A", kind = "option" }, { name = "n", kind = "env" }, '

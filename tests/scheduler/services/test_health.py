@@ -45,7 +45,7 @@ def test_too_late(bench: Make) -> None:
     unit = taken_up(one)
     in_time(one, State.FAILING, unit.instances[0])
     (frame,) = (frame for frame in one.root.sent if frame["op"] == "stop")
-    assert (frame["cause"], frame["note"]) == ("unfit", "not ready within 1ms: no connection was made: stopping")
+    assert (frame["cause"], frame["note"]) == ("unfit", "not ready within 1ms: no connection: stopping")
     assert stored(one)[0].state == "stopping"
     ends(one, unit.instances[0], cause="unfit")
     assert states(unit) == [State.FATAL]
