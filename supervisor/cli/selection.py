@@ -142,10 +142,10 @@ def selection_of(runs: tuple[str, ...], *, everything: bool, **filters: str | No
         raise click.UsageError("the value of an option is not UTF-8") from err
     if bool(runs) + bool(given) + everything != 1:
         raise click.UsageError("name runs, select runs by options, or use --all")
-    ids = tuple(dict.fromkeys(one.upper() for one in runs))
-    for one in ids:
-        if not is_run_id(one):
+    for one in runs:
+        if not is_run_id(one.upper()):
             raise click.UsageError(f"{one} is not a run id; ringward runs lists them")
+    ids = tuple(dict.fromkeys(one.upper() for one in runs))
     return Selection(ids, None if ids else given)
 
 

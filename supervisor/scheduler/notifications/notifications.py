@@ -31,8 +31,8 @@ MOST_WAITING = 1000
 TOO_MANY = f"more than {MOST_WAITING} messages were waiting"
 _MISSED_REASONS = {
     "missed": "had no run: the daemon was not running, or the host slept",
-    "queue_full": "had no run: too many were waiting",
-    "skipped": "had no run: another one was running or waiting",
+    "queue_full": "had no run: the queue was full",
+    "skipped": "had no run: another run was active or waiting",
 }
 """By end reason, what became of an instant that is no run."""
 _SILENT_LISTED = 10
@@ -159,14 +159,14 @@ class Notifications:
             attempts=unit.failed_attempts,
             named=unit.definition.notify_on_failure,
         )
-        attempts = f", as did {run.attempt} before it" if run.attempt else ""
-        more = " It is tried again." if again else ""
-        body = f"The run {run.id} ended: {verdict.text}{attempts}.{more}"
+        attempts = f" (after {counted(run.attempt, 'failed attempt')})" if run.attempt else ""
+        more = " A retry follows." if again else ""
+        body = f"Run {run.id}: {verdict.text}{attempts}.{more}"
         self._tell(change, fact, f"{task.name} {_TITLES.get(kind, 'failed')}", body, run_id=run.id, listed=not again)
 
     def _succeeded(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         unit = run.unit
-        name, body = unit.name, f"The run {run.id} ended: {verdict.text}."
+        name, body = unit.name, f"Run {run.id}: {verdict.text}."
         if unit.failed_attempts:
             failures, unit.failures, unit.failed_attempts = unit.failures, 0, 0
             self._count(unit, change)
@@ -176,7 +176,7 @@ class Notifications:
                 task=name,
                 named=unit.definition.notify_on_failure,
             )
-            before = f"{counted(failures, 'run')} before it had failed"
+            before = f"{counted(failures, 'run')} failed before it"
             text = f"{body} {before}." if failures else body
             self._tell(change, fact, f"{name} has recovered", text, run_id=run.id, listed=failures > 0)
         self._tell_success(run, verdict, change)
@@ -185,7 +185,7 @@ class Notifications:
         name, named = run.unit.name, run.unit.definition.notify_on_success
         if named or self._told_of_success:
             fact = Fact(kind=notification_kinds.RUN_SUCCEEDED, severity="info", task=name, named=named)
-            self._tell(change, fact, f"{name} succeeded", f"The run {run.id} ended: {verdict.text}.", run_id=run.id)
+            self._tell(change, fact, f"{name} succeeded", f"Run {run.id}: {verdict.text}.", run_id=run.id)
 
     @staticmethod
     def _count(unit: Unit, change: Change) -> None:
@@ -203,18 +203,18 @@ class Notifications:
             task=run.unit.name,
             named=run.unit.task.notify_on_missed if run.unit.task is not None else (),
         )
-        when = "" if run.scheduled_at is None else f" of {stamp(run.scheduled_at)}"
-        what = f"{missed_count} times of its schedule" if missed_count else f"The time{when} of its schedule"
+        when = "" if run.scheduled_at is None else f" {stamp(run.scheduled_at)}"
+        what = f"{missed_count} scheduled times" if missed_count else f"The scheduled time{when}"
         self._tell(change, fact, f"{run.unit.name} did not run", f"{what} {fate}.", run_id=run.id)
 
     def run_slow(self, run: LiveRun, limit_ms: int, change: Change) -> None:
         """A run takes longer than it should."""
-        text = f"The run {run.id} has been running for more than {format_duration(limit_ms)}. It goes on."
-        self._about_live(notification_kinds.RUN_SLOW, run, f"{run.unit.name} takes long", text, change)
+        text = f"Run {run.id} has been active for more than {format_duration(limit_ms)}. It continues."
+        self._about_live(notification_kinds.RUN_SLOW, run, f"{run.unit.name} is taking too long", text, change)
 
     def run_silent(self, run: LiveRun, limit_ms: int, change: Change) -> None:
         """A run prints nothing."""
-        text = f"The run {run.id} has printed nothing for {format_duration(limit_ms)}. It goes on."
+        text = f"Run {run.id} has printed nothing for {format_duration(limit_ms)}. It continues."
         self._about_live(notification_kinds.RUN_SILENT, run, f"{run.unit.name} is silent", text, change)
 
     def _about_live(self, kind: str, run: LiveRun, title: str, text: str, change: Change) -> None:
@@ -224,9 +224,11 @@ class Notifications:
 
     def daemon_restarted(self, change: Change, *, orderly: bool) -> None:
         """The daemon has begun, and it is not the first one on this data directory."""
-        how = "It had been shut down." if orderly else "It had not been shut down: it died, or the host went down."
+        how = (
+            "It was shut down before." if orderly else "It was not shut down before: it crashed, or the host went down."
+        )
         self.notify(
-            change, notification_kinds.DAEMON_RESTARTED, "info" if orderly else "warn", "The daemon runs again", how
+            change, notification_kinds.DAEMON_RESTARTED, "info" if orderly else "warn", "The daemon was restarted", how
         )
 
     def deliveries_lost(self, notifier: str, number: int, why: str, change: Change) -> None:
@@ -234,20 +236,20 @@ class Notifications:
         fact = Fact(kind=notification_kinds.DELIVERY_FAILED, severity="error", without=notifier)
         messages = "1 message" if number == 1 else f"{number} messages"
         text = f"{messages} could not be delivered by {notifier}: {why}."
-        self._tell(change, fact, f"The notifier {notifier} does not deliver", text)
+        self._tell(change, fact, f"Notifier {notifier} cannot deliver", text)
 
     def service_fatal(self, unit: Unit, instance: ServiceInstance, run_id: str | None, change: Change) -> None:
         """A service is given up, because of this instance."""
-        text = f"Instance {instance.index} ended {instance.failures} times in a row before it was healthy."
+        text = f"Instance {instance.index} failed {instance.failures} times in a row. No more restarts."
         named = unit.definition.notify_on_failure
         fact = Fact(kind=notification_kinds.SERVICE_FATAL, severity="error", task=unit.name, named=named)
-        self._tell(change, fact, f"{unit.name} is given up", text, run_id=run_id)
+        self._tell(change, fact, f"{unit.name} is down", text, run_id=run_id)
 
     def service_recovered(self, unit: Unit, since: int, change: Change) -> None:
         """All instances of a service that was given up are well again."""
         named = unit.definition.notify_on_failure
         fact = Fact(kind=notification_kinds.SERVICE_RECOVERED, severity="info", task=unit.name, named=named)
-        text = f"It had been given up for {(change.now_ms - since) // 1000} s."
+        text = f"It was down for {format_duration((change.now_ms - since) // 1000 * 1000)}."
         self._tell(change, fact, f"{unit.name} is back", text)
 
     def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: Roll, change: Change) -> None:
@@ -269,7 +271,7 @@ class Notifications:
             notification_kinds.LOG_DISK_PRESSURE,
             "warn",
             f"Output of {run.unit.name} is dropped",
-            f"The log of the run {run.id} takes nothing: {reason}.",
+            f"The log of run {run.id} accepts no output: {reason}.",
             task_name=run.unit.name,
             run_id=run.id,
         )
@@ -277,14 +279,10 @@ class Notifications:
     def config_stale(self, config: Config, change: Change) -> None:
         """The configuration in force is not what its files and the host's time zone would make."""
         title = "The configuration has changed"
-        text = (
-            f"{config.path}, or a file that it includes, is not what it was when it was read. It holds after a reload."
-        )
+        text = f"{config.path}, or a file that it includes, was edited. Reload to apply the change."
         if not has_same_zone(config):
             title = "The time zone of the host has changed"
-            text = (
-                f"It is not {config.host_zone} any more. Commands see the new one, schedules follow it after a reload."
-            )
+            text = f"It is no longer {config.host_zone}. Commands use the new one at once, schedules after a reload."
         self.notify(change, notification_kinds.CONFIG_STALE, "info", title, text)
 
     def database_failing(self, why: str, change: Change) -> None:
@@ -301,29 +299,29 @@ class Notifications:
 
     def disk_recovered(self, directory: str, change: Change) -> None:
         """It is there again."""
-        text = f"The disk with {directory} has room again for what is kept free for the database."
+        text = f"The disk of {directory} has room for the reserve of the database again."
         self.notify(change, notification_kinds.DISK_RECOVERED, "info", "The disk has room again", text)
 
     def memory(self, change: Change, *, short: bool) -> None:
         """The supervisor gets no more memory, or does again."""
         if short:
-            text = "The supervisor gets no more memory. What runs goes on, and nothing starts."
-            self.notify(change, notification_kinds.MEMORY_SHORT, "error", "There is no memory left", text)
+            text = "The supervisor gets no more memory. Active runs continue, and nothing starts."
+            self.notify(change, notification_kinds.MEMORY_SHORT, "error", "Out of memory", text)
         else:
-            text = "The supervisor gets memory again. What is to run starts."
-            self.notify(change, notification_kinds.MEMORY_RECOVERED, "info", "There is memory again", text)
+            text = "The supervisor gets memory again. Waiting runs start."
+            self.notify(change, notification_kinds.MEMORY_RECOVERED, "info", "Memory is available again", text)
 
     def tasks_silent(self, silent: Sequence[tuple[str, int]], change: Change) -> None:
         """The clock was set back, and these tasks (name, when it runs again) wait until it has caught up."""
         listed = "".join(f"\n{name} runs again at {stamp(at)}." for name, at in silent[:_SILENT_LISTED])
         more = len(silent) - _SILENT_LISTED
         rest = f"\n{counted(more, 'more task')}: ringward status." if more > 0 else ""
-        text = f"What has run does not run twice, so {counted(len(silent), 'task')} will not run until then:"
+        text = f"No time runs twice, so {counted(len(silent), 'task')} will not run until then:"
         self.notify(
             change,
             notification_kinds.CLOCK_SET_BACK,
             "warn",
-            "The clock was set back, and tasks are silent",
+            "The clock was set back, and tasks do not run",
             text + listed + rest,
         )
 
@@ -331,8 +329,8 @@ class Notifications:
         """The clock was set by more than a day, and is not believed yet."""
         where = "forward" if step_ms > 0 else "back"
         text = (
-            f"It was set {where} by {abs(step_ms) // 86_400_000} days. Nothing is removed by its age before"
-            f" {stamp(until_ms)}, if the clock stays so. If it is right: ringward trust-clock."
+            f"It was set {where} by {abs(step_ms) // 86_400_000} days. Nothing is removed by age before"
+            f" {stamp(until_ms)}, if the clock stays as it is. If it is right, run: ringward trust-clock."
         )
         self.notify(change, notification_kinds.CLOCK_DOUBTED, "warn", "The clock was set by more than a day", text)
 

@@ -51,7 +51,7 @@ def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
     if found is not None:
         return found
     if not first_epoch:
-        log.warning(f"there is no copy of the configuration in force: reading {boot.config_path} again")
+        log.warning(f"no copy of the active configuration: reading {boot.config_path} again")
     config = load(boot.config_path)
     try:
         keep(config, boot, applied=first_epoch)

@@ -193,7 +193,7 @@ class Reloader:
 
     def _refuse(self, request: _Request, error: ConfigError) -> None:
         if not request.dry_run:
-            self._log.error(f"the configuration is not reloaded ({request.by}), that of before stays in force:")
+            self._log.error(f"the configuration was not reloaded ({request.by}); the previous one stays active:")
             for line in str(error).split("\n"):
                 self._log.error(line)
         count = len(error.problems)

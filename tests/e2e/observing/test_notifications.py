@@ -207,7 +207,7 @@ silence_alert = "1s"
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: len(web.messages) == 2, "both")
-    assert [message["title"] for message in web.messages] == ["t takes long", "t is silent"]
+    assert [message["title"] for message in web.messages] == ["t is taking too long", "t is silent"]
     assert "once" in web.messages[1]["message"]
     assert daemon.run(run_id)["status"] == "running"
 

@@ -69,7 +69,7 @@ def test_only_the_last_attempt(bench: Make) -> None:
     one.exited(again.id, status=FAILED)
     (found,) = told(one)
     assert found.run_id == again.id
-    assert "1 before it" in found.body
+    assert "(after 1 failed attempt)" in found.body
 
 
 def test_repeats(bench: Make) -> None:

@@ -187,7 +187,7 @@ def test_given_up(desk: Make) -> None:
         one.later(HOUR_MS)
         if "notify.delivery_failed" in one.kinds():
             break
-    assert one.given() == ["b The notifier a does not deliver"]
+    assert one.given() == ["b Notifier a cannot deliver"]
     assert one.standing().given_up == 1
     for _ in range(60):
         if one.notifier_client.open:
@@ -292,7 +292,7 @@ def test_an_instant_without_a_run(desk: Make) -> None:
     assert one.given() == ["a own did not run"]
     (found,) = notifications.page(one.store.database, 10)
     assert (found.kind, found.severity) == ("run.missed", "warn")
-    assert "another one was running" in found.body
+    assert "another run was active" in found.body
 
 
 def test_quiet_hours(desk: Make) -> None:
