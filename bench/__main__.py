@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 from bench import (
+    command_line,
     dashboard,
     demo,
     endpoints,
@@ -45,6 +46,7 @@ ROWS: dict[str, Callable[[bool], list[Row]]] = {
     "redraw": redraw.redraw,
     "stream": streams.output_to_stream,
     "trigger": streams.trigger_to_line,
+    "run": command_line.run_many_lines,
     "fanout": fanout.fanout,
     "streams": fanout.idle_streams,
     "herd": fanout.herd,

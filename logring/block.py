@@ -37,6 +37,35 @@ class Line(NamedTuple):
     frames: int
     """How many frames were kept of a line that was drawn repeatedly; 0 for any other."""
 
+    @property
+    def next(self) -> int:
+        """Number of the line behind it."""
+        return self.n + 1
+
+
+class Batch(NamedTuple):
+    """Neighbouring lines of one stream that were read together."""
+
+    n: int
+    """Number of the first line, counted from 0."""
+    ts: int
+    """When they were read, ms since the epoch."""
+    stream: int
+    """STDOUT, STDERR or SYSTEM."""
+    text: bytes
+    """All lines, separated by newlines; none behind the last line."""
+    continued: bool
+    """As of a line; then the batch has that line alone."""
+    frames: int
+    """As of a line; if not 0, the batch has that line alone."""
+    lines: int
+    """How many lines."""
+
+    @property
+    def next(self) -> int:
+        """Number of the line behind the last one."""
+        return self.n + self.lines
+
 
 class Entry(NamedTuple):
     """Lines of one read of one stream."""
@@ -192,6 +221,43 @@ class Block:
             found += [Line(n, ts, stream, text, False, 0) for n, text in enumerate(parts, number)]
             if len(found) == limit or max_bytes <= 0:
                 break
+        return found
+
+    def batches(self, start: int, limit: int, max_bytes: int) -> list[Batch]:
+        """Return the lines that :meth:`lines` would return, in batches: as many as were read together.
+
+        Text of more than `max_bytes` is not begun; the last batch may exceed it.
+
+        Raises:
+            Corrupt: the text has not the lines that the entries speak of.
+        """
+        first = self.header.first_line
+        found: list[Batch] = []
+        for index in range(self._find(start - first), self.header.entries + 1):
+            if limit <= 0 or max_bytes <= 0:
+                break
+            entry = self.entry(index)
+            skip = 0 if found else start - first - entry.before
+            count = entry.upto - entry.before
+            text = self.text[entry.begin : entry.end].removesuffix(b"\n")
+            if not 0 <= skip < count or text.count(b"\n") != count - 1:
+                raise self._corrupt(first + entry.before)
+            number = first + entry.before + skip
+            if skip:
+                text = text.split(b"\n", skip)[skip]
+            count -= skip
+            if count > limit:
+                text = b"\n".join(text.split(b"\n", limit)[:limit])
+                count = limit
+            limit -= count
+            max_bytes -= len(text)
+            if entry.flags & (CONTINUED | FRAMES) and not skip:
+                alone, _, text = text.partition(b"\n")
+                frames = entry.frames if entry.flags & FRAMES else 0
+                found.append(Batch(number, entry.ts, entry.stream, alone, bool(entry.flags & CONTINUED), frames, 1))
+                number, count = number + 1, count - 1
+            if count:
+                found.append(Batch(number, entry.ts, entry.stream, text, False, 0, count))
         return found
 
     def raw(self, streams: Sequence[int]) -> Iterator[bytes]:

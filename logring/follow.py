@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from logring.errors import Corrupt
-from logring.reader import LogReader, Page
+from logring.reader import Line, LogReader, Page
 
 POLL_S = 0.25
 
@@ -15,7 +15,7 @@ def _sleep() -> None:
 
 def follow(
     reader: LogReader, position: int, wait: Callable[[], object] = _sleep, *, limit: int = 1000
-) -> Iterator[Page]:
+) -> Iterator[Page[Line]]:
     """Pages from line `position` on, until the log is sealed and has been read to its end.
 
     Lines that are gone show as `skipped` of the page behind them, damaged ones too; such a page may have no lines.
@@ -42,7 +42,7 @@ def follow(
         wait()
 
 
-def _page(reader: LogReader, position: int, limit: int) -> Page:
+def _page(reader: LogReader, position: int, limit: int) -> Page[Line]:
     try:
         return reader.read(position, limit)
     except Corrupt as err:

@@ -348,6 +348,16 @@ class Line(Struct, rename="camel"):
     ) = UNSET
 
 
+class LineBatch(Struct, rename="camel"):
+    """Neighbouring lines of one stream that were read together."""
+
+    n: Annotated[Int64, Meta(description="Absolute number of the first line, from 0.")]
+    count: Annotated[Int64, Meta(description="Number of lines.", ge=1)]
+    ts: Annotated[Int64, Meta(description="Unix time, ms, of all of them.")]
+    stream: StreamName
+    text: Annotated[str, Meta(description="The lines, separated by newlines.")]
+
+
 class LogPage(Document, kw_only=True, rename="camel"):
     """A page of a log."""
 

@@ -10,16 +10,17 @@ import logging
 import os
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import gevent
 from gevent.event import Event
 
 from api.server.sending import frame
-from api.streams.sse_encoding import Render
+from api.streams.sse_encoding import Render, log_batch
 from api.streams.sse_encoding import page as render_page
 from logring.errors import Corrupt, LogError
-from logring.reader import Head, LogReader, Page
+from logring.reader import Head, Line, Lines, LogReader, Page
 
 log = logging.getLogger("gunicorn.error")
 
@@ -35,22 +36,37 @@ Chunk = tuple[bytes, int]
 Rows = tuple[bytes, ...]
 
 
-def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page:
-    """A page; damaged lines count as lines that are gone.
+def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page[Line]:
+    """Return a page; damaged lines count as lines that are gone.
 
     Raises:
         LogError: nothing of the log can be read.
         OSError: the disk failed.
     """
+    return _undamaged(reader.read, start, limit, max_bytes)
+
+
+def read_rendered(reader: LogReader, start: int, limit: int, max_bytes: int, render: Render) -> Chunk:
+    """Return the events of a page, and the line to go on with.
+
+    Raises:
+        LogError: nothing of the log can be read.
+        OSError: the disk failed.
+    """
+    page: Page[Any] = _undamaged(reader.read_batches if render is log_batch else reader.read, start, limit, max_bytes)
+    return render_page(page, start, render), page.next
+
+
+def _undamaged(read: Callable[[int, int, int], Page[Lines]], start: int, limit: int, max_bytes: int) -> Page[Lines]:
     while True:
         try:
-            return reader.read(start, limit, max_bytes)
+            return read(start, limit, max_bytes)
         except Corrupt as err:
             if err.next is None or err.next <= start:
                 raise
             log.warning("a log is damaged: %s", err)
             if err.first is not None and err.first > start:
-                return reader.read(start, min(limit, err.first - start), max_bytes)
+                return read(start, min(limit, err.first - start), max_bytes)
             return Page([], err.next, err.next - start)
 
 
@@ -133,10 +149,17 @@ class Feed:
 
     def part(self, start: int, render: Render, limit: int) -> Chunk | None:
         """The same of at most `limit` lines, for one alone."""
+        if render is log_batch:
+            return self._rendered(self._reader.read_batches, start, limit, render)
         newest = self._reader.newest(start, limit, LIVE_BYTES)
         if newest is not None:
             return b"".join(map(render, newest)), start + len(newest)
-        page = read_page(self._reader, start, limit, LIVE_BYTES)
+        return self._rendered(self._reader.read, start, limit, render)
+
+    def _rendered(
+        self, read: Callable[[int, int, int], Page[Lines]], start: int, limit: int, render: Render
+    ) -> Chunk | None:
+        page = _undamaged(read, start, limit, LIVE_BYTES)
         if page.next == start or (page.skipped and not self._alone):
             return None
         return render_page(page, start, render), page.next

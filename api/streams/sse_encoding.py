@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from api.schemas.records import Dropped, Line, Region, Rotated
+from api.schemas.records import Dropped, Line, LineBatch, Region, Rotated
 from logring.layout import STREAM_NAMES
 from logring.reader import Page
 
@@ -68,12 +68,24 @@ def line(record: Any) -> Line:
 
 
 Render = Callable[[Any], bytes]
-"""Renders one line; equal ones render alike."""
+"""Renders one line, or one batch; equal ones render alike."""
 
 
 def log_line(record: Any) -> bytes:
     """One line of a log as an event."""
     return b"id: %d\nevent: line\ndata: %b\n\n" % (record.n, _encoder.encode(line(record)))
+
+
+def log_batch(batch: Any) -> bytes:
+    """Return lines that were read together as one event; its id is the number of the last one.
+
+    A part of a long line, and a line with a history, is an event of its own, as in a stream without batches.
+    """
+    if batch.continued or batch.frames:
+        return log_line(batch)
+    text = batch.text.decode("utf-8", "replace")
+    lines = LineBatch(batch.n, batch.lines, batch.ts, STREAM_NAMES[batch.stream], text)
+    return b"id: %d\nevent: lines\ndata: %b\n\n" % (batch.next - 1, _encoder.encode(lines))
 
 
 class EventLines:
@@ -102,7 +114,7 @@ class EventLines:
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.n, kind.encode(), record.text)
 
 
-def page(found: Page, start: int, render: Render) -> bytes:
+def page(found: Page[Any], start: int, render: Render) -> bytes:
     """The events of a page that was read from line `start` on; holes are named."""
     parts: list[bytes] = []
     expected = start
@@ -110,7 +122,7 @@ def page(found: Page, start: int, render: Render) -> bytes:
         if record.n > expected:
             parts.append(dropped(expected - 1, record.n - expected))
         parts.append(render(record))
-        expected = record.n + 1
+        expected = record.next
     if found.next > expected:
         parts.append(dropped(expected - 1, found.next - expected))
     return b"".join(parts)

@@ -13,7 +13,7 @@ from api.schemas.records import Done
 from api.streams import sse_encoding
 from api.streams.completion_watch import EVENTS, Watch
 from api.streams.ring_follower import DAEMON, unreadable
-from api.streams.shared_feed import Chunk, Feed, Rows, read_page
+from api.streams.shared_feed import Chunk, Feed, Rows, read_page, read_rendered
 from api.streams.sse_response import EventStream
 from api.worker_context import Context
 from logring.errors import LogError
@@ -26,6 +26,7 @@ DONE_RETRY_MS = 3_600_000
 _FEED_LINES = 4000
 """Up to so many lines behind the head a stream reads from the ring, on the loop; farther behind in a thread."""
 _PAGE_LINES = 1000
+_BATCH_LINES = 65_536
 _PAGE_BYTES = 64 * 1024
 _SETTLE_S = 0.05
 _REGION_S = 0.1
@@ -90,6 +91,7 @@ class LogStream(EventStream):
         self._anchor: int = call.query["from"]
         self._last_event_id = last_event_id(call)
         self._replay_limit: int = call.query["replayLimit"]
+        self.render = sse_encoding.log_batch if call.query["batch"] else sse_encoding.log_line
         self._first_shown = 0
         self._rotated_s = 0.0
         self._preamble = sse_encoding.RETRY
@@ -134,10 +136,10 @@ class LogStream(EventStream):
     def lines_from(self, feed: Feed, head: Head, position: int) -> Chunk:
         """The next lines of a live log."""
         if head.lines - position <= _FEED_LINES:
-            chunk = feed.chunk(position, sse_encoding.log_line)
+            chunk = feed.chunk(position, self.render)
             if chunk is not None:
                 return chunk
-        return self.fetch(position, _PAGE_LINES)
+        return self.fetch(position, _PAGE_LINES if self.render is sse_encoding.log_line else _BATCH_LINES)
 
     def rotation(self, head: Head, *, last: bool = False) -> bytes:
         """Tells that older lines are gone, at most once a second, and at last in any case."""
@@ -222,7 +224,9 @@ class RunLogStream(LogStream):
 
     def fetch(self, position: int, limit: int) -> Chunk:
         """Read in a thread: it may come from the disk."""
-        return self.context.files(_rendered, self._reader, position, min(limit, _PAGE_LINES))
+        if self.render is sse_encoding.log_line:
+            limit = min(limit, _PAGE_LINES)
+        return self.context.files(read_rendered, self._reader, position, limit, _PAGE_BYTES, self.render)
 
     def events(self) -> Iterator[bytes]:
         """Replay, then what is new, then ``done``."""
@@ -293,7 +297,7 @@ class DaemonLogStream(LogStream):
 
     def fetch(self, position: int, limit: int) -> Chunk:
         """Everything there is stands in the ring."""
-        return self._ring.part(position, sse_encoding.log_line, min(limit, _PAGE_LINES)) or self._hole(position)
+        return self._ring.part(position, self.render, min(limit, _PAGE_LINES)) or self._hole(position)
 
     def _hole(self, position: int) -> Chunk:
         lines = max(position, self._ring.head().lines)
@@ -334,11 +338,6 @@ def last_event_id(call: Call) -> int | None:
     if text.startswith("-"):
         return -number if number <= 1 else None
     return min(number, beyond)
-
-
-def _rendered(reader: LogReader, position: int, limit: int) -> Chunk:
-    page = read_page(reader, position, limit, _PAGE_BYTES)
-    return sse_encoding.page(page, position, sse_encoding.log_line), page.next
 
 
 class EventsStream(EventStream):

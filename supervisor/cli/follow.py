@@ -5,13 +5,14 @@ line that was printed. Lines that a stream leaves out (``dropped``) are fetched 
 kept is missing, and that is said.
 """
 
+import enum
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from supervisor.cli.client import Api, Refused, Unreachable
-from supervisor.cli.records import parse
+from supervisor.cli.records import Record, parse
 from supervisor.cli.sse import Event, EventParser
 from supervisor.cli.terminal import LogPrinter
 
@@ -89,6 +90,14 @@ class Patience:
                 self.lost(err.message)
 
 
+class _End(enum.Enum):
+    """How a stream ended."""
+
+    DONE = "the run has ended"
+    BEHIND = "it left out many lines, which the next stream begins with"
+    CLOSED = "the daemon closed it"
+
+
 class Follower:
     """Prints the log of one run until the run has ended."""
 
@@ -108,44 +117,65 @@ class Follower:
             Unreachable: the daemon was away for too long.
             Refused: there is no such run, or its log may not be read.
         """
-        while not self._patience.insist(self._stream):
-            self._patience.lost("the daemon closed the stream")
+        while (end := self._patience.insist(self._stream)) is not _End.DONE:
+            if end is _End.CLOSED:
+                self._patience.lost("the daemon closed the stream")
         self._printer.finish()
 
-    def _stream(self) -> bool:
-        """Print what one connection brings; whether that was everything."""
-        query: dict[str, str | int | None] = {"from": self._anchor, "replayLimit": REPLAY_LINES}
+    def _stream(self) -> _End:
+        """Print what one connection brings, and return how it ended."""
+        query: dict[str, str | int | None] = {"from": self._anchor, "replayLimit": REPLAY_LINES, "batch": "true"}
         headers = {"Accept": "text/event-stream"}
         if self._next is not None:
             headers["Last-Event-ID"] = str(self._next - 1)
         parser = EventParser()
+        begin = self._next
         with self._api.stream(f"{self._path}/stream", query, headers) as chunks:
             for number, chunk in enumerate(chunks):
                 if number:  # the first bytes alone show no daemon that works: they are sent before anything is read
                     self._patience.heard()
                 for event in parser.feed(chunk):
                     self._patience.heard()
-                    if self._handle(event):
-                        return True
+                    if event.name == "done":
+                        return _End.DONE
+                    if event.name == "dropped" and self._next != begin and self._is_far_behind(parse(event.data)):
+                        return _End.BEHIND
+                    self._handle(event)
                 self._printer.flush()
-        return False
+        return _End.CLOSED
 
-    def _handle(self, event: Event) -> bool:
-        """Whether the event is the last one."""
-        if event.name == "line":
+    def _is_far_behind(self, dropped: Record) -> bool:
+        """Whether another stream brings the lines that this one left out sooner than pages of the log do.
+
+        A stream begins with as many lines as it may replay. If these are gone, it says so before its first line.
+        """
+        return int(dropped["count"]) > PAGE_LINES and int(dropped["after"]) + 1 == self._next
+
+    def _handle(self, event: Event) -> None:
+        if event.name == "lines":
+            self._lines(parse(event.data))
+        elif event.name == "line":
             self._line(parse(event.data))
         elif event.name == "dropped":
             dropped = parse(event.data)
             self._hole(dropped["after"] + 1, dropped["count"])
         elif event.name == "region":
             self._printer.region(parse(event.data))
-        return event.name == "done"
 
     def _line(self, line: dict[str, Any]) -> None:
         number = int(line["n"])
         if self._next is None or number >= self._next:
             self._printer.line(line)
             self._next = number + 1
+
+    def _lines(self, batch: Record) -> None:
+        """Print the lines of a batch that were not printed before."""
+        first, count = int(batch["n"]), int(batch["count"])
+        seen = min(max((self._next or 0) - first, 0), count)
+        if seen < count:
+            text = batch["text"].split("\n", seen)[seen] if seen else batch["text"]
+            self._printer.lines({**batch, "n": first + seen, "count": count - seen, "text": text})
+            self._next = first + count
 
     def _hole(self, start: int, count: int) -> None:
         """Fetch the lines from `start` on that the stream left out."""

@@ -95,6 +95,18 @@ class LogPrinter:
             data = (f"{_DIM}{shown}{_RESET}" if stream == "system" else shown).encode("utf-8", "replace")
         file.write(beginning.encode() + data + ending.encode())
 
+    def lines(self, batch: dict[str, Any]) -> None:
+        """Write lines of one stream, a record of the API: n, count, ts, stream, text."""
+        stream = str(batch["stream"])
+        file = self._files.get(stream, self._files["stdout"])
+        text = str(batch["text"])
+        if self._as_json or self._timestamps or self._open or self._terminals[file]:
+            for number, line in enumerate(text.split("\n"), int(batch["n"])):
+                self.line({"n": number, "ts": batch["ts"], "stream": stream, "text": line})
+            return
+        self._wipe()
+        file.write(text.encode("utf-8", "replace") + b"\n")
+
     def region(self, region: dict[str, Any]) -> None:
         """Show the lowest row of what a stream draws, a record of the API, on a terminal until there is news."""
         file = self._files.get(str(region["stream"]), self._files["stdout"])

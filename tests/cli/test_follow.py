@@ -50,8 +50,40 @@ def test_lines_are_printed_until_the_run_has_ended(daemon: FakeDaemon, following
     daemon.on("GET", STREAM, events(sent(0, 1), region, event("rotated", {"firstAvailable": 1}), DONE))
     assert following.lines() == ["0", "1"]
     (request,) = daemon.asked(STREAM)
-    assert request.query == {"from": "0", "replayLimit": "50000"}
+    assert request.query == {"from": "0", "replayLimit": "50000", "batch": "true"}
     assert "Last-Event-ID" not in request.headers
+
+
+def batch(first: int, *texts: str) -> bytes:
+    data = {"n": first, "count": len(texts), "ts": 0, "stream": "stdout", "text": "\n".join(texts)}
+    return event("lines", data, first + len(texts) - 1)
+
+
+def test_batches_are_printed_line_by_line(daemon: FakeDaemon, following: Following) -> None:
+    """Lines that came before are not printed again, whether they came alone or in a batch."""
+    first = events(batch(0, "a", "", "c"), sent(3))
+    daemon.on("GET", STREAM, first, events(batch(2, "c", "3", "4"), batch(0, "a", ""), batch(5, "5"), DONE))
+    assert following.lines() == ["a", "", "c", "3", "4", "5"]
+    assert [request.headers.get("Last-Event-ID") for request in daemon.asked(STREAM)] == [None, "3"]
+
+
+def test_many_lines_that_a_stream_leaves_out_come_with_the_next_one(daemon: FakeDaemon, following: Following) -> None:
+    """A stream may replay only so many lines. The follower then opens another one behind them, without a pause."""
+    hole = event("dropped", {"after": 1, "count": 20_000})
+    rest = batch(2, *map(str, range(2, 20_002)))
+    daemon.on("GET", STREAM, events(sent(0, 1), hole, sent(20_002), DONE), events(rest, sent(20_002), DONE))
+    assert following.lines() == [str(number) for number in range(20_003)]
+    assert [request.headers.get("Last-Event-ID") for request in daemon.asked(STREAM)] == [None, "1"]
+    assert following.now_s == 0
+
+
+def test_many_lines_that_are_gone_are_asked_for_once(daemon: FakeDaemon, following: Following) -> None:
+    """A stream that begins with a hole has no more to offer: its lines are no longer kept."""
+    hole = event("dropped", {"after": -1, "count": 20_000})
+    daemon.on("GET", STREAM, events(hole, sent(20_000), DONE))
+    daemon.on("GET", LOG, Answer(body=_page([])))
+    assert following.lines() == ["20000"]
+    assert following.said == ["20000 lines are no longer kept or unreadable"]
 
 
 def test_a_stream_that_closes_is_resumed_without_gap_or_repeat(daemon: FakeDaemon, following: Following) -> None:

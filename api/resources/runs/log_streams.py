@@ -5,7 +5,7 @@ from typing import Any
 
 from api.auth.identity import Role
 from api.operations.operation import Call, Content, Operation
-from api.operations.parameters import integer
+from api.operations.parameters import flag, integer
 from api.resources.runs.runs import the_run
 from api.schemas import records as schemas
 from api.streams.sse_response import EventStream
@@ -48,11 +48,13 @@ def _params(start: int) -> tuple[Any, ...]:
     return (
         integer("from", "Line to begin with; 0 is the first, a negative number counts from the end.", start),
         integer("replayLimit", "Most lines to replay.", 5000, minimum=1, maximum=50000),
+        flag("batch", "Send lines that were read together as one event lines instead of an event line for each."),
     )
 
 
 LOG_EVENTS: dict[str, Any] = {
     "line": schemas.Line,
+    "lines": schemas.LineBatch,
     "region": schemas.Region,
     "dropped": schemas.Dropped,
     "rotated": schemas.Rotated,

@@ -128,8 +128,8 @@ def test_foreign_hosts(described: dict[str, Any]) -> None:
 def test_events_of_a_log(described: dict[str, Any]) -> None:
     """What a run's stream may send; the daemon's has no end."""
     for path, names in (
-        ("/api/runs/{runId}/log/stream", {"line", "region", "dropped", "rotated", "done"}),
-        ("/api/daemon/log/stream", {"line", "region", "dropped", "rotated"}),
+        ("/api/runs/{runId}/log/stream", {"line", "lines", "region", "dropped", "rotated", "done"}),
+        ("/api/daemon/log/stream", {"line", "lines", "region", "dropped", "rotated"}),
     ):
         answer = described["paths"][path]["get"]["responses"]["200"]
         events = answer["content"]["text/event-stream"]["schema"]["oneOf"]

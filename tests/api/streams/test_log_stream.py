@@ -101,6 +101,48 @@ def test_headers(daemon: Daemon, ended: Run) -> None:
     assert "Content-Length" not in head.headers
 
 
+def in_lines(found: list[Event]) -> list[tuple[int, int, str, str]]:
+    """Number, time, stream and text of each line that came, alone or in a batch."""
+    lines: list[tuple[int, int, str, str]] = []
+    for event in found:
+        if event.name == "lines":
+            texts = event.data["text"].split("\n")
+            assert len(texts) == event.data["count"]
+            assert event.id == event.data["n"] + len(texts) - 1
+            lines += [(n, event.data["ts"], event.data["stream"], one) for n, one in enumerate(texts, event.data["n"])]
+        elif event.name == "line":
+            lines.append((event.data["n"], event.data["ts"], event.data["stream"], event.data["text"]))
+    return lines
+
+
+@pytest.mark.parametrize("query", ["", "&from=0&replayLimit=50000", "&from=0&replayLimit=7", "&from=19995"])
+def test_batches_have_the_same_lines(daemon: Daemon, ended: Run, query: str) -> None:
+    """A stream with batch=true has the lines, holes and end of one without, in fewer events."""
+    alone, together = events(daemon, ended, "?batch=false" + query), events(daemon, ended, "?batch=true" + query)
+    assert in_lines(alone) == in_lines(together)
+    assert [event for event in alone if event.name != "line"] == [event for event in together if event.name != "lines"]
+    assert len(together) <= 5 or len(together) < len(alone) / 10
+
+
+def test_batches_of_a_live_log(daemon: Daemon) -> None:
+    """Lines of both streams arrive in order while the run prints; a part of a long line is an event of its own."""
+    run = running(daemon)
+    log = daemon.log_of(run)
+    log.write(b"a\nb\n")
+    stream = daemon.stream(path(run, "?from=0&batch=true"))
+    found = stream.events()
+    first = next(found)
+    assert (first.name, first.data["text"], first.data["count"]) == ("lines", "a\nb", 2)
+    log.write(b"c\n", STDERR)
+    log.write(b"d" * 20_000 + b"\n")
+    log.finish()
+    daemon.end(run.id, lines=log.ring.lines)
+    rest = list(found)
+    stream.close()
+    assert [(n, name) for n, _, name, _ in in_lines(rest)] == [(2, "stderr"), (3, "stdout"), (4, "stdout")]
+    assert [event.name for event in rest if event.name != "region"] == ["lines", "lines", "line", "done"]
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [

@@ -8,7 +8,7 @@ import pytest
 
 from logring.layout import STDERR, STDOUT
 from logring.logfile.recover import save_leftover_ring
-from logring.reader import LogReader, Page
+from logring.reader import Line, LogReader, Page
 from tests.logring.support.rings import Joiner, child_writer, numbered, read_all
 from tests.support.waiting import until
 
@@ -73,7 +73,7 @@ def test_slow_reader_beside_a_writer_that_drops(tmp_path: Path, file_blocks: int
         reader.close()
 
 
-def check_numbers(page: Page, start: int) -> None:
+def check_numbers(page: Page[Line], start: int) -> None:
     first = start + page.skipped
     assert [line.n for line in page.lines] == list(range(first, first + len(page.lines)))
 

@@ -1,0 +1,83 @@
+"""Lines in batches: the same lines as one by one."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logring.layout import FRAMES, STDERR, STDOUT, SYSTEM
+from logring.reader import Batch, Line, LogReader
+from tests.logring.support.rings import T0, Log
+
+MakeLog = Callable[..., Log]
+
+
+def expanded(batches: list[Batch]) -> list[Line]:
+    """The lines of batches, one by one."""
+    return [
+        Line(batch.n + number, batch.ts, batch.stream, text, batch.continued, batch.frames)
+        for batch in batches
+        for number, text in enumerate(batch.text.split(b"\n"))
+    ]
+
+
+def all_batches(reader: LogReader, limit: int, max_bytes: int) -> list[Batch]:
+    head, found = reader.head(), list[Batch]()
+    position = head.first_available
+    while position < head.lines:
+        page = reader.read_batches(position, limit, max_bytes)
+        assert page.skipped == 0
+        assert page.next > position
+        assert sum(batch.lines for batch in page.lines) <= limit
+        found += page.lines
+        position = page.next
+    return found
+
+
+@pytest.fixture
+def mixed(make_log: MakeLog) -> Log:
+    """A log of both streams, with empty, long, continued and unfinished lines, over several blocks."""
+    log = make_log(block_size=4096)
+    for number in range(300):
+        stream = STDERR if number % 5 == 0 else STDOUT
+        log.feed(stream, b"".join(b"%d\n" % one for one in range(number % 7)) + b"\n", T0 + number)
+        if number % 50 == 0:
+            log.feed(stream, b"x" * 40_000, T0 + number)
+            log.feed(stream, b"end\n", T0 + number)
+        if number % 60 == 0:
+            log.writer.system_line("a line of the daemon", T0 + number)
+    log.feed(STDOUT, b"no newline", T0 + 400)
+    log.finish(T0 + 400)
+    return log
+
+
+@given(limit=st.integers(1, 400), max_bytes=st.integers(1, 100_000))
+@settings(max_examples=60)
+def check(reader: LogReader, lines: list[Line], limit: int, max_bytes: int) -> None:
+    assert expanded(all_batches(reader, limit, max_bytes)) == lines
+
+
+def test_batches_have_the_lines_of_the_log(mixed: Log) -> None:
+    """Whatever the limits of a page are, no line is missing, repeated or changed."""
+    lines = mixed.lines()
+    assert {line.stream for line in lines} == {STDOUT, STDERR, SYSTEM}
+    assert any(line.continued for line in lines)
+    check(mixed.reader, lines)
+
+
+def test_any_line_may_be_the_first(mixed: Log) -> None:
+    """A page of batches begins with the line that was asked for, also in the middle of what was read together."""
+    lines = mixed.lines()
+    for start in range(len(lines)):
+        page = mixed.reader.read_batches(start, 10)
+        assert expanded(page.lines) == lines[start : start + 10]
+
+
+def test_lines_that_were_read_together_are_one_batch(make_log: MakeLog) -> None:
+    """A thousand lines of one read are one batch; a redrawn line stands alone, with its frames."""
+    log = make_log()
+    log.feed(STDOUT, b"line\n" * 1000, T0)
+    (batch,) = log.reader.read_batches(0, 5000).lines
+    assert (batch.n, batch.lines, batch.next, batch.frames & FRAMES) == (0, 1000, 1000, 0)
+    assert log.reader.read_batches(1000, 5000).lines == []
