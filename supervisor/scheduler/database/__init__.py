@@ -1,4 +1,4 @@
 """The scheduler's use of the database: commits, damage, retention, samples.
 
-Only the scheduler imports this room. Tables and SQL are the business of :mod:`store`.
+Only the scheduler imports this room. Tables and SQL belong to :mod:`store`.
 """

@@ -1,14 +1,13 @@
-"""Storing before announcing: one event of the scheduler is one change, one transaction.
+"""Storing before announcing: one event of the scheduler is one change and one transaction.
 
-A change collects what to write, what to announce and what to do when both are done. Changes are stored strictly in
-their order: all that came while the store was busy goes to it together, as one transaction, and when that fails, one
-by one. One that cannot be stored (a full disk, a locked database) holds up those behind it and is tried again every
-second, so no exit is ever forgotten and none overtakes its start; but a change for which somebody waits is given up
-with an answer.
+A change collects writes, events to announce, and effects to run after both. Changes are stored strictly in order. All
+changes that arrive while the store is busy go to it together, as one transaction; if that fails, one by one. A change
+that cannot be stored (full disk, locked database) blocks later changes and is retried every second, so no exit is lost
+and none overtakes its start. A change with a waiting client is refused instead.
 
-How many wait is bounded by how many runs and service instances there are, however long nothing can be stored: nothing
-new starts meanwhile, so there are only so many starts and ends; samples are given up; schedules rest
-(:mod:`.timetable`), and of what services say only the last word is kept (:mod:`.keeper`).
+The number of waiting changes is bounded by the number of runs and instances, however long the database cannot be
+written: no new run starts, samples are dropped, schedules are deferred (:mod:`..runs.scheduled_starts`), and of the
+details of a service only the latest wait (:mod:`..services.service_controller`).
 """
 
 import collections
@@ -26,33 +25,33 @@ from supervisor.scheduler.loop.loop import Loop
 
 _RETRY_MS = 1000
 _LINGER_MS = 5
-"""How long what can wait waits for others: a transaction for itself would be in the way of what somebody waits for."""
+"""How long a change that can wait does so; a transaction of its own would delay changes with waiting clients."""
 _SLOW_MS = 5000
 _MAX_TOGETHER = 1000
-"""Bounds how long the first one waits for its acknowledgement."""
+"""Limit of changes in one transaction, which bounds the delay of the first."""
 
 _KEPT_EVENTS = 10_000
 _PRUNED_EACH = 1000
-"""After so many events the oldest ones go."""
+"""Number of events after which the oldest are removed."""
 
 _UNABLE = (Away, Busy, DiskFailed, DiskFull, ReadOnly, Unusable)
-"""Errors that the next change would meet as well."""
+"""Errors that affect every change."""
 
 _NOT_NOW = (Away, Busy)
-"""Those of them that took long, and were met before anything was done."""
+"""Slow errors that occur before any write."""
 
 Write = Callable[[Database], Any]
 Events = list[tuple[str, dict[str, Any]]]
-"""Kinds and bodies of events."""
+"""Kind and body of each event."""
 _Stored = tuple[int, list[Draft]]
-"""Events, and the number of the first."""
+"""Number of the first event, and the events."""
 
 
 class Change:
-    """What one event does."""
+    """The writes, events and effects of one event of the scheduler."""
 
     def __init__(self, now_ms: int, on_failed: Callable[[BaseException], bool] | None = None) -> None:
-        """Start empty; `on_failed(error)` is asked when it cannot be stored: True gives the change up."""
+        """Start empty; if the change cannot be stored, `on_failed(error)` returns whether to give it up."""
         self.now_ms = now_ms
         self.on_failed = on_failed
         self.writes: list[Write] = []
@@ -69,16 +68,16 @@ class Change:
         self.events.append((kind, body))
 
     def tell(self, function: Callable[[Database], Events]) -> None:
-        """Call ``function(db)`` in the transaction, after all writes; the events that it returns are announced too."""
+        """Call ``function(db)`` in the transaction, after all writes, and announce the events that it returns."""
         self.event_sources.append(function)
 
     def then(self, effect: Callable[[], None]) -> None:
-        """Call `effect` from the loop once all is stored."""
+        """Call `effect` from the loop after the change is stored."""
         self.effects.append(effect)
 
     @property
     def empty(self) -> bool:
-        """True when there is nothing to do at all."""
+        """Whether the change does nothing."""
         return not (self.writes or self.events or self.event_sources or self.effects)
 
 
@@ -90,7 +89,7 @@ class StoreStuck(Exception):
 
 
 class Committer:
-    """Gives changes to the store thread and finishes them in order."""
+    """Passes changes to the store thread and completes them in order."""
 
     def __init__(self, loop: Loop, store: StoreThread, event_log: EventLog, log: Log) -> None:
         self._loop = loop
@@ -100,19 +99,19 @@ class Committer:
         self._waiting: collections.deque[Change] = collections.deque()
         self._in_store: list[Change] = []
         self._singly = 0
-        """How many of those that wait have to go one by one, because together they failed."""
+        """Number of waiting changes to store one by one, because together they failed."""
         self._stuck = False
-        """The first one that waits could not be stored when it was tried last."""
+        """Whether the last attempt to store the first waiting change failed."""
         self._reasons: set[type[BaseException]] = set()
-        """What was logged as the reason for that."""
+        """Types of the errors logged since then."""
         self._lingers = False
-        """Something waits for others to be stored with."""
+        """Whether a change waits to share a transaction."""
         self._unresponsive = False
-        """The store has not answered for :data:`_SLOW_MS`: its disk hangs, say."""
+        """Whether the store has not answered for :data:`_SLOW_MS`, perhaps because its disk hangs."""
         self._watched_batch: list[Change] | None = None
-        """What the store had when it was looked at; None: nobody will look."""
+        """The batch at the last check of the store; None: no check is scheduled."""
         self._trouble_reported = False
-        """People were told that nothing can be stored."""
+        """Whether the failure was already reported."""
         self.on_trouble: Callable[[BaseException], None] = lambda _error: None
         """Called when nothing can be stored any more, with the error. A change that is committed then, and for which
         nobody waits, is tried until it is stored."""
@@ -124,25 +123,25 @@ class Committer:
 
     @property
     def idle(self) -> bool:
-        """True when everything is stored."""
+        """Whether all changes are stored."""
         return not self._in_store and not self._waiting
 
     @property
     def storing(self) -> bool:
-        """False while nothing can be stored; what somebody waits for is refused then."""
+        """Whether changes can be stored; otherwise changes with a waiting client are refused."""
         return not (self._stuck or self._unresponsive)
 
     def _drain(self) -> None:
         self._store.drain()
 
     def commit(self, change: Change, *, can_wait: bool = False) -> None:
-        """Store a change, announce its events, run its effects; one that `can_wait` may be stored with the next."""
+        """Store a change, announce its events and run its effects; `can_wait`: it may share a later transaction."""
         if change.empty or (not self.storing and self._given_up(change, StoreStuck())):
             return
         self._waiting.append(change)
         if not self._stuck:
             if not can_wait:
-                self._loop.at_round_end(self._feed)  # with all else of this round
+                self._loop.at_round_end(self._feed)  # together with other changes of this round
             elif not self._lingers:
                 self._lingers = True
                 self._loop.after(_LINGER_MS, self._linger_no_more)
@@ -153,7 +152,7 @@ class Committer:
             self._feed()
 
     def _feed(self) -> None:
-        """Give the store what waits, unless it is busy."""
+        """Pass waiting changes to the store unless it is busy."""
         if self._in_store or not self._waiting:
             return
         count = 1 if self._singly else min(len(self._waiting), _MAX_TOGETHER)
@@ -169,7 +168,7 @@ class Committer:
         self._loop.after(_SLOW_MS, self._look)
 
     def _look(self) -> None:
-        """See whether the store still has what it had."""
+        """Check whether the store is still busy with the same batch."""
         watched, self._watched_batch = self._watched_batch, None
         if not self._in_store:
             return
@@ -177,7 +176,7 @@ class Committer:
             self._look_later()
         elif not self._unresponsive:
             self._unresponsive = True
-            self._log.error("the database has not answered for 5 s: nothing can be stored until it does")
+            self._log.error("the database has not answered for 5 s; nothing is stored until it does")
             self._refuse_waiting()
             self._report_trouble(DiskFailed("(no answer for 5 s)"))
 
@@ -187,8 +186,8 @@ class Committer:
             self.on_trouble(error)
 
     def _refuse_waiting(self) -> None:
-        """Give up those for which somebody waits."""
-        waiting, self._waiting = self._waiting, collections.deque()  # who is given up may commit something at once
+        """Refuse all changes with a waiting client."""
+        waiting, self._waiting = self._waiting, collections.deque()  # a refused change may commit another at once
         retried = [one for one in waiting if not self._given_up(one, StoreStuck())]
         self._waiting.extendleft(reversed(retried))
 
@@ -205,7 +204,7 @@ class Committer:
             for change in changes:
                 for effect in change.effects:
                     effect()
-            self._event_log.ring_at_round_end()  # whoever waits for an answer has it before others hear of it
+            self._event_log.ring_at_round_end()  # answers to requests leave before readers wake
         elif len(changes) > 1 and not isinstance(result, _NOT_NOW):
             self._waiting.extendleft(reversed(changes))
             self._singly = len(changes)
@@ -218,7 +217,7 @@ class Committer:
         if self._stuck:
             self._stuck = False
             self._reasons.clear()
-            self._log.info(f"the database is written again, {len(self._waiting)} changes waited behind the first")
+            self._log.info(f"the database can be written again; {len(self._waiting)} more changes were waiting")
         self._loop.at_round_end(self._feed)
         self.on_stored()
 
@@ -227,19 +226,19 @@ class Committer:
         return change.on_failed is not None and change.on_failed(error)
 
     def _retry_later(self, change: Change, error: BaseException) -> None:
-        """Keep a change that cannot be stored at the head, and give up those behind it for which somebody waits."""
+        """Keep a failed change at the head of the queue, and refuse later changes with a waiting client."""
         self._stuck = True
         self._refuse_waiting()
         self._waiting.appendleft(change)
         self._singly = 1
-        if type(error) not in self._reasons:  # another one needs another remedy
+        if type(error) not in self._reasons:  # a different error needs a different remedy
             self._reasons.add(type(error))
-            self._log.error(f"the database cannot be written, trying again every second: {error}")
+            self._log.error(f"cannot write the database, retrying every second: {error}")
         self._report_trouble(error)
         self._loop.after(_RETRY_MS, self._feed)
 
     def close(self) -> None:
-        """Store what waits, as far as that is possible now, and close the store."""
+        """Store waiting changes as far as possible, and close the store."""
         poll = select.poll()
         poll.register(self._store.fileno(), select.POLLIN)
         self._feed()

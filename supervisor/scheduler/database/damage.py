@@ -1,9 +1,9 @@
-"""Damage in the database that the scheduler, an API worker or the janitor meets while the daemon runs.
+"""Damage of the database that the scheduler, an API worker or the janitor finds while the daemon runs.
 
-All of the database is read then, in a thread, and so is its copy. Everything goes on meanwhile, but the root keeps the
-ends of runs, stored or not. When there is damage and the copy is well, this scheduler ends. The next one starts again
-from the copy (:mod:`.mending`) and hears from the root what runs and what has ended. Without such a copy what runs goes
-on, and what cannot be stored is tried again.
+A thread then reads the whole database and its copy. Work continues meanwhile, but the root keeps all ends of runs. If
+the database is damaged and the copy is intact, the scheduler exits. The next one starts from the copy
+(:mod:`.opening`), and the root reports active and ended runs. Without an intact copy active runs continue, and changes
+are retried.
 """
 
 import contextlib
@@ -20,30 +20,30 @@ from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 
 _AGAIN_S = 60.0
-"""Between two times at which all is read, at least: it takes long."""
+"""Shortest time between two complete checks, which are slow."""
 _NO_COPY = (
-    "what runs goes on, what cannot be stored does not start; "
+    "active runs continue, and no new run starts; "
     "restore a backup, or begin a new history with: ringward recover --new-history"
 )
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What reading all of the database has shown."""
+    """Result of a complete check."""
 
     damage: str | None
-    """What is wrong; None: nothing."""
+    """Description of the damage; None: no damage."""
     copied_at_ms: int | None = None
-    """When the copy was made; None: there is none that is well."""
+    """Time of the copy in ms since the epoch; None: no intact copy."""
 
 
 class DamageMonitor:
-    """Hears of damage, and decides.
+    """Checks the database after reports of damage, and decides how to continue.
 
     Args:
-        doubt: called with whether it is doubtful that what is stored will be kept.
-        told: called with what is wrong when it cannot be repaired.
-        leave: called when the next scheduler is to start again from the copy.
+        doubt: called with True while stored data may be lost, else with False.
+        told: called with a description of damage that cannot be repaired.
+        leave: called when the next scheduler should start from the copy.
     """
 
     def __init__(
@@ -68,31 +68,31 @@ class DamageMonitor:
         self.on_lost: Callable[[StoreError, str], None] = lambda _error, _remedy: None
         """Called with damage that cannot be repaired, and what a person can do."""
         self.there = False
-        """There is damage, and no way to repair it."""
+        """Whether the database is damaged beyond repair."""
 
     def operations(self) -> dict[str, Operation]:
-        """For API workers."""
+        """Return the operations for API workers, by name."""
         return {"database_damaged": self._reported}
 
     def met(self, error: Damaged) -> None:
-        """Something could not be stored, or not be read."""
+        """Check the database after a failed read or write."""
         self._look(str(error))
 
     def _reported(self, arguments: dict[str, Any], reply: Reply) -> None:
-        """A worker could not read something; whether it is right is found out."""
+        """Check the database after a failed read of a worker."""
         reply(done())
         self._look(str(arguments["why"]))
 
     def suspected(self) -> None:
-        """The janitor could not copy it."""
-        self._look("it cannot be copied")
+        """Check the database after the janitor could not copy it."""
+        self._look("the janitor cannot copy it")
 
     def _look(self, why: str) -> None:
         if self._boot.database_url is not None or self._looking or self._loop.now_s() < self._not_before_s:
             return
         self._looking = True
         self._doubt(True)
-        self._log.error(f"reading all of the database, in which there is damage: {why}")
+        self._log.error(f"checking the whole database after an error: {why}")
         path = self._boot.database
         self._reading.call(lambda: _look(path), self._found)
 
@@ -101,24 +101,24 @@ class DamageMonitor:
         self._not_before_s = self._loop.now_s() + _AGAIN_S
         if not isinstance(found, BaseException) and found.copied_at_ms is not None:
             copied_at = stamp(found.copied_at_ms)
-            self._log.error(f"the database is damaged; another scheduler starts again from its copy of {copied_at}")
+            self._log.error(f"the database is damaged; the next scheduler starts from its copy of {copied_at}")
             self._leave()
             return
         self._doubt(False)
         if isinstance(found, BaseException):
-            self._log.error(f"the database cannot be read: {found}")
+            self._log.error(f"cannot read the database: {found}")
             return
         self.there = found.damage is not None
         if found.damage is None:
-            self._log.info("all of the database was read: there is no damage")
+            self._log.info("checked the whole database: no damage")
         else:
-            self._log.error(f"the database is damaged, and there is no copy of it: {_NO_COPY}: {found.damage}")
+            self._log.error(f"the database is damaged and has no intact copy: {found.damage}; {_NO_COPY}")
             self._told(found.damage)
             self.on_lost(Lost(f"({found.damage})"), _NO_COPY)
 
 
 def _look(path: str) -> _Found:
-    with contextlib.suppress(OSError):  # then the next start finds it where it begins to read, or we do
+    with contextlib.suppress(OSError):  # then the next start, or this check, finds the damage
         suspect(path)
     try:
         check(path)

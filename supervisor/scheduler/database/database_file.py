@@ -1,8 +1,8 @@
-"""The file that a daemon has as its SQLite database: which one it is, and what is wrong with it.
+"""The file of the SQLite database: its identity, its replacement, and problems to show.
 
 ========================  ===============================================================================
-``database``              which file the schedulers of this daemon have open, in the runtime directory
-``database.problem``      why nothing can be stored until a person acts, there as well: API workers read it
+``database``              device and inode of the database of this daemon, in the runtime directory
+``database.problem``      why nothing can be stored until a person acts, in the same place; for API workers
 ========================  ===============================================================================
 """
 
@@ -22,21 +22,21 @@ from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.startup.new_history import new_history_allowed
 
-REPLACED = "move that file away to go on with the history before, or restart the daemon to go on with that file"
-"""What a person can do about a database in whose place there is another one."""
+REPLACED = "move that file away to continue with the previous history, or restart the daemon to use that file"
+"""Remedy for a replaced database file."""
 
 
 def note_file(boot: Boot, file: File) -> None:
-    """Note which file is the database from now on.
+    """Record `file` as the database of this daemon.
 
     Raises:
-        OSError: it cannot be noted.
+        OSError: the record cannot be written.
     """
     _write(_place(boot), {"daemon": boot.started_at, "file": file})
 
 
 def noted_file(boot: Boot) -> File:
-    """Return the file that an earlier scheduler of this daemon had as its database; zeros: none is known."""
+    """Return the database file that an earlier scheduler of this daemon recorded; zeros: none."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(_place(boot), encoding="utf-8") as file:
         found = json.load(file)
         if found["daemon"] == boot.started_at:
@@ -46,26 +46,26 @@ def noted_file(boot: Boot) -> File:
 
 
 def forget_file(boot: Boot) -> None:
-    """Whatever file has the name next is the database."""
+    """Forget the recorded file, so that any file at the path is accepted."""
     _remove(_place(boot))
 
 
 def tell_problem(boot: Boot, summary: str, detail: str) -> None:
-    """Have API workers say what is wrong; the summary to everybody, the detail to those who may see it.
+    """Publish a problem to API workers; they show the summary to all clients, the detail to authorised ones.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     _write(boot.database_problem, {"daemon": boot.started_at, "summary": summary, "detail": detail})
 
 
 def no_problem(boot: Boot) -> None:
-    """Have them say it no more."""
+    """Withdraw the published problem."""
     _remove(boot.database_problem)
 
 
 def forget_all(boot: Boot) -> None:
-    """Leave nothing of it when the daemon ends."""
+    """Remove both files at the end of the daemon."""
     forget_file(boot)
     no_problem(boot)
 
@@ -77,7 +77,7 @@ def _place(boot: Boot) -> str:
 def _write(path: str, content: dict[str, object]) -> None:
     new = f"{path}.new"
     with open(new, "w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), 0o644)  # the directory is for us and the user of the API workers alone
+        os.fchmod(file.fileno(), 0o644)  # only our user and the user of API workers can enter the directory
         json.dump(content, file)
     os.replace(new, path)
 
@@ -91,10 +91,13 @@ LOOK_MS = 2000
 
 
 class DatabaseWatch:
-    """Tells people of files that were removed or replaced.
+    """Detects database files that were removed or replaced, and reports them.
+
+    Each transaction checks that the files still have their names (:mod:`store.recovery.replaced_files`). While nothing
+    else is written, an empty transaction does so every two seconds.
 
     Args:
-        leave: called when a person wants a new history in the place of a database that nothing can repair.
+        leave: called when the user asks for a new history in place of a lost database.
     """
 
     def __init__(
@@ -133,27 +136,27 @@ class DatabaseWatch:
     def _rescued(self, text: str) -> None:
         self._log.error(text)
         change = self._engine.change()
-        self._notifications.database_restored(text, change, "The files of the database were put back")
+        self._notifications.database_restored(text, change, "The database files were restored")
         self._engine.commit(change)
 
     def met(self, error: StoreError) -> None:
-        """A change could not be stored."""
+        """Report a replaced database file."""
         if isinstance(error, Replaced) and not self._problem:
             self._log.error(f"nothing is stored: {error}; {REPLACED}")
             self._tell(error, REPLACED)
 
     def lost(self, error: StoreError, remedy: str) -> None:
-        """The database is damaged, and so is its copy, or there is none."""
+        """Report a damaged database without an intact copy."""
         self._lost = True
         self._tell(error, remedy)
 
     def _tell(self, error: StoreError, remedy: str) -> None:
         self._problem = True
-        with contextlib.suppress(OSError):  # the log says it as well
+        with contextlib.suppress(OSError):  # the log has the same message
             tell_problem(self._boot, str(type(error).__doc__), f"{error}; {remedy}")
 
     def stored(self) -> None:
-        """A change was stored."""
+        """Withdraw the problem after a change was stored."""
         if self._problem and not self._lost and self._committer.storing:
             self._problem = False
             no_problem(self._boot)

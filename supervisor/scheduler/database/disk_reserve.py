@@ -1,6 +1,6 @@
-"""Room on the disk that is kept for the database: a file of 16 MiB, given up when the disk is full, and made again.
+"""A file of 16 MiB that reserves disk space for the database; it is removed when the disk is full.
 
-All that touches the disk is called in the store thread; the rest belongs to the loop.
+Functions that access the disk run in the store thread, all others in the loop.
 """
 
 import contextlib
@@ -14,18 +14,18 @@ from supervisor.scheduler.notifications.notifications import Notifications
 
 BYTES = 16 << 20
 _SPARE = 2
-"""So many times as much has to be free before it is made again: it shall not be what fills the disk."""
+"""Required free space in multiples of the file, so that the file itself does not fill the disk."""
 _FIRST_MS = 1_000
 _AGAIN_MS = 10_000
 
 
 class DiskReserve:
-    """The file, and what people hear of it.
+    """Creates and releases the file, and reports a full disk.
 
     Args:
-        directory: where the database is.
-        change: begins a change; see :meth:`RunEngine.change`.
-        commit: stores one.
+        directory: the directory of the database.
+        change: returns a new change.
+        commit: stores a change.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class DiskReserve:
         self._change = change
         self._commit = commit
         self._there = True
-        """As the store thread knows it."""
+        """Whether the file exists; set by the store thread."""
         self.missing = False
-        """Whether the disk was too full for it when that was known last; so people were told."""
+        """Whether a full disk was reported: there was no space for the file."""
         loop.after(_FIRST_MS, self._keep)
 
     def release(self) -> bool:
-        """Make room on a full disk; False: there was no file any more. In the store thread."""
+        """Remove the file to free space; return False if there is none. Runs in the store thread."""
         try:
             os.unlink(self._path)
         except OSError:  # ENOENT; EROFS, EIO
@@ -60,7 +60,7 @@ class DiskReserve:
         return True
 
     def look(self) -> None:
-        """Something was stored, perhaps only because of the reserve."""
+        """Report a full disk if the file was released or cannot be created."""
         if self._there or self.missing:
             return
         self.missing = True
@@ -72,7 +72,7 @@ class DiskReserve:
         self._loop.after(_AGAIN_MS, self._keep)
 
     def _keep(self) -> None:
-        """Make the file, if it is not there and the disk has room for it."""
+        """Create the file if it is missing and the disk has space."""
         change = Change(self._loop.now_ms(), lambda _error: self._later())
         change.write(lambda _db: self._make())
         change.then(self._tell)
@@ -97,17 +97,17 @@ class DiskReserve:
                 self._later()
         elif self.missing:
             self.missing = False
-            self._log.info("the disk has room again")
+            self._log.info("the disk has free space again")
             change = self._change()
             self._notifications.disk_recovered(self._directory, change)
             self._commit(change)
 
 
 def _made(path: str) -> bool:
-    """Have the file, whole; False: there is too little room for it.
+    """Create the file if necessary; return False if there is too little space.
 
     Raises:
-        OSError: it cannot be made; a part of it may be there.
+        OSError: the file cannot be created; a part of it may exist.
     """
     with contextlib.suppress(FileNotFoundError):
         found = os.stat(path)

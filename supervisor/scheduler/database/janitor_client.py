@@ -1,10 +1,10 @@
-"""Starting the janitor when there is something for it to do; while there is nothing, nothing of it is there.
+"""The client of the janitor: starts it when there is work.
 
-There is something to do some moments after a run with a log has ended, when a log becomes old enough to be compressed
-(the janitor says when), every ten minutes while logs grow, and a minute after the start. At most one janitor runs at a
-time, and it says for how long it wants to rest. The files of runs that were purged are removed at once: for that it
-looks at nothing else, and needs no rest. Those that cannot be removed yet are tried again, after twice as long each
-time that nothing has changed: a disk may be full for a moment, or read-only for ever.
+The janitor starts shortly after a run with a log ends, when a log becomes old enough for compression (the janitor
+reports when), every ten minutes while logs grow, and a minute after the start of the scheduler. At most one janitor
+runs at a time; each reports the pause before the next. Files of purged runs are removed at once, without a scan and
+without a pause. Files that cannot be removed are retried with a doubling delay: a disk may be full for a moment, or
+stay read-only.
 """
 
 import os
@@ -30,10 +30,10 @@ _MAX_REPORT = 65536
 
 
 class JanitorClient:
-    """The janitor, as the scheduler sees it.
+    """Starts the janitor and handles its reports.
 
     Args:
-        growing: whether there are runs whose logs may grow.
+        growing: returns whether logs may grow, because runs are active.
     """
 
     def __init__(self, loop: Loop, boot: Boot, storage: Storage, log: Log, growing: Callable[[], bool]) -> None:
@@ -56,16 +56,16 @@ class JanitorClient:
         self._at_s = 0.0
         self._rested_s = 0.0
         self._missed = False
-        """Something was wanted while the janitor ran."""
+        """Whether a scan was requested while the janitor ran."""
         self._purged = False
-        """Runs were purged while the janitor ran."""
+        """Whether runs were purged while the janitor ran."""
         self._again = Timer(self.purge)
-        """For files of purged runs that could not be removed."""
+        """Timer for files of purged runs that could not be removed."""
         self._kept: list[int] = []
         self._again_ms = _KEPT_MS
-        """Those, and how long they are left alone."""
+        """Delay before the next attempt to remove files; `_kept` has their numbers."""
         self._looks = False
-        """Whether the janitor that runs looks at all logs."""
+        """Whether the running janitor scans all logs."""
         self.on_removed: Callable[[int, list[int]], None] = lambda _last, _kept: None
         """Called with the number up to which the files of purged runs are gone, and the numbers of the exceptions."""
         self.on_damage: Callable[[], None] = lambda: None
@@ -73,7 +73,7 @@ class JanitorClient:
         self.want(_START_MS)
 
     def configure(self, storage: Storage, log_level: str) -> None:
-        """Go by other settings from the next janitor on, which looks at once what they mean."""
+        """Apply new settings; if they changed, start a scan soon."""
         changed = replace(
             self._job,
             log_level=log_level,
@@ -85,7 +85,7 @@ class JanitorClient:
             self.want()
 
     def want(self, delay_ms: float = _SOON_MS) -> None:
-        """Have the janitor look in so many milliseconds, or when it has rested."""
+        """Request a scan in `delay_ms` milliseconds, or after the pause."""
         if self._process is not None:
             self._missed = True
             return
@@ -99,7 +99,7 @@ class JanitorClient:
         self._timer = self._loop.after((at_s - now_s) * 1000, self._due)
 
     def purge(self) -> None:
-        """Have the janitor remove the files of purged runs."""
+        """Remove the files of purged runs."""
         if self._process is not None:
             self._purged = True
         else:
@@ -119,7 +119,7 @@ class JanitorClient:
                 [sys.executable, "-I", "-m", "supervisor.janitor"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
         except OSError as err:
-            self._log.warning(f"the janitor cannot be started: {err.strerror}")
+            self._log.warning(f"cannot start the janitor: {err.strerror}")
             self._rest(_FAILED)
             return
         self._process = process
@@ -141,7 +141,7 @@ class JanitorClient:
         try:
             report = Report.from_line(said.decode())
         except ValueError:
-            self._log.warning(f"the janitor did not do its work: status {status}")
+            self._log.warning(f"the janitor failed with status {status}")
             report = _FAILED
         if report.removed:
             self.on_removed(report.removed, report.kept)
@@ -169,6 +169,6 @@ class JanitorClient:
             self.want(_GROWING_MS)
 
     def close(self) -> None:
-        """End the janitor wherever it is, which harms nothing. The disk may keep it for a while: do not wait."""
+        """Kill the janitor, which is always safe, without waiting: a hung disk may delay its end."""
         if self._process is not None:
             self._process.kill()

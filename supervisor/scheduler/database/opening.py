@@ -1,4 +1,8 @@
-"""Opening the database, whose server may start later than we do, or that a person has to restore."""
+"""Open the database: wait for its server, or restore it from its copy.
+
+A scheduler that finds damage later marks the database as suspect and exits; the next one checks it here and starts
+from the copy. Only the opening of the database restores it.
+"""
 
 import os
 import time
@@ -37,17 +41,17 @@ if TYPE_CHECKING:
     from store.recovery.salvage import Salvaged
 
 TAKEN_UP = "taken_up"
-"""Name in the store of the start time of the daemon whose first scheduler took up the work last."""
+"""Name in the store of the start time of the last daemon whose first scheduler took over."""
 _RESTORED = "restored"
-"""Name in the store of what has to be known of that until it is told."""
+"""Name in the store of a restoration that is not reported yet."""
 
 
 class Restoration(NamedTuple):
-    """What a scheduler has to know that starts again from the copy.
+    """Facts about a restored database.
 
     Attributes:
-        told: What people are to hear.
-        waiting: Ids of runs that wait, and have not begun.
+        told: text of the notification.
+        waiting: ids of pending runs that did not begin.
     """
 
     told: str
@@ -57,20 +61,20 @@ class Restoration(NamedTuple):
 def open_mended(
     boot: Boot, durability: Durability, log: Log, *, worked: bool, running: bool, lost: bool = False
 ) -> Database:
-    """Open the writer of an SQLite database, after it was started again from its copy if that has to be.
+    """Open an SQLite database for writing; restore it from its copy if necessary.
 
     Args:
         boot: the settings of the daemon.
         durability: see :func:`open_writer`.
-        log: hears what was done.
-        worked: a scheduler of this daemon has taken up the work, which the copy may be too old to know.
-        running: this is not the first scheduler of the daemon, so there was a history.
-        lost: the history was lost a moment ago, so what is there now was restored by somebody.
+        log: the log of the scheduler.
+        worked: a scheduler of this daemon already took over; the copy may be older than that.
+        running: this is not the first scheduler of the daemon, so a history must exist.
+        lost: the history was lost before, so a user restored the present file.
 
     Raises:
-        Replaced: another file is in the place of the database that this daemon had.
-        Lost: it is damaged or gone, and so is its copy, and nobody has said that a new history may begin.
-        StoreError, OSError: it cannot be opened, or not be started again.
+        Replaced: another file is in the place of the database of this daemon.
+        Lost: database and copy are damaged or missing, and no new history is allowed.
+        StoreError, OSError: the database cannot be opened or restored.
     """
     path = boot.database
     noted, found = noted_file(boot), file_of(path)
@@ -81,7 +85,7 @@ def open_mended(
     try:
         database = _opened(path, durability, log, expected=running or had_history(path))
         if lost:
-            again = Restoration("Its history was lost, and somebody has restored another one", frozenset())
+            again = Restoration("Its history was lost, and a user restored another one", frozenset())
             take_as_restored(database, time.time_ns() // 1_000_000, _remembered(again) | known, newest_event or 0)
     except Damaged as err:
         forget_file(boot)
@@ -96,7 +100,7 @@ def open_mended(
 def _start_again(
     boot: Boot, why: Damaged, known: Mapping[str, object], newest_event: int | None, log: Log, *, running: bool
 ) -> None:
-    """From the copy; without one with an empty history, if a person has said so.
+    """Restore the database from its copy, or begin an empty history if the user allowed it.
 
     Raises:
         Lost: neither is possible.
@@ -133,38 +137,38 @@ def _from_nothing(aside: str | None, why: Damaged) -> Restoration:
 
 def _begun(aside: str | None) -> str:
     where = "" if aside is None else f"; the damaged one is {aside}"
-    return f"begun anew, with an empty history, as somebody has asked for{where}"
+    return f"new, with an empty history, as requested{where}"
 
 
 def _told(found: Restored) -> str:
     where = "" if found.damaged is None else f"; the damaged one is {found.damaged}"
-    return f"started again from its copy of {stamp(found.copied_at_ms)}; {_left(found.salvaged)}{where}"
+    return f"restored from its copy of {stamp(found.copied_at_ms)}; {_left(found.salvaged)}{where}"
 
 
 def _left(salvaged: "Salvaged") -> str:
-    """What there is of what happened after the copy."""
+    """Return a summary of the data saved from after the copy."""
     if salvaged.failed:
-        return f"what happened after that is lost: {salvaged.failed}"
+        return f"later data is lost: {salvaged.failed}"
     if not (salvaged.runs or salvaged.changes or salvaged.current):
-        return "what happened after that is lost"
-    parts = [f"{salvaged.runs} later runs and {salvaged.changes} changes of others were saved"]
+        return "later data is lost"
+    parts = [f"saved {salvaged.runs} later runs and {salvaged.changes} changes of earlier ones"]
     if salvaged.gaps or salvaged.invalid:
-        parts.append(f"{salvaged.gaps} parts could not be read, {salvaged.invalid} rows were not valid")
+        parts.append(f"{salvaged.gaps} parts were unreadable, {salvaged.invalid} rows invalid")
     if not salvaged.current:
-        parts.append("what happened last may be lost")
+        parts.append("the newest data may be lost")
     return ", ".join(parts)
 
 
 def restored(database: Database) -> Restoration | None:
-    """What is to be known of that, if it was so."""
+    """Return the restoration that is not reported yet, if any."""
     stored = get_meta(database, _RESTORED)
     return stored and Restoration(stored["told"], frozenset(stored["waiting"]))
 
 
 def tell_restored(again: Restoration | None, change: Change, notifications: Notifications) -> None:
-    """Have people hear of it, once."""
+    """Send the notification about a restoration, once."""
     if again is not None:
-        notifications.database_restored(again.told, change, "The database was started again")
+        notifications.database_restored(again.told, change, "The database was restored")
         change.write(lambda db: set_meta(db, _RESTORED, None))
 
 
@@ -176,21 +180,21 @@ def _has_content(path: str) -> bool:
 
 
 def _opened(path: str, durability: Durability, log: Log, *, expected: bool) -> Database:
-    """Open it and read all that a scheduler begins with; all of it when there was damage.
+    """Open the database and read the data that a scheduler needs first; check all of it if it is suspect.
 
     Raises:
-        Damaged: it is damaged, or it is `expected` and gone.
+        Damaged: the database is damaged, or it is `expected` and missing.
     """
     if is_suspect(path):
-        log.info("reading all of the database, in which there was damage")
+        log.info("checking the whole database after earlier damage")
         check(path)
     if (expected or copied_at_ms(path) is not None) and not _has_content(path):
-        raise Damaged(f"({path} is gone)")
+        raise Damaged(f"({path} is missing)")
     database = open_writer(path, durability)
     try:
         for read in (unfinished_runs, all_tasks, instances, last_seq):
             read(database)
-    except BaseException:  # whatever it is: nobody else would close it
+    except BaseException:  # no one else closes it
         database.close()
         raise
     return database
@@ -200,24 +204,23 @@ _RETRY_S = 1.0
 
 
 def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) -> Database:
-    """The writer; waits for a server that is away, or for a person, for as long as the root is there.
+    """Open the database for writing; wait for an unreachable server, or for a person to restore a file.
 
-    A server that refuses us is waited for only when it took us before: at the start of the daemon that is a mistake.
-    It is alike with a history that is lost: what runs goes on while a person decides. Under a root of another version
-    nothing is migrated.
+    At the start of the daemon a server that refuses the connection is an error; later it is waited for. The same holds
+    for a lost history: active runs continue while the user decides. Under a root of another version no migration runs.
 
     Raises:
-        RootGone: the root has ended.
-        StoreError: it cannot be used, and waiting would not help.
+        RootGone: the root exited.
+        StoreError: the database cannot be used, and waiting would not help.
     """
     told = ""
     lost = False
     while True:
         try:
             if root.refusal is not None:
-                open_reader(boot.database).close()  # refuses what is to be migrated
+                open_reader(boot.database).close()  # raises if the schema needs a migration
             if boot.database_url is None and root.refusal is None:
-                # A first scheduler that died before it had made a database has left no history behind.
+                # A first scheduler that died before it created a database left no history.
                 durability, worked = config.storage.durability, root.worked
                 database = open_mended(boot, durability, log, worked=worked, running=worked, lost=lost)
             else:
@@ -227,7 +230,7 @@ def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) ->
                 raise
             if str(err) != told:
                 told = str(err)
-                log.error(f"waiting for the database, trying again every second: {told}")
+                log.error(f"waiting for the database, retrying every second: {told}")
                 if boot.database_url is None:
                     tell_problem(boot, str(type(err).__doc__), told)
             if isinstance(err, Lost):
@@ -238,15 +241,15 @@ def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) ->
                 log.info("the database answers")
             return database
         root.rest(_RETRY_S)
-        if root.epoch == 1 and root.is_early("shutdown"):  # nothing was started yet
+        if root.epoch == 1 and root.is_early("shutdown"):  # nothing has started yet
             root.ask({"op": "ready_to_end"})
             root.wait("nothing")
 
 
 def _rest_until_changed(boot: Boot, root: RootConnection) -> None:
-    """Wait until somebody has restored a database, or its copy, or has said that a new history may begin.
+    """Wait until the user restores the database or its copy, or allows a new history.
 
-    What comes is read through before it is used: it may be half copied.
+    A restored file is checked before use, because it may be only half copied.
     """
     path = boot.database
     before = _state(path)
@@ -266,7 +269,7 @@ def _state(path: str) -> list[tuple[int, int, int, int]]:
 
 
 def obstacle(target: str) -> str | None:
-    """Why a scheduler of this version will never open the database; None: nothing is known that would hinder it."""
+    """Return why this version can never open the database; None: no known obstacle."""
     try:
         reader = open_reader(target)
         try:
@@ -275,6 +278,6 @@ def obstacle(target: str) -> str | None:
             reader.close()
     except SchemaTooNew as err:
         return str(err)
-    except StoreError:  # it is to be migrated, or away: that is for the scheduler
+    except StoreError:  # it needs a migration or is unreachable; the scheduler handles both
         pass
     return None

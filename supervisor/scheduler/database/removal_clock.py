@@ -1,38 +1,38 @@
-"""The time by which old things are removed: it advances as time really passes, whatever the wall clock is set to.
+"""The clock for removals by age: it follows real time even if the wall clock is set.
 
-A wall clock that is suddenly days away from where it was may be wrong, and what is removed is gone. So a step of more
-than a day is not believed for removals until it has held for an hour, or a person says that the clock is right. While
-a host is off no clock of it runs that could not be set: a boot more than a day after the last look counts as a step.
+A wall clock that steps by days may be wrong, and removed data cannot be restored. Removals therefore ignore a step of
+more than a day until it has held for an hour, or until a user confirms the clock. A boot more than a day after the last
+check counts as a step too, because no independent clock runs while the host is off.
 """
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
 STATE = "removal_clock"
-"""Name in the store of what :meth:`RemovalClock.state` gives."""
+"""Name in the store of :meth:`RemovalClock.state`."""
 BELIEVED_MS = 24 * 3_600_000
 HOLD_S = 3600.0
 _SAME_STEP_MS = 60_000
-"""A clock that moves by less while it is doubted is adjusted, not set again."""
+"""A smaller change of a doubted clock is an adjustment, not another step."""
 
 
 class Clocks(Protocol):
-    """The clocks of the host, as the loop has them."""
+    """The clocks of the host."""
 
     def now_ms(self) -> int:
-        """Return what the wall clock shows (ms since the epoch)."""
+        """Return the wall clock in ms since the epoch."""
 
     def boot_s(self) -> float:
-        """Return the time since the boot, sleep included."""
+        """Return the seconds since the boot, including sleep."""
 
 
 class RemovalClock:
     """Belongs to the loop.
 
     Args:
-        clocks: of the host.
-        boot: id of this boot; empty where the host has none.
-        stored: what :meth:`state` was, perhaps under an earlier boot; None: there is none.
+        clocks: the clocks of the host.
+        boot: id of this boot; empty if the host has none.
+        stored: the stored :meth:`state`, perhaps of an earlier boot; None: nothing is stored.
     """
 
     def __init__(self, clocks: Clocks, boot: str, stored: dict[str, Any] | None) -> None:
@@ -40,7 +40,7 @@ class RemovalClock:
         self._boot = boot
         wall_ms, boot_s = clocks.now_ms(), clocks.boot_s()
         self._ahead_ms = wall_ms - boot_s * 1000
-        """How far the wall clock is believed to be ahead of the time since the boot."""
+        """Trusted offset of the wall clock from the time since the boot."""
         self._since_s: float | None = None
         self._step_ms = 0.0
         self.on_change: Callable[[], None] = lambda: None
@@ -53,7 +53,7 @@ class RemovalClock:
         self.look()
 
     def look(self) -> None:
-        """Compare the clocks; to be called every few seconds."""
+        """Compare the clocks; call it every few seconds."""
         boot_s = self._clocks.boot_s()
         step_ms = self._clocks.now_ms() - (self._ahead_ms + boot_s * 1000)
         doubted = self._since_s is not None
@@ -69,7 +69,7 @@ class RemovalClock:
             self.on_change()
 
     def believe(self) -> None:
-        """Go by the wall clock as it is set now."""
+        """Trust the wall clock as it is set now."""
         doubted = self._since_s is not None
         self._ahead_ms = self._clocks.now_ms() - self._clocks.boot_s() * 1000
         self._since_s, self._step_ms = None, 0.0
@@ -78,23 +78,23 @@ class RemovalClock:
 
     @property
     def step_ms(self) -> int:
-        """How far the wall clock was set that is not believed yet, back: negative; 0: it is believed."""
+        """The doubted step of the wall clock, negative if set back; 0: the clock is trusted."""
         return round(self._step_ms)
 
     @property
     def believed_at_ms(self) -> int | None:
-        """When the wall clock will be believed if it stays as it is set, by that clock; None: it is believed."""
+        """When the wall clock will be trusted, by that clock; None: it is trusted."""
         if self._since_s is None:
             return None
         return round(self._clocks.now_ms() + (self._since_s + HOLD_S - self._clocks.boot_s()) * 1000)
 
     def earliest_ms(self) -> int:
-        """Return the time by which something is old: not later than the wall clock, nor than believed."""
+        """Return the earlier of wall clock and trusted time, to decide about age."""
         self.look()
         return min(self._clocks.now_ms(), self._believed_ms())
 
     def latest_ms(self) -> int:
-        """Return the time after which something lies in the future, whichever of the two is right."""
+        """Return the later of wall clock and trusted time; later times are in the future."""
         self.look()
         return max(self._clocks.now_ms(), self._believed_ms())
 
@@ -102,7 +102,7 @@ class RemovalClock:
         return round(self._ahead_ms + self._clocks.boot_s() * 1000)
 
     def state(self) -> dict[str, Any]:
-        """Return what the next scheduler has to know, for JSON."""
+        """Return the state for the next scheduler, for JSON."""
         return {
             "boot": self._boot,
             "at_ms": self._believed_ms(),

@@ -1,11 +1,11 @@
-"""Removing runs for good: those whose undo window has passed, and those that a task has too many or too old of.
+"""Removes runs for good: deleted runs after the undo window, and runs beyond the limits of their task.
 
-Rows go first, in slices, and in the same transaction it is noted that their files have still to go; the janitor removes
-those, and what it says it has removed is forgotten. So a run never stands there without its log for that reason, and no
-file is forgotten, whenever anything is killed. What a task has to remember (`last_instant`) is not in its runs.
+Rows are removed first, in slices. The same transaction records that their files must go; the janitor removes these and
+reports it. So no visible run lacks its log, and no file is forgotten even after a crash. The high-water mark of a task
+(`last_instant`) does not depend on its runs.
 
-The age of runs goes by :mod:`supervisor.scheduler.database.removal_clock`. It looks some moments after a run has ended,
-when an undo window has passed, and every ten minutes; and less often where looking takes long.
+:mod:`supervisor.scheduler.database.removal_clock` decides about age. A check follows shortly after a run ends, when an
+undo window passes, and every ten minutes; less often if checks are slow.
 """
 
 import time
@@ -29,18 +29,18 @@ _SELDOM_MS = 600_000
 _LEAST_REST_MS = 5000
 _FAILED_REST_MS = 60_000
 _REST_FACTOR = 50
-"""Looking takes 2 % of a core at most."""
+"""Checks take at most 2 % of a core."""
 
 
 def rules_of(config: Config) -> tuple[Mapping[str, Rule], Rule]:
-    """What is kept of each task and service, and of those that are configured no more."""
+    """Return the limits of each task and service, and those of units that are no longer configured."""
     units: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
     rules = {unit.name: Rule(unit.keep_runs, unit.keep_for_ms, unit.keep_refused) for unit in units}
     return rules, Rule(config.keep_runs, config.keep_for_ms, config.keep_refused)
 
 
 class Retention:
-    """Decides when to look, and has removed what is found."""
+    """Decides when to check, and removes excess runs."""
 
     def __init__(
         self,
@@ -65,24 +65,24 @@ class Retention:
         self._rested_s = 0.0
         self._looking = False
         self._missed = False
-        """Something was wanted while it looked."""
+        """Whether another check was requested during a check."""
         self._took_ms = 0.0
         self._next_deletion: int | None = None
         janitor.on_removed = self._forget
         self._want(_START_MS)
 
     def configure(self, config: Config) -> None:
-        """Go by another configuration from now on."""
+        """Apply a new configuration."""
         self._rules, self._others = rules_of(config)
         self._undo_window_ms = config.storage.undo_window_ms
         self._want(_SOON_MS)
 
     def ended(self) -> None:
-        """A run has ended: its task may have one too many now."""
+        """Request a check after the end of a run."""
         self._want(_SOON_MS)
 
     def deleted(self) -> None:
-        """Runs were deleted: their undo window will have passed some time."""
+        """Request a check at the end of the undo window of deleted runs."""
         self._want(self._undo_window_ms)
 
     def _want(self, delay_ms: float) -> None:
@@ -116,7 +116,7 @@ class Retention:
         )
 
     def _find(self, db: Database, now_ms: int) -> list[str]:
-        """In the reading thread."""
+        """Find the runs to remove, in the reading thread."""
         begin_s = time.thread_time()
         expired = now_ms - self._undo_window_ms
         found = find_expired(db, expired) + find_excess(db, self._rules, self._others, now_ms)
@@ -131,7 +131,7 @@ class Retention:
         self._rest()
 
     def _failed(self, error: BaseException) -> None:
-        self._log.warning(f"old runs are not removed: {error}")
+        self._log.warning(f"cannot remove old runs: {error}")
         self._rest(_FAILED_REST_MS)
 
     def _rest(self, least_ms: float = _LEAST_REST_MS) -> None:
@@ -145,7 +145,7 @@ class Retention:
         self._want(_SELDOM_MS)
 
     def _forget(self, last: int, kept: list[int]) -> None:
-        """The janitor has removed the files of the purged runs up to number `last`, except those of `kept`."""
+        """Forget purged runs up to number `last` except `kept`: the janitor removed their files."""
         change = self._engine.change()
         change.write(lambda db: forget_purged(db, last, kept))
         self._engine.commit(change)

@@ -1,8 +1,8 @@
-"""Samples of what runs take: all running ones every five seconds, one row for all of them.
+"""Samples of the host and of runs, both every five seconds.
 
-A run is sampled from when it has lasted for one such interval: short ones cost nothing. A pass is cut into portions, so
-that hundreds of processes do not hold up the loop. Readings stay in memory until there are enough of a run to move them
-into its row, or it ends; what a killed scheduler had there is in the rows of its passes.
+A pass over all active runs is stored as one row. Runs shorter than one interval are not sampled. A pass is split into
+portions so that hundreds of processes do not block the loop. Readings of a run stay in memory until there are enough to
+move them into its row, or until it ends. After a kill of the scheduler they are in the rows of its passes.
 """
 
 import os
@@ -28,12 +28,12 @@ from supervisor.scheduler.loop.loop import Loop, Timer
 
 
 class HostSampler:
-    """Measures while the scheduler lives.
+    """Samples the host, and removes or merges old roll-ups.
 
     Args:
-        clock: by which old roll-ups go; its state is stored every hour.
-        data_dir: whose file system is watched.
-        running: number of runs that are running.
+        clock: decides about the age of roll-ups; its state is stored every hour.
+        data_dir: directory whose file system is measured.
+        running: returns the number of active runs.
         commit: stores a change.
     """
 
@@ -65,7 +65,7 @@ class HostSampler:
         lag_ms = max(0.0, (self._loop.now_s() - self._due_s) * 1000)
         now_ms = self._loop.now_ms()
         sample = Sample(now_ms, **asdict(self._host.read()), running=self._running(), lag=lag_ms)
-        # Nobody waits for a sample: one that cannot be stored is not worth keeping.
+        # A sample that cannot be stored is dropped.
         change = Change(now_ms, lambda _error: True)
         earliest_ms, latest_ms = self._clock.earliest_ms(), self._clock.latest_ms()
         change.write(lambda db: self._store(db, sample, earliest_ms, latest_ms))
@@ -82,7 +82,7 @@ class HostSampler:
         self._wait()
 
     def _store(self, db: Database, sample: Sample, earliest_ms: int, latest_ms: int) -> None:
-        """In the store's thread: a file system that hangs holds up the store in any case, but never the loop."""
+        """Store a sample, in the store thread: a hung file system blocks the store anyway, but never the loop."""
         used = None
         with suppress(OSError):
             found = os.statvfs(self._data_dir)
@@ -90,42 +90,42 @@ class HostSampler:
         metrics.add(db, sample._replace(disk_used=used), earliest_ms, latest_ms)
 
     def close(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
         self._host.close()
 
 
 _SETTLED_TOGETHER = 20
-"""Rows that a pass rewrites at most, so that no other write waits long for it."""
+"""Limit of rows that a pass rewrites, so that no other write waits long."""
 _MOST_WAITING = 4 * RECENT
-"""Readings of a run in memory, while nothing can be stored."""
+"""Limit of readings of a run in memory while the database cannot be written."""
 _PORTION = 20
-"""Cgroups that are read before others have a turn."""
+"""Cgroups to read before other work proceeds."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """A run that is sampled."""
+    """A sampled run."""
 
     pid: int
     since_s: float
     cgroup: str | None = None
     found_out: bool = False
-    """Whether it was looked for a cgroup."""
+    """Whether its cgroup was looked up."""
     readings: list[tuple[int, Reading]] = field(default_factory=list)
-    """Those that are not in the run's row yet, with the number of the pass."""
+    """Readings that are not in the row of the run yet, with their pass numbers."""
 
 
 class RunSampler:
-    """Samples while the scheduler lives and something runs.
+    """Samples active runs.
 
     Args:
-        loop: Whose timers it uses.
-        commit: Stores a change.
-        supervisor: Process id of the supervisor.
-        running: What the supervisor says of the runs that it has already, by run id.
-        usages: What the store has of these.
+        loop: the loop of the scheduler.
+        commit: stores a change.
+        supervisor: process id of the supervisor.
+        running: the active runs in the supervisor's snapshot, by run id.
+        usages: the stored usage of these runs.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class RunSampler:
             self.started(run_id, instance["pid"], usages.get(run_id))
 
     def started(self, run_id: str, pid: int, usage: Usage | None = None) -> None:
-        """A run has a process; `usage` is what is known of it already."""
+        """Begin to sample a run; `usage` is its stored usage."""
         before = None
         if usage is not None:
             sums = (usage.user_ms, usage.system_ms)
@@ -158,7 +158,7 @@ class RunSampler:
             self._wait()
 
     def ended(self, run_id: str, change: Change) -> None:
-        """A run has ended: what is known of it is stored with its end."""
+        """Store the remaining readings of a run together with its end."""
         self._processes.remove(run_id)
         run = self._runs.pop(run_id, None)
         if run is not None and run.readings:
@@ -182,7 +182,7 @@ class RunSampler:
         self._go_on(self._portions(runs, found), found)
 
     def _portions(self, runs: Mapping[str, _Run], found: dict[str, Taken]) -> Iterator[None]:
-        """A pass; yields when others should have a turn."""
+        """Read all runs; yield to let other work proceed."""
         others: set[str] = set()
         for number, (run_id, run) in enumerate(runs.items(), 1):
             if not run.found_out:
@@ -218,7 +218,7 @@ class RunSampler:
         taken_out = self._taken_out()
 
         def given_up(_error: BaseException) -> bool:
-            # Nobody waits for a sample.
+            # A sample is dropped rather than retried.
             for run, before in taken_out.values():
                 run.readings[:0] = before
             return True
@@ -233,7 +233,7 @@ class RunSampler:
         self._commit(change)
 
     def _taken_out(self) -> dict[str, tuple[_Run, list[tuple[int, Reading]]]]:
-        """Readings that should move into the rows of their runs: no more than a write can take."""
+        """Take out readings to move into the rows of their runs, limited per write."""
         found: dict[str, tuple[_Run, list[tuple[int, Reading]]]] = {}
         for run_id, run in self._runs.items():
             if len(run.readings) >= RECENT and len(found) < _SETTLED_TOGETHER:
@@ -242,7 +242,7 @@ class RunSampler:
         return found
 
     def close(self) -> None:
-        """Sample no more."""
+        """Stop sampling."""
         if self._timer is not None:
             self._timer.cancel()
 

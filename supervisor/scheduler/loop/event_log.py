@@ -1,8 +1,8 @@
-"""The events ring: every transition that was stored, one JSON object a line.
+"""The events ring: every stored transition, as one JSON object per line.
 
-Line n holds event number n + 1 of the store's outbox, so an event's line number can serve as the id that a
-reader resumes from, over scheduler restarts. A line cannot be of any length, and one that is split would be two: of an
-event that is too long there are number and kind, which say to look for what has changed.
+Line n holds event number n + 1 of the store's outbox, so readers can resume from a line number even after a restart of
+the scheduler. The length of a line is limited, so an oversized event contains only its number and kind, which tell
+readers to fetch the new state.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from supervisor.scheduler.loop.loop import Loop
 
 EVENTS_RING = "events"
 _AGAIN = 1000
-"""So many events that a scheduler had announced are in the ring of the next one, too: for readers who resume."""
+"""Number of announced events that the next ring repeats, for readers that resume."""
 
 
 def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
-    """What the ring of another scheduler begins with: the number of its first event, and events.
+    """Return the first event number of the next ring, and the events that it begins with.
 
-    These are what the one before had stored and could not announce, and some of what it had announced: its ring tells.
+    These are events that the previous scheduler stored but did not announce, preceded by some that it announced.
     """
     last = last_seq(db)
     newest = announced(runtime_dir)
@@ -35,14 +35,14 @@ def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
         return last + 1, []
     known = max(0, newest - _AGAIN)
     events = since(db, known, max(0, last - known))
-    # A database that was started again from its copy gives numbers far beyond those that it had given.
+    # A database restored from its copy skips far ahead in its numbers.
     if not events or events[-1].seq - events[0].seq != len(events) - 1:
         return last + 1, []
     return events[0].seq, [draft(one.kind, one.body, one.created_at) for one in events]
 
 
 def announced(runtime_dir: str) -> int:
-    """The number of the last event in the ring of another scheduler; 0: there is none, or nobody can tell."""
+    """Return the number of the last event in the ring of another scheduler; 0: none or unreadable."""
     reader = LogReader(ring_path(runtime_dir, EVENTS_RING), None)
     try:
         return reader.head().lines
@@ -53,7 +53,7 @@ def announced(runtime_dir: str) -> int:
 
 
 class EventLog:
-    """The only writer of the events ring, and its doorbell."""
+    """The only writer of the events ring, with its doorbell."""
 
     def __init__(self, loop: Loop, runtime_dir: str, daemon_id: str, bell: DoorbellServer, first_number: int) -> None:
         """Begin a new ring whose first line will hold event `first_number`."""
@@ -77,17 +77,17 @@ class EventLog:
             self._writer.append(SYSTEM, b"".join(lines), events[-1].created_at)
             self._news = True
             if self._writer.gap is not None:
-                # There is no place for the ring. A line that says what is missing would be no event, and have the
-                # number of one: a ring that begins with the next event says as much.
+                # There is no space for the ring. A line that reports the gap would take the number of an event, so a
+                # new ring begins with the next event.
                 self._writer = self._begin(first + len(events))
 
     def ring_at_round_end(self) -> None:
-        """Tell the readers at the end of this round, if there is news."""
+        """Wake readers at the end of this round if there are new events."""
         if self._news:
             self._loop.at_round_end(self.ring)
 
     def ring(self) -> None:
-        """Tell the readers, again later when one of them was told a moment ago."""
+        """Wake readers; repeat later for readers that were woken a moment ago."""
         self._news = False
         before = self._bell.due_s()
         self._bell.ring([EVENTS_RING], self._loop.now_s())
@@ -113,7 +113,7 @@ class EventLog:
             self._loop.watch(fd, lambda _mask: self._read(fd))
 
     def close(self, *, last: bool) -> None:
-        """Hang up. The ring of the `last` scheduler of a daemon goes with it; others leave theirs to the next one."""
+        """Close the doorbell; the `last` scheduler of a daemon also removes the ring."""
         if last:
             self._writer.seal(self._loop.now_ms())
             with contextlib.suppress(FileNotFoundError):
@@ -122,7 +122,7 @@ class EventLog:
 
 
 def _line(number: int, event: Draft) -> bytes:
-    """One object of number, kind and what the body has, unless that is too long for a line."""
+    """Return the line of an event; without its body if that is too long."""
     begin = f'{{"seq":{number},"kind":"{event.kind}"'
     rest = event.body[1:] if event.body == "{}" else f",{event.body[1:]}"
     line = f"{begin}{rest}\n".encode()

@@ -1,6 +1,6 @@
-"""A child process of the scheduler that works for it: started when it is needed, started again when it dies.
+"""A helper process of the scheduler: started on demand, and restarted when it dies.
 
-They speak over a socketpair, in the usual frames. When that closes, the child ends what it does, and itself.
+Scheduler and helper exchange messages over a socketpair. The helper exits when the socket closes.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ _HEALTHY_S = 10.0
 
 
 class HelperProcess:
-    """One such process, at most.
+    """At most one process of a kind.
 
     Args:
-        name: for the log.
-        module: what it executes.
-        begun: called when it was started: what it has to be told is sent then, all of it.
-        heard: called with each frame that it sends.
-        wanted: whether there is anything to start it for.
+        name: name for the log.
+        module: the module to execute.
+        on_started: called after a start, to send all open requests.
+        on_message: called with each message of the helper.
+        is_wanted: returns whether there is work for the helper.
     """
 
     def __init__(
@@ -56,22 +56,22 @@ class HelperProcess:
         self._decoder = Decoder()
         self._unsent = bytearray()
         self._waiting = False
-        """Until it is started again."""
+        """Whether a restart is scheduled."""
         self._failures = 0
         self._started_s = 0.0
 
     @property
     def running(self) -> bool:
-        """Whether it can be told something."""
+        """Whether messages can be sent to the helper."""
         return self._sock is not None
 
     def ensure_started(self) -> None:
-        """Start it, unless it runs or will be started anyway."""
+        """Start the helper unless it runs or a restart is scheduled."""
         if self._process is None and not self._waiting:
             self._start()
 
     def send(self, frame: Frame) -> None:
-        """Tell it something, if it runs."""
+        """Send a message if the helper runs."""
         if self._sock is not None:
             self._unsent += encode(frame)
             self._flush(self._sock)
@@ -95,7 +95,7 @@ class HelperProcess:
                 self._pidfd = os.pidfd_open(process.pid)
                 undo.pop_all()
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM
-            self._log.warning(f"the {self._name} cannot be started: {err.strerror}")
+            self._log.warning(f"cannot start the {self._name}: {err.strerror}")
             self._again()
             return
         ours.setblocking(False)
@@ -125,11 +125,11 @@ class HelperProcess:
         if dismissed and status == 0:
             self._start()
             return
-        self._log.warning(f"the {self._name} ended with status {status}")
+        self._log.warning(f"the {self._name} exited with status {status}")
         self._again()
 
     def close(self) -> None:
-        """Hang up: it ends what it does, and itself."""
+        """Close the connection, so that the helper exits."""
         if self._sock is not None:
             self._loop.unwatch(self._sock.fileno())
             self._sock.close()
@@ -137,7 +137,9 @@ class HelperProcess:
 
     def _flush(self, sock: socket.socket) -> None:
         if self._unsent:
-            with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):  # it is busy, or its pidfd tells
+            with suppress(
+                BlockingIOError, BrokenPipeError, ConnectionResetError
+            ):  # busy, or exited: its pidfd reports that
                 del self._unsent[: sock.send(self._unsent)]
         self._loop.change(sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0))
 
@@ -150,7 +152,7 @@ class HelperProcess:
                 self._process.kill()
 
     def _read(self, sock: socket.socket) -> bool:
-        """Take what came; False at its end."""
+        """Read and dispatch messages; return False at the end of the connection."""
         try:
             data = sock.recv(_READ_BYTES)
             for frame in self._decoder.feed(data):

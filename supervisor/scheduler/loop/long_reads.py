@@ -1,4 +1,4 @@
-"""Long reads of the database, in a thread of their own: neither the loop nor the store thread waits for them."""
+"""Long reads of the database in a separate thread, so that neither the loop nor the store thread waits."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ class _Question(NamedTuple):
 
 
 class LongReads:
-    """Answers one question after the other. The thread starts with the first."""
+    """Carries out one read after the other. The thread starts with the first."""
 
     def __init__(self, loop: Loop, path: str) -> None:
         self._loop = loop
@@ -31,26 +31,26 @@ class LongReads:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._started = False
         self.on_damage: Callable[[Damaged], None] = lambda _error: None
-        """Called when a read met damage, besides `done`."""
+        """Called in addition to `done` when a read finds damage."""
         loop.watch(self._bell, lambda _mask: self._drain())
 
     def submit(self, read: Callable[[Database], T], done: Callable[[T | BaseException], None]) -> None:
-        """Have `read` called with a reader in the thread, then `done` from the loop with its result or exception."""
+        """Call `read` with a reader in the thread, then `done` from the loop with its result or exception."""
 
         def work() -> T:
-            # Not kept open: there may be hours until the next one, and each has a cache.
+            # Not kept open: the next read may be hours away, and each connection has a cache.
             with contextlib.closing(open_reader(self._path, limit_s=None)) as db:
                 return read(db)
 
         self.call(work, done)
 
     def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """The same for what opens by itself what it reads."""
+        """Call `work`, which opens its own reader, in the thread, then `done` like :meth:`submit`."""
         question = _Question(work, done)
         if not self._started:
             try:
                 threading.Thread(target=self._work, name="reading", daemon=True).start()
-            except RuntimeError as err:  # no more threads may be had
+            except RuntimeError as err:  # the limit of threads is reached
                 self._answer(question, err)
                 return
             self._started = True

@@ -1,9 +1,11 @@
-"""The scheduler's loop: descriptors, timers on two clocks, and nothing that blocks.
+"""The event loop of the scheduler: descriptors, and timers on two clocks. Nothing in it may block.
 
-Intervals run on the monotonic clock, schedules on the wall clock. The wall clock can be stepped, and while the host
-sleeps no timer runs; an alarm of the kernel tells of both (supervisor.scheduler.loop.wall_timer). Where there is none
-the loop looks at the clocks at least once a second while schedules wait. How far the wall clock is ahead of the one
-that counts all time since the boot changes when it is stepped, and only then.
+Intervals use the monotonic clock, and schedules the wall clock. The wall clock can step, and no timer runs while the
+host sleeps; a kernel timer reports both (supervisor.scheduler.loop.wall_timer). Without such a timer the loop checks
+the clocks at least once a second while schedules wait. The offset between the wall clock and the time since the boot
+changes only when the wall clock is set.
+
+The log of the scheduler also lives here: it writes all lines of one round together.
 """
 
 import functools
@@ -18,9 +20,9 @@ from supervisor.scheduler.loop.wall_timer import WallTimer
 
 _LOOK_S = 1.0
 _STEP_S = 1.0
-"""What is adjusted by less is no step."""
+"""Smaller changes are adjustments, not steps."""
 _PAUSE_S = 0.1
-"""Clocks that were read further apart from each other say nothing."""
+"""Longest time between two clock readings that can be compared."""
 _LONGEST_S = 3600.0
 """epoll_wait(2) counts milliseconds in an int: 24.8 days."""
 _MIN_SWEEP = 256
@@ -30,19 +32,19 @@ class Clock:
     """The clocks of the host."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the wall clock in milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Seconds; stands still while the host sleeps."""
+        """Return monotonic seconds, which exclude sleep of the host."""
         return time.monotonic()
 
     def boot_s(self) -> float:
-        """Seconds since the boot."""
+        """Return the seconds since the boot, including sleep."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def alarm(self) -> WallTimer | None:
-        """A new alarm of the wall clock, where there is such a thing."""
+        """Return a new timer on the wall clock; None if the kernel has none."""
         try:
             return WallTimer()
         except OSError:
@@ -50,7 +52,7 @@ class Clock:
 
 
 class Timer:
-    """One call that was asked for; cancelling is cheap."""
+    """A scheduled call; cancelling is cheap."""
 
     __slots__ = ("cancelled", "function")
 
@@ -59,12 +61,12 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Forget it."""
+        """Cancel the call."""
         self.cancelled = True
 
 
 class _Heap:
-    """Timers of one clock; the soonest first."""
+    """Timers of one clock, soonest first."""
 
     def __init__(self) -> None:
         self._timers: list[tuple[float, int, Timer]] = []
@@ -74,14 +76,14 @@ class _Heap:
     def push(self, when_s: float, function: Callable[[], None]) -> Timer:
         timer = Timer(function)
         heapq.heappush(self._timers, (when_s, next(self._order), timer))
-        if len(self._timers) >= self._sweep_at:  # mostly cancelled ones that are far from due
+        if len(self._timers) >= self._sweep_at:  # mostly cancelled timers that are far from due
             self._timers = [entry for entry in self._timers if not entry[2].cancelled]
             heapq.heapify(self._timers)
             self._sweep_at = max(_MIN_SWEEP, 2 * len(self._timers))
         return timer
 
     def next_s(self) -> float | None:
-        """When the next one is due."""
+        """Return when the next timer is due."""
         while self._timers and self._timers[0][2].cancelled:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
@@ -94,7 +96,7 @@ class _Heap:
 
 
 class Loop:
-    """One epoll, two heaps."""
+    """The event loop: one epoll and two heaps of timers."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
@@ -111,15 +113,15 @@ class Loop:
         """Called when the wall clock was set, with how far (milliseconds, back: negative)."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since the epoch."""
+        """Return the wall clock in milliseconds since the epoch."""
         return self._clock.wall_ms()
 
     def now_s(self) -> float:
-        """Monotonic clock, seconds."""
+        """Return the monotonic clock in seconds."""
         return self._clock.monotonic_s()
 
     def boot_s(self) -> float:
-        """Time since the boot, seconds; sleep of the host included."""
+        """Return the seconds since the boot, including sleep of the host."""
         return self._clock.boot_s()
 
     def watch(self, fd: int, handler: Callable[[int], None], mask: int = select.EPOLLIN) -> None:
@@ -128,16 +130,16 @@ class Loop:
         self._epoll.register(fd, mask)
 
     def change(self, fd: int, mask: int) -> None:
-        """Wait for something else on `fd`."""
+        """Change the events to wait for on `fd`."""
         self._epoll.modify(fd, mask)
 
     def unwatch(self, fd: int) -> None:
-        """Wait no more; before `fd` is closed."""
+        """Stop waiting for `fd`; call this before closing it."""
         del self._handlers[fd]
         self._epoll.unregister(fd)
 
     def after(self, delay_ms: float, function: Callable[[], None]) -> Timer:
-        """Call `function` once, `delay_ms` from now, whatever happens to the wall clock."""
+        """Call `function` once in `delay_ms` milliseconds of the monotonic clock."""
         return self._monotonic.push(self._clock.monotonic_s() + delay_ms / 1000, function)
 
     def at(self, wall_ms: int, function: Callable[[], None]) -> Timer:
@@ -145,10 +147,10 @@ class Loop:
         return self._wall.push(wall_ms / 1000, function)
 
     def at_round_end(self, function: Callable[[], None], *, first: bool = False) -> None:
-        """Call `function` at the end of this round, once however often that is asked for; now when there is none.
+        """Call `function` once at the end of this round, or now outside of a round.
 
-        What a round sends is sent together so: each call of the kernel lets other threads have the interpreter, and
-        waits to get it back.
+        A round thus sends everything together. Each system call hands the interpreter to other threads and waits to get
+        it back.
         """
         if not self._in_round:
             function()
@@ -156,21 +158,21 @@ class Loop:
             self._round_end.insert(0 if first else len(self._round_end), function)
 
     def end(self) -> None:
-        """Let :meth:`run` return after the present round."""
+        """Let :meth:`run` return after this round."""
         self._ending = True
 
     def run(self) -> None:
-        """Until :meth:`end`."""
+        """Run until :meth:`end` is called."""
         while not self._ending:
             self.round(self._timeout_s())
 
     def round(self, timeout_s: float) -> None:
-        """Wait for what is ready, for at most `timeout_s` (-1: for ever), and call what is due."""
+        """Wait at most `timeout_s` seconds (-1: without limit), then call ready handlers and due timers."""
         ready = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(timeout_s)]
         self._in_round = True
         self._look_for_a_step()
         for fd, mask, handler in ready:
-            # One handler may close what another one's event is about, and open something of the same number.
+            # A handler may close the descriptor of a later event and open another with the same number.
             if handler is not None and self._handlers.get(fd) is handler:
                 handler(mask)
         self._monotonic.fire(self._clock.monotonic_s())
@@ -181,7 +183,7 @@ class Loop:
             function()
 
     def _ahead(self) -> float | None:
-        """How far the wall clock is ahead of the time since the boot, seconds; None: it could not be read well."""
+        """Return the offset of the wall clock from the time since the boot in seconds; None: unreliable."""
         before_s = self._clock.boot_s()
         wall_s = self._clock.wall_ms() / 1000
         return wall_s - before_s if self._clock.boot_s() - before_s < _PAUSE_S else None
@@ -213,7 +215,7 @@ class Loop:
 
     @functools.cached_property
     def _alarm(self) -> WallTimer | None:
-        """Made when somebody waits for the wall clock; before, nobody would have been told of a step."""
+        """Kernel timer on the wall clock, created with the first schedule."""
         self._looked = False
         alarm = self._clock.alarm()
         if alarm is not None:
@@ -222,7 +224,7 @@ class Loop:
 
 
 class RoundLog(Log):
-    """Belongs to the thread of the loop."""
+    """Collects log lines of a round, because each write wakes the root. Belongs to the thread of the loop."""
 
     def __init__(self, level: str, fd: int = 2) -> None:
         super().__init__("scheduler", level, fd)
@@ -230,11 +232,11 @@ class RoundLog(Log):
         self._lines: list[bytes] = []
 
     def attach(self, loop: Loop) -> None:
-        """From now on lines wait for the end of the round."""
+        """Collect lines until the end of each round from now on."""
         self._loop = loop
 
     def emit(self, line: bytes) -> None:
-        """Keep a line for the end of the round; write it now when there is none."""
+        """Collect a line, or write it now if no loop is attached."""
         if self._loop is None:
             super().emit(line)
         else:
@@ -242,7 +244,7 @@ class RoundLog(Log):
             self._loop.at_round_end(self.flush)
 
     def flush(self) -> None:
-        """Write what waits, in pieces that a pipe takes whole or not at all (PIPE_BUF, pipe(7))."""
+        """Write collected lines in pieces that a pipe accepts atomically (PIPE_BUF, pipe(7))."""
         lines, self._lines = self._lines, []
         piece = b""
         for line in lines:

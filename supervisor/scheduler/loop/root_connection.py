@@ -1,4 +1,4 @@
-"""The scheduler's end of the socketpair to the root."""
+"""The connection of the scheduler to the root, over a socketpair."""
 
 import select
 import socket
@@ -13,22 +13,22 @@ _READ_BYTES = 262144
 
 
 class RootGone(Exception):
-    """The root has ended, so its scheduler ends too."""
+    """The root exited, so its scheduler exits too."""
 
 
 class RootConnection:
-    """Frames to and from the root; sends what fits, keeps the rest, never waits once the loop runs."""
+    """Exchanges messages with the root; never blocks once the loop runs."""
 
     def __init__(self, fd: int) -> None:
         self._sock = socket.socket(fileno=fd)
         self.epoch = 0
-        """How many schedulers this root has started, this one included."""
+        """Number of schedulers that this root started, this one included."""
         self.protocol = PROTOCOL
-        """That the root speaks."""
+        """Protocol version of the root."""
         self.worked = False
-        """A scheduler of this daemon has said that it is ready."""
+        """Whether a scheduler of this daemon was ready before."""
         self.refusal: str | None = None
-        """The root is of another version than we are, and why it stays so; None: it is of ours."""
+        """Why a root of another version was not upgraded; None: it has our version."""
         self._decoder = decoder()
         self._early: list[Frame] = []
         self._unsent = bytearray()
@@ -38,11 +38,11 @@ class RootConnection:
         self._on_gone: Callable[[], None] = lambda: None
 
     def hello(self) -> Boot:
-        """Wait for the first frame. A root of another version is asked to become ours.
+        """Wait for the first message, and ask a root of another version to upgrade.
 
         Raises:
-            RootGone: the socket closed, perhaps because the root does.
-            ProtocolError: the root stays as it is, and speaks another protocol.
+            RootGone: the socket closed, perhaps because the root upgrades.
+            ProtocolError: the root was not upgraded and speaks an unknown protocol.
         """
         frame = self.wait("hello")
         if (frame["protocol"], frame["version"]) != (PROTOCOL, VERSION):
@@ -53,11 +53,11 @@ class RootConnection:
             raise ProtocolError(f"{spoken}, this scheduler, {VERSION}, {PROTOCOL}; no upgrade: {self.refusal}")
         self.protocol = frame["protocol"]
         self.epoch = frame["epoch"]
-        self.worked = frame.get("worked", self.epoch > 1)  # protocol 1 does not have it
+        self.worked = frame.get("worked", self.epoch > 1)  # absent in protocol 1
         return Boot.from_dict(frame["boot"])
 
     def wait(self, op: str) -> Frame:
-        """Block for a frame of this kind; others that come first are kept for the loop. Before :meth:`attach`.
+        """Block until a message of kind `op` arrives; keep others for the loop. Only before :meth:`attach`.
 
         Raises:
             RootGone: the socket closed.
@@ -75,7 +75,7 @@ class RootConnection:
         return found
 
     def rest(self, timeout_s: float) -> None:
-        """Wait for that long or until a frame comes, which is kept for later. Before :meth:`attach`.
+        """Wait for `timeout_s` or until a message arrives, which is kept for the loop. Only before :meth:`attach`.
 
         Raises:
             RootGone: the socket closed.
@@ -89,15 +89,15 @@ class RootConnection:
             self._early += frames
 
     def is_early(self, op: str) -> bool:
-        """Whether a frame of this kind came and was kept for later."""
+        """Return whether a message of kind `op` was kept for the loop."""
         return any(frame["op"] == op for frame in self._early)
 
     def ask(self, frame: Frame) -> None:
-        """Send and wait until it is sent. Before :meth:`attach`."""
+        """Send a message and block until it is sent. Only before :meth:`attach`."""
         self._sock.sendall(encode(frame))
 
     def attach(self, loop: Loop, on_frame: Callable[[Frame], None], on_gone: Callable[[], None]) -> None:
-        """From now on, frames go to `on_frame` from the loop, and the root's end to `on_gone`."""
+        """Pass messages to `on_frame` from the loop, and call `on_gone` when the root exits."""
         self._loop = loop
         self._on_frame = on_frame
         self._on_gone = on_gone
@@ -108,7 +108,7 @@ class RootConnection:
         self._early.clear()
 
     def send(self, frame: Frame) -> None:
-        """Send a frame with the others of this round of the loop, as soon as the socket takes them."""
+        """Send a message together with others of this round, without blocking."""
         self._unsent += encode(frame)
         if self._loop is None:
             self._flush()
@@ -121,7 +121,7 @@ class RootConnection:
                 del self._unsent[: self._sock.send(self._unsent)]
             except BlockingIOError:  # EAGAIN: the root is busy
                 pass
-            except (BrokenPipeError, ConnectionResetError):  # reading tells
+            except (BrokenPipeError, ConnectionResetError):  # the next read reports it
                 self._unsent.clear()
         if self._loop is not None and bool(self._unsent) != self._watching_room:
             self._watching_room = bool(self._unsent)

@@ -1,4 +1,4 @@
-"""Who runs something, looked up in threads: a name service may ask a network, and may never answer."""
+"""Lookup of users in threads: a name service may use the network, and may never answer."""
 
 import collections
 import errno
@@ -20,23 +20,23 @@ _Key = tuple[str | None, bool]
 
 @dataclass(frozen=True)
 class Identity:
-    """Who runs something."""
+    """The user of a run."""
 
     account: Account | None = None
     """None: the daemon's user."""
     refusal: str | None = None
-    """Why nobody can, in words for people."""
+    """Error text if the lookup failed."""
     variables: dict[str, str] = field(default_factory=dict)
-    """What a login would set, as far as the definition wants that."""
+    """Variables of a login, if the definition asks for them."""
 
 
 DAEMON_USER = Identity()
-"""The daemon's user runs it, of whom nothing has to be asked."""
+"""The user of the daemon, which needs no lookup."""
 Then = Callable[[Identity], None]
 
 
 def look_up(user: str | None, clean_env: bool) -> Identity:
-    """Ask the name service, and wait for it."""
+    """Ask the name service and wait for its answer."""
     try:
         account = None if user is None else resolve(user)
         variables = {} if account is None else account.variables
@@ -51,7 +51,7 @@ class _Asker:
         self.timer: Timer | None = None
 
     def answer(self, identity: Identity) -> None:
-        """Only the first one counts."""
+        """Pass on the first answer and ignore others."""
         then, self.then = self.then, None
         if self.timer is not None:
             self.timer.cancel()
@@ -60,7 +60,7 @@ class _Asker:
 
 
 class UserLookup:
-    """Questions to the name service. Equal ones are asked together, so that what hangs takes one thread for each."""
+    """Looks up users in threads. Equal lookups share a thread, so a hung service costs one thread per user."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class UserLookup:
         self._wakeup: Wakeup | None = None
 
     def ask(self, definition: Task | Service, then: Then) -> None:
-        """Call `then`, once: at once when nobody has to be asked, else from the loop."""
+        """Call `then` once: at once if no lookup is necessary, else from the loop."""
         key = definition.user, definition.clean_env
         if key == (None, False):
             then(DAEMON_USER)
@@ -93,8 +93,10 @@ class UserLookup:
             self._loop.watch(self._wakeup.fileno(), self._take)
         try:
             threading.Thread(target=self._work, args=(key, self._wakeup), daemon=True).start()
-        except RuntimeError:  # no more threads may be had
-            self._answered(key, Identity(refusal=f"{_named(key)} could not be looked up: no more threads may be had"))
+        except RuntimeError:  # the limit of threads is reached
+            self._answered(
+                key, Identity(refusal=f"{_named(key)} could not be looked up: the limit of threads is reached")
+            )
 
     def _work(self, key: _Key, wakeup: Wakeup) -> None:
         self._answers.append((key, self._ask(*key)))
@@ -107,7 +109,7 @@ class UserLookup:
             self._answered(*self._answers.popleft())
 
     def _give_up(self, key: _Key, asker: _Asker, identity: Identity) -> None:
-        """Wait no longer for a thread that perhaps never ends."""
+        """Stop waiting for a thread that may never end."""
         self._open[key].remove(asker)
         asker.answer(identity)
 

@@ -1,6 +1,6 @@
-"""A timer on the wall clock, which the kernel also ends when that clock is set or the host was asleep.
+"""A kernel timer on the wall clock that also expires when the clock is set or the host resumes from sleep.
 
-Linux has it as timerfd_create(2) with TFD_TIMER_CANCEL_ON_SET; Python offers it from 3.13 on.
+Linux provides it as timerfd_create(2) with TFD_TIMER_CANCEL_ON_SET; Python supports it since 3.13.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ class _Itimerspec(ctypes.Structure):
 
 
 class WallTimer:
-    """One timer; its descriptor is readable when the time has come, and when the clock was set.
+    """One timer; its descriptor is readable at the set time and after a change of the clock.
 
     Raises:
-        OSError: The kernel has no such timer, or a filter of system calls keeps it from us.
+        OSError: the kernel has no such timer, or a system call filter forbids it.
     """
 
     def __init__(self) -> None:
@@ -41,21 +41,21 @@ class WallTimer:
         self.set(0.0)
 
     def fileno(self) -> int:
-        """Readable: call :meth:`clear` and look at the clocks."""
+        """Return the descriptor; when it is readable, call :meth:`clear` and check the clocks."""
         return self._fd
 
     def set(self, at_s: float) -> bool:
-        """Ring when the wall clock shows `at_s`, seconds since the epoch, or at once when it has shown that.
+        """Expire when the wall clock reaches `at_s` (seconds since the epoch), or at once if that has passed.
 
-        Returns False when the clock was set since it was looked at.
+        Return False if the clock was set since the last check.
 
         Raises:
-            OSError: As at the beginning.
+            OSError: as in the constructor.
         """
         if at_s == self._at_s:
             return True
         self._at_s = at_s
-        seconds, ms = divmod(max(1, round(at_s * _MS_IN_S)), _MS_IN_S)  # 0 would be never
+        seconds, ms = divmod(max(1, round(at_s * _MS_IN_S)), _MS_IN_S)  # 0 disarms the timer
         wanted = _Itimerspec(value=_Timespec(seconds, ms * _NS_IN_MS))
         if not _libc.timerfd_settime(self._fd, _ABSTIME | _CANCEL_ON_SET, ctypes.byref(wanted), None):
             return True
@@ -64,9 +64,9 @@ class WallTimer:
         return False
 
     def clear(self) -> None:
-        """It has rung."""
+        """Reset the descriptor after it was readable."""
         self._at_s = None
-        with contextlib.suppress(OSError):  # EAGAIN: it rang for what is no more; ECANCELED: the clock was set
+        with contextlib.suppress(OSError):  # EAGAIN: set anew meanwhile; ECANCELED: the clock was set
             os.read(self._fd, 8)
 
 

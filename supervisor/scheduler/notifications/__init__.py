@@ -1,4 +1,4 @@
-"""What people are told, when, and how it is delivered at least once.
+"""Notifications: which are raised, who receives them, and delivery at least once.
 
-Only the scheduler imports this room. Delivery itself is the notifier process's.
+Only the scheduler imports this room. The notifier process delivers.
 """

@@ -1,4 +1,4 @@
-"""What people hear of a wall clock that was set: which tasks are silent, and why nothing old is removed."""
+"""Reports about a wall clock that was set: tasks that wait for it, and removals on hold."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _LISTED = 20
 
 
 class ClockReport:
-    """Tells of steps, and takes a person's word for the wall clock."""
+    """Reports steps of the wall clock, and lets a user confirm it."""
 
     def __init__(
         self,
@@ -41,20 +41,20 @@ class ClockReport:
         return {"clock_trust": self.trust}
 
     def begin(self, *, first: bool) -> None:
-        """Tell what a start of the daemon found; `first`: no scheduler has told it before."""
+        """Report the state at the start of the daemon; `first`: no earlier scheduler reported it."""
         if first:
             self._report_waiting_tasks()
         if first and self._clock.step_ms:
             self._report_doubt()
 
     def stepped(self, by_ms: int) -> None:
-        """The wall clock was set, and the schedules go by it."""
+        """Report a step of the wall clock."""
         self._clock.look()
         if by_ms < 0:
             self._report_waiting_tasks()
 
     def found(self) -> dict[str, Any]:
-        """What the daemon tells of its clock."""
+        """Return the facts about the clock for the ``info`` operation."""
         silent = self._scheduled_starts.waiting_for_clock(self._units.values())
         return {
             "silent_task_count": len(silent),
@@ -63,13 +63,13 @@ class ClockReport:
         }
 
     def trust(self, arguments: dict[str, Any], reply: Reply) -> None:
-        """Go by the wall clock as it is set, for removals, too."""
+        """Trust the wall clock as it is set, for removals too."""
 
         def given_up(error: BaseException) -> bool:
             reply(refused(503, f"The database cannot be written: {error}"))
             return True
 
-        self._log.info(f"the wall clock is right, says {arguments['by']}: old runs are removed by it")
+        self._log.info(f"{arguments['by']} confirmed the wall clock; removals follow it")
         self._clock.believe()
         change = self._engine.change(given_up)
         state = self._clock.state()
@@ -86,7 +86,7 @@ class ClockReport:
             name, at = silent[0]
             tasks = counted(len(silent), "task")
             self._log.warning(
-                f"the wall clock was set back: {tasks} silent until it has caught up, {name} until {stamp(at)}"
+                f"the wall clock was set back; {tasks} will not run until it has caught up: {name} at {stamp(at)}"
             )
 
     def _report_doubt(self) -> None:
@@ -95,5 +95,5 @@ class ClockReport:
         change.write(lambda db: set_meta(db, STATE, state))
         if until is not None:
             self._notifications.clock_doubted(self._clock.step_ms, until, change)
-            self._log.warning(f"nothing is removed by its age before {stamp(until)}: the wall clock was set by days")
+            self._log.warning(f"the wall clock was set by days; nothing is removed by age before {stamp(until)}")
         self._engine.commit(change)

@@ -1,7 +1,7 @@
-"""Signs of life for somebody else's alarm: URLs that are asked for at the start and end of runs, and while all is well.
+"""Heartbeat URLs: requests to an external monitor at the start and end of runs, and regularly while the daemon works.
 
-Who watches the watcher? Something elsewhere that expects these and calls when they stop. So nothing is stored, and what
-could not be asked for is not asked for later: its absence is the message.
+The external monitor raises an alarm when the requests stop. Requests are therefore never stored or repeated later:
+their absence is the message.
 """
 
 import itertools
@@ -26,13 +26,13 @@ _DAEMON = "daemon"
 
 
 def with_suffix(url: str, suffix: str) -> str:
-    """The URL with something at the end of its path."""
+    """Return the URL with `suffix` appended to its path."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{suffix}"))
 
 
 class Heartbeats(RunObserver):
-    """Those of tasks, and the daemon's own."""
+    """Requests the heartbeat URLs of tasks and of the daemon."""
 
     def __init__(
         self, loop: Loop, committer: Committer, notifier_client: NotifierClient, config: Config, log: Log
@@ -43,15 +43,15 @@ class Heartbeats(RunObserver):
         self._log = log
         self._numbers = itertools.count()
         self._failing: set[str] = set()
-        """Of whom the log says so."""
+        """Names whose failure is logged."""
         self._waiting: dict[str, deque[str]] = {}
-        """Of each with one under way, what comes then: a start that arrives after its end looks like a hanging run."""
+        """Waiting URLs by name; they keep their order, because a start after its end looks like a hung run."""
         self._url: str | None = None
         self._timer: Timer | None = None
         self.configure(config)
 
     def configure(self, config: Config) -> None:
-        """Go by another configuration."""
+        """Apply a new configuration."""
         before, self._url = self._url, config.daemon.heartbeat
         if before == self._url:
             return
@@ -62,7 +62,7 @@ class Heartbeats(RunObserver):
             self._beat()
 
     def _beat(self) -> None:
-        """The daemon is well when its loop comes here and its store takes something."""
+        """Request the URL of the daemon if its loop and its store work."""
         self._timer = self._loop.after(_EVERY_MS, self._beat)
         url = self._url
         if url is None:
@@ -90,7 +90,7 @@ class Heartbeats(RunObserver):
     def _ping(self, name: str, url: str) -> None:
         waiting = self._waiting.get(name)
         if len(self._notifier_client) >= _MOST_OPEN or (waiting is not None and len(waiting) >= _MOST_WAITING):
-            self._note_result(name, DeliveryResult("too many others are waiting"))
+            self._note_result(name, DeliveryResult("too many requests are waiting"))
         elif waiting is not None:
             waiting.append(url)
         else:
@@ -113,7 +113,7 @@ class Heartbeats(RunObserver):
         if result.error is None:
             if name in self._failing:
                 self._failing.discard(name)
-                self._log.info(f"{name}: its heartbeat URL answers again")
+                self._log.info(f"{name}: its heartbeat URL is reachable again")
         elif name not in self._failing:
             self._failing.add(name)
-            self._log.warning(f"{name}: its heartbeat URL cannot be reached: {result.error}")
+            self._log.warning(f"{name}: cannot reach its heartbeat URL: {result.error}")

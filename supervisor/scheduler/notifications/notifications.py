@@ -1,7 +1,7 @@
-"""Notifications: what people should hear of, stored and announced with the change that it belongs to.
+"""Raises notifications, stored and announced together with the change that they report.
 
-The same transaction stores what is to be delivered to whom, so that nothing is forgotten between the two. The kinds are
-in :mod:`supervisor.config.notification_kinds`.
+The same transaction stores the deliveries, so none is lost in between. :mod:`supervisor.config.notification_kinds` has
+the kinds.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,14 +27,14 @@ from supervisor.scheduler.runs.live_units import LiveRun, Roll, ServiceInstance,
 from supervisor.scheduler.runs.retry import RETRIED_REASONS, tried_again
 
 MOST_WAITING = 1000
-"""Messages of one notifier; beyond that the oldest go."""
+"""Limit of waiting messages per notifier; the oldest are dropped."""
 TOO_MANY = f"more than {MOST_WAITING} messages were waiting"
 _MISSED_REASONS = {
     "missed": "had no run: the daemon was not running, or the host slept",
     "queue_full": "had no run: the queue was full",
     "skipped": "had no run: another run was active or waiting",
 }
-"""By end reason, what became of an instant that is no run."""
+"""By end reason, why an instant has no run."""
 _SILENT_LISTED = 10
 _TITLES = {notification_kinds.RUN_TIMEOUT: "timed out", notification_kinds.RUN_CRASHED: "crashed"}
 
@@ -45,10 +45,10 @@ class Notifications:
     def __init__(self, config: Config) -> None:
         self.configure(config)
         self.on_queued: Callable[[dict[str, int]], None] = lambda _lost: None
-        """Called when there is something to be delivered, with the number of messages that made room, by notifier."""
+        """Called when deliveries are stored, with the number of dropped messages by notifier."""
 
     def configure(self, config: Config) -> None:
-        """Go by another configuration from now on."""
+        """Apply a new configuration."""
         self._settings = config.notify
         self._routes = config.routes
         self._notifiers = frozenset(config.notifiers)
@@ -66,23 +66,23 @@ class Notifications:
         task_name: str | None = None,
         run_id: str | None = None,
     ) -> None:
-        """Tell people of something; a repeat (same kind and task) within ``coalesce_window`` only raises the count.
+        """Raise a notification; a repeat (same kind and task) within ``coalesce_window`` only increments its count.
 
         Args:
-            change: what it is stored with.
+            change: the change to add to.
             kind: see :mod:`supervisor.config.notification_kinds`.
             severity: ``info``, ``warn`` or ``error``.
-            title: one line.
-            body: more, as plain text; of repeats the last.
-            task_name: which task or service it is about.
-            run_id: which run it is about.
+            title: the title, one line.
+            body: the body as plain text; the last one of repeats.
+            task_name: the task or service.
+            run_id: the run.
         """
         self._tell(change, Fact(kind=kind, severity=severity, task=task_name), title, body, run_id=run_id)
 
     def _tell(
         self, change: Change, fact: Fact, title: str, body: str, *, run_id: str | None = None, listed: bool = True
     ) -> None:
-        """`listed`: it is not only for those to whom it is delivered."""
+        """Raise a notification and store its deliveries; `listed`: it also appears in the list of notifications."""
         draft = Notification(
             id=new_ulid(change.now_ms),
             kind=fact.kind,
@@ -112,7 +112,7 @@ class Notifications:
             change.then(stored)
 
     def _queue(self, db: Database, draft: Notification, found: Sequence[Target]) -> dict[str, int] | None:
-        """Store what is to be delivered; returns what was dropped for it, by notifier, or None: there was nothing."""
+        """Store deliveries; return the number of dropped messages by notifier, or None if nothing was stored."""
         settings, task = self._settings, draft.task_name or ""
         over = notification_kinds.RECOVERIES.get(draft.kind)
         told = set() if over is None else deliveries.end_of_trouble(db, over, task)
@@ -134,7 +134,7 @@ class Notifications:
         return lost
 
     def run_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
-        """A run ended, and nobody had asked for it. Of services, those that are given up are told of instead."""
+        """Report a run that ended without a stop request. Failures of services are reported as crash loops instead."""
         if not isinstance(run.definition, Task):
             if verdict.succeeded:
                 self._tell_success(run, verdict, change)
@@ -193,7 +193,7 @@ class Notifications:
         change.write(lambda db: update_task(db, unit.name, **numbers))
 
     def run_refused(self, run: LiveRun, reason: str, change: Change, missed_count: int | None = None) -> None:
-        """An instant of a schedule, or several, did not become a run."""
+        """Report scheduled instants without a run."""
         fate = _MISSED_REASONS.get(reason)
         if fate is None or run.trigger != "cron":
             return
@@ -208,12 +208,12 @@ class Notifications:
         self._tell(change, fact, f"{run.unit.name} did not run", f"{what} {fate}.", run_id=run.id)
 
     def run_slow(self, run: LiveRun, limit_ms: int, change: Change) -> None:
-        """A run takes longer than it should."""
+        """Report a run that exceeds ``max_duration_alert``."""
         text = f"Run {run.id} has been active for more than {format_duration(limit_ms)}. It continues."
         self._about_live(notification_kinds.RUN_SLOW, run, f"{run.unit.name} is taking too long", text, change)
 
     def run_silent(self, run: LiveRun, limit_ms: int, change: Change) -> None:
-        """A run prints nothing."""
+        """Report a run without output for ``silence_alert``."""
         text = f"Run {run.id} has printed nothing for {format_duration(limit_ms)}. It continues."
         self._about_live(notification_kinds.RUN_SILENT, run, f"{run.unit.name} is silent", text, change)
 
@@ -223,7 +223,7 @@ class Notifications:
         self._tell(change, fact, title, text, run_id=run.id)
 
     def daemon_restarted(self, change: Change, *, orderly: bool) -> None:
-        """The daemon has begun, and it is not the first one on this data directory."""
+        """Report a restart of the daemon."""
         how = (
             "It was shut down before." if orderly else "It was not shut down before: it crashed, or the host went down."
         )
@@ -232,28 +232,28 @@ class Notifications:
         )
 
     def deliveries_lost(self, notifier: str, number: int, why: str, change: Change) -> None:
-        """Messages are given up. Their notifier is not asked to tell of that."""
+        """Report undeliverable messages through other notifiers."""
         fact = Fact(kind=notification_kinds.DELIVERY_FAILED, severity="error", without=notifier)
         messages = "1 message" if number == 1 else f"{number} messages"
         text = f"{messages} could not be delivered by {notifier}: {why}."
         self._tell(change, fact, f"Notifier {notifier} cannot deliver", text)
 
     def service_fatal(self, unit: Unit, instance: ServiceInstance, run_id: str | None, change: Change) -> None:
-        """A service is given up, because of this instance."""
+        """Report that an instance became fatal."""
         text = f"Instance {instance.index} failed {instance.failures} times in a row. No more restarts."
         named = unit.definition.notify_on_failure
         fact = Fact(kind=notification_kinds.SERVICE_FATAL, severity="error", task=unit.name, named=named)
         self._tell(change, fact, f"{unit.name} is down", text, run_id=run_id)
 
     def service_recovered(self, unit: Unit, since: int, change: Change) -> None:
-        """All instances of a service that was given up are well again."""
+        """Report that all instances of a service are healthy again."""
         named = unit.definition.notify_on_failure
         fact = Fact(kind=notification_kinds.SERVICE_RECOVERED, severity="info", task=unit.name, named=named)
         text = f"It was down for {format_duration((change.now_ms - since) // 1000 * 1000)}."
         self._tell(change, fact, f"{unit.name} is back", text)
 
     def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: Roll, change: Change) -> None:
-        """An instance did not become ready again, so the restart went no further."""
+        """Report a rolling restart that ended early."""
         self.notify(
             change,
             notification_kinds.SERVICE_ROLLING,
@@ -265,7 +265,7 @@ class Notifications:
         )
 
     def log_dropping(self, run: LiveRun, reason: str, change: Change) -> None:
-        """The output of a run is not kept."""
+        """Report dropped output of a run."""
         self.notify(
             change,
             notification_kinds.LOG_DISK_PRESSURE,
@@ -277,7 +277,7 @@ class Notifications:
         )
 
     def config_stale(self, config: Config, change: Change) -> None:
-        """The configuration in force is not what its files and the host's time zone would make."""
+        """Report that files or the time zone of the host changed since the last reload."""
         title = "The configuration has changed"
         text = f"{config.path}, or a file that it includes, was edited. Reload to apply the change."
         if not has_same_zone(config):
@@ -286,24 +286,24 @@ class Notifications:
         self.notify(change, notification_kinds.CONFIG_STALE, "info", title, text)
 
     def database_failing(self, why: str, change: Change) -> None:
-        """Nothing can be stored."""
+        """Report that the database cannot be written."""
         self.notify(change, notification_kinds.DATABASE_FAILING, "error", "The database cannot be written", why)
 
     def database_restored(self, text: str, change: Change, title: str) -> None:
-        """The database was damaged or gone, and the daemon did something about it."""
+        """Report a restored database."""
         self.notify(change, notification_kinds.DATABASE_RESTORED, "error", title, text)
 
     def disk_full(self, why: str, change: Change) -> None:
-        """The reserve of the database is used up, or cannot be made."""
+        """Report a full disk."""
         self.notify(change, notification_kinds.DISK_FULL, "error", "The disk is full", why)
 
     def disk_recovered(self, directory: str, change: Change) -> None:
-        """It is there again."""
+        """Report that the disk has free space again."""
         text = f"The disk of {directory} has room for the reserve of the database again."
         self.notify(change, notification_kinds.DISK_RECOVERED, "info", "The disk has room again", text)
 
     def memory(self, change: Change, *, short: bool) -> None:
-        """The supervisor gets no more memory, or does again."""
+        """Report that the supervisor is out of memory, or recovered."""
         if short:
             text = "The supervisor gets no more memory. Active runs continue, and nothing starts."
             self.notify(change, notification_kinds.MEMORY_SHORT, "error", "Out of memory", text)
@@ -312,7 +312,7 @@ class Notifications:
             self.notify(change, notification_kinds.MEMORY_RECOVERED, "info", "Memory is available again", text)
 
     def tasks_silent(self, silent: Sequence[tuple[str, int]], change: Change) -> None:
-        """The clock was set back, and these tasks (name, when it runs again) wait until it has caught up."""
+        """Report tasks (name, next start) that wait until a clock that was set back catches up."""
         listed = "".join(f"\n{name} runs again at {stamp(at)}." for name, at in silent[:_SILENT_LISTED])
         more = len(silent) - _SILENT_LISTED
         rest = f"\n{counted(more, 'more task')}: ringward status." if more > 0 else ""
@@ -326,7 +326,7 @@ class Notifications:
         )
 
     def clock_doubted(self, step_ms: int, until_ms: int, change: Change) -> None:
-        """The clock was set by more than a day, and is not believed yet."""
+        """Report a step of the clock of more than a day, which removals ignore for now."""
         where = "forward" if step_ms > 0 else "back"
         text = (
             f"It was set {where} by {abs(step_ms) // 86_400_000} days. Nothing is removed by age before"
@@ -353,7 +353,7 @@ class Notifications:
 
     @staticmethod
     def mark(change: Change, notification_id: str, *, read: bool) -> None:
-        """Mark one as read, or as unread."""
+        """Mark a notification as read or unread."""
 
         def marked(db: Database) -> Events:
             before = notifications.unread_count(db)
@@ -368,7 +368,7 @@ class Notifications:
 
     @staticmethod
     def mark_all(change: Change) -> None:
-        """Mark all as read, which is one event however many they are."""
+        """Mark all notifications as read, with a single event."""
 
         def marked(db: Database) -> Events:
             before = notifications.unread_count(db)
@@ -384,7 +384,7 @@ def _count(db: Database, before: int) -> Events:
 
 
 def _shown(stored: Notification) -> dict[str, Any]:
-    """As the API shows it."""
+    """Return a notification in the form of the API."""
     shown = {
         "id": stored.id,
         "kind": stored.kind,
@@ -402,7 +402,7 @@ def _shown(stored: Notification) -> dict[str, Any]:
 
 
 def _delivery(draft: Notification, target: Target) -> Delivery:
-    """The message for one notifier."""
+    """Return the delivery of a notification through one notifier."""
     return Delivery(
         seq=0,
         notifier=target.notifier,

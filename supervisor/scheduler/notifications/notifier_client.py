@@ -1,7 +1,7 @@
-"""The scheduler's end of the notifier process: started with the first order, dismissed when there is nothing to do.
+"""The client of the notifier process, which starts with the first request and is dismissed when idle.
 
-An order that a notifier process died with is given to the next one, once: an order that kills it must not kill them
-all.
+After a crash of the notifier process its open requests are repeated once, so a request that crashes it cannot do so
+forever.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from supervisor.scheduler.loop.helper_process import HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
 
 _IDLE_MS = 120_000
-"""Longer than from one heartbeat of the daemon to the next."""
+"""Longer than the interval of the heartbeat of the daemon."""
 _MOST_TRIES = 2
 
 OnResult = Callable[[DeliveryResult], None]
@@ -22,7 +22,7 @@ OnResult = Callable[[DeliveryResult], None]
 
 @dataclass
 class _OpenRequest:
-    """An order that a notifier has."""
+    """A request without a result."""
 
     request: DeliveryRequest | PingRequest
     then: OnResult
@@ -30,7 +30,7 @@ class _OpenRequest:
 
 
 class NotifierClient:
-    """Orders that are being carried out."""
+    """Sends requests to the notifier process and dispatches the results."""
 
     def __init__(self, loop: Loop, log: Log) -> None:
         self._loop = loop
@@ -47,11 +47,11 @@ class NotifierClient:
         )
 
     def __len__(self) -> int:
-        """How many orders have no result yet."""
+        """Return the number of requests without a result."""
         return len(self._open)
 
     def send(self, request: DeliveryRequest | PingRequest, then: OnResult) -> None:
-        """Have an order carried out; `then` gets the result, from the loop."""
+        """Send a request; `then` receives the result, from the loop."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
@@ -70,7 +70,7 @@ class NotifierClient:
             if open_request.tries < _MOST_TRIES:
                 self._send(open_request)
             else:
-                self._loop.after(0, lambda key=key: self._done(key, DeliveryResult("the notifier process ended")))  # type: ignore[misc]
+                self._loop.after(0, lambda key=key: self._done(key, DeliveryResult("the notifier process exited")))  # type: ignore[misc]
 
     def _on_message(self, frame: Frame) -> None:
         self._done(frame["key"], DeliveryResult(frame["error"], frame["retry_after_ms"]))
@@ -89,5 +89,5 @@ class NotifierClient:
             self._process.close()
 
     def close(self) -> None:
-        """Hang up: it ends, and what it was doing stays undone."""
+        """Close the connection, so that the notifier process exits; open requests are dropped."""
         self._process.close()

@@ -1,8 +1,8 @@
-"""Delivering what is stored to be delivered: again and again, until it is there or too old.
+"""Delivers stored messages, with retries until they succeed or are too old.
 
-The store has every message from the moment at which it was decided until it is delivered or given up; here is only
-which notifiers are busy and which rest. One message at a time goes to each notifier, so their order stays, and an
-outage costs one attempt every half minute. A message whose result could not be stored is delivered again.
+The store keeps every message until it is delivered or given up; memory only knows which notifiers are busy or pausing.
+Each notifier gets one message at a time, so messages stay in order and an outage costs one attempt every half minute. A
+message whose result could not be stored is delivered again.
 """
 
 import os
@@ -24,19 +24,19 @@ from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.wording import Message, message, trial_message
 
 _DELAYS_MS = (30_000, 120_000, 600_000, 3_600_000)
-"""Before each further attempt; the last one before all that follow."""
+"""Delay before each further attempt; the last one repeats."""
 _REST_MS = 30_000
-"""After a failure, whatever else waits for the same notifier."""
+"""Pause of a notifier after a failure."""
 _MAX_AGE_MS = 86_400_000
 _AT_ONCE = 4
 _LONGEST_MS = 60_000.0
-"""From one look to the next while something waits: clocks can be set."""
+"""Longest time between checks while messages wait, because clocks can be set."""
 
 OnLost = Callable[[str, int, str, Change], None]
 
 
 class Outbox:
-    """All notifiers of the configuration.
+    """Delivers messages through all notifiers of the configuration.
 
     Args:
         post: carries the messages.
@@ -56,7 +56,7 @@ class Outbox:
         self._host = socket.gethostname()
         self._busy: set[str] = set()
         self._resting: dict[str, float] = {}
-        """Until when, on the monotonic clock."""
+        """End of the pause of a notifier, on the monotonic clock."""
         self._timer: Timer | None = None
         self._looking = False
         self._again = False
@@ -64,7 +64,7 @@ class Outbox:
         """Called with messages that are given up: of which notifier, how many, why, and what to make it part of."""
 
     def begin(self, *, first: bool) -> None:
-        """Go on with what is stored. `first`: what was tried in vain under another daemon is tried at once."""
+        """Resume deliveries; `first`: retry failed messages of an earlier daemon at once."""
         change = self._change()
         if first:
             change.write(lambda db: deliveries.hurry(db, change.now_ms))
@@ -73,7 +73,7 @@ class Outbox:
         self.look()
 
     def configure(self, config: Config) -> None:
-        """Go by another configuration; those whose URL is another one do not rest any more."""
+        """Apply a new configuration; notifiers with a new URL are tried at once."""
         self._site = config.http.external_url
         self._zone = config.daemon.timezone
         urls = {name: one.url for name, one in config.notifiers.items()}
@@ -94,7 +94,7 @@ class Outbox:
 
         def tell() -> None:
             if dropped[-1]:
-                self._log.warning(f"{dropped[-1]} notifications for notifiers that are gone are dropped")
+                self._log.warning(f"dropped {dropped[-1]} notifications for removed notifiers")
 
         change.then(tell)
 
@@ -102,26 +102,26 @@ class Outbox:
         return Change(self._loop.now_ms())
 
     def queued(self, lost: dict[str, int]) -> None:
-        """Something was stored; `lost`: how many messages made room for it, by notifier."""
+        """Deliver new messages; `lost`: number of dropped messages by notifier."""
         if lost:
             change = self._change()
             for name, number in lost.items():
-                self._log.error(f"the notifier {name}: {number} notifications are given up, {TOO_MANY}")
+                self._log.error(f"the notifier {name}: dropped {number} notifications, {TOO_MANY}")
                 self.on_lost(name, number, TOO_MANY, change)
             self._committer.commit(change)
         self.look()
 
-    # One look after the other: what is due, and when to look again.
+    # One check at a time: send due messages, and set the timer for the next check.
 
     def look(self) -> None:
-        """Send what is due; call it when something was stored."""
+        """Send due messages; call this after a message was stored."""
         if self._looking:
             self._again = True
             return
         now_s = self._loop.now_s()
         self._resting = {name: until for name, until in self._resting.items() if until > now_s}
         without = self._busy | self._resting.keys()
-        if without >= self._urls.keys():  # a result, or the end of a rest, comes here again
+        if without >= self._urls.keys():  # the next result, or the end of a pause, checks again
             self._wait(None)
             return
         self._looking, self._again = True, False
@@ -147,17 +147,17 @@ class Outbox:
         self._committer.commit(change)
 
     def _wait(self, next_due: int | None) -> None:
-        """Look again when the next message is due, or a notifier has rested."""
+        """Set the timer for the next due message or the end of a pause."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         waits = [(until - self._loop.now_s()) * 1000 for until in self._resting.values()]
         if next_due is not None:
             left = next_due - self._loop.now_ms()
-            # What is due and was not taken waits for a place, whose result looks again.
+            # A due message that was not sent waits for a free slot; the next result checks again.
             waits += [left] if left > 0 else []
         if waits:
-            # The clock may be set meanwhile.
+            # The clock may be set.
             self._timer = self._loop.after(min(_LONGEST_MS, max(1.0, min(waits))), self.look)
 
     # One message, or several together.
@@ -165,7 +165,7 @@ class Outbox:
     def _send(self, together: Sequence[Delivery]) -> None:
         name = together[0].notifier
         url = self._urls.get(name)
-        if url is None:  # the configuration has changed a moment ago
+        if url is None:  # a reload removed the notifier
             return
         self._busy.add(name)
         said = message(together, site=self._site, host=self._host, zone=self._zone)
@@ -213,25 +213,25 @@ class Outbox:
         if due:
             change.write(lambda db: deliveries.failed(db, name, due, why, now_ms))
         if lost:
-            self._log.error(f"the notifier {name}: {len(lost)} notifications are given up after a day")
+            self._log.error(f"the notifier {name}: gave up {len(lost)} notifications after a day")
             change.write(lambda db: deliveries.give_up(db, name, lost, why, now_ms))
             if any(one.kind != DELIVERY_FAILED for one in together if one.seq in lost):
                 self.on_lost(name, len(lost), why, change)
 
-    # What people ask.
+    # Requests of users.
 
     def names(self) -> list[str]:
-        """All notifiers."""
+        """Return the names of all notifiers."""
         return sorted(self._urls)
 
     def standings(self, change: Change, then: Callable[[dict[str, Standing]], None]) -> None:
-        """Call `then` with how deliveries have gone, when the change is stored."""
+        """Read the delivery status of each notifier in a change; call `then` with it after the change is stored."""
         found: list[dict[str, Standing]] = []
         change.write(lambda db: found.append(deliveries.standings(db)))
         change.then(lambda: then(found[-1]))
 
     def send_test(self, name: str, then: Callable[[DeliveryResult], None]) -> bool:
-        """Send a message by a notifier, at once and only once; False: there is none of that name."""
+        """Send a test message at once, without retries; return False for an unknown notifier."""
         url = self._urls.get(name)
         if url is None:
             return False

@@ -1,4 +1,4 @@
-"""To whom something is told: pure."""
+"""Routes: which notifiers receive a notification, and when. Pure."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,12 +13,12 @@ _MINUTES_PER_HOUR = 60
 
 
 def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None:
-    """When the quiet hours end that it is now; None: it is not quiet.
+    """Return when the present quiet hours end, in milliseconds since the epoch; None outside of quiet hours.
 
     Args:
-        quiet: minutes of the day; those that begin later than they end go over midnight.
-        zone: on whose clocks.
-        now_ms: milliseconds since the epoch, as is what is returned.
+        quiet: minutes of the day; a range that ends before it begins spans midnight.
+        zone: the time zone of the quiet hours.
+        now_ms: the present, in milliseconds since the epoch.
     """
     if quiet is None:
         return None
@@ -33,7 +33,7 @@ def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None
     day = local.date() + timedelta(days=int(over_midnight and minute >= quiet.begin))
     hour, rest = divmod(quiet.end, _MINUTES_PER_HOUR)
     end = datetime(day.year, day.month, day.day, hour, rest, tzinfo=zone_named(zone))
-    # Clocks that are set back can show the end a second time, when it has passed.
+    # When clocks are set back, the end can occur a second time.
     at = end.astimezone(UTC)
     if at.timestamp() * 1000 <= now_ms:
         at = end.replace(fold=1).astimezone(UTC)
@@ -42,45 +42,45 @@ def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """Something that people may want to hear of."""
+    """A fact that may be worth a notification."""
 
     kind: str
     severity: str
     task: str | None = None
-    """Which task or service it is about."""
+    """The task or service."""
     final: bool = True
-    """Of a failure: it is not tried again."""
+    """Of a failure: whether no retry follows."""
     failures: int = 1
-    """Of a failure: how many in a row, where a run and its retries are one."""
+    """Of a failure: consecutive failures; a run and its retries count as one."""
     attempts: int = 1
-    """The same, with each retry by itself."""
+    """Of a failure: consecutive failures; each retry counts."""
     named: tuple[str, ...] = ()
-    """Notifiers that the task itself names for this."""
+    """Notifiers that the definition of the task names for this."""
     without: str | None = None
-    """A notifier that is not told."""
+    """A notifier to leave out."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """One notifier that is told."""
+    """A notifier that receives a notification."""
 
     notifier: str
     only_if_told: bool = False
-    """Only if it was told of what is over now."""
+    """Whether it receives a recovery only if it received the failure."""
     until: int | None = None
-    """It is held back until then, milliseconds since the epoch; None: it is sent at once."""
+    """End of the quiet hours in milliseconds since the epoch; None: send at once."""
 
 
 def targets(fact: Fact, routes: Iterable[Route], zone: str, now_ms: int) -> list[Target]:
-    """Who is told, each once, in the order of their names.
+    """Return the notifiers that receive a fact, each once, sorted by name.
 
-    A notifier that several ways lead to is told at the earliest time of these, and under the least conditions.
+    If several routes lead to a notifier, the earliest time and the weakest condition apply.
 
     Args:
-        fact: what happened.
-        routes: the rules.
-        zone: in which quiet hours are meant.
-        now_ms: when it happened.
+        fact: the fact.
+        routes: the routes of the configuration.
+        zone: the time zone of quiet hours.
+        now_ms: the time of the fact.
     """
     found: dict[str, list[Target]] = {}
     ways: list[tuple[Sequence[str], bool, QuietHours | None]] = []
@@ -106,7 +106,7 @@ def _together(several: list[Target]) -> Target:
 
 
 def _leads(route: Route, fact: Fact) -> bool | None:
-    """Whether a fact takes this route: True, if it was told of what is over; False, in any case; None, not."""
+    """Return whether a route takes a fact: None: no; False: always; True: only after a reported failure."""
     match = route.match
     if match.tasks is not None and (fact.task is None or not fnmatchcase(fact.task, match.tasks)):
         return None
@@ -125,7 +125,7 @@ def _severe(severity: str, least: str | None) -> bool:
 
 
 def _counts(route: Route, fact: Fact) -> bool:
-    """Whether enough failures have come in a row."""
+    """Return whether the number of consecutive failures reaches ``after``."""
     if fact.kind not in FAILURES:
         return True
     if route.final_attempt_only:

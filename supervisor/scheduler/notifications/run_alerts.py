@@ -1,4 +1,4 @@
-"""Runs that take too long, and runs that print nothing: people hear of them while they go on."""
+"""Alerts about active runs that take too long or print nothing."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +18,7 @@ _MIN_WAIT_MS = 100
 
 
 class RunAlerts(RunObserver):
-    """Timers for the runs whose definitions have ``max_duration_alert`` or ``silence_alert``.
+    """Timers of runs whose definitions set ``max_duration_alert`` or ``silence_alert``.
 
     Args:
         commit: stores a change.
@@ -48,7 +48,7 @@ class RunAlerts(RunObserver):
                 timer.cancel()
 
     def _watch_duration(self, run: LiveRun, started_at: int, limit_ms: int) -> None:
-        # A scheduler that finds the run later tells again, which is one notification.
+        # The next scheduler repeats the alert, which only increments the notification.
         left = max(0, started_at + limit_ms - self._loop.now_ms())
         self._slow[run.id] = self._loop.after(left, lambda: self._takes_long(run, limit_ms))
 
@@ -72,7 +72,7 @@ class RunAlerts(RunObserver):
         self._watch_output(run, last, limit_ms)
 
     def _last_output(self, run: LiveRun) -> int:
-        """When the run printed last, ms since the epoch; 0: it has not, or nobody can tell."""
+        """Return the time of the last output in ms since the epoch; 0: none or unreadable."""
         reader = LogReader(ring_path(self._runtime_dir, run.id), None)
         with suppress(LogError, OSError):
             try:

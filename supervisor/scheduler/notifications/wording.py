@@ -1,4 +1,4 @@
-"""What a message says: pure."""
+"""Texts of messages. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,39 +16,39 @@ _OF_SEVERITY = {"info": "info", "warn": "warning", "error": "failure"}
 
 @dataclass(frozen=True)
 class Message:
-    """What is sent."""
+    """A message."""
 
     title: str
     body: str
     footer: str
-    """Comes behind the last lines of the run."""
+    """Text after the last lines of the run."""
     type: str
     """info, success, warning or failure."""
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many characters of a text."""
+    """Shorten a text to `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def title_of(text: str) -> str:
-    """As long as a title may be, on one line."""
+    """Return a text as a title: one line, shortened."""
     return cut(" ".join(text.split()), _MAX_TITLE)
 
 
 def body_of(text: str) -> str:
-    """As long as a text may be."""
+    """Return a text as a body, shortened."""
     return cut(text, _MAX_BODY)
 
 
 def message(deliveries: Sequence[Delivery], *, site: str | None, host: str, zone: str) -> Message:
-    """What is sent for one delivery, or for several together.
+    """Return the message for one delivery, or for several together.
 
     Args:
-        deliveries: one or more.
-        site: address of the dashboard; None: there is no link.
-        host: on which the daemon runs.
-        zone: for times.
+        deliveries: one or more deliveries.
+        site: URL of the dashboard; None: no links.
+        host: name of the host.
+        zone: time zone of times.
     """
     if len(deliveries) == 1 and not deliveries[0].held:
         one = deliveries[0]
@@ -65,7 +65,7 @@ def message(deliveries: Sequence[Delivery], *, site: str | None, host: str, zone
 
 
 def trial_message(notifier: str, host: str) -> Message:
-    """What is sent to try a notifier."""
+    """Return the test message of a notifier."""
     return Message(
         "Ringward: this is a test", f"The notifier {notifier} can deliver messages.", _footer(None, host), "info"
     )

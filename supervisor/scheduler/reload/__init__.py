@@ -1,4 +1,4 @@
-"""Another configuration, put into force while runs go on.
+"""Reload of the configuration while runs continue.
 
-Only the scheduler imports this room. Reading files is the business of :mod:`supervisor.config`.
+Only the scheduler imports this room. :mod:`supervisor.config` reads the files.
 """

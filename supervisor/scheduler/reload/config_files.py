@@ -1,6 +1,6 @@
-"""The files of the configuration: read and watched in a thread of their own.
+"""Reads and watches the files of the configuration in a separate thread.
 
-A network file system that hangs, or ten thousand schedules that have to be checked, hold up no timer and no run.
+Neither a hung network file system nor the validation of ten thousand schedules delays a timer or a run.
 """
 
 import os
@@ -27,11 +27,11 @@ class _Work(NamedTuple):
 
 
 class ConfigFiles:
-    """Does one piece of work after the other; looks every two seconds whether a file has changed.
+    """Carries out one task after the other, and checks every two seconds whether a file changed.
 
     Args:
-        config: what was made of the files that are to be watched.
-        stale: whether it is known already that they have changed.
+        config: the configuration whose files are watched.
+        stale: whether a change of the files is already known.
     """
 
     def __init__(self, loop: Loop, config: Config, *, stale: bool) -> None:
@@ -46,11 +46,11 @@ class ConfigFiles:
         threading.Thread(target=self._work, name="configuration", daemon=True).start()
 
     def submit(self, function: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Have `function` called in the thread, then `done` from the loop with its result or exception."""
+        """Call `function` in the thread, then `done` from the loop with its result or exception."""
         self._todo.put(_Work(function, done))
 
     def follow(self, config: Config) -> None:
-        """Watch the files of another configuration from now on, which has just been read."""
+        """Watch the files of a configuration that was just read."""
         self._config = config
         self._stale = False
 
@@ -75,7 +75,7 @@ class ConfigFiles:
             self._finish(lambda: self._changed(config))
 
     def _changed(self, config: Config) -> None:
-        if config is self._config and not self._stale:  # it was not read again meanwhile
+        if config is self._config and not self._stale:  # no reload meanwhile
             self._stale = True
             self.on_stale()
 

@@ -1,6 +1,6 @@
-"""The boot settings that a configuration asks for, and which of those in force cannot change any more.
+"""Daemon settings of a configuration, and settings that cannot change while the daemon runs.
 
-What ``ringward up`` settles before the daemon starts is settled here again for a daemon that runs.
+``ringward up`` resolves these settings before the daemon starts; a reload resolves them again here.
 """
 
 import os
@@ -16,21 +16,21 @@ from supervisor.ipc.messages import Boot
 from supervisor.startup import host_check
 
 _FIXED: dict[str, tuple[KeyPath, str]] = {
-    "data_dir": (("daemon", "data_dir"), "everything is kept in the one of before"),
-    "database_url": (("storage", "database"), "everything is stored in the one of before"),
-    "listen": (("http", "listen"), "the addresses of before are bound"),
-    "http_socket": (("http", "socket"), "the one of before is bound"),
-    "socket_gid": (("http", "socket_group"), "the socket was made for the group of before"),
-    "proxy_socket": (("http", "proxy_socket"), "the one of before is bound"),
-    "api_user": (("http", "user"), "logs and database were made readable for the user of before"),
+    "data_dir": (("daemon", "data_dir"), "the daemon keeps using the previous one"),
+    "database_url": (("storage", "database"), "the daemon keeps using the previous one"),
+    "listen": (("http", "listen"), "the previous addresses stay bound"),
+    "http_socket": (("http", "socket"), "the previous one stays bound"),
+    "socket_gid": (("http", "socket_group"), "the socket belongs to the previous group"),
+    "proxy_socket": (("http", "proxy_socket"), "the previous one stays bound"),
+    "api_user": (("http", "user"), "logs and database are readable for the previous user"),
 }
-"""Settings of which a running daemon cannot let go: their keys, and why."""
+"""Settings that a running daemon cannot change, with their keys and the reason."""
 _OF_THE_ROOT = frozenset({"shutdown_timeout_ms", "min_free_bytes", "cgroups"})
-"""What the API server does not care for."""
+"""Settings that do not affect the API server."""
 
 
 def resolve(config: Config, boot: Boot) -> Boot:
-    """`boot` as `config` wants it. May wait for disks and name services.
+    """Return `boot` with the settings of `config`. May wait for disks and name services.
 
     Raises:
         ConfigError: a certificate, a group or a password file cannot be used.
@@ -74,10 +74,10 @@ def resolve(config: Config, boot: Boot) -> Boot:
 
 
 def unchangeable(config: Config, boot: Boot, wanted: Boot) -> list[Problem]:
-    """What `config` wants of a running daemon that cannot be had.
+    """Return the settings of `config` that cannot change while the daemon runs.
 
     Raises:
-        ConfigError: the file that said so cannot be read any more.
+        ConfigError: the file with such a setting can no longer be read.
     """
     different = [name for name in _FIXED if getattr(boot, name) != getattr(wanted, name)]
     if not different:
@@ -92,12 +92,12 @@ def unchangeable(config: Config, boot: Boot, wanted: Boot) -> list[Problem]:
 
 
 def feasible(boot: Boot, wanted: Boot) -> Boot:
-    """`wanted`, but for what cannot be had."""
+    """Return `wanted` with the present values of settings that cannot change."""
     return replace(wanted, **{name: getattr(boot, name) for name in _FIXED})
 
 
 def follow(config: Config, boot: Boot) -> tuple[Boot, list[str]]:
-    """The settings under which a scheduler goes on that was restarted, and what of `config` they leave out."""
+    """Return the settings for a restarted scheduler, and the problems with settings of `config` that they omit."""
     try:
         wanted = resolve(config, boot)
         problems = unchangeable(config, boot, wanted)
@@ -107,14 +107,14 @@ def follow(config: Config, boot: Boot) -> tuple[Boot, list[str]]:
 
 
 def for_the_api(old: Boot, new: Boot) -> bool:
-    """Whether the API server has to be replaced to serve as `new` says."""
+    """Return whether the new settings require a restart of the API server."""
     before, after = old.to_dict(), new.to_dict()
     differing = (name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     return any(name not in _OF_THE_ROOT for name in differing)
 
 
 def _check_addresses(config: Config, boot: Boot) -> None:
-    """Those of the configuration were checked with it; these are the command line's."""
+    """Check the addresses of the command line; those of the configuration are already checked."""
     for host, port in boot.listen:
         try:
             check_exposed(host, tls=config.http.tls_cert is not None, behind_proxy=bool(config.http.behind_proxy))

@@ -1,7 +1,7 @@
-"""The configuration in force, kept for the schedulers that follow under the same daemon.
+"""The copy of the active configuration, for later schedulers of the same daemon.
 
-Only a start and a reload bring a configuration into force. A restarted scheduler goes on with that one, whatever its
-files say by then: an editor or a full disk may have left them empty.
+Only a start and a reload activate a configuration. A restarted scheduler uses the copy and ignores the files: an editor
+or a full disk may have left them empty.
 """
 
 import contextlib
@@ -24,25 +24,25 @@ _UNITS = {"tasks": "task", "services": "service"}
 
 class _Copy(msgspec.Struct):
     started_at: int
-    """Start time of the daemon, which tells it from those before."""
+    """Start time of the daemon, which identifies it."""
     applied: bool
     config: msgspec.Raw
 
 
 class Found(NamedTuple):
-    """What a scheduler begins with."""
+    """The configuration that a scheduler starts with."""
 
     config: Config
     copied: bool
-    """True for a copy of what is in force, False for what the files say."""
+    """Whether it is the copy; False: it was read from the files."""
     applied: bool
-    """True when the root has the settings of this configuration."""
+    """Whether the root has the settings of this configuration."""
 
 
 def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
-    """Return the copy of the configuration in force, or read the files where a daemon has not put any into force.
+    """Return the copy of the active configuration, or read the files at the start of a daemon.
 
-    Without a usable copy (the disk was full, another version made it) a restarted scheduler reads the files, too.
+    A restarted scheduler without a usable copy (full disk, another version) reads the files too.
 
     Raises:
         ConfigError: there is no copy, and the files cannot be used.
@@ -55,8 +55,8 @@ def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
     config = load(boot.config_path)
     try:
         keep(config, boot, applied=first_epoch)
-    except OSError as err:  # ENOSPC: a full disk does not keep the scheduler from its work
-        log.warning(f"the copy of the configuration cannot be written: {err}")
+    except OSError as err:  # ENOSPC: the scheduler works without a copy
+        log.warning(f"cannot write the copy of the configuration: {err}")
     return Found(config, copied=False, applied=first_epoch)
 
 
@@ -72,7 +72,7 @@ def _copy(boot: Boot) -> Found | None:
 
 
 def _decode(data: msgspec.Raw) -> Config:
-    """Decode a copy; keys that the version that wrote it did not know have their defaults.
+    """Decode a copy; keys unknown to the version that wrote it get their defaults.
 
     Raises:
         msgspec.ValidationError, LookupError, TypeError, AttributeError: it is no configuration of this version.
@@ -89,10 +89,10 @@ def _decode(data: msgspec.Raw) -> Config:
 
 
 def keep(config: Config, boot: Boot, *, applied: bool) -> None:
-    """Let `config` be the one in force.
+    """Write the copy of the active configuration.
 
     Raises:
-        OSError: it cannot be written; then there is no copy at all.
+        OSError: it cannot be written; an earlier copy is removed.
     """
     path = f"{boot.data_dir}/{_NAME}"
     copy = _Copy(boot.started_at, applied, msgspec.Raw(msgspec.json.encode(config)))
@@ -101,6 +101,6 @@ def keep(config: Config, boot: Boot, *, applied: bool) -> None:
             file.write(msgspec.json.encode(copy))
         os.replace(path + ".new", path)
     except OSError:
-        with contextlib.suppress(OSError):  # one that is not in force any more is worse than none
+        with contextlib.suppress(OSError):  # an outdated copy is worse than none
             os.unlink(path)
         raise

@@ -1,14 +1,14 @@
-"""Reading the configuration again and applying what differs, while everything else goes on.
+"""Reload: read the configuration again and apply the differences while everything else continues.
 
 ::
 
     files -> read, checked, settled (thread) -> plan -> copied -> stored -> memory -> stored -> answer
              nothing is changed until here ------^
 
-One reload at a time. The copy of the configuration in force comes first: a scheduler that dies later is followed by one
-that goes on from that copy, compares it with what runs, and so completes the reload. The first transaction has the
-definitions: when it cannot be stored, nothing was done, and the copy is that of before again. Then memory follows, and
-the second transaction has what that ends or starts.
+Only one reload runs at a time. The copy of the active configuration is written first: if the scheduler dies later, the
+next one starts from that copy, compares it with active runs, and so completes the reload. The first transaction stores
+the definitions; if it fails, the previous copy is restored and nothing has changed. Then memory follows, and the second
+transaction stores the runs that this ends or starts.
 """
 
 from collections import deque
@@ -46,14 +46,14 @@ from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, Ser
 from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
 
 _SLICE = 200
-"""So many tasks are redefined without a look at the clock."""
+"""Number of tasks to redefine in one turn of the loop."""
 INFO = "info"
-"""Name in the store of what the daemon tells about its configuration."""
+"""Name in the store of the facts about the configuration."""
 
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """A configuration and the boot settings that it comes to."""
+    """A configuration and its resolved daemon settings."""
 
     config: Config
     boot: Boot
@@ -63,8 +63,8 @@ def read_again(path: str, boot: Boot) -> ResolvedConfig:
     """Read the configuration for a daemon that runs with `boot`.
 
     Raises:
-        ConfigError: it is not valid.
-        CannotChange: it is, but it asks for what needs another daemon.
+        ConfigError: the configuration is not valid.
+        CannotChange: it is valid, but needs a restart of the daemon.
     """
     config = load(path)
     wanted = resolve(config, boot)
@@ -75,7 +75,7 @@ def read_again(path: str, boot: Boot) -> ResolvedConfig:
 
 
 class CannotChange(ConfigError):
-    """The configuration is valid, but part of it cannot come into force in a daemon that runs."""
+    """The configuration is valid, but needs a restart of the daemon."""
 
 
 class _Request(NamedTuple):
@@ -85,24 +85,24 @@ class _Request(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What was read, and what is to be stored of it: all that takes long when there are thousands of tasks."""
+    """A configuration that was read, and all results that take long to compute for thousands of tasks."""
 
     new: ResolvedConfig
     difference: Difference
     texts: dict[tuple[str, str], str]
-    """Definitions by name and kind."""
+    """Public definitions as JSON, by name and kind."""
 
 
 class Reloader:
-    """Has the configuration that is in force, and brings others into force.
+    """Owns the active configuration, and activates others.
 
     Args:
-        files: where the configuration is read and watched.
-        units: all that is configured; the same object for everybody.
-        info: what the daemon tells about its configuration; the same object for everybody.
-        apply: called with what came into force, besides tasks and services.
+        files: reads and watches the files.
+        units: all configured units; shared, not copied.
+        info: facts about the configuration; shared, not copied.
+        apply: applies settings outside of tasks and services.
         settled: the configuration in force, and the boot settings.
-        leaving: tasks that are not configured any more and of which there are runs, by name.
+        leaving: removed tasks with active runs, by name.
     """
 
     def __init__(
@@ -134,21 +134,21 @@ class Reloader:
         self._resolved = resolved
         self._requests: deque[_Request] = deque()
         self._leaving = dict(leaving)
-        """Tasks that left the configuration while runs of theirs went on."""
+        """Removed tasks with active runs, by name."""
         files.on_stale = self._stale
 
     def command(self, arguments: dict[str, Any], reply: Reply) -> None:
-        """The operation of ``control.sock``."""
+        """Handle the operation ``reload``."""
         self.reload(reply, by=arguments["by"], dry_run=bool(arguments["dry_run"]))
 
     def reload(self, reply: Reply, *, by: str, dry_run: bool = False) -> None:
-        """Read the files, and apply what differs.
+        """Read the files and apply the differences.
 
         Args:
-            reply: called with the report when all is stored, or with the refusal: 422 the configuration is not valid,
-                409 it cannot come into force while the daemon runs, 503 nothing was done.
-            by: who asks.
-            dry_run: only say what would be done.
+            reply: called with the report after all is stored, or with a refusal: 422 for an invalid configuration, 409
+                if it needs a restart of the daemon, 503 if nothing was done.
+            by: the requester.
+            dry_run: only report the changes.
         """
         self._requests.append(_Request(by, dry_run, reply))
         if len(self._requests) == 1:
@@ -158,10 +158,10 @@ class Reloader:
         self._info["config_stale"] = True
         path = self._resolved.config.path
         if has_same_zone(self._resolved.config):
-            self._log.warning(f"{path} or a file that belongs to it has changed; it holds after a reload")
+            self._log.warning(f"{path} or a file that it includes was edited; reload to apply the change")
         else:
             before = self._resolved.config.host_zone
-            self._log.warning(f"the time zone of the host is not {before} any more; schedules follow it after a reload")
+            self._log.warning(f"the time zone of the host is no longer {before}; reload to apply it to schedules")
         change = self._engine.change()
         self._store_info(change)
         change.announce("config.stale", {"path": path})
@@ -184,8 +184,8 @@ class Reloader:
         if isinstance(found, ConfigError):
             self._refuse(request, found)
         elif isinstance(found, BaseException):
-            self._log.error(f"the configuration cannot be read: {found!r}")
-            self._answer(refused(503, f"The configuration cannot be read: {found}"))
+            self._log.error(f"cannot read the configuration: {found!r}")
+            self._answer(refused(503, f"Cannot read the configuration: {found}"))
         elif self._engine.ending:
             self._answer(refused(503, "The daemon is shutting down"))
         else:
@@ -220,24 +220,24 @@ class Reloader:
         def store() -> None:
             change = self._engine.change(given_up)
             self._store_definitions(new.config, difference, texts, change)
-            # There is something to do in any case, so the effect comes.
+            # The change is never empty, so the effect always runs.
             change.then(lambda: self._bring_into_force(request, new, difference, found))
             self._engine.commit(change)
 
         self._keep(new, applied=False, then=store)
 
     def _keep(self, resolved: ResolvedConfig, *, applied: bool, then: Callable[[], None] = lambda: None) -> None:
-        """Have the copy of the configuration in force written, and go on in any case."""
+        """Write the copy of the active configuration, then call `then` even if that fails."""
 
         def kept(error: BaseException | None) -> None:
             if error is not None:
-                self._log.warning(f"the copy of the configuration cannot be written: {error}")
+                self._log.warning(f"cannot write the copy of the configuration: {error}")
             then()
 
         self._files.submit(partial(last_good.keep, resolved.config, resolved.boot, applied=applied), kept)
 
     def applied(self) -> None:
-        """The root has the settings of the configuration in force: the next scheduler leaves them as they are."""
+        """Note in the copy that the root has the settings, so that the next scheduler keeps them."""
         self._keep(self._resolved, applied=True)
 
     def _store_definitions(
@@ -256,13 +256,13 @@ class Reloader:
             change.write(lambda db, name=name: update_task(db, name, paused=False, next_run_at=None))  # type: ignore[misc]
 
     def _store_mark(self, unit: Unit, change: Change) -> None:
-        """What the new schedule would have had before does not count, whoever goes on with it."""
+        """Store a high-water mark, so that a new schedule does not catch up, not even after a restart."""
         self._scheduled_starts.fire_due(unit)
         mark = max(unit.last_instant or 0, change.now_ms)
         change.write(lambda db: update_task(db, unit.name, last_instant=mark))
 
     def _bring_into_force(self, request: _Request, new: ResolvedConfig, difference: Difference, found: Report) -> None:
-        """First tasks that changed, of which there may be thousands, in slices: nobody waits for all of them."""
+        """Redefine changed tasks first, in slices, because there may be thousands."""
         tasks = [changed for changed in difference.changed if isinstance(changed.new, Task)]
         slices = iter([tasks[at : at + _SLICE] for at in range(0, len(tasks), _SLICE)] or [[]])
 
@@ -285,7 +285,7 @@ class Reloader:
     def _complete(
         self, request: _Request, new: ResolvedConfig, difference: Difference, found: Report, change: Change
     ) -> None:
-        """All that is left to do, as part of a change."""
+        """Apply all other differences as part of a change."""
         for gone in (*difference.removed, *(before for before, _after in difference.turned)):
             self._remove(self._units.pop(gone.name), change)
         for changed in difference.changed:
@@ -318,7 +318,7 @@ class Reloader:
         self._engine.commit(change)
 
     def _starting(self, difference: Difference) -> list[Unit]:
-        """Services that start, or start again."""
+        """Return the services that start or restart."""
         again = (changed.new for changed in difference.changed if changed.has(Effect.RESTART))
         new = (*difference.added, *(after for _before, after in difference.turned), *again)
         units = [self._units[one.name] for one in new if isinstance(one, Service)]
@@ -364,7 +364,7 @@ class Reloader:
             return
         leaving = self._leaving.pop(unit.name, None)
         for run in [] if leaving is None else leaving.active.values():
-            # They count as the task's again, so that it does not run more often than it may.
+            # They count for the new task, so that it respects max_concurrent.
             run.unit = unit
             unit.active[run.id] = run
         self._scheduled_starts.begin([unit])
@@ -391,14 +391,14 @@ def _error(problem: Problem) -> dict[str, Any]:
 
 
 class Configurable(Protocol):
-    """Who goes by the configuration."""
+    """An object that depends on the configuration."""
 
     def configure(self, config: Config) -> None:
-        """Go by this one from now on."""
+        """Apply a new configuration."""
 
 
 class ConfigApplier:
-    """Tells everybody."""
+    """Applies a configuration outside of tasks and services."""
 
     def __init__(
         self,
@@ -412,7 +412,7 @@ class ConfigApplier:
         many: BulkOperations,
         shutdown: Shutdown,
     ) -> None:
-        """`boot`: what the root has; `followers`: told of each configuration, and of nothing else."""
+        """`boot`: the settings of the root; `followers`: objects that only need the new configuration."""
         self._loop = loop
         self._root = root
         self._boot = boot
@@ -424,7 +424,7 @@ class ConfigApplier:
         self._shutdown = shutdown
 
     def settings(self, boot: Boot) -> None:
-        """Have the root go by other boot settings."""
+        """Send changed settings to the root."""
         if boot != self._boot:
             self._root.send(
                 {"op": "settings", "boot": boot.to_dict(self._root.protocol), "api": for_the_api(self._boot, boot)}
@@ -434,7 +434,7 @@ class ConfigApplier:
         self._shutdown.configure(boot.shutdown_timeout_ms)
 
     def apply(self, resolved: ResolvedConfig, difference: Difference) -> None:
-        """A reload has brought `resolved` into force."""
+        """Apply the configuration that a reload activated."""
         config = resolved.config
         self.settings(resolved.boot)
         for one in self._followers:
@@ -443,5 +443,5 @@ class ConfigApplier:
         self._retention.configure(config)
         self._many.undo_window_ms = config.storage.undo_window_ms
         if difference.section_has(Effect.SCHEDULER):
-            # Whoever asked is answered first; the root starts the next one at once.
+            # The requester is answered first; the root starts the next scheduler at once.
             self._loop.after(0, self._loop.end)

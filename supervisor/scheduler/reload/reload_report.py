@@ -1,4 +1,4 @@
-"""What a reload does, in words: for whoever asks, before it is done or after. Pure."""
+"""The report of a reload for its requester, before or after. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,27 +10,27 @@ from supervisor.scheduler.runs.live_units import Unit
 
 _WORDS = {
     Effect.AT_ONCE: "applies at once",
-    Effect.NEXT_START: "applies when the daemon starts next",
-    Effect.SCHEDULE: "the schedule counts from now on, nothing is caught up with",
-    Effect.API: "the API server is replaced, streams reconnect",
-    Effect.SCHEDULER: "the scheduler is replaced, runs go on",
-    Effect.DAEMON: "changes nothing now",
+    Effect.NEXT_START: "applies at the next start of the daemon",
+    Effect.SCHEDULE: "the new schedule counts from now, without catch-up",
+    Effect.API: "the API server restarts, streams reconnect",
+    Effect.SCHEDULER: "the scheduler restarts, runs continue",
+    Effect.DAEMON: "has no effect now",
 }
 _MOST_NAMES = 20
-"""In one line of the log."""
-_API = "the password or the certificate: the API server is replaced, streams reconnect"
+"""Limit of names in one log line."""
+_API = "the password or the certificate: the API server restarts, streams reconnect"
 
 Report = dict[str, Any]
 """``{added: [name], changed: [{name, reasons: [text]}], removed: [name], warnings: [text]}``."""
 
 
 def report(difference: Difference, units: Mapping[str, Unit], *, replaces_api: bool) -> Report:
-    """The report on a reload that is about to be done.
+    """Return the report of a reload before it is carried out.
 
     Args:
-        difference: between the configurations.
-        units: as they are before it.
-        replaces_api: whether the API server has to be replaced.
+        difference: the difference between the configurations.
+        units: the units before the reload.
+        replaces_api: whether the API server must restart.
     """
     changed = [
         {"name": f"[{name}]", "reasons": list(_grouped(keys, _WORDS))} for name, keys in difference.sections.items()
@@ -53,7 +53,7 @@ def report(difference: Difference, units: Mapping[str, Unit], *, replaces_api: b
 
 
 def summary(found: Report) -> str:
-    """One line for the daemon's log."""
+    """Return one line for the log of the daemon."""
     parts = [
         f"{kind} {_listed(names)}"
         for kind, names in (
@@ -74,7 +74,7 @@ def _listed(names: Sequence[str]) -> str:
 def _reasons(change: UnitChange, unit: Unit) -> list[str]:
     words = dict(_WORDS)
     if isinstance(change.new, Service) and isinstance(change.old, Service):
-        words[Effect.NEXT_RUN] = "applies when an instance starts next"
+        words[Effect.NEXT_RUN] = "applies at the next start of an instance"
         words[Effect.RESTART] = _restarted(change.old.instances, change.new.instances, unit)
         more = change.new.instances - change.old.instances
         words[Effect.INSTANCES] = f"{more} more {_is(more)} started" if more > 0 else f"{-more} {_is(-more)} stopped"
@@ -86,7 +86,7 @@ def _reasons(change: UnitChange, unit: Unit) -> list[str]:
 def _going_on(running: int) -> str:
     if not running:
         return ""
-    return ", 1 run goes on as it began" if running == 1 else f", {running} runs go on as they began"
+    return ", 1 active run is unaffected" if running == 1 else f", {running} active runs are unaffected"
 
 
 def _restarted(before: int, after: int, unit: Unit) -> str:
@@ -105,7 +105,7 @@ def _grouped(keys: Sequence[Changed], words: Mapping[Effect, str]) -> Iterator[s
 
 
 def _fate(unit: Unit, template: str) -> str:
-    """What becomes of the runs of a unit that goes; empty when it has none."""
+    """Return the effect on the runs of a removed unit; empty if it has none."""
     if unit.service is not None:
         alive = len(unit.active)
         return template.format(f"{_are(alive)} stopped") if alive else ""
@@ -113,7 +113,7 @@ def _fate(unit: Unit, template: str) -> str:
     waiting = len(unit.active) - running + len(unit.queue) + len(unit.waiting)
     parts = []
     if running:
-        parts.append("1 run goes on to its end" if running == 1 else f"{running} runs go on to their end")
+        parts.append("1 run continues to its end" if running == 1 else f"{running} runs continue to their end")
     if waiting:
         parts.append("1 waiting run is stopped" if waiting == 1 else f"{waiting} waiting runs are stopped")
     return template.format(", ".join(parts)) if parts else ""

@@ -1,4 +1,4 @@
-"""The scheduler's own start and end: what it takes over, and in which order it lets go.
+"""Start and end of the scheduler: takeover of earlier runs, and the order of a shutdown.
 
 Only the scheduler's entry imports this room.
 """

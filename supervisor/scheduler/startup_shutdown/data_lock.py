@@ -1,4 +1,4 @@
-"""The lock of a data directory: one scheduler at a time, and the next one waits for the one before, or ends it."""
+"""The lock of a data directory: one scheduler at a time. The next one waits for its predecessor, or kills it."""
 
 import contextlib
 import fcntl
@@ -8,40 +8,40 @@ import signal
 import time
 
 TITLE = "ringward scheduler"
-"""Under which ps(1) shows a scheduler, before it takes the lock."""
+"""Process title of a scheduler in ps(1), set before it takes the lock."""
 _WAIT_S = 5.0
 _POLL_S = 0.02
 
 
 class Locked(Exception):
-    """Another scheduler of this data directory does not end."""
+    """Another scheduler of this data directory does not exit."""
 
 
 def take(data_dir: str) -> int:
-    """Wait for an earlier scheduler of this data directory to end, and end it when it does not.
+    """Wait until an earlier scheduler of this data directory exits, and kill it if it hangs.
 
-    Nothing is written, so a full disk does not matter.
+    Nothing is written, so a full disk is no obstacle.
 
     Returns:
-        The descriptor that holds the lock; keep it open.
+        The descriptor of the lock; keep it open.
 
     Raises:
-        Locked: the lock cannot be had.
-        OSError: its file cannot be made.
+        Locked: the lock stays held.
+        OSError: the lock file cannot be created.
     """
     fd = os.open(f"{data_dir}/scheduler.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    # A holder reads end of file from its root, and ends by itself; a hung one is killed.
+    # A holder exits by itself when its root closes the connection; a hung one is killed.
     if not _taken(fd, _WAIT_S):
         for pid in _holders(fd):
             _kill(pid, fd)
         if not _taken(fd, _WAIT_S):
             os.close(fd)
-            raise Locked("another scheduler of this data directory does not end")
+            raise Locked("another scheduler of this data directory does not exit")
     return fd
 
 
 def _taken(fd: int, wait_s: float) -> bool:
-    """Take the lock as soon as it is free; False when it is not for so long."""
+    """Take the lock as soon as it is free; return False after `wait_s`."""
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
@@ -55,9 +55,9 @@ def _taken(fd: int, wait_s: float) -> bool:
 
 
 def _holders(fd: int) -> list[int]:
-    """Ids of the schedulers that hold a lock on the file, as the kernel knows them (proc_locks(5)).
+    """Return the process ids of schedulers that hold a lock on the file (proc_locks(5)).
 
-    Only those that have the same file open: a number of an inode is used by many file systems.
+    They must have the same file open, because inode numbers repeat across file systems.
     """
     file = os.fstat(fd)
     found = []
@@ -87,10 +87,10 @@ def _has_open(pid: int, file: os.stat_result) -> bool:
 
 
 def _kill(pid: int, fd: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # ESRCH: it has just ended
+    with contextlib.suppress(ProcessLookupError):  # ESRCH: it has just exited
         pidfd = os.pidfd_open(pid)
         try:
-            if pid not in _holders(fd):  # looked at again, since only now its id cannot be given to another one
+            if pid not in _holders(fd):  # checked again: only the pidfd guarantees that the pid is not reused
                 return
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             poll = select.poll()

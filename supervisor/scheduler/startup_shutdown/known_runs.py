@@ -1,4 +1,4 @@
-"""What the store and the root know when a scheduler starts, before it closes the gap between the two."""
+"""The runs known to the store and the root when a scheduler starts."""
 
 import json
 from dataclasses import dataclass, field
@@ -14,45 +14,45 @@ from supervisor.scheduler.runs.run_rows import running_row
 
 @dataclass(frozen=True)
 class KnownRuns:
-    """What the store and the root knew when this scheduler started."""
+    """Runs known to the store and the root at the start of this scheduler."""
 
     unfinished: list[Run]
     running: dict[str, dict[str, Any]]
-    """The root's instances by run id."""
+    """Active runs of the root, by run id."""
     exits: list[Exited]
     ending: bool
-    """The daemon is being shut down."""
+    """Whether the daemon is shutting down."""
     cgroups: str | None = None
-    """Directory with the cgroups of runs."""
+    """Directory of the cgroups of runs."""
     left_running: list[dict[str, Any]] = field(default_factory=list)
-    """What runs left that have ended, as the root lists it."""
+    """Leftovers of ended runs, as the root lists them."""
     again: bool = False
-    """The database was started again from its copy: what waited to start then has perhaps run, but for `waiting`."""
+    """Whether the database was restored from its copy; pending runs except `waiting` may have run since."""
     waiting: frozenset[str] = frozenset()
-    """Runs of which the damaged database told that they had not begun."""
+    """Pending runs that did not begin, according to the damaged database."""
     missing_in_store: frozenset[str] = frozenset()
-    """Those of the unfinished runs that the store does not have, since its copy is older; the root has them."""
+    """Unfinished runs that only the root has, because the restored copy is older."""
     begun: frozenset[str] = frozenset()
-    """Runs that a root has begun that is dead: they are not begun again, whether or not their start is stored."""
+    """Runs that a dead root began; they never start again, even if their start is not stored."""
 
     @property
     def running_names(self) -> set[str]:
-        """Names of the tasks and services of which something runs."""
+        """Names of the units with active runs."""
         return {run.task_name for run in self.unfinished if run.id in self.running}
 
     @property
     def held(self) -> set[str]:
-        """Ids of the runs that the root knows."""
+        """Ids of the runs known to the root."""
         return {*self.running, *(exited.run for exited in self.exits)}
 
     @property
     def origins(self) -> dict[str, dict[str, Any]]:
-        """How the runs that the root knows were when they were started, by run id."""
+        """Stored rows and policies of the runs known to the root, by run id."""
         ended = {exited.run: exited.origin for exited in self.exits}
         return ended | {run_id: instance.get("origin", {}) for run_id, instance in self.running.items()}
 
     def replaced(self) -> set[str]:
-        """Unfinished runs of instances of which a later run goes on: the store has forgotten their ends."""
+        """Return unfinished runs of instances that have a later active run: their ends were lost with the database."""
         newest = {
             (run.task_name, run.instance_index): run.id
             for run in self.unfinished
@@ -61,10 +61,10 @@ class KnownRuns:
         return {run.id for run in self.unfinished if newest.get((run.task_name, run.instance_index), run.id) != run.id}
 
     def lost(self, db: Database) -> set[str]:
-        """Runs of which a dead root may have left processes that are to be ended.
+        """Return the runs of which a dead root may have left processes to kill.
 
-        Also of a pending one: the root may have died before it could say that it had started it. Whether they are to be
-        left says the definition of before, which is still in `db`, whatever the files say now.
+        Pending runs are included, because the root may have died before it reported a start. The stored definition in
+        `db`, not the present file, decides whether leftovers stay.
         """
         lost = [run for run in self.unfinished if run.id not in self.held]
         to_leave = {name for name in {run.task_name for run in lost} if _leaves(db, name)}
@@ -77,10 +77,10 @@ def _leaves(db: Database, name: str) -> bool:
 
 
 def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozenset[str] = frozenset()) -> KnownRuns:
-    """Collect what is known; before the store thread takes the database over.
+    """Collect the known runs, before the store thread takes over the database.
 
-    `again`: the database was started again from its copy, so the root tells about runs that are younger than that.
-    `waiting`: runs that have not begun all the same.
+    `again`: the database was restored from its copy, so the root knows younger runs.
+    `waiting`: pending runs that did not begin.
     """
     running = {instance["run"]: instance for instance in snapshot["instances"]}
     exits = [Exited(**exited) for exited in snapshot["exits"]]
@@ -91,7 +91,7 @@ def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozens
         exits=exits,
         ending=snapshot["ending"],
         cgroups=snapshot["cgroups"],
-        left_running=snapshot.get("left_running", []),  # a root before this version lists nothing
+        left_running=snapshot.get("left_running", []),  # absent in roots before this version
         again=again,
         waiting=waiting,
         missing_in_store=frozenset(run.id for run in younger),
@@ -99,7 +99,7 @@ def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozens
 
 
 def _younger(db: Database, held: list[dict[str, Any]]) -> list[Run]:
-    """Those of the runs that the root holds of which the store has nothing."""
+    """Return the runs of the root that the store does not have."""
     return [
         running_row(one["origin"], one["started_at"])
         for one in held
@@ -108,8 +108,8 @@ def _younger(db: Database, held: list[dict[str, Any]]) -> list[Run]:
 
 
 def insert_missing(db: Database, row: Run) -> None:
-    """Store a run that the store has forgotten."""
+    """Store a run that only the root has."""
     try:
         insert_run(db, row)
-    except InstantTaken:  # nobody knows any more that it stood for that one
+    except InstantTaken:  # another run already has this instant
         insert_run(db, row._replace(scheduled_at=None))

@@ -1,13 +1,12 @@
-"""Processes that a killed supervisor left behind: found, and ended before anything new starts.
+"""Orphans: processes that a killed supervisor left behind are killed before anything new starts.
 
-A run that had a cgroup is found by that: its name or an attribute is the run's id, and everything in it is the run's.
-Others are found by a marker: every instance carries the id of its data directory and of its run in its environment. A
-process counts as ours only when both agree with what this database takes for unfinished, so no other daemon's and no
-stranger's is ever touched: nobody else makes the id of a run. When it began is not asked: after the clock was set back,
-it would seem to be older than its run. It is held by a pidfd (pidfd_open(2)) before its environment is read, so that
-the process that is signalled is the one that was looked at.
+The orphans of a run with a cgroup are the members of that cgroup, whose name or attribute is the run id. Others are
+found by a marker: the environment of every process has the ids of its data directory and its run. A process is ours
+only if both match an unfinished run of this database, so no foreign process is ever signalled. Its start time is
+ignored, because after a step of the clock it may precede the run. A pidfd (pidfd_open(2)) is opened before the
+environment is read, so the checked process is the signalled one.
 
-What was started before the host was booted is not there any more, whatever bears its marks.
+After a reboot of the host there are no orphans, whatever carries such a marker.
 """
 
 import contextlib
@@ -29,69 +28,69 @@ from supervisor.ipc.log_line import Log
 T = TypeVar("T")
 
 _WAIT_S = 5.0
-"""How long the next one may take to end."""
+"""Longest time without any process exiting."""
 _POLL_MS = 5
 _PATIENCE_S = 0.2
-"""How long one that cannot be looked at is waited for."""
+"""How long to wait for an unreadable environment."""
 _CGROUPS = "cgroups"
 _BOOT_ID = "boot_id"
 _DAEMON_ID = "daemon_id"
-"""Names in the store of what the daemon before said: where its runs' cgroups were, in which boot of the host, and which
-data directory it had."""
+"""Names in the store of facts about the previous daemon: directory of cgroups, boot of the host, and id of its data
+directory."""
 
 
 def end_orphans(db: Database, daemon_id: str, lost: Collection[str], cgroups: str | None, log: Log) -> None:
-    """Kill the processes of runs, and wait until they are gone; what does not go is reported.
+    """Kill the orphans of runs and wait until they exit; report those that do not.
 
     Args:
-        db: has what the daemon before said of itself; afterwards what this one says.
+        db: holds facts about the previous daemon; updated to this one.
         daemon_id: ULID of the data directory.
-        lost: unfinished runs that the root does not know.
-        cgroups: the directory with the cgroups of runs, if there is one.
-        log: where to say what was done.
+        lost: unfinished runs unknown to the root.
+        cgroups: the directory of the cgroups of runs, if any.
+        log: the log of the scheduler.
     """
     boot_id = current_boot()
     before = {str(get_meta(db, _CGROUPS) or ""), cgroups or ""} - {""}
     known_as = get_meta(db, _DAEMON_ID)
     if known_as not in (None, daemon_id):
-        # Under that id another daemon runs. Its runs are in our database, too.
-        log.warning("this data directory is a copy of another one: what runs of that is left alone")
+        # Another daemon may run with that id, and its runs are in our database too.
+        log.warning("this data directory is a copy of another one; runs of the other daemon are ignored")
     elif get_meta(db, _BOOT_ID) == boot_id:
         for directory in before:
             _end_cgroups(directory, lost, log)
             _remove_empty(db, daemon_id, directory)
         _end_marked(daemon_id, lost, log)
-    # Only now: the next scheduler does it again when this one is killed meanwhile.
+    # Only now, so that the next scheduler repeats this if we are killed meanwhile.
     set_meta(db, _CGROUPS, cgroups or "")
     set_meta(db, _BOOT_ID, boot_id)
     set_meta(db, _DAEMON_ID, daemon_id)
 
 
 def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
-    """Kill all first, then wait: what one takes is not missing to the others."""
+    """Kill all cgroups first, then wait, so that a slow one takes no time from others."""
     paths = _paths(directory)
     killed: dict[str, str] = {}
     for run in runs:
         path = paths.get(run)
         if path is None or _removed(path):
             continue
-        log.warning(f"killing what an earlier supervisor left behind of {run}")
+        log.warning(f"killing orphans of {run}")
         try:
             with open(f"{path}/cgroup.kill", "w", encoding="ascii") as file:
                 file.write("1")
             killed[path] = run
-        except OSError:  # ENOENT: a kernel before 5.14; its processes are found by their marker
+        except OSError:  # ENOENT: Linux before 5.14; the marker finds the processes
             continue
     for path in wait_until_gone(killed, _removed, time.monotonic, lambda: select.poll().poll(_POLL_MS)):
-        log.error(f"not everything of {killed[path]} has ended within {_WAIT_S:g} s")
+        log.error(f"some orphans of {killed[path]} did not exit within {_WAIT_S:g} s")
 
 
 def wait_until_gone(
     what: Iterable[T], gone: Callable[[T], bool], now_s: Callable[[], float], pause: Callable[[], object]
 ) -> list[T]:
-    """Wait until each is gone; return what is left when none has gone for some seconds.
+    """Wait until all are gone; return the rest once none has gone for some seconds.
 
-    So each has its time, however many there are and however busy the host is.
+    Each exit extends the wait, however many there are and however busy the host is.
     """
     left = list(what)
     deadline_s = now_s() + _WAIT_S
@@ -107,7 +106,7 @@ def wait_until_gone(
 
 
 def _paths(directory: str) -> dict[str, str]:
-    """The cgroups there, by run; one that is no run's has its own name."""
+    """Return the cgroups in a directory by run id; others by their own name."""
     try:
         found = [entry.path for entry in os.scandir(directory) if entry.is_dir()]
     except OSError:  # ENOENT: never used
@@ -116,7 +115,7 @@ def _paths(directory: str) -> dict[str, str]:
 
 
 def _removed(path: str) -> bool:
-    """Remove a cgroup and those below it; False while there are processes in it."""
+    """Remove a cgroup with its children; return False while it has processes."""
     for below, _, _ in os.walk(path, topdown=False):
         with contextlib.suppress(OSError):  # EBUSY
             os.rmdir(below)
@@ -124,7 +123,7 @@ def _removed(path: str) -> bool:
 
 
 def _remove_empty(db: Database, daemon_id: str, directory: str) -> None:
-    """Remove cgroups of runs of ours that have ended, and of no run yet, when nobody is left in them."""
+    """Remove empty cgroups of our ended runs, and spare ones."""
     for name, path in _paths(directory).items():
         run = get_run(db, name, include_deleted=True)
         if is_spare(name, daemon_id) or (run is not None and run.status == "ended"):
@@ -132,7 +131,7 @@ def _remove_empty(db: Database, daemon_id: str, directory: str) -> None:
 
 
 def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
-    """Pidfds of all our processes, by pid."""
+    """Return pidfds of all orphans, by pid."""
     found: dict[int, int] = {}
     environments = Environments(_PATIENCE_S)
     for name in os.listdir("/proc"):
@@ -140,11 +139,11 @@ def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
             continue
         try:
             pidfd = os.pidfd_open(int(name))
-        except OSError:  # ESRCH: it has ended; EINVAL: a thread
+        except OSError:  # ESRCH: it exited; EINVAL: a thread
             continue
         marks = environments.read(int(name), 0)
         if marks is None:
-            log.error(f"pid {name} cannot be looked at (uninterruptible?) and may be left of an earlier supervisor")
+            log.error(f"cannot read the environment of pid {name} (uninterruptible?); it may be an orphan")
         if marks and marks.get("RINGWARD_DAEMON") == daemon_id and marks.get("RINGWARD_RUN_ID") in runs:
             found[int(name)] = pidfd
         else:
@@ -153,23 +152,23 @@ def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
 
 
 def _end_marked(daemon_id: str, runs: Collection[str], log: Log) -> None:
-    """Kill them until a look finds none, also of those that were made meanwhile."""
+    """Kill orphans until a scan finds none, including processes forked meanwhile."""
     while runs and (found := _held(daemon_id, runs, log)):
-        log.warning(f"killing what an earlier supervisor left behind: pid {', '.join(map(str, sorted(found)))}")
+        log.warning(f"killing orphans: pid {', '.join(map(str, sorted(found)))}")
         for pid, pidfd in found.items():
             try:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            except ProcessLookupError:  # ESRCH: it ended by itself
+            except ProcessLookupError:  # ESRCH: it exited by itself
                 pass
-            except PermissionError:  # EPERM: it changed its user, to one that we may not signal
-                log.error(f"pid {pid} may not be signalled and goes on")
+            except PermissionError:  # EPERM: it runs as a user that we may not signal
+                log.error(f"not permitted to signal pid {pid}, which continues")
         left = wait_until_gone(
             found, lambda pid: _ended(found[pid]), time.monotonic, lambda: select.poll().poll(_POLL_MS)
         )
         for pidfd in found.values():
             os.close(pidfd)
         if left:
-            log.error(f"not all of them have ended within {_WAIT_S:g} s: pid {', '.join(map(str, sorted(left)))}")
+            log.error(f"some orphans did not exit within {_WAIT_S:g} s: pid {', '.join(map(str, sorted(left)))}")
             return
 
 

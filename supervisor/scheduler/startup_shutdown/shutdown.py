@@ -1,8 +1,8 @@
-"""Ending everything: tasks at once, services in the reverse of the order in which they started.
+"""Shutdown: tasks stop at once, services in the reverse of their start order.
 
-Services of one priority stop together; the next ones are told when these have ended. No level is waited for so long
-that the last one is told later than at half of ``shutdown_timeout``: each may take its share of what is left of that,
-and the root kills what still runs when all of it is over. What is queued or waits for a retry stays for the next start.
+Services of one level stop together; the next level stops after they exit. Each level gets its share of the first half
+of ``shutdown_timeout``, so that the last level is stopped before the second half. The root kills all remaining runs at
+the end of the timeout. Queued runs and retries stay pending for the next start.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from supervisor.scheduler.services.start_order import stop_levels
 
 
 class Shutdown:
-    """The levels that have still to be stopped."""
+    """Stops one level of services after the other."""
 
     def __init__(self, loop: Loop, engine: RunEngine, controller: ServiceController, timeout_ms: int) -> None:
         self._loop = loop
@@ -27,14 +27,14 @@ class Shutdown:
         self._stopping: list[Unit] = []
         self._levels: list[list[Unit]] = []
         self._last_told_s = 0.0
-        """When the last level is told at the latest, on the loop's clock."""
+        """Latest time to stop the last level, on the monotonic clock."""
 
     def configure(self, timeout_ms: int) -> None:
-        """Have another time for it."""
+        """Set ``shutdown_timeout``."""
         self._timeout_ms = timeout_ms
 
     def begin(self, units: Iterable[Unit], change: Change) -> None:
-        """Nothing new starts from now on; what runs is stopped."""
+        """Stop all runs; no new run starts from now on."""
         self._engine.ending = True
         self._levels = stop_levels(units)
         self._last_told_s = self._loop.now_s() + self._timeout_ms / 2 / 1000
@@ -45,7 +45,7 @@ class Shutdown:
         self._next(change)
 
     def go_on(self) -> None:
-        """Ends were stored: perhaps it is the next ones' turn."""
+        """Stop the next level if the present one has exited; call this after ends were stored."""
         if self._levels and not any(unit.active for unit in self._stopping):
             self._advance()
 
@@ -55,12 +55,12 @@ class Shutdown:
         self._engine.commit(change)
 
     def _next(self, change: Change) -> None:
-        """Stop the next level that has anything to stop."""
+        """Stop the next level with active runs."""
         while self._levels:
             level = self._stopping = self._levels.pop(0)
             for unit in level:
                 self._controller.down(unit, change)
-                for run in list(unit.active.values()):  # also those that belong to no instance any more
+                for run in list(unit.active.values()):  # including runs without an instance
                     self._stop(run, change)
             if any(unit.active for unit in level):
                 self._wait_for(level)

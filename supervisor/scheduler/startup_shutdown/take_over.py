@@ -1,7 +1,7 @@
-"""Taking up the work: what the store says, what the root says, and closing the gap between the two.
+"""Takeover: reconcile memory, store and root when a scheduler starts.
 
-The root is right about what runs, the store about everything else. A run that both know goes on; an exit that the root
-still holds is stored; a run that only the store takes for running has crashed; what was still to be started is started.
+The root is right about processes, and the store about everything else. A run known to both continues. An exit that the
+root still holds is stored. A run that only the store considers active has crashed. Pending runs start.
 """
 
 import json
@@ -101,15 +101,16 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     silence_alert_ms=None,
     heartbeat=None,
 )
-"""Stands for a task or service that left the configuration while a run of it was unfinished."""
+"""Stands for a removed task or service with an unfinished run."""
 
 
 def make_units(
     db: Database, config: Config, *, first: bool, running_names: Collection[str] = frozenset()
 ) -> dict[str, Unit]:
-    """All configured units, with what the store remembers of them; of states only those of this daemon's lifetime.
+    """Return all configured units with their stored state.
 
-    (And those of services of which a run goes on although the supervisor of then was killed: their names.)
+    States of instances count only if this daemon stored them, or if runs of the service survived a killed supervisor
+    (`running_names`).
     """
     definitions: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
     units = {definition.name: Unit(definition) for definition in definitions}
@@ -132,7 +133,7 @@ def _recall_unit(unit: Unit, row: TaskRecord, *, first: bool) -> None:
     before = json.loads(row.definition)
     unit.last_instant = row.last_instant
     unit.known_at_ms = before.get("at_ms") if row.last_instant is not None else None
-    # A schedule that changed under a daemon that runs has missed nothing, as after a reload.
+    # A schedule that changed while the daemon ran has missed nothing, as after a reload.
     unit.schedule_is_new = not (first or _same_schedule(unit, before))
     unit.paused = row.paused
     unit.fatal_since = row.fatal_since
@@ -170,7 +171,7 @@ def _recall_instance(unit: Unit, instance: ServiceInstance, row: Instance) -> No
 
 
 def save_leftover_rings(db: Database, boot: Boot, known: KnownRuns, log: Log) -> None:
-    """Write out what the rings of a crashed root still hold; only while this root has started nothing."""
+    """Save the rings of a crashed root to log files; only before this root starts any run."""
     for name in os.listdir(boot.runtime_dir):
         run_id = name.removesuffix(_RING_SUFFIX)
         if run_id == name or run_id in known.held:
@@ -182,7 +183,7 @@ def save_leftover_rings(db: Database, boot: Boot, known: KnownRuns, log: Log) ->
         try:
             save_leftover_ring(f"{boot.runtime_dir}/{name}", path)
         except (OSError, LogError) as err:
-            log.error(f"{run.task_name} {run_id}: the end of its log cannot be saved: {err}")
+            log.error(f"{run.task_name} {run_id}: cannot save the end of its log: {err}")
 
 
 def _removed_unit(row: Run) -> Unit:
@@ -192,7 +193,7 @@ def _removed_unit(row: Run) -> Unit:
 
 
 class TakeOver:
-    """Brings memory, store and root into line, once."""
+    """Reconciles memory, store and root, once."""
 
     def __init__(
         self,
@@ -205,7 +206,7 @@ class TakeOver:
         *,
         first: bool = False,
     ) -> None:
-        """`first`: another root is at work than the one before."""
+        """`first`: this is the first scheduler of its root."""
         self._engine = engine
         self._controller = controller
         self._root = root
@@ -214,12 +215,12 @@ class TakeOver:
         self._jobs = jobs
         self._first = first
         self.outdated: dict[str, set[int]] = {}
-        """Instances by service whose processes were started under another definition: a reload was not completed."""
+        """Instances, by service, whose processes have another definition because a reload was interrupted."""
         self.leaving: dict[str, Unit] = {}
-        """Tasks that have left the configuration, by name, of which there are runs."""
+        """Removed tasks with runs, by name."""
 
     def reconcile(self, known: KnownRuns, change: Change) -> None:
-        """Adopt, end and restart; afterwards every unfinished run is in one of the states of the run table."""
+        """Adopt, end or start all unfinished runs; afterwards each has a state of the run table."""
         ended = {exited.run: exited for exited in known.exits}
         replaced, origins = known.replaced(), known.origins
         for row in known.unfinished:
@@ -242,7 +243,7 @@ class TakeOver:
         if self._jobs is not None:
             self._jobs.forget_others(stored)
         for run_id in known.running.keys() - stored:
-            self._log.warning(f"stopping {run_id}: the database does not know it")
+            self._log.warning(f"stopping {run_id}, which is not in the database")
             self._root.send({"op": "stop", "run": run_id, "cause": "stop", "by": "unknown run", "force": False})
         stale = [run_id for run_id in ended if run_id not in stored]
         if stale:
@@ -255,13 +256,13 @@ class TakeOver:
                 self._controller.report(unit, place, change)
 
     def _make_room(self, unit: Unit, change: Change) -> None:
-        """Stop what the scheduler before would have stopped for what it had stored."""
+        """Stop runs that the previous scheduler would have stopped for stored newer runs."""
         task = unit.task
         if task is not None and task.on_overlap == "terminate" and any(not run.attempt for run in unit.queue):
             change.then(lambda: self._engine.make_room(unit, task))
 
     def _end_replaced(self, row: Run, exited: Exited | None, change: Change) -> None:
-        """Store the end of a run whose instance has gone on since then."""
+        """Store the end of a run whose instance already has a newer run."""
         if exited is None:
             columns = {"end_reason": "crashed", "exit_code": CRASHED_EXIT_CODE, "ended_at": change.now_ms}
         else:
@@ -269,10 +270,10 @@ class TakeOver:
             columns = ended_columns(verdict_of(exited, (0,) if unit is None else unit.definition.exit_codes), exited)
             change.then(lambda: self._root.send({"op": "ack", "runs": [row.id]}))
         change.write(lambda db: update_run(db, row.id, **{"status": "ended", **columns}))
-        self._log.info(f"{row.task_name} {row.id}: {columns['end_reason']}; another run of its instance goes on")
+        self._log.info(f"{row.task_name} {row.id}: {columns['end_reason']}; a newer run of its instance is active")
 
     def _adopted(self, row: Run, origin: dict[str, Any] | None) -> LiveRun:
-        """`origin` is the root's; None or empty: nothing was started, so the run follows the present definition."""
+        """Adopt a run; without an `origin` from the root it never started, so it uses the present definition."""
         unit = self._units.get(row.task_name)
         if unit is None or unit.definition.kind != row.kind:
             unit = self._removed_unit(row)
@@ -295,7 +296,7 @@ class TakeOver:
         return run
 
     def _unknown_to_root(self, run: LiveRun, row: Run, change: Change, *, again: bool) -> None:
-        """The root knows nothing of a run: it died with the one before, or was not started."""
+        """Handle a run unknown to the root: it died with the previous root, or never started."""
         if row.status == "running" or again:
             self._was_running(run)
             self._forget_first_start(run)
@@ -305,31 +306,31 @@ class TakeOver:
             self._requeue(run, row, change)
 
     def _lost(self, run: LiveRun, change: Change) -> None:
-        self._log.warning(f"{run.unit.name} {run.id} crashed: nobody saw its end")
+        self._log.warning(f"{run.unit.name} {run.id} crashed: its end was not observed")
         self._engine.lost(run, change)
 
     def _job_is_gone(self, run: LiveRun) -> None:
-        """Nothing is left elsewhere of a run that nobody saw ending."""
+        """End a run after the search for its job."""
         change = self._engine.change()
         self._lost(run, change)
         self._engine.commit(change)
 
     def _search_for_job(self, run: LiveRun, row: Run) -> bool:
-        """Whether a pending run has to wait: the root may have been killed just when it had started it elsewhere."""
+        """Return whether a pending run must wait: the root may have been killed just after it launched its job."""
 
         def is_gone() -> None:
             change = self._engine.change()
             run.unit.active.pop(run.id, None)
-            if run.state is run_transitions.State.QUEUED:  # else somebody stopped it meanwhile
+            if run.state is run_transitions.State.QUEUED:  # else it was stopped meanwhile
                 self._requeue(run, row, change)
                 if run in run.unit.queue:
-                    run.unit.queue.rotate(1)  # the last becomes the first: it had its turn before those that wait
+                    run.unit.queue.rotate(1)  # to the front: its turn came before that of other waiting runs
                 self._engine.promote(run.unit, change)
             self._engine.commit(change)
 
         if not self._first or self._jobs is None or not self._jobs.search(run, is_gone):
             return False
-        run.unit.active[run.id] = run  # nothing takes its place
+        run.unit.active[run.id] = run  # it keeps its slot
         self._assign_instance(run, instance_transitions.State.STARTING)
         return True
 
@@ -344,12 +345,12 @@ class TakeOver:
         self._assign_instance(run, instance_transitions.State.RUNNING)
 
     def _forget_first_start(self, run: LiveRun) -> None:
-        """What has ended does not count as the first start of its instance, unless this daemon made it."""
+        """Do not count a run of an earlier daemon as the first start of its instance."""
         if self._first and self._has_instance(run):
             run.unit.instances[run.instance].started_once = False
 
     def _assign_instance(self, run: LiveRun, state: instance_transitions.State) -> None:
-        """Give a service's run back to its instance."""
+        """Assign a run of a service to its instance."""
         if self._has_instance(run):
             instance = run.unit.instances[run.instance]
             instance.run = run
@@ -373,7 +374,7 @@ class TakeOver:
             self._was_running(run)
             if self._has_instance(run):
                 self._resume(run, instance, change)
-        if row.status != "pending":  # else that was told to the engine just now
+        if row.status != "pending":  # else _store_start did so
             self._engine.observe(run, instance["started_at"])
         if instance.get("heard") is not None:
             self._controller.run_notified(run, instance["heard"])
@@ -384,13 +385,13 @@ class TakeOver:
                 self._jobs.stopping(run.id)
         elif row.kind == "service" and not self._has_instance(run):
             self._engine.stop(run, change, by=NOT_CONFIGURED)
-        elif self._must_stop(run):  # the scheduler before died when it had stored that, and the root was not told
+        elif self._must_stop(run):  # the previous scheduler died before it sent the stop
             self._engine.stop(run, change)
         elif row.kind == "service" and instance["recipe"] != definition_hash(run.unit.definition):
             self.outdated.setdefault(row.task_name, set()).add(row.instance_index)
 
     def _store_start(self, run: LiveRun, at: int, change: Change) -> None:
-        """Nobody has stored yet that its process was started, nor announced it."""
+        """Store and announce the start of a process."""
         run.state = run_transitions.State.STARTING
         run.unit.active[run.id] = run
         self._assign_instance(run, instance_transitions.State.STARTING)
@@ -407,11 +408,11 @@ class TakeOver:
 
     @staticmethod
     def _has_instance(run: LiveRun) -> bool:
-        """True for the run of a service that has such an instance."""
+        """Return whether the service of a run has its instance."""
         return run.instance < len(run.unit.instances)
 
     def _recall_stop(self, run: LiveRun, exited: Exited) -> None:
-        """What its end will be judged by."""
+        """Restore the facts that decide about the end of a run."""
         if not self._has_instance(run):
             return
         self._restart_returned_service(run, exited.by)
@@ -421,12 +422,12 @@ class TakeOver:
             place.state = instance_transitions.State.FAILING
 
     def _restart_returned_service(self, run: LiveRun, by: str | None) -> None:
-        """A service that had left the configuration is there again: another run follows the one that had to end."""
+        """Restart an instance whose run was stopped because its service had left the configuration."""
         if by == NOT_CONFIGURED and self._has_instance(run) and not run.unit.stopped:
             run.unit.instances[run.instance].state = instance_transitions.State.RESTARTING
 
     def _must_stop(self, run: LiveRun) -> bool:
-        """True for the run of an instance that is being stopped or restarted."""
+        """Return whether the instance of a run is stopping or restarting."""
         return self._has_instance(run) and run.unit.instances[run.instance].state in instance_transitions.ENDING
 
     def _resume(self, run: LiveRun, instance: dict[str, Any], change: Change) -> None:
@@ -438,7 +439,7 @@ class TakeOver:
     def _requeue(self, run: LiveRun, row: Run, change: Change) -> None:
         configured = run.unit is self._units.get(run.unit.name)
         if not configured or (row.kind == "service" and not self._has_instance(run)):
-            self._log.info(f"{row.task_name} {row.id} will not start: it is no longer configured")
+            self._log.info(f"{row.task_name} {row.id} will not start: no longer configured")
             self._engine.stop(run, change, by=NOT_CONFIGURED)
         elif isinstance(run.definition, Service):
             self._assign_instance(run, instance_transitions.State.STARTING)
@@ -447,7 +448,7 @@ class TakeOver:
             else:
                 self._engine.decide(run, change)
         elif row.due_at is not None and row.due_at > change.now_ms:
-            # The clock may have been set back meanwhile.
+            # The clock may have been set back.
             self._engine.wait_for_retry(run, min(row.due_at - change.now_ms, run.definition.retry_max_delay_ms))
         else:
             run.unit.queue.append(run)

@@ -119,9 +119,7 @@ def _notify(database: Database, runs: Sequence[Run]) -> None:
         )
         if at < runs[-1].created_at - 6 * 86_400_000:
             mark(database, told.id, at + 3_600_000)
-    _tell(
-        database, "service.recovered", "info", "worker is back", "It had been given up for 312 s.", runs[-1].created_at
-    )
+    _tell(database, "service.recovered", "info", "worker is back", "It was down for 5m12s.", runs[-1].created_at)
 
 
 def _tell(

@@ -13,7 +13,7 @@ REPORT = {
     "added": ["a"],
     "changed": [{"name": "b", "reasons": ["run: applies to the next run"]}],
     "removed": ["c"],
-    "warnings": ["c is removed: 1 run goes on to its end"],
+    "warnings": ["c is removed: 1 run continues to its end"],
 }
 VALUE = {"file": "/etc/ringward.toml", "line": 3, "key": "tasks.x.run", "message": "must not be empty"}
 ERROR = {"location": "/etc/ringward.toml:3: tasks.x.run", "message": "must not be empty", "value": VALUE}

@@ -14,7 +14,7 @@ REPORT = {
         {"name": "b", "reasons": ["run: 2 instances are restarted, one after the other", "tags: applies at once"]}
     ],
     "removed": ["c"],
-    "warnings": ["c is removed: 1 run goes on to its end"],
+    "warnings": ["c is removed: 1 run continues to its end"],
 }
 VALUE = {"file": "/x/ringward.toml", "line": 3, "key": "tasks.x.rum", "message": "unknown key"}
 REFUSAL = {
@@ -38,7 +38,7 @@ def test_what_was_done(daemon: FakeDaemon, ringward: Ringward) -> None:
         "           tags: applies at once\n"
         "removed  c\n"
     )
-    assert result.stderr == "ringward: c is removed: 1 run goes on to its end\n"
+    assert result.stderr == "ringward: c is removed: 1 run continues to its end\n"
     assert daemon.requests[-1].query == {}
 
 

@@ -56,8 +56,8 @@ def test_starting_again_from_the_copy(daemon: Daemon) -> None:
         assert [run["id"] for run in daemon.runs("t")] == before
         assert daemon.get(f"/api/runs/{after['id']}").status == 404
         told = [one for one in daemon.get("/api/notifications").json()["items"] if one["kind"] == "database.restored"]
-        assert "what happened after that is lost" in told[0]["body"]
-        again = "the database is started again from its copy of"
+        assert "later data is lost" in told[0]["body"]
+        again = "the database is restored from its copy of"
         until(lambda: again in daemon.output.read_text()[said:], "a word about it")  # noqa: B023
         new = {str(one): one.read_bytes() for one in daemon.data.glob("ringward.db.damaged-*") if str(one) not in kept}
         assert [*new.values()] == damaged
@@ -171,7 +171,7 @@ def test_what_is_younger_than_the_copy(daemon: Daemon) -> None:
     run = instants.read_text().split()
     assert sorted({*run}) == run
     assert len(daemon.runs("c")) >= len(run)
-    told = "later runs and 0 changes of others were saved; the damaged one is"
+    told = "later runs and 0 changes of earlier ones; the damaged one is"
     until(lambda: told in daemon.output.read_text(), "a word about it")
 
 
@@ -200,7 +200,7 @@ def test_damage_while_it_runs(daemon: Daemon) -> None:
     service = daemon.runs("s")[1]
     scheduler, gunicorn = daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid
     damage(path, 4096)
-    told = "there is damage"
+    told = "checking the whole database"
     until(lambda: daemon.get("/api/runs?limit=7") and told in daemon.output.read_text(), "somebody to meet it")
     (daemon.directory / "gate").touch()
     until(lambda: list(daemon.data.glob("ringward.db.damaged-*")), "the repair")

@@ -268,5 +268,5 @@ def test_a_run_that_nobody_knows(daemon: Managed, manager: Manager) -> None:
     until(lambda: not manager.stored, "both to be removed from the store")
     for one in processes:
         until(partial(gone, one), "both to end")
-    for told in ("the database does not know it", "cannot be gone on with"):
+    for told in ("which is not in the database", "cannot be gone on with"):
         until(lambda told=told: told in daemon.output.read_text(), "a word about it")  # type: ignore[misc]

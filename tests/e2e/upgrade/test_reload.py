@@ -113,7 +113,7 @@ def test_a_running_task_ends_as_it_began(daemon: Daemon, tmp_path: Path) -> None
     first, second = daemon.trigger("t"), daemon.trigger("t")
     until(lambda: daemon.run(first)["status"] == "running", "it to run")
     found = reload(daemon, "")
-    assert found["warnings"] == ["t is removed: 1 run goes on to its end, 1 waiting run is stopped"]
+    assert found["warnings"] == ["t is removed: 1 run continues to its end, 1 waiting run is stopped"]
     assert daemon.ended(second)["endReason"] == "stopped"
     reload(daemon, '[tasks.t]\nrun = "echo new"\n')
     third = daemon.trigger("t")

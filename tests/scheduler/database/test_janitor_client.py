@@ -217,7 +217,7 @@ def test_one_that_dies(keeping: Keeping, tmp_path: Path, monkeypatch: pytest.Mon
     keeping.loop.advance(MINUTE_MS)
     os.kill(keeping.process.pid, signal.SIGKILL)
     keeping.loop.janitor_ends()
-    assert b"the janitor did not do its work: status -9" in os.read(keeping.said, 1000)
+    assert b"the janitor failed with status -9" in os.read(keeping.said, 1000)
     assert keeping.loop.waiting() == [10 * MINUTE_MS]
 
 
@@ -225,5 +225,5 @@ def test_one_that_cannot_be_started(keeping: Keeping, monkeypatch: pytest.Monkey
     """Without memory or processes for it the scheduler goes on, and tries again."""
     monkeypatch.setattr("sys.executable", "/does/not/exist")
     keeping.loop.advance(MINUTE_MS)
-    assert b"cannot be started: No such file" in os.read(keeping.said, 1000)
+    assert b"cannot start the janitor: No such file" in os.read(keeping.said, 1000)
     assert keeping.loop.waiting() == [10 * MINUTE_MS]

@@ -130,7 +130,7 @@ def test_a_running_task_ends_as_it_began(bench: Make) -> None:
     one.drain()
     found = one.done('[tasks.t]\nrun = "true"\ntimeout = "5s"\n')
     assert found["changed"][0]["reasons"] == [
-        "run, timeout, exit_codes: applies to the next run, 1 run goes on as it began"
+        "run, timeout, exit_codes: applies to the next run, 1 active run is unaffected"
     ]
     one.exited(running.id, status=7 << 8)
     one.store.work_all()
@@ -169,7 +169,7 @@ def test_a_removed_task(bench: Make) -> None:
     timer = one.units["t"].timer
     found = one.done("")
     assert found["removed"] == ["t"]
-    assert found["warnings"] == ["t is removed: 1 run goes on to its end, 2 waiting runs are stopped"]
+    assert found["warnings"] == ["t is removed: 1 run continues to its end, 2 waiting runs are stopped"]
     for run in (waiting, retry):
         row = one.row(run)
         assert (row.end_reason, row.requested_by) == ("stopped", "no longer configured")
@@ -214,7 +214,7 @@ def test_a_task_that_becomes_a_service(bench: Make) -> None:
     running = one.trigger("s")
     one.drain()
     found = one.done(SERVICE)
-    assert found["changed"] == [{"name": "s", "reasons": ["the task became a service: 1 run goes on to its end"]}]
+    assert found["changed"] == [{"name": "s", "reasons": ["the task became a service: 1 run continues to its end"]}]
     assert len(one.alive("s")) == 2
     assert (one.task_row("s").kind, one.task_row("s").next_run_at) == ("service", None)
     one.exited(running.id)
@@ -234,7 +234,7 @@ def test_a_new_schedule_catches_up_with_nothing(bench: Make) -> None:
     one.units["t"].last_instant = now_ms - 9 * HOUR_MS - HOUR_MS // 2
     text = '[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "0 * * * *"\n'
     found = one.done(text)
-    assert found["changed"][0]["reasons"] == ["cron: the schedule counts from now on, nothing is caught up with"]
+    assert found["changed"][0]["reasons"] == ["cron: the new schedule counts from now, without catch-up"]
     row = one.task_row("t")
     assert (row.last_instant, row.next_run_at) == (now_ms, now_ms + HOUR_MS // 2)
     assert runs_from(one.store.database, "t", 0, "", 10) == []
