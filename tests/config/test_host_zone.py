@@ -75,3 +75,28 @@ def test_a_tz_that_is_no_zone(config: Load, problems: Problems) -> None:
     assert config('[daemon]\ntimezone = "Asia/Tokyo"\n', TZ="CET-1CEST").daemon.timezone == "Asia/Tokyo"
     task = config('[tasks.a]\nrun = "true"\ncron = "0 3 * * *"\n', TZ=RULE).tasks["a"]
     assert task.timezone == RULE
+
+
+@pytest.mark.skipif(not Path("/usr/share/zoneinfo/Europe/Prague").is_file(), reason="install tzdata")
+def test_a_copy_of_a_zone_counts_as_that_zone(tmp_path: Path) -> None:
+    """A copy in the place of the link is what the C library goes by, whatever the file with the name still says."""
+    copy, name_file = tmp_path / "localtime", tmp_path / "timezone"
+    data = Path("/usr/share/zoneinfo")
+    name_file.write_text("Asia/Tokyo\n")
+    copy.write_bytes((data / "Asia/Tokyo").read_bytes())
+    assert host_zone({}, str(copy), str(name_file)) == "Asia/Tokyo"
+    copy.unlink()
+    copy.write_bytes((data / "America/New_York").read_bytes())
+    assert ZoneInfo(host_zone({}, str(copy), str(name_file))).utcoffset(datetime(2026, 7, 1)) == timedelta(hours=-4)  # noqa: DTZ001 - a local time
+    copy.unlink()
+    copy.write_bytes((data / "Europe/Prague").read_bytes() + b"\n")  # as of another release of the data
+    assert host_zone({}, str(copy), str(name_file)) == RULE
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense\n", b"x" * 100_000])
+def test_a_file_that_is_no_zone_is_passed_over(tmp_path: Path, content: bytes) -> None:
+    """Then the file with the name counts."""
+    copy, name_file = tmp_path / "localtime", tmp_path / "timezone"
+    copy.write_bytes(content)
+    name_file.write_text("Asia/Tokyo\n")
+    assert host_zone({}, str(copy), str(name_file)) == "Asia/Tokyo"
