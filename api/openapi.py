@@ -106,7 +106,7 @@ def _query_param(param: Param) -> dict[str, Any]:
         described["allowEmptyValue"] = True
     text = param.description
     if param.aliases:
-        text = f"{text} Also understood as {', '.join(param.aliases)}."
+        text = f"{text} Also accepted as {', '.join(param.aliases)}."
     if text:
         described["description"] = text
     return described

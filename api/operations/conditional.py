@@ -13,11 +13,11 @@ _RANGE = re.compile(r"bytes=[ \t]*([0-9]*)-([0-9]*)[ \t]*", re.IGNORECASE)
 CONDITION: tuple[str, dict[str, Any], str] = (
     "If-None-Match",
     {"type": "string"},
-    "Entity tags of what the client has: 304 when it is still that.",
+    "Entity tags that the client has; the response is 304 if one is still current.",
 )
 RANGE: tuple[tuple[str, dict[str, Any], str], ...] = (
-    ("Range", {"type": "string"}, "One range of bytes; of an ended run only."),
-    ("If-Range", {"type": "string"}, "Entity tag; when it is another one now, the whole is sent."),
+    ("Range", {"type": "string"}, "One range of bytes; only for ended runs."),
+    ("If-Range", {"type": "string"}, "Entity tag; if it is no longer current, the whole log is sent."),
     CONDITION,
 )
 _DIGITS = 18

@@ -49,8 +49,8 @@ class Notification(Struct, kw_only=True, rename="camel"):
     title: str
     body: str
     task_name: str | UnsetType = UNSET
-    run_id: Annotated[Ulid, Meta(description="The run that it occurred with last.")] | UnsetType = UNSET
-    count: Annotated[Int64, Meta(description="How often it occurred.")]
+    run_id: Annotated[Ulid, Meta(description="The run of the last occurrence.")] | UnsetType = UNSET
+    count: Annotated[Int64, Meta(description="Number of occurrences.")]
     created_at: DateTime
     last_occurred_at: DateTime
     read_at: Annotated[DateTime, Meta(description="Absent: unread.")] | UnsetType = UNSET
@@ -60,7 +60,7 @@ class Notifications(Document, kw_only=True, rename="camel"):
     """Notifications, newest first."""
 
     items: list[Notification]
-    next_cursor: Annotated[str, Meta(description="Value of `before` for older ones; absent when there are none.")] | (
+    next_cursor: Annotated[str, Meta(description="`before` of the next page; absent on the last page.")] | (
         UnsetType
     ) = UNSET
 
@@ -75,11 +75,11 @@ class Notifier(Struct, kw_only=True, rename="camel"):
     """A way to tell people; what is secret about it is not here."""
 
     name: str
-    waiting: Annotated[Int64, Meta(description="Messages that have still to be delivered.")]
-    given_up: Annotated[Int64, Meta(description="Messages that were never delivered.")]
-    delivered_at: Annotated[DateTime, Meta(description="When the last one was.")] | UnsetType = UNSET
-    failed_at: Annotated[DateTime, Meta(description="When an attempt failed last.")] | UnsetType = UNSET
-    error: Annotated[str, Meta(description="Why it did.")] | UnsetType = UNSET
+    waiting: Annotated[Int64, Meta(description="Messages that wait for their delivery.")]
+    given_up: Annotated[Int64, Meta(description="Messages that could not be delivered.")]
+    delivered_at: Annotated[DateTime, Meta(description="Time of the last delivery.")] | UnsetType = UNSET
+    failed_at: Annotated[DateTime, Meta(description="Time of the last failed attempt.")] | UnsetType = UNSET
+    error: Annotated[str, Meta(description="Reason of the last failure.")] | UnsetType = UNSET
 
 
 class Notifiers(Document, kw_only=True):
@@ -92,7 +92,7 @@ class Tried(Document, kw_only=True):
     """What became of a message that tried a notifier."""
 
     delivered: bool
-    error: Annotated[str, Meta(description="Why it was not.")] | UnsetType = UNSET
+    error: Annotated[str, Meta(description="Why it was not delivered.")] | UnsetType = UNSET
 
 
 class NotificationEvent(Struct, kw_only=True):
@@ -114,7 +114,7 @@ class UnreadCountEvent(Struct, kw_only=True):
 class Sample(Struct, kw_only=True, rename="camel"):
     """What was measured in an interval; what this host does not tell is absent."""
 
-    t: Annotated[DateTime, Meta(description="Beginning of the interval.")]
+    t: Annotated[DateTime, Meta(description="Start of the interval.")]
     cpu_percent: Annotated[float, Meta(description="All cores together: 0 to 100.")] | UnsetType = UNSET
     load1: float | UnsetType = UNSET
     memory_used_bytes: Int64 | UnsetType = UNSET
@@ -122,15 +122,16 @@ class Sample(Struct, kw_only=True, rename="camel"):
     disk_used_bytes: Annotated[Int64, Meta(description="File system of the data directory.")] | UnsetType = UNSET
     disk_read_bytes_per_second: float | UnsetType = UNSET
     disk_written_bytes_per_second: float | UnsetType = UNSET
-    received_bytes_per_second: Annotated[float, Meta(description="All networks but loopback.")] | UnsetType = UNSET
+    received_bytes_per_second: Annotated[float, Meta(description="All networks except loopback.")] | UnsetType = UNSET
     sent_bytes_per_second: float | UnsetType = UNSET
     cpu_pressure_percent: (
-        Annotated[float, Meta(description="Share of the last 10 s in which some process waited for it.")] | UnsetType
+        Annotated[float, Meta(description="Share of the last 10 s in which a process waited for the resource.")]
+        | UnsetType
     ) = UNSET
     memory_pressure_percent: float | UnsetType = UNSET
     io_pressure_percent: float | UnsetType = UNSET
     running_runs: float | UnsetType = UNSET
-    scheduler_lag_ms: Annotated[float, Meta(description="How late the scheduler's loop was.")] | UnsetType = UNSET
+    scheduler_lag_ms: Annotated[float, Meta(description="Delay of the scheduler's loop.")] | UnsetType = UNSET
 
 
 class SystemMetrics(Document, kw_only=True):
@@ -153,7 +154,7 @@ class Memory(Struct, kw_only=True, rename="camel"):
     """Main memory."""
 
     total_bytes: Int64
-    used_bytes: Annotated[Int64, Meta(description="What could be had at once does not count.")]
+    used_bytes: Annotated[Int64, Meta(description="Memory that is available at once does not count.")]
     available_bytes: Int64
 
 
@@ -172,8 +173,8 @@ class Disk(Struct, kw_only=True, rename="camel"):
     file_system: str
     total_bytes: Int64
     used_bytes: Int64
-    free_bytes: Annotated[Int64, Meta(description="For ordinary users.")]
-    read_bytes_per_second: Annotated[float, Meta(description="Of its device; absent when that is not known.")] | (
+    free_bytes: Annotated[Int64, Meta(description="Space for ordinary users.")]
+    read_bytes_per_second: Annotated[float, Meta(description="I/O of its device; absent if unknown.")] | (
         UnsetType
     ) = UNSET
     written_bytes_per_second: float | UnsetType = UNSET
@@ -218,11 +219,11 @@ class Process(Struct, kw_only=True, rename="camel"):
     name: Annotated[str, Meta(title="ProcessName", extra_json_schema={"enum": list(PROCESSES)})]
     pid: Int64
     cpu_ms: Annotated[Int64, Meta(description="Processor time since its start.")]
-    cpu_percent: Annotated[float, Meta(description="Of one core.")]
+    cpu_percent: Annotated[float, Meta(description="Percent of one core.")]
     rss_bytes: Int64
-    pss_bytes: Annotated[Int64, Meta(description="Shared pages divided among those who share them.")] | UnsetType = (
-        UNSET
-    )
+    pss_bytes: (
+        Annotated[Int64, Meta(description="Shared pages are divided among the processes that share them.")] | UnsetType
+    ) = UNSET
 
 
 class System(Document, kw_only=True, rename="camel"):
@@ -263,11 +264,11 @@ class Counts(Struct, kw_only=True):
 class TaskDay(Struct, kw_only=True, rename="camel"):
     """What became of a task's runs on a day."""
 
-    day: Annotated[str, Meta(description="The UTC day on which they ended.", examples=["2026-11-21"])]
+    day: Annotated[str, Meta(description="The UTC day on which the runs ended.", examples=["2026-11-21"])]
     total: Int64
     counts: Counts
-    duration_ms: Annotated[Int64, Meta(description="Sum of the durations of those that ran.")]
-    mean_ms: Annotated[Int64, Meta(description="Absent when none ran.")] | UnsetType = UNSET
+    duration_ms: Annotated[Int64, Meta(description="Sum of the durations of the runs that ran.")]
+    mean_ms: Annotated[Int64, Meta(description="Absent if none ran.")] | UnsetType = UNSET
     longest_ms: Int64 | UnsetType = UNSET
 
 
@@ -281,7 +282,7 @@ class Instant(Struct, kw_only=True, rename="camel"):
     """When a task will run."""
 
     at: DateTime
-    local: Annotated[str, Meta(description="On the clocks of the task's time zone.")]
+    local: Annotated[str, Meta(description="The time in the task's time zone.")]
     note: (
         Annotated[
             str,
@@ -294,9 +295,7 @@ class Instant(Struct, kw_only=True, rename="camel"):
         ]
         | UnsetType
     ) = UNSET
-    starts_at: Annotated[DateTime, Meta(description="When its run starts, where jitter moves that.")] | UnsetType = (
-        UNSET
-    )
+    starts_at: Annotated[DateTime, Meta(description="Start of the run, if jitter delays it.")] | UnsetType = UNSET
 
 
 class Schedule(Document, kw_only=True):

@@ -46,7 +46,7 @@ DateTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Uri = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
 Ulid = Annotated[str, Meta(pattern="^[0-9A-HJKMNP-TV-Z]{26}$")]
 # Without a pattern: clients that are generated for Go cannot check one that is not there.
-RetriedRun = Annotated[str, Meta(description="ULID of the run that this one tries again.")]
+RetriedRun = Annotated[str, Meta(description="ULID of the run that this one retries.")]
 Phase = Annotated[str, Meta(title="RunPhase", extra_json_schema={"enum": list(PHASES)})]
 Reason = Annotated[str, Meta(title="EndReason", extra_json_schema={"enum": list(REASONS)})]
 ReasonFolded = Annotated[str, Meta(title="EndReasonFolded", extra_json_schema={"enum": list(REASONS_FOLDED)})]
@@ -56,7 +56,7 @@ ServiceState = Annotated[str, Meta(title="ServiceState", extra_json_schema={"enu
 StreamName = Annotated[str, Meta(title="StreamName", extra_json_schema={"enum": ["stdout", "stderr", "system"]})]
 TokenRole = Annotated[str, Meta(title="TokenRole", extra_json_schema={"enum": list(TOKEN_ROLES)})]
 AuthMethod = Annotated[str, Meta(title="AuthMethod", extra_json_schema={"enum": list(AUTH_METHODS)})]
-SchemaLink = Annotated[Uri, Meta(description="Where the schema of this document is.")]
+SchemaLink = Annotated[Uri, Meta(description="Address of the schema of this document.")]
 
 
 class Document(Struct, kw_only=True):
@@ -80,7 +80,7 @@ class Problem(Document, kw_only=True):
     title: str
     status: Int64
     detail: str
-    instance: Annotated[Uri, Meta(description="Names this occurrence; the daemon's log uses the same name.")]
+    instance: Annotated[Uri, Meta(description="Identifies this occurrence, also in the daemon's log.")]
     errors: list[ErrorDetail] | None = field(default_factory=list)
 
 
@@ -181,7 +181,7 @@ class Affected(Document, kw_only=True, forbid_unknown_fields=True):
 class Deleted(Affected, kw_only=True):
     """What a bulk deletion has done, and what tells it from others."""
 
-    deleted_at: Annotated[DateTime, Meta(description="The time at which these runs were deleted, and no others.")]
+    deleted_at: Annotated[DateTime, Meta(description="The time of this deletion; no other deletion has the same.")]
 
 
 class TriggeredRun(Struct):
@@ -200,13 +200,13 @@ class Triggered(Document, kw_only=True):
 class Summary(Document, kw_only=True, rename="camel"):
     """Runs in a few numbers."""
 
-    total: Annotated[Int64, Meta(description="All matching runs, whatever became of them.")]
-    success: Annotated[Int64, Meta(description="Those that succeeded.")]
+    total: Annotated[Int64, Meta(description="All matching runs.")]
+    success: Annotated[Int64, Meta(description="Runs that succeeded.")]
     failed: Annotated[
-        Int64, Meta(description="Those that ended as failed, timeout, crashed, start_failed or log_overflow.")
+        Int64, Meta(description="Runs that ended as failed, timeout, crashed, start_failed or log_overflow.")
     ]
-    missed: Annotated[Int64, Meta(description="Those that stand for missed times.")]
-    last_failure: Annotated[RunCamel, Meta(description="The newest of failed.")] | UnsetType = UNSET
+    missed: Annotated[Int64, Meta(description="Runs that stand for missed times.")]
+    last_failure: Annotated[RunCamel, Meta(description="The newest failed run.")] | UnsetType = UNSET
 
 
 class Active(Struct):
@@ -223,16 +223,18 @@ class Instance(Struct, kw_only=True, rename="camel"):
     state: ServiceState
     run_id: Ulid | UnsetType = UNSET
     since: DateTime | UnsetType = UNSET
-    failures: Annotated[Int64, Meta(description="Ends in a row that were no success.")] = 0
-    ready: Annotated[bool, Meta(description="It does its work, as far as that is known.")] = False
-    detail: Annotated[str, Meta(description="How it stands: what it waits for, or says of itself.")] | UnsetType = UNSET
+    failures: Annotated[Int64, Meta(description="Consecutive failures.")] = 0
+    ready: Annotated[bool, Meta(description="The instance works, as far as known.")] = False
+    detail: (
+        Annotated[str, Meta(description="The dependency that it waits for, or the status that it reports.")] | UnsetType
+    ) = UNSET
 
 
 class Rolling(Struct, kw_only=True):
     """How far a rolling restart has come."""
 
-    done: Annotated[Int64, Meta(description="Instances that were restarted and are ready.")]
-    total: Annotated[Int64, Meta(description="Instances that it is about.")]
+    done: Annotated[Int64, Meta(description="Restarted instances that are ready.")]
+    total: Annotated[Int64, Meta(description="Instances to restart.")]
 
 
 class Task(Document, kw_only=True, rename="camel"):
@@ -252,9 +254,7 @@ class Task(Document, kw_only=True, rename="camel"):
     instances: list[Instance] | UnsetType = UNSET
     rolling: Annotated[Rolling, Meta(description="Only during a rolling restart.")] | UnsetType = UNSET
     paused: bool
-    definition: Annotated[
-        dict[str, Any], Meta(description="As configured; secrets are left out, values of env are masked.")
-    ]
+    definition: Annotated[dict[str, Any], Meta(description="As configured, without secrets; values of env are masked.")]
 
 
 class Tasks(Document, kw_only=True):
@@ -295,9 +295,9 @@ class AuditEntry(Struct, kw_only=True, rename="camel"):
     who: str | UnsetType = UNSET
     from_: Annotated[str, Meta(description="Address of the client, or unix.")] = field(name="from")
     operation: Annotated[str, Meta(description="operationId")]
-    target: Annotated[str, Meta(description="What it was about.")] | UnsetType = UNSET
-    status: Annotated[Int64, Meta(description="HTTP status of the answer.")]
-    reason: Annotated[str, Meta(description="Why it was refused.")] | UnsetType = UNSET
+    target: Annotated[str, Meta(description="The object of the request.")] | UnsetType = UNSET
+    status: Annotated[Int64, Meta(description="HTTP status of the response.")]
+    reason: Annotated[str, Meta(description="Why it was rejected.")] | UnsetType = UNSET
 
 
 class Audit(Document, kw_only=True, rename="camel"):
@@ -316,7 +316,7 @@ class DaemonIdentity(Document, kw_only=True, rename="camel"):
     config_path: str
     data_dir: str
     socket_path: str
-    fingerprint: Annotated[str, Meta(description="Names this start of the daemon; SHA-256.")]
+    fingerprint: Annotated[str, Meta(description="Identifies this start of the daemon; SHA-256.")]
 
 
 class AuthStatus(Document, kw_only=True):
@@ -325,7 +325,7 @@ class AuthStatus(Document, kw_only=True):
     authenticated: bool
     method: AuthMethod | UnsetType = UNSET
     role: TokenRole | UnsetType = UNSET
-    tasks: Annotated[str, Meta(description="Glob of the only tasks that there are.")] | UnsetType = UNSET
+    tasks: Annotated[str, Meta(description="Glob of the tasks and services that the token sees.")] | UnsetType = UNSET
 
 
 class Credentials(Document, kw_only=True):
@@ -342,10 +342,10 @@ class Line(Struct, rename="camel"):
     ts: Annotated[Int64, Meta(description="Unix time, ms.")]
     stream: StreamName
     text: str
-    continued: Annotated[bool, Meta(description="True: the line before goes on here.")] | UnsetType = UNSET
-    frame_count: (
-        Annotated[Int64, Meta(description="It was redrawn: how many frames of that were kept.", ge=1)] | UnsetType
-    ) = UNSET
+    continued: Annotated[bool, Meta(description="True if it continues the previous line.")] | UnsetType = UNSET
+    frame_count: Annotated[Int64, Meta(description="Number of kept frames, if it was redrawn.", ge=1)] | UnsetType = (
+        UNSET
+    )
 
 
 class LineBatch(Struct, rename="camel"):
@@ -363,8 +363,8 @@ class LogPage(Document, kw_only=True, rename="camel"):
 
     first_available: Annotated[Int64, Meta(description="The first line that is still kept.")]
     total_lines: Annotated[Int64, Meta(description="Lines so far; the next one gets this number.")]
-    truncated: Annotated[bool, Meta(description="Lines of this log are gone.")]
-    finalized: Annotated[bool, Meta(description="No line will be added.")]
+    truncated: Annotated[bool, Meta(description="True if lines of this log are gone.")]
+    finalized: Annotated[bool, Meta(description="True if no line will be added.")]
     lines: list[Line]
 
 
@@ -388,18 +388,18 @@ class SearchPage(Document, kw_only=True, rename="camel"):
     """What a search found so far. It may be empty and yet not be exhausted."""
 
     items: list[SearchHit]
-    next_cursor: Annotated[str, Meta(description="To go on with; absent when the search is exhausted.")] | UnsetType = (
-        UNSET
-    )
-    exhausted: Annotated[bool, Meta(description="All runs were searched, those that still run up to now.")]
-    scanned_runs: Annotated[Int64, Meta(description="Runs that this call looked into.")]
-    scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call passed.")]
+    next_cursor: (
+        Annotated[str, Meta(description="Continues the search; absent if the search is exhausted.")] | UnsetType
+    ) = UNSET
+    exhausted: Annotated[bool, Meta(description="All runs were searched; active runs up to now.")]
+    scanned_runs: Annotated[Int64, Meta(description="Runs that this call searched.")]
+    scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call searched.")]
 
 
 class Dropped(Struct):
     """Lines that the stream does not send."""
 
-    after: Annotated[Int64, Meta(description="Number of the line before the hole; -1 when it begins the log.")]
+    after: Annotated[Int64, Meta(description="Number of the line before the gap; -1 if the gap begins the log.")]
     count: Int64
 
 
@@ -420,7 +420,7 @@ class Rotated(Struct, rename="camel"):
 class Done(Struct, rename="camel"):
     """The stream is complete."""
 
-    final_line: Annotated[Int64, Meta(description="Number of the last line; -1 when there is none.")]
+    final_line: Annotated[Int64, Meta(description="Number of the last line; -1 if there is none.")]
     status: Annotated[str, Meta(title="StreamEnd", extra_json_schema={"enum": ["ended", "deleted"]})]
 
 
@@ -452,17 +452,23 @@ class DaemonInfo(Document, kw_only=True, rename="camel"):
     timezone: str | UnsetType = UNSET
     scheduler_active: bool
     database_problem: Annotated[
-        str | UnsetType, Meta(description="Why nothing can be stored until a person acts, and what they can do.")
+        str | UnsetType, Meta(description="Why nothing can be stored until an administrator acts, and the remedy.")
     ] = UNSET
     store: str
     hostname: str
     tasks: Int64
     services: Int64
-    left_running: Annotated[list[LeftRunning], Meta(description="What runs left that have ended, as long as it lives.")]
-    silent_task_count: Annotated[Int64, Meta(description="Tasks that are silent since the clock was set back.")] = 0
-    silent_tasks: Annotated[list[SilentTask], Meta(description="The first 20 of them, by when they run again.")] = []
+    left_running: Annotated[list[LeftRunning], Meta(description="Processes that ended runs left, while they live.")]
+    silent_task_count: Annotated[
+        Int64, Meta(description="Number of tasks that do not run since the clock was set back.")
+    ] = 0
+    silent_tasks: Annotated[
+        list[SilentTask], Meta(description="The first 20 of them, in the order in which they run again.")
+    ] = []
     removals_held_until: (
-        Annotated[DateTime, Meta(description="When a clock that was set by more than a day counts for removals.")]
+        Annotated[
+            DateTime, Meta(description="When removals by age start again after the clock was set by more than a day.")
+        ]
         | UnsetType
     ) = UNSET
 
@@ -470,8 +476,8 @@ class DaemonInfo(Document, kw_only=True, rename="camel"):
 class ChangedUnit(Struct):
     """What a reload changes."""
 
-    name: Annotated[str, Meta(description="Of a task or service; a table of the file in brackets.")]
-    reasons: Annotated[list[str], Meta(description="Which keys differ, and what that does.")]
+    name: Annotated[str, Meta(description="Name of a task or service, or a table of the file in brackets.")]
+    reasons: Annotated[list[str], Meta(description="The changed keys and their effects.")]
 
 
 class Reloaded(Document, kw_only=True):

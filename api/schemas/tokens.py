@@ -40,7 +40,7 @@ class TokenBody(Body, kw_only=True, rename="camel"):
             Meta(
                 min_length=1,
                 max_length=100,
-                description="Glob of the only tasks it sees.",
+                description="Glob of the tasks and services that it sees.",
                 extra_json_schema={"pattern": _TOKEN_TASKS},
             ),
         ]
@@ -48,7 +48,7 @@ class TokenBody(Body, kw_only=True, rename="camel"):
         | None
     ) = UNSET
     expires_in_ms: (
-        Annotated[int, Meta(ge=1000, le=10 * 366 * 86_400_000, description="How long it is valid; absent: always.")]
+        Annotated[int, Meta(ge=1000, le=10 * 366 * 86_400_000, description="Lifetime; absent: unlimited.")]
         | UnsetType
         | None
     ) = UNSET

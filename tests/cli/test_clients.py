@@ -301,10 +301,14 @@ class TestLists:
         name = "nightly-export"
         daemon.on("GET", "/api/runs", {"runs": [run(taskName=name, retryAttempt=2)] * 2, "total": 2})
         daemon.on("GET", "/api/tasks", {"items": [self.SERVICE | {"name": name}, self.TASK | {"name": name}]})
-        entry = {"at": "2026-11-21T03:00:00.000Z", "who": "token deploy", "from": "127.0.0.1", "status": 403}
+        entry = {"at": "2026-11-21T03:00:00.000Z", "who": "token deploy-production", "from": "127.0.0.1", "status": 403}
         entry |= {"operation": "triggerTask", "target": name, "reason": "the token may not trigger this task"}
         daemon.on("GET", "/api/audit", {"items": [entry]})
-        for command, whole in (("runs", (name, RUN)), ("ps", (name,)), ("audit", ("trigger task", "token deploy"))):
+        for command, whole in (
+            ("runs", (name, RUN)),
+            ("ps", (name,)),
+            ("audit", ("trigger task", "token deploy-production")),
+        ):
             result = ringward(command)
             lines = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout).splitlines()
             assert all(any(word in line for line in lines) for word in whole), result.stdout

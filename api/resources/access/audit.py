@@ -43,7 +43,7 @@ OPERATIONS = (
         summary="List who did what, newest first.",
         handler=list_audit,
         query=(
-            integer("before", "Only entries before this one: nextCursor of the page before.", minimum=1),
+            integer("before", "Only entries before this one: nextCursor of the previous page.", minimum=1),
             integer("limit", "Page size.", 50, minimum=1, maximum=500),
         ),
         answers={200: json_of(schemas.Audit)},

@@ -41,7 +41,7 @@ OPERATIONS = (
         method="GET",
         path="/api/system",
         id="getSystem",
-        summary="System statistics: the host now, and what the daemon itself takes.",
+        summary="Get the current state of the host and of the daemon's processes.",
         handler=get_system,
         answers={200: json_of(System)},
         role=Role.VIEWER,
@@ -51,15 +51,14 @@ OPERATIONS = (
         method="GET",
         path="/api/system/metrics",
         id="listSystemMetrics",
-        summary="Historical system metrics: every 5 seconds for a day, every minute for two weeks.",
+        summary="Get the history of the host: every 5 seconds for a day, every minute for two weeks.",
         handler=get_metrics,
         query=(
-            instant("from", "Beginning; default: an hour before `to`.", up=False),
-            instant("to", "End, not included; default: now.", up=True),
+            instant("from", "Start of the window; default: an hour before `to`.", up=False),
+            instant("to", "End of the window, excluded; default: now.", up=True),
             integer(
                 "step",
-                "Seconds between two samples; it is made longer for what is not stored as finely, and when there would"
-                " be more than 2000.",
+                "Seconds between two samples; longer if finer ones are not stored or there would be more than 2000.",
                 minimum=1,
                 maximum=_MAX_STEP_S,
             ),

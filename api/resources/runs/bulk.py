@@ -96,32 +96,28 @@ def _operation(
 OPERATIONS = (
     _operation(
         "delete",
-        "Delete every ended run that is selected; within the undo window they can be restored.",
+        "Delete all selected ended runs; they can be restored within the undo window.",
         delete,
         json_of((schemas.Deleted, schemas.Affected)),
-        query=(flag("undo", "Whether the answer also has deleted_at, with which just these runs can be restored."),),
+        query=(flag("undo", "Add deleted_at to the response, with which exactly these runs can be restored."),),
     ),
     _operation(
         "rerun",
-        "Run every task again, once, that a selected run belongs to, with the parameters of its newest.",
+        "Run the tasks of the selected runs again, each once, with the parameters of its newest run.",
         rerun,
         json_of(schemas.Triggered),
         refusals=(409, 422, 503),
     ),
     _operation(
         "restore",
-        "Restore every deleted run that is selected, within the undo window.",
+        "Restore all selected deleted runs within the undo window.",
         restore,
         json_of(schemas.Affected),
-        query=(
-            instant(
-                "deleted_at", "Only runs that were deleted at this time: as the deletion's answer has it.", up=False
-            ),
-        ),
+        query=(instant("deleted_at", "Only runs of the deletion that returned this time.", up=False),),
     ),
     _operation(
         "stop",
-        "Stop every selected run that has not ended.",
+        "Stop all selected runs that have not ended.",
         stop,
         json_of(schemas.Affected),
     ),

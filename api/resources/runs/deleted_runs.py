@@ -48,7 +48,7 @@ OPERATIONS = (
         id="listDeletedRuns",
         role=Role.VIEWER,
         scoped=True,
-        summary="List the deleted runs that can still be restored, those deleted last first.",
+        summary="List the deleted runs that can be restored, the last deletion first.",
         handler=list_runs,
         query=tuple(param for param in list_params(camel=False) if param.name not in _OF_OTHER_LISTS),
         answers={200: json_of(DeletedRuns)},

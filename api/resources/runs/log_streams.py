@@ -47,7 +47,7 @@ def stream_daemon_log(context: Context, call: Call) -> None:
 def _params(start: int) -> tuple[Any, ...]:
     return (
         integer("from", "Line to begin with; 0 is the first, a negative number counts from the end.", start),
-        integer("replayLimit", "Most lines to replay.", 5000, minimum=1, maximum=50000),
+        integer("replayLimit", "Maximum number of lines to replay.", 5000, minimum=1, maximum=50000),
         flag("batch", "Send lines that were read together as one event lines instead of an event line for each."),
     )
 

@@ -233,8 +233,8 @@ OPERATIONS = (
         handler=get_log,
         query=(
             integer("from", "Line to begin with; 0 is the first, a negative number counts from the end.", _LAST),
-            instant("at", "Begin with the first line read at this time or later, whatever `from` says.", up=True),
-            integer("limit", "Most lines to return.", 1000, minimum=1, maximum=10_000),
+            instant("at", "Begin with the first line read at this time or later; overrides `from`.", up=True),
+            integer("limit", "Maximum number of lines.", 1000, minimum=1, maximum=10_000),
             _STREAM,
         ),
         answers={200: json_of(schemas.LogPage)},

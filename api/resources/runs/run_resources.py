@@ -104,7 +104,7 @@ OPERATIONS = (
         path="/api/runs/{runId}/resources",
         id="measureRun",
         role=Role.VIEWER,
-        summary="What a run takes or took: processor, memory, disks, and samples of its processes.",
+        summary="Get the resources of a run: processor, memory, disks, and samples of its processes.",
         handler=get_run_resources,
         answers={200: json_of(Resources)},
         refusals=(404, 422),
@@ -115,9 +115,13 @@ OPERATIONS = (
         id="listRunningResources",
         role=Role.VIEWER,
         scoped=True,
-        summary="What all running runs take, live.",
+        summary="Get the resources of all active runs, live.",
         handler=get_resources,
-        query=(integer("samples", "Most samples of each run, the newest; all when absent.", minimum=0, maximum=1000),),
+        query=(
+            integer(
+                "samples", "Maximum number of the newest samples of each run; default: all.", minimum=0, maximum=1000
+            ),
+        ),
         answers={200: json_of(AllResources)},
         refusals=(422,),
     ),

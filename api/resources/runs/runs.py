@@ -24,12 +24,12 @@ from store.runs.writes import Run, RunFilter
 
 NAMING_OF_ONE = choice(
     "naming",
-    "camel leaves out the snake_case names, which the answer has by default. Also understood is snake, which leaves out"
-    " the camelCase names: the answer then is a RunSnakeWithParams.",
+    "camel leaves out the snake_case names, which the response has by default. snake leaves out the camelCase names;"
+    " the response is then a RunSnakeWithParams.",
     ("camel",),
     others=("snake",),
 )
-NAMING = choice("naming", "Which naming the runs have; by default as documented here.", ("camel", "snake"))
+NAMING = choice("naming", "Naming of the runs; default: as documented here.", ("camel", "snake"))
 
 # Documented name in convention A, in convention B, and what it is in the store.
 _SORTS: tuple[tuple[str, str, SortField], ...] = (
@@ -54,7 +54,7 @@ def list_params(*, camel: bool) -> tuple[Param, ...]:
     sorts = (tuple(sort[0] for sort in _SORTS), tuple(sort[1] for sort in _SORTS))
     return (
         integer("limit", "Page size.", 50, minimum=1, maximum=1000),
-        integer("offset", "How many matching runs to skip.", 0, minimum=0),
+        integer("offset", "Number of matching runs to skip.", 0, minimum=0),
         statuses("status", "Comma-separated phases and end reasons; a run matches any of them."),
         text(**names("taskName", "task_name"), description="Only this task's runs."),
         choice(
@@ -70,14 +70,14 @@ def list_params(*, camel: bool) -> tuple[Param, ...]:
         flag(**names("retriesOnly", "retries_only"), description="Only retries."),
         choice(
             **names("sortField", "sort_field"),
-            description="What to sort by; createdAt when absent.",
+            description="Sort key; default: createdAt.",
             values=sorts[0] if camel else sorts[1],
             others=sorts[1] if camel else sorts[0],
             or_empty=True,
         ),
         choice(
             **names("sortDirection", "sort_direction"),
-            description="Which way; desc when absent.",
+            description="Sort order; default: desc.",
             values=("asc", "desc"),
             or_empty=True,
         ),
@@ -269,7 +269,7 @@ OPERATIONS = (
         path="/api/runs/{runId}",
         id="deleteRun",
         role=Role.OPERATOR,
-        summary="Delete a run; one that waits ends first.",
+        summary="Delete a run; a waiting run is stopped first.",
         handler=delete_run,
         answers={204: None},
         refusals=(404, 409, 422, 503),
@@ -279,9 +279,9 @@ OPERATIONS = (
         path="/api/runs/{runId}/stop",
         id="stopRun",
         role=Role.OPERATOR,
-        summary="Stop a run; a service comes back after its restart delay.",
+        summary="Stop a run; a service restarts after its restart delay.",
         handler=stop_run,
-        query=(flag("force", "Hurry: kill what does not end."),),
+        query=(flag("force", "Kill the run at once."),),
         answers={204: None},
         refusals=(404, 422, 503),
     ),

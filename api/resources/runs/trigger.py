@@ -35,7 +35,7 @@ _KEY = re.compile("[!-~]([ -~]{0,253}[!-~])?")
 IDEMPOTENCY_KEY: tuple[str, dict[str, Any], str] = (
     "Idempotency-Key",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": f"^{_KEY.pattern}$"},
-    "For 24 hours the same key gives the same run; with another task or other parameters it is an error.",
+    "For 24 hours the same key gives the same run; with another task or other parameters it is rejected.",
 )
 
 
@@ -140,7 +140,7 @@ OPERATIONS = (
         handler=run_task,
         query=(
             integer(
-                "wait", "Answer when the run has ended, or after this many seconds.", minimum=0, maximum=_MAX_WAIT_S
+                "wait", "Respond when the run has ended, or after this many seconds.", minimum=0, maximum=_MAX_WAIT_S
             ),
             NAMING,
         ),

@@ -22,7 +22,7 @@ def start(context: Context, call: Call) -> None:
 
 
 def stop(context: Context, call: Call) -> None:
-    """Stop a service; it stays down until it is started, or the daemon is."""
+    """Stop a service until it is started or the daemon restarts."""
     _ask(context, call, "service_stop")
 
 
@@ -38,7 +38,7 @@ def pause(context: Context, call: Call) -> None:
 
 
 def resume(context: Context, call: Call) -> None:
-    """Let the schedule of a task go on, from now."""
+    """Resume a task's schedule from now on."""
     _ask(context, call, "task_resume")
 
 
@@ -60,15 +60,15 @@ def _command(
 
 
 OPERATIONS = (
-    _command("start", "Service", start, "Start a service; what of it runs goes on."),
-    _command("stop", "Service", stop, "Stop a service; it stays down until it is started, or the daemon is."),
+    _command("start", "Service", start, "Start a service; running instances continue."),
+    _command("stop", "Service", stop, "Stop a service until it is started or the daemon restarts."),
     _command(
         "restart",
         "Service",
         restart,
-        "Restart a service; one that is down starts.",
-        (flag("rolling", "One instance after the other, each when the one before is ready."),),
+        "Restart a service; a stopped service starts.",
+        (flag("rolling", "Restart one instance after the other, each when the previous one is ready."),),
     ),
-    _command("pause", "Task", pause, "Let the schedule of a task rest until it is resumed."),
-    _command("resume", "Task", resume, "Let the schedule of a task go on, from now."),
+    _command("pause", "Task", pause, "Pause a task's schedule until it is resumed."),
+    _command("resume", "Task", resume, "Resume a task's schedule from now on."),
 )

@@ -76,8 +76,8 @@ def list_task_usage(context: Context, call: Call) -> None:
 
 
 _QUERY = (
-    instant("from", "Beginning; default: a day before `to`.", up=False),
-    instant("to", "End, not included; default: now.", up=True),
+    instant("from", "Start of the window; default: a day before `to`.", up=False),
+    instant("to", "End of the window, excluded; default: now.", up=True),
 )
 
 OPERATIONS = (
@@ -86,7 +86,7 @@ OPERATIONS = (
         path="/api/tasks/{taskName}/resources",
         id="measureTask",
         role=Role.VIEWER,
-        summary="What all runs of a task or service took in a window: processor, memory, disks.",
+        summary="Get the resources of all runs of a task or service in a window: processor, memory, disks.",
         handler=get_task_usage,
         query=_QUERY,
         answers={200: json_of(TaskUsage)},
@@ -99,7 +99,7 @@ OPERATIONS = (
         id="listTaskResources",
         role=Role.VIEWER,
         scoped=True,
-        summary="What each task and service took in a window, those that took most processor time first.",
+        summary="Get the resources of each task and service in a window, the greatest processor time first.",
         handler=list_task_usage,
         query=_QUERY,
         answers={200: json_of(AllTaskUsage)},
