@@ -14,12 +14,14 @@ from logring.layout import MAX_LINE, SYSTEM
 from logring.paths import ring_path
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
+from logring.writer_state import in_a_new_file
 from store.database import Database
 from store.events import Draft, draft, last_seq, since
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.scheduler.loop.loop import Loop
 
 EVENTS_RING = "events"
+_CHECK_MS = 2000
 _AGAIN = 1000
 """Number of announced events that the next ring repeats, for readers that resume."""
 
@@ -66,9 +68,19 @@ class EventLog:
         self._bell = bell
         self._news = False
         loop.watch(bell.listener.fileno(), self._accept)
+        loop.after(_CHECK_MS, self._check)
 
     def _begin(self, first_number: int) -> RingWriter:
         return RingWriter(self._path, self._daemon_id, file_blocks=0, first_line=first_number - 1)
+
+    def _check(self) -> None:
+        """Make the ring again if somebody has removed it, with everything that was in it."""
+        writer = self._writer
+        if writer.created and not writer.sealed and not os.path.exists(self._path):
+            with contextlib.suppress(OSError):  # the directory is gone, too: the root makes it again
+                self._writer = in_a_new_file(writer)
+                self.ring()
+        self._loop.after(_CHECK_MS, self._check)
 
     def announce(self, first: int, events: Sequence[Draft]) -> None:
         """Append events numbered from `first`, with the time of the newest; then call :meth:`ring_at_round_end`."""

@@ -1,6 +1,7 @@
 """Somebody removes the runtime directory, or something in it, under a daemon that works."""
 
 import fcntl
+import itertools
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, Stream
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.own
@@ -101,6 +102,29 @@ def test_one_of_its_files(daemon: Daemon, words: Path, name: str) -> None:
         until(lambda: daemon.texts(run) == ["first", "second"], "the next line")
     assert daemon.ended(run)["endReason"] == "succeeded"
     assert daemon.stop() == 0
+
+
+def test_the_ring_of_events(daemon: Daemon) -> None:
+    """It is made again, and streams of events go on: those that were open, and those that come then."""
+    daemon.write('[tasks.t]\nrun = "true"\n')
+    daemon.start()
+    ring = place_of(daemon) / "events.ring"
+    old = daemon.stream("/api/events/stream?types=run.ended")
+    before = daemon.trigger("t")
+    daemon.ended(before)
+    ring.unlink()
+    until(ring.exists, "the ring")
+    new = daemon.stream("/api/events/stream?types=run.ended")
+    after = daemon.trigger("t")
+    assert ended_in(old, 2) == [before, after]
+    assert ended_in(new, 1) == [after]
+    old.close()
+    new.close()
+
+
+def ended_in(stream: Stream, count: int) -> list[str]:
+    """The runs whose end the stream reports first."""
+    return [event.data["runId"] for event in itertools.islice(stream, count)]
 
 
 def test_the_socket_of_the_api(daemon: Daemon) -> None:
