@@ -6,12 +6,18 @@ BIN := $(VENV)/bin
 SOURCES := setup.cfg pyproject.toml supervisor/version.py
 
 SECONDS ?= 600
+RUNS ?= 20
 
-.PHONY: help run test lint format bench fuzz soak soak-services soak-days soak-chaos docs man zipapp clean
+SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
+QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
+
+.PHONY: help run test test-quick test-repeat lint format bench fuzz soak soak-services soak-days soak-chaos docs man zipapp clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
+	@echo "make test-quick  run the tests that start no daemon, server or browser: about a minute"
 	@echo "make test    run all tests"
+	@echo "make test-repeat  run all tests RUNS=20 times, every second time beside busy loops, and list what failed"
 	@echo "make lint    run ruff and mypy, as CI does"
 	@echo "make format  format the code"
 	@echo "make fuzz    read damaged rings and log files for SECONDS=600, then call the API with random input"
@@ -29,7 +35,13 @@ run: $(VENV)/.run-installed
 	@exec $(BIN)/ringward up --config examples/ringward.toml
 
 test: $(VENV)/.dev-installed
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest $(SUITE)
+
+test-quick: $(VENV)/.dev-installed
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses=2 --quiet $(QUICK)
+
+test-repeat: $(VENV)/.dev-installed
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.repeat $(RUNS) $(SUITE)
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .
