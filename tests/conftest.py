@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.distribution import Units
+from tests.support.host_features import require
 from tests.support.postgres import PostgresServer, programs
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server; started with the first test of this process that needs one."""
     where = programs()
     if where is None:
-        pytest.skip("no PostgreSQL server: neither initdb in PATH nor in /usr/lib/postgresql/*/bin")
+        pytest.skip("not installed: initdb (Debian: postgresql)")
     server = PostgresServer(where)
     yield server
     server.close()
@@ -76,9 +77,7 @@ def browser() -> "Iterator[Browser]":
     from playwright.sync_api import sync_playwright  # only by processes that have such a test
 
     # The same engine without the windows of a desktop, which nobody would see, takes half the work.
-    program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
-    if program is None:
-        pytest.skip("neither chromium-headless-shell nor chromium in PATH")
+    program = shutil.which("chromium-headless-shell") or require("chromium")
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield running

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import Daemon
+from tests.support.host_features import require
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
@@ -83,14 +84,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
         daemon.clean()
 
 
-def program(path: str | Path) -> str:
-    """The program, or a skip with the reason."""
-    found = shutil.which(path)
-    if found is None:
-        pytest.skip(f"{Path(path).name} is not installed")
-    return found
-
-
 def called(*command: str | Path, cwd: Path, **environment: str) -> str:
     """What a program prints on standard output; it must succeed."""
     done = subprocess.run(
@@ -102,14 +95,14 @@ def called(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 def generated(served: Served, generator: str, target: Path, *options: str) -> None:
     """Have openapi-generator make a client."""
-    program("java")
-    command = program(BIN / "openapi-generator-cli")
+    require("java")
+    command = require(BIN / "openapi-generator-cli")
     called(command, "generate", "-i", served.document, "-g", generator, "-o", target, *options, cwd=target.parent)
 
 
 def test_python(served: Served, tmp_path: Path) -> None:
     """openapi-python-client leaves nothing out, and its client gets every value as its type."""
-    command = program(BIN / "openapi-python-client")
+    command = require(BIN / "openapi-python-client")
     target = tmp_path / "generated"
     options = ["--path", str(served.document), "--meta", "none", "--output-path", str(target), "--fail-on-warning"]
     config = tmp_path / "config.yaml"
@@ -121,7 +114,7 @@ def test_python(served: Served, tmp_path: Path) -> None:
 
 def test_go(served: Served, tmp_path: Path) -> None:
     """The client compiles, `go vet` finds nothing, and every value arrives."""
-    go = program("go")
+    go = require("go")
     if not (GO_PACKAGES / "src/gopkg.in/validator.v2").is_dir():
         pytest.skip("golang-gopkg-validator.v2-dev, which generated clients import, is not installed")
     target = tmp_path / "src/ringward"
@@ -140,13 +133,13 @@ def compiled(script: str, directory: Path) -> str:
     """What a script in TypeScript comes to; strictly checked."""
     options = ["--strict", "--target", "es2022", "--module", "commonjs", "--lib", "es2022,dom", "--outDir", "built"]
     shutil.copy(HERE / script, directory)
-    called(program(NODE_BIN / "tsc"), *options, script, cwd=directory)
+    called(require(NODE_BIN / "tsc"), *options, script, cwd=directory)
     return f"built/{Path(script).with_suffix('.js')}"
 
 
 def test_typescript(served: Served, tmp_path: Path) -> None:
     """openapi-generator's client for fetch compiles under --strict, and every value arrives."""
-    node = program("node")
+    node = require("node")
     generated(served, "typescript-fetch", tmp_path / "generated")
     out = called(node, compiled("fetch.ts", tmp_path), served.address, served.token, cwd=tmp_path)
     assert json.loads(out) == EXPECTED
@@ -154,7 +147,7 @@ def test_typescript(served: Served, tmp_path: Path) -> None:
 
 def test_types_of_typescript(served: Served, tmp_path: Path) -> None:
     """The types that openapi-typescript makes are those of the answers."""
-    node = program("node")
-    called(program(NODE_BIN / "openapi-typescript"), served.document, "-o", "schema.d.ts", cwd=tmp_path)
+    node = require("node")
+    called(require(NODE_BIN / "openapi-typescript"), served.document, "-o", "schema.d.ts", cwd=tmp_path)
     out = called(node, compiled("types.ts", tmp_path), served.address, served.token, cwd=tmp_path)
     assert json.loads(out) == EXPECTED

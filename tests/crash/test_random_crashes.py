@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host.cgroups import Cgroups
 from tests.crash.services import Crashes
 from tests.support.daemon import Daemon
+from tests.support.host_features import require_cgroups
 
 SECONDS = 2
 
@@ -14,8 +14,8 @@ SECONDS = 2
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
 def test_everything_is_accounted_for(tmp_path: Path, cgroups: str) -> None:
     """Each incarnation has its row, its end and every byte; no process, descriptor, ring or cgroup stays."""
-    if cgroups == "auto" and Cgroups.find() is None:
-        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    if cgroups == "auto":
+        require_cgroups()
     daemon = Daemon(tmp_path)
     try:
         report = Crashes(daemon, tmp_path, count=8, most_s=1.0, cgroups=cgroups, seed=1).run(SECONDS)

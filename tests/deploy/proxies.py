@@ -1,7 +1,6 @@
 """Real proxies that run the samples of deploy/, with other ports, paths and certificates only."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.host_features import require
 from tests.support.paths import ROOT
 from tests.support.ports import free_port
 from tests.support.waiting import until
@@ -83,8 +83,7 @@ class Proxy:
         self.name = name
         self.port = free_port()
         self.output = place / "output"
-        program = shutil.which(name)
-        assert program is not None, f"{name} is not installed; .ci/run says how"
+        program = require(name)
         config = place / "config"
         config.write_text(_nginx(place, self.port, upstream) if name == "nginx" else _caddy(self.port, upstream))
         arguments = {"nginx": ["-c", str(config)], "caddy": ["run", "--config", str(config), "--adapter", "caddyfile"]}

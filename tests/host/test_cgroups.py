@@ -17,14 +17,13 @@ from supervisor.host.procfs import Process, look, send
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.recover import limit_again
 from supervisor.root.process.managed_process import Instance
+from tests.support.host_features import require_cgroups
 from tests.support.waiting import until
 
 
 @pytest.fixture
 def cgroup() -> Iterator[Cgroup]:
-    place = Cgroups.find()
-    if place is None:
-        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    place = require_cgroups()
     made = place.make(f"test-{os.getpid()}")
     yield made
     made.kill()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support.slices import SHORT_SLICES, slice_ns
+from tests.support.host_features import SHORT_SLICES, slice_ns
 
 _SHOW = "print(open('/proc/thread-self/sched').read())"
 _TAKE = "from supervisor.host.osport import take_short_slices; take_short_slices(); "

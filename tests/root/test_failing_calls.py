@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import Daemon
+from tests.support.host_features import require
 from tests.support.waiting import until
 
 CALLS = {
@@ -78,8 +78,7 @@ LINES = [str(number) for number in range(20)]
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
+    require("strace")
     one = Daemon(tmp_path_factory.mktemp("calls"))
     one.write('[tasks.t]\nrun = "for i in $(seq 0 19); do echo $i; done"\nmax_concurrent = 100\n')
     one.start()

@@ -1,23 +1,93 @@
-"""How long the turns of a thread are that the kernel gives the processor to."""
+"""Optional programs and kernel features of this host; tests that need a missing one are skipped."""
 
 import os
 import re
+import shutil
 from pathlib import Path
 
-_SHOWN = Path("/proc/self/sched")
-_SINCE = (6, 12)
+import pytest
+
+from supervisor.host.cgroups import Cgroups
+
+PACKAGES = {
+    "bash": "bash",
+    "busybox": "busybox",
+    "caddy": "caddy",
+    "chromium": "chromium",
+    "chromium-headless-shell": "chromium-headless-shell",
+    "curl": "curl",
+    "dash": "dash",
+    "go": "golang-go",
+    "java": "default-jre-headless",
+    "mkfs.ext4": "e2fsprogs",
+    "mount": "mount",
+    "munged": "munge",
+    "mungekey": "munge",
+    "nginx": "nginx-light",
+    "node": "nodejs",
+    "nsenter": "util-linux",
+    "prlimit": "util-linux",
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+    "s6-svscan": "s6",
+    "slurmctld": "slurm-wlm",
+    "slurmd": "slurm-wlm",
+    "srun": "slurm-wlm",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
+    "strace": "strace",
+    "systemd-analyze": "systemd",
+    "unshare": "util-linux",
+}
+"""Debian's packages of the programs; ``.ci/run`` installs them."""
+
+NO_CGROUPS = "there is no cgroup version 2 hierarchy in which this user can make cgroups"
+_SCHED = Path("/proc/self/sched")
+_SHORT_SLICES_SINCE = (6, 12)
+
+
+def require(*programs: str | Path) -> str:
+    """Skip the test unless all `programs` are installed; return the path of the first one."""
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    found = [shutil.which(name, path=path) for name in programs]
+    missing = [Path(name).name for name, place in zip(programs, found, strict=True) if place is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(map(_with_package, missing))}")
+    assert found[0] is not None
+    return found[0]
+
+
+def require_cgroups() -> Cgroups:
+    """Skip the test unless this process can make cgroups; return the place for them."""
+    found = Cgroups.find()
+    if found is None:
+        pytest.skip(NO_CGROUPS)
+    return found
+
+
+def require_unpacked(name: str) -> Path:
+    """Skip the test unless ``.ci/run`` has unpacked these files of other programs; return their directory."""
+    place = Path(__file__).resolve().parents[2] / "build" / name
+    if not place.is_dir():
+        pytest.skip(f"build/{name} does not exist: .ci/run makes it")
+    return place
 
 
 def slice_ns(sched: str) -> int:
-    """As ``/proc/<pid>/sched`` shows it."""
+    """Return the longest uninterrupted turn of a thread on a processor, as ``/proc/<pid>/sched`` shows it."""
     found = re.search(r"^se\.slice +: +(\d+)$", sched, re.MULTILINE)
     assert found is not None, sched
     return int(found[1])
+
+
+def _with_package(name: str) -> str:
+    return f"{name} (Debian: {PACKAGES[name]})" if name in PACKAGES else name
 
 
 def _kernel() -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
 
 
-SHORT_SLICES = _kernel() >= _SINCE and _SHOWN.exists() and "se.slice" in _SHOWN.read_text()
-"""Whether there are any, and they are shown."""
+SHORT_SLICES = _kernel() >= _SHORT_SLICES_SINCE and _SCHED.exists() and "se.slice" in _SCHED.read_text()
+"""Whether the kernel has slices of a chosen length, and shows them."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from tests.support.host_features import require
 from tests.support.waiting import until
 
 _CONFIG = """
@@ -65,7 +66,7 @@ def prometheus(directory: Path, port: int, target: str, token: str) -> Iterator[
     with log.open("wb") as output:
         process = subprocess.Popen(
             [
-                "prometheus",
+                require("prometheus"),
                 f"--config.file={config}",
                 f"--storage.tsdb.path={directory / 'prometheus'}",
                 f"--web.listen-address=127.0.0.1:{port}",

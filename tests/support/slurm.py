@@ -8,17 +8,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from tests.support.host_features import require
 from tests.support.ports import free_port
 from tests.support.waiting import until
-
-PACKAGES = "slurm-wlm munge"
-
-
-def program(name: str) -> str:
-    """Path of a program of Debian's Slurm."""
-    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-    assert found is not None, f"there is no {name}: install {PACKAGES}"
-    return found
 
 
 class Slurm:
@@ -46,7 +38,7 @@ class Slurm:
     def ask(self, *argv: str) -> str:
         """Execute a client, and return what it prints."""
         done = subprocess.run(
-            [program(argv[0]), *argv[1:]],
+            [require(argv[0]), *argv[1:]],
             capture_output=True,
             text=True,
             env={**os.environ, **self.environment},
@@ -113,7 +105,7 @@ PartitionName=test Nodes={host} Default=YES MaxTime=INFINITE State=UP
     def _launch(self, name: str, *arguments: str) -> None:
         self._processes.append(
             subprocess.Popen(
-                [program(name), *arguments],
+                [require(name), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,

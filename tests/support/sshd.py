@@ -1,21 +1,13 @@
 """A real sshd for tests: on a port of loopback, with keys of its own, a child of the test and ended by it."""
 
-import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
+from tests.support.host_features import require
 from tests.support.ports import free_port
 from tests.support.waiting import until
-
-PACKAGES = "openssh-server openssh-client"
-
-
-def _program(name: str) -> str:
-    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-    assert found is not None, f"there is no {name}: install {PACKAGES}"
-    return found
 
 
 class Sshd:
@@ -27,7 +19,7 @@ class Sshd:
         self.port = free_port()
         for name in ("host", "client"):
             path = self.directory / name
-            subprocess.run([_program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+            subprocess.run([require("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd wants it, compiled in
         (self.directory / "sshd_config").write_text(
             f"ListenAddress 127.0.0.1:{self.port}\n"
@@ -42,13 +34,13 @@ class Sshd:
         """How to call ssh."""
         options = ["UserKnownHostsFile=/dev/null", "StrictHostKeyChecking=no", "LogLevel=ERROR", "IdentitiesOnly=yes"]
         named = [f"-o{option}" for option in options]
-        return [_program("ssh"), "-F", "none", "-p", str(self.port), "-i", str(self.directory / "client"), *named]
+        return [require("ssh"), "-F", "none", "-p", str(self.port), "-i", str(self.directory / "client"), *named]
 
     def start(self) -> None:
         """Start it, and wait until it lets us in."""
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [_program("sshd"), "-D", "-e", "-f", self.directory / "sshd_config"],
+                [require("sshd"), "-D", "-e", "-f", self.directory / "sshd_config"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,7 +1,6 @@
 """A daemon that may not open as many files as its runs need."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from supervisor.cli import exit_codes
 from tests.support.daemon import Daemon
+from tests.support.host_features import require
 from tests.support.waiting import until
 
 LIMIT = 256
@@ -26,8 +26,7 @@ class FewDescriptors(Daemon):
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[FewDescriptors]:
-    if shutil.which("prlimit") is None:
-        pytest.skip("prlimit is not installed")
+    require("prlimit")
     one = FewDescriptors(tmp_path)
     yield one
     one.clean()

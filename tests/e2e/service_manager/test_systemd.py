@@ -5,6 +5,7 @@ It is process 1 of namespaces of its own, over a copy of this host's files that 
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from supervisor.host.cgroups import Cgroups
 from tests.docs.blocks import blocks
 from tests.support.daemon import RINGWARD, Daemon
+from tests.support.host_features import require, require_cgroups
 from tests.support.paths import ROOT
 from tests.support.waiting import until
 
@@ -40,7 +42,7 @@ for device in null zero full random urandom tty; do
     touch "dev/$device"
     mount --bind "/dev/$device" "dev/$device"
 done
-for place in "$PLACE" "$SOCKETS"; do
+for place in "$PLACE" "$SOCKETS" "$CLONE" "$PYTHON" "$BASE_PYTHON"; do  # the tmpfs above may hide them
     mkdir -p ".$place"
     mount --bind "$place" ".$place"
 done
@@ -84,7 +86,14 @@ class Systemd:
         apart = "unshare --mount --pid --ipc --uts --cgroup --fork --kill-child sh -c"
         self._process = subprocess.Popen(
             ["sh", "-c", f'{join}{apart} "$0"', BOOT],
-            env={"PATH": os.environ["PATH"], "PLACE": str(place), "SOCKETS": sockets},
+            env={
+                "PATH": os.environ["PATH"],
+                "PLACE": str(place),
+                "SOCKETS": sockets,
+                "CLONE": str(ROOT),
+                "PYTHON": sys.prefix,
+                "BASE_PYTHON": sys.base_prefix,
+            },
             start_new_session=True,
         )
         (self._init,) = until(psutil.Process(self._process.pid).children, "process 1")
@@ -132,8 +141,10 @@ class Systemd:
 
 @pytest.fixture
 def systemd(daemon: Daemon, tmp_path: Path) -> Iterator[Systemd]:
-    if os.geteuid() != 0 or Cgroups.find() is None:
-        pytest.skip("only root can boot systemd in namespaces, and it needs cgroup version 2")
+    if os.geteuid() != 0:
+        pytest.skip("only root can boot systemd in namespaces")
+    require("/lib/systemd/systemd", "unshare", "nsenter")
+    require_cgroups().close()
     daemon.write("[tasks.long]\nrun = 'echo ready; sleep 1000'\n[tasks.other]\nuser = 'nobody'\nrun = 'id -un'\n")
     one = Systemd(daemon, tmp_path)
     yield one

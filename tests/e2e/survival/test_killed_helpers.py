@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from supervisor.host.cgroups import Cgroups
 from tests.support.daemon import Daemon, command_lines, gone, program
+from tests.support.host_features import require_cgroups
 from tests.support.waiting import until
 
 
@@ -55,8 +55,7 @@ def replaced(daemon: Daemon, spawner: psutil.Process) -> bool:
 
 def test_a_killed_spawner_costs_nothing(daemon: Daemon) -> None:
     """There is another one, in the same place and as quiet, and what starts meanwhile starts all the same."""
-    if Cgroups.find() is None:
-        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    require_cgroups()
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     for _ in range(3):

@@ -5,8 +5,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from supervisor.host.cgroups import Cgroups
 from tests.support.daemon import Daemon
+from tests.support.host_features import require_cgroups
 from tests.support.waiting import until
 
 TASK = """
@@ -18,8 +18,7 @@ run = "echo once >> {side}; echo hello"
 
 def begin_in_a_stopped_spare(daemon: Daemon, side: Path, more: str = "") -> tuple[str, psutil.Process]:
     """Start a run whose spare has its word, and cannot act on it."""
-    if Cgroups.find() is None:
-        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    require_cgroups()
     daemon.write(TASK.format(side=side, more=more))
     daemon.start()
     until(lambda: daemon.children("ringward spare"), "a spare")

@@ -12,6 +12,7 @@ import pytest
 
 from supervisor.host.cgroups import Cgroups
 from tests.support.daemon import Daemon, program
+from tests.support.host_features import require_cgroups
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.lent
@@ -23,8 +24,8 @@ SHORT_GRACE = 'graceful_stop = "200ms"'
 def cgroups(request: pytest.FixtureRequest) -> str:
     """Both ways to know what belongs to a run."""
     mode: str = request.param
-    if mode == "auto" and Cgroups.find() is None:
-        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    if mode == "auto":
+        require_cgroups()
     return mode
 
 
@@ -103,8 +104,7 @@ def test_what_was_used_is_known_in_the_end(daemon: Daemon, cgroups: str) -> None
 @pytest.mark.own
 def test_an_emptied_environment_does_not_hide(daemon: Daemon, pids: Path) -> None:
     """In a cgroup even that is found which gave up everything by which it could be told."""
-    if Cgroups.find() is None:
-        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    require_cgroups()
     run_id = begin(daemon, "auto", f"run = {program('daemonises', pids, 'bare')}")
     daemon.ended(run_id)
     assert not alive(pid_in(pids))

@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 from logring.reader import LogReader
-from supervisor.host.cgroups import Cgroups
 from tests.e2e.service_manager.test_process_1 import Container, container
 from tests.e2e.services.test_readiness import SAY, is_ready, on_flag
 from tests.support.daemon import Daemon, gone, program
+from tests.support.host_features import require_cgroups
 from tests.support.paths import PROGRAMS
 from tests.support.waiting import until
 
@@ -210,8 +210,7 @@ def test_streams_and_requests(daemon: Daemon, tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", ["an upgrade", "a reload"])
 def test_who_waits_for_a_spare(daemon: Daemon, by: str) -> None:
     """A run that is just being started begins, whatever has become of the process that it waited for."""
-    if Cgroups.find() is None:
-        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    require_cgroups()
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     until(lambda: daemon.children("ringward spare"), "a spare")

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.host.cgroups import Cgroup, Cgroups
+from supervisor.host.cgroups import Cgroup
 from supervisor.ipc.messages import Spawn
 from supervisor.root.spawn import posix_spawn as spawning
 from supervisor.root.spawn import shim
+from tests.support.host_features import require, require_cgroups
 from tests.support.waiting import until
 
 SHELLS = ["dash", "bash", "busybox"]
@@ -85,8 +86,7 @@ class Outcome:
 @pytest.fixture(params=SHELLS)
 def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each of the shells that a distribution has as /bin/sh, where every user finds it."""
-    found = shutil.which(request.param)
-    assert found, f"{request.param} is not installed: .ci/run installs it"
+    found = require(request.param)
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
         shell = f"{directory}/sh"  # busybox takes its applet from the name
@@ -98,9 +98,7 @@ def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 @pytest.fixture
 def cgroup() -> Iterator[Cgroup]:
     """A cgroup for one run."""
-    place = Cgroups.find()
-    if place is None:
-        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    place = require_cgroups()
     made = place.make(f"test-{os.getpid()}")
     yield made
     until(made.remove, "the cgroup to be empty")
@@ -211,7 +209,7 @@ class TestShim:
 
     def test_the_text_of_another_shell_gets_odd_variables(self) -> None:
         """They arrive at the shell that the run names, whatever stands in front of it."""
-        bash = shutil.which("bash") or ""
+        bash = require("bash")
         outcome = Outcome(wanted([bash, "-e", "-c", "tr '\\0' '\\n' </proc/$$/environ"], "/", env=ODD))
         assert b"app.name=shop\n" in outcome.out
 
@@ -224,7 +222,8 @@ class TestShim:
 
     def test_a_text_joins_its_cgroup_first(self, cgroup: Cgroup) -> None:
         """Without a second shell; the text of the run keeps its line numbers, and no descriptor stays."""
-        text = "cat /proc/self/cgroup; ls -l /proc/self/fd | grep -c cgroup.procs; umask; ulimit -Sn; exit 3"
+        # /bin/ls: the ls that is built into some shells would show the descriptors of the shell.
+        text = "cat /proc/self/cgroup; /bin/ls -l /proc/self/fd | grep -c cgroup.procs; umask; ulimit -Sn; exit 3"
         outcome = Outcome(wanted([shim.SHELL, "-e", "-c", f"set +e; {text}"], umask=0o027), 99, cgroup)
         lines = outcome.out.decode().splitlines()
         assert [line for line in lines if line.startswith("0::") and line.endswith(os.path.basename(cgroup.path))]

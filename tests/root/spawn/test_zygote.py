@@ -12,19 +12,18 @@ from typing import Any
 import pytest
 
 from supervisor.host import cgroup_names
-from supervisor.host.cgroups import Cgroups
 from supervisor.ipc.messages import Spawn
 from supervisor.root.spawn import shim, zygote
 from supervisor.root.spawn.posix_spawn import Started
 from tests.root.births import DAEMON, Nursery, nursery
 from tests.root.spawn.test_posix_spawn import ODD, read_all, variables, wanted
+from tests.support.host_features import require_cgroups
 from tests.support.waiting import until
 
 
 @pytest.fixture
 def root() -> Iterator[Nursery]:
-    if Cgroups.find() is None:
-        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    require_cgroups()
     with nursery() as one:
         yield one
 

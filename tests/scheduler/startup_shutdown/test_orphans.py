@@ -11,9 +11,9 @@ import pytest
 
 from store.database import open_writer
 from supervisor.host import cgroup_names
-from supervisor.host.cgroups import Cgroups
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.startup_shutdown import orphans
+from tests.support.host_features import require_cgroups
 
 
 class _Killed(Exception):
@@ -46,9 +46,7 @@ def test_a_scheduler_that_is_killed_over_it(tmp_path: Path, monkeypatch: pytest.
 def test_cgroups_that_were_made_in_advance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of a lost run is found by its attribute; those of no run go if they were ours, another's stay."""
     monkeypatch.setattr(orphans, "_WAIT_S", 60.0)
-    cgroups = Cgroups.find()
-    if cgroups is None:
-        pytest.skip("there is no cgroup version 2 hierarchy in which we may make cgroups")
+    cgroups = require_cgroups()
     ours, mine, other, unknown = (
         cgroups.make(f"{cgroup_names.spare(daemon, os.getpid())}-{number}")
         for number, daemon in enumerate(["D", "D", "E", "D"])
