@@ -1,14 +1,14 @@
-"""What the scheduler asks of the notifier process, and what it hears from it: frames over a socketpair.
+"""Messages between the scheduler and the notifier process, over a socketpair.
 
 Scheduler -> notifier
-    ``deliver``  see :class:`DeliveryRequest`
-    ``ping``     see :class:`PingRequest`
+    ``deliver``  a :class:`DeliveryRequest`
+    ``ping``     a :class:`PingRequest`
 
 Notifier -> scheduler
-    ``result``   {key, ok, error, retry_after_ms}: what became of either. `error` is for people and has no secrets, and
-                 is null when it went well; `retry_after_ms`, where the receiver said so, is how long it wants to rest
+    ``result``   {key, ok, error, retry_after_ms}: the result of either. `error` is a message without secrets, null on
+                 success; `retry_after_ms` is the pause that the receiver asks for, if any
 
-It reads nothing of the database and remembers nothing; orders are carried out side by side, up to a number.
+The notifier does not read the database and keeps no state; it carries out a limited number of requests concurrently.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -17,12 +17,12 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryRequest:
-    """A message to be delivered."""
+    """A message to deliver."""
 
     key: str
-    """Names it."""
+    """Identifies the request."""
     url: str = field(repr=False)
-    """As Apprise understands it."""
+    """URL in the form of Apprise."""
     title: str
     body: str
     footer: str
@@ -30,35 +30,35 @@ class DeliveryRequest:
     """info, success, warning or failure."""
     ring: str | None = None
     file: str | None = None
-    """Paths of ring and log file of the run whose last lines go between body and footer."""
+    """Paths of the ring and the log file of the run whose last lines go between body and footer."""
 
     def to_frame(self) -> dict[str, Any]:
-        """For the socket."""
+        """Return the message for the socket."""
         return {"op": "deliver", **asdict(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PingRequest:
-    """A URL to be asked for."""
+    """A heartbeat URL to request."""
 
     key: str
     url: str = field(repr=False)
 
     def to_frame(self) -> dict[str, Any]:
-        """For the socket."""
+        """Return the message for the socket."""
         return {"op": "ping", **asdict(self)}
 
 
 @dataclass(frozen=True)
 class DeliveryResult:
-    """What became of an order."""
+    """The result of a request."""
 
     error: str | None = None
-    """None: it was carried out."""
+    """Error message; None on success."""
     retry_after_ms: int | None = None
 
     def to_frame(self, key: str) -> dict[str, Any]:
-        """For the socket."""
+        """Return the message for the socket."""
         return {
             "op": "result",
             "key": key,

@@ -1,17 +1,17 @@
-"""What the scheduler asks of the watcher, and what it hears from it: frames over a socketpair.
+"""Messages between the scheduler and the watcher, over a socketpair.
 
 Scheduler -> watcher
-    ``hello``    {bell, token}: where the doorbell of the runs' rings is
-    ``watch``    see :class:`ProbeRequest`
+    ``hello``    {bell, token}: the doorbell of the rings of runs
+    ``watch``    a :class:`ProbeRequest`
     ``forget``   {key}
 
 Watcher -> scheduler
-    ``passed``   {key}: it was seen; an order without `times` is done then
-    ``failing``  {key, why}: an attempt failed, for another reason than the one before
-    ``failed``   {key, why}: as many in a row as `times` says; the order is done
-    ``matched``  {key, line, why}: of output, the number and text of a line that matched; the order is done
-    ``answered`` {key, text}: of ask, what the command printed on standard output, ending with 0; the order is done
-    ``clean``    {key}: of output, it is at its end, or cannot be read, and none has matched; the order is done
+    ``passed``   {key}: an attempt succeeded; completes a request without `times`
+    ``failing``  {key, why}: an attempt failed, for a new reason
+    ``failed``   {key, why}: `times` attempts failed in a row, or an ask failed; completes the request
+    ``matched``  {key, line, why}: number and text of a matching line, for kind output; completes the request
+    ``answered`` {key, text}: standard output of a successful command, for kind ask; completes the request
+    ``clean``    {key}: the output ended or cannot be read, without a match, for kind output; completes the request
 """
 
 from dataclasses import asdict, dataclass, field
@@ -20,27 +20,27 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeRequest:
-    """Watch something of a run, until it is forgotten or done."""
+    """A request to probe a run until it completes or is cancelled."""
 
     key: str
-    """Names it."""
+    """Identifies the request."""
     kind: str
-    """http, tcp, exec, log (until a line matches), output (until a line matches or the log ends), or ask (one attempt
-    with a command, which is answered, or has failed)."""
+    """http, tcp, exec, log (until a line matches), output (until a line matches or the log ends), or ask (a single
+    command whose output is returned)."""
     target: str = ""
     """A URL, an address or a regular expression."""
     every_ms: int = 0
     timeout_ms: int = 0
-    """Of one attempt."""
+    """Time limit of one attempt."""
     times: int = 0
-    """So many failures in a row are reported; 0: attempts are made until one succeeds."""
+    """Number of failures in a row to report; 0: probe until an attempt succeeds."""
     argv: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict, repr=False)
-    """All that the command gets."""
+    """The environment of the command."""
     chosen: list[str] = field(default_factory=list)
-    """Those of `env` that the configuration sets, or we do."""
+    """Names in `env` that the configuration or the daemon sets."""
     secrets: list[str] = field(default_factory=list)
-    """Those of `env` whose values are masked in what the command says."""
+    """Names in `env` whose values are masked in the output of the command."""
     cwd: str | None = None
     uid: int | None = None
     gid: int | None = None
@@ -48,8 +48,8 @@ class ProbeRequest:
     umask: int | None = None
     ring: str = ""
     file: str = ""
-    """Paths of ring and log file."""
+    """Paths of the ring and the log file."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For a frame."""
+        """Return the request for a message."""
         return asdict(self)

@@ -1,6 +1,6 @@
-"""Instants that have come, and what becomes of each: pure.
+"""Decides which due instants run, and which count as missed. Pure.
 
-Usually that is one that has just come. After a time in which nobody watched there may be many, a gap.
+Usually one instant is due. After a gap, in which the daemon did not run or the host slept, there may be many.
 """
 
 from collections import deque
@@ -12,38 +12,38 @@ from supervisor.schedule.cron import Occurrence
 from supervisor.schedule.instants import Schedule
 
 ON_TIME_MS = 60_000
-"""What is no later than this was not missed."""
+"""An instant within this delay is on time, not missed."""
 _MAX_COUNTED = 100_000
 _FIRST_LOOK_MS = 60_000
 
 
 @dataclass(frozen=True)
 class DueInstants:
-    """What becomes of the instants that have come; all in milliseconds since the epoch."""
+    """The fate of due instants; all in milliseconds since the epoch."""
 
     runs: tuple[int, ...]
-    """They run, the oldest first."""
+    """Instants to run, oldest first."""
     missed: int
-    """So many more were missed; 100,000 and more may be counted as 100,000."""
+    """Number of missed instants; counting stops at 100,000."""
     missed_at: int | None
-    """The newest of these."""
+    """The newest missed instant."""
     skipped: tuple[int, ...]
-    """They do not run: their local time does not exist, or comes twice."""
+    """Instants that do not run, because their local time does not exist or is repeated."""
     newest: int
-    """The newest of all."""
+    """The newest due instant."""
 
 
 def due_instants(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int, window_ms: int) -> DueInstants | None:
-    """The instants after `mark_ms` and not after `now_ms`; None when there is none.
+    """Return the instants after `mark_ms` up to `now_ms`; None if there are none.
 
     Args:
-        schedule: has the instants.
-        mark_ms: the newest that was accounted for.
+        schedule: the schedule.
+        mark_ms: the newest instant that is accounted for.
         now_ms: the present.
-        catch_up: how many of the newest run; one that is on time runs in any case.
-        window_ms: how late they may be for that.
+        catch_up: number of newest instants to run; an instant on time always runs.
+        window_ms: greatest delay of an instant for catch-up.
     """
-    wanted = max(catch_up, 1) + 1  # those that may run, and the newest that does not
+    wanted = max(catch_up, 1) + 1  # instants that may run, and the newest missed one
     count = running_count = 0
     newest: deque[int] = deque(maxlen=wanted)
     skipped: list[int] = []
@@ -80,7 +80,7 @@ def _between(schedule: Schedule, mark_ms: int, after_ms: int, now_ms: int) -> It
 
 
 def _tail(schedule: Schedule, mark_ms: int, now_ms: int, count: int) -> list[Occurrence]:
-    """At least the newest `count` that run, found by looking back twice as far each time."""
+    """Return at least the newest `count` instants that run; search back twice as far in each step."""
     look_ms = _FIRST_LOOK_MS
     while True:
         after_ms = max(mark_ms, now_ms - look_ms)

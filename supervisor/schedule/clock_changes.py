@@ -1,8 +1,8 @@
-"""What a task may ask for where the clocks of its time zone change."""
+"""Policies of a task for changes of the clocks in its time zone."""
 
 from typing import Literal
 
 DstGap = Literal["run", "skip"]
-"""Of a local time that does not exist: run at the end of the gap, or not at all."""
+"""Policy for a local time that does not exist: run at the end of the gap, or skip."""
 DstOverlap = Literal["first", "both", "second"]
-"""Which of two equal local times run."""
+"""Policy for a repeated local time: which of the two instants run."""

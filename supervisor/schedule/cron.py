@@ -1,12 +1,16 @@
-"""Cron expressions as instants: their local times, with the rules for changes of the clocks over them.
+"""Instants of cron expressions, including the rules for changes of the clocks.
 
 An expression has five fields (minute, hour, day of month, month, day of week), six with seconds in front, or is a macro
 such as ``@daily``. Day of month and day of week are joined as in Vixie cron: by *or*, but by *and* when one of them
 begins with ``*``. Only the first character counts: ``5,*`` and ``1-31`` restrict.
 
-Expressions whose minute and hour are fixed (no ``*`` at their start) mean times of day. Where clocks go forward over
-such a time, it comes once, at the end of the gap; where they go back over it, it comes twice; which of these run is
-for the task to say. Other expressions follow real time: whatever the clocks show runs, as often as they show it.
+Expressions with a fixed minute and hour (neither begins with ``*``) are times of day. If clocks go forward over such a
+time, it occurs once, at the end of the gap. If clocks go back over it, it occurs twice, and the task decides which
+instants run. Other expressions follow the clocks: every matching local time runs as often as it occurs.
+
+Changes of the clocks split a time zone into spans of real time with one offset each. :mod:`zoneinfo` does not list
+them, so offsets are compared every six hours, and bisection finds the exact second. Two changes within six hours that
+cancel each other would be missed; no time zone has such changes.
 """
 
 import re
@@ -25,32 +29,32 @@ _PROBE_S = 6 * 3600
 
 
 class Span(NamedTuple):
-    """Seconds since the epoch from `start` to before `end`, on which local time is `offset` seconds ahead of UTC.
+    """A range of seconds since the epoch, `end` excluded, with local time `offset` seconds ahead of UTC.
 
-    A span without changes ends all the same, some years away.
+    A span without a change ends too, some years away.
     """
 
     start: int
     end: int
     offset: int
     before: int
-    """Offset of the span before."""
+    """Offset of the previous span."""
     after: int
     """Offset of the next span."""
 
     @property
     def repeated_until(self) -> int:
-        """Before this instant of the span the clocks show times that they have shown before."""
+        """Return the instant of the span before which local times are repetitions."""
         return self.start + self.before - self.offset
 
     @property
     def repeated_from(self) -> int:
-        """From this instant of the span on the clocks show times that they will show again."""
+        """Return the instant of the span from which local times will be repeated."""
         return self.end - (self.offset - self.after)
 
 
 def span_at(zone: ZoneInfo, at_s: int) -> Span:
-    """The span that has the instant `at_s`."""
+    """Return the span that contains the instant `at_s`."""
     for span in _spans(zone, datetime.fromtimestamp(at_s, UTC).year):
         if at_s < span.end:
             return span
@@ -59,7 +63,7 @@ def span_at(zone: ZoneInfo, at_s: int) -> Span:
 
 @lru_cache(maxsize=4096)
 def _spans(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
-    """The spans from the year before to the year after; the first one and the last one may be cut."""
+    """Return the spans from the previous to the next year; the first and the last may be truncated."""
     changes = [change for number in (year - 1, year, year + 1) for change in _changes(zone, number)]
     edges = [_new_year(year - 1), *(at for at, _, _ in changes), _new_year(year + 2)]
     offsets = [later for _, _, later in changes]
@@ -73,7 +77,7 @@ def _spans(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
 
 @lru_cache(maxsize=4096)
 def _changes(zone: ZoneInfo, year: int) -> tuple[tuple[int, int, int], ...]:
-    """When clocks change in a year: instant, offset before, offset from then on."""
+    """Return the changes of clocks in a year: instant, offset before, offset after."""
     start, end = _new_year(year), _new_year(year + 1)
     found = []
     for low, high in pairwise(range(start - 1, end + _PROBE_S, _PROBE_S)):
@@ -85,7 +89,7 @@ def _changes(zone: ZoneInfo, year: int) -> tuple[tuple[int, int, int], ...]:
 
 
 def _first(zone: ZoneInfo, low: int, high: int, offset: int) -> int:
-    """The first second with `offset`, which `high` has and `low` has not."""
+    """Return the first second with `offset`, which `high` has and `low` lacks."""
     while high - low > 1:
         middle = (low + high) // 2
         if _offset(zone, middle) == offset:
@@ -129,7 +133,7 @@ _RANDOM = re.compile(r"\b[HR]\b", re.IGNORECASE)
 _STEP = re.compile(r"/(\d+)")
 _MAX_LENGTH = 200
 _LET_THROUGH = (ValueError, KeyError, IndexError, TypeError, AttributeError)
-"""What croniter raises besides its own errors."""
+"""Exceptions of croniter besides its own errors."""
 
 
 class Occurrence(NamedTuple):
@@ -138,14 +142,14 @@ class Occurrence(NamedTuple):
     at: int
     """Milliseconds since the epoch."""
     runs: bool
-    """False: its local time does not exist, or comes twice, and the task does not want this one."""
+    """False if its local time does not exist or is repeated, and the policy of the task skips it."""
     note: str | None = None
-    """``gap``: its local time does not exist, so it comes at the gap's end; ``repeated``: its local time comes twice;
-    None for all others."""
+    """``gap``: its local time does not exist, so it occurs at the end of the gap; ``repeated``: its local time occurs
+    twice; None for all others."""
 
 
 def validate(expression: str) -> str | None:
-    """What is wrong with `expression`, or None."""
+    """Return the error in `expression`, or None."""
     if len(expression) > _MAX_LENGTH:
         return f"longer than {_MAX_LENGTH} characters"
     text = expression.strip()
@@ -180,7 +184,7 @@ def _pattern(text: str) -> Pattern | None:
 
 
 def _refusal(fields: list[str]) -> str:
-    """Which field is none."""
+    """Return a message about the invalid field."""
     for place, (field, meaning) in enumerate(zip(fields, _FIELDS[-len(fields) :], strict=True)):
         alone = ["*"] * len(fields)
         alone[place] = field
@@ -200,13 +204,13 @@ class Cron:
     """One expression in one time zone."""
 
     def __init__(self, expression: str, zone: ZoneInfo, gap: DstGap = "run", overlap: DstOverlap = "first") -> None:
-        """Take an expression that :func:`validate` accepted.
+        """Parse an expression that :func:`validate` accepted.
 
         Args:
             expression: five fields, six, or a macro.
-            zone: whose clocks it means.
-            gap: whether a time that does not exist runs at the gap's end.
-            overlap: which of two equal times run.
+            zone: the time zone of the expression.
+            gap: policy for times that do not exist.
+            overlap: policy for repeated times.
         """
         text = expression.strip()
         text = MACROS.get(text.lower(), text)
@@ -218,7 +222,7 @@ class Cron:
         self._overlap = overlap
 
     def occurrences(self, after_ms: int) -> Iterator[Occurrence]:
-        """The instants later than `after_ms`, in their order, each once; they end when no date comes for 50 years."""
+        """Yield the instants after `after_ms` in order; end if no date matches for 50 years."""
         after_s = after_ms // 1000
         span = span_at(self._zone, after_s)
         times = self._pattern.local_times(after_s + span.offset)
@@ -236,7 +240,7 @@ class Cron:
             following = span_at(self._zone, end)
             first = end + following.offset
             in_gap = local < first
-            if in_gap or following.offset < offset:  # times that no clock shows, or shows again
+            if in_gap or following.offset < offset:  # nonexistent or repeated local times
                 times = self._pattern.local_times(first - 1)
                 local = next(times, None)
             if in_gap and self._fixed and local != first:
@@ -249,5 +253,5 @@ class Cron:
 
 
 def local_text(at_ms: int, zone: ZoneInfo) -> str:
-    """An instant on the clocks of a time zone, RFC 3339 with its offset."""
+    """Return an instant as local time of a zone, in RFC 3339 with its offset."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(zone).isoformat(timespec="seconds")

@@ -1,7 +1,7 @@
-"""What a cron expression says about clocks and calendars: the local times that match, of a clock that is never changed.
+"""Local times that match a cron expression, on a clock that never changes.
 
-croniter reads the fields, one at a time; what it makes of one is kept, so that ten thousand expressions cost little
-more than the different fields in them. Walking over the times is ours.
+croniter parses single fields. Parsed fields are cached, so the cost of ten thousand expressions is that of their
+distinct fields. The iteration over times is our own.
 """
 
 import re
@@ -15,14 +15,14 @@ from supervisor.schedule.crontext import croniter
 
 FIELDS = 5
 _ORDER = (5, 0, 1, 2, 3, 4)
-"""Places of the fields in croniter's lists: the second, if there is one, is the last there."""
+"""Positions of the fields in croniter's lists, where the optional second is last."""
 _RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(7), range(60))
 """All values of each field, in croniter's order."""
 _DAY, _MONTH, _WEEKDAY = 2, 3, 4
 _SPAN = re.compile(r"([a-z]{3}|\d+)-([a-z]{3}|\d+)(?:/0*([1-9]\d*))?(#\w+)?")
 _DAY_S = 86_400
 _HORIZON_MONTHS = 50 * 12
-"""A date that does not come for so long never comes."""
+"""A date that does not occur within this time never occurs."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _EPOCH_WEEKDAY = 4
 _SATURDAY = 6
@@ -31,18 +31,18 @@ _SATURDAY = 6
 class _Field(NamedTuple):
     values: tuple[int, ...]
     wild: bool
-    """It begins with ``*`` or ``?``, so it does not restrict the date."""
+    """Whether it begins with ``*`` or ``?``, and so does not restrict the date."""
     last: bool
     """``L``: the last day of the month."""
     nth: tuple[tuple[int, int | None], ...]
-    """Of days of the week: which one of a month is meant, by ``#``, or None by ``L``: the last one."""
+    """Of days of the week: the number within the month (``#``); None for the last one (``L``)."""
     nearest: tuple[int, ...]
-    """Of days of the month: those that move to a working day, by ``W``."""
+    """Of days of the month: days that move to the nearest working day (``W``)."""
 
 
 @lru_cache(maxsize=4096)
 def _field(text: str, place: int) -> _Field:
-    """One field; raises what croniter raises."""
+    """Parse one field; exceptions of croniter pass through."""
     others = ["1"] * (FIELDS + 1)
     others[_ORDER.index(place)] = ",".join(_straight(part, place) for part in text.split(","))
     read = croniter(" ".join(others), 0.0, second_at_beginning=True)
@@ -63,9 +63,9 @@ def _field(text: str, place: int) -> _Field:
 
 
 def _straight(part: str, place: int) -> str:
-    """A range that ends where it begins, or before, as its values; anything else as it is.
+    """Expand a range whose end is not after its start; return anything else unchanged.
 
-    croniter takes ``5-5`` for all values, and miscounts steps beyond the end of a field.
+    croniter reads ``5-5`` as all values, and miscounts steps that wrap around the end of a field.
     """
     found = _SPAN.fullmatch(part)
     if found is None:
@@ -89,14 +89,14 @@ class _Dates:
         self._day = _field(day, _DAY)
         self._weekday = _field(weekday, _WEEKDAY)
         self._months = frozenset(_field(month, _MONTH).values)
-        # As in Vixie cron: a field restricts unless its first character is a star; when both restrict, either will do.
+        # As in Vixie cron: a field restricts unless it begins with a star; if both restrict, either may match.
         self._both = self._day.wild or self._weekday.wild
         self._every = len(self._day.values) == len(_RANGES[_DAY]) and len(self._weekday.values) == len(
             _RANGES[_WEEKDAY]
         )
 
     def of(self, number: int) -> tuple[int, ...]:
-        """Days since the epoch, of the month with that number (0: January of the year 0)."""
+        """Return the matching days of a month as days since the epoch; month 0 is January of year 0."""
         year, month = divmod(number, 12)
         if month + 1 not in self._months:
             return ()
@@ -109,7 +109,7 @@ class _Dates:
         return tuple(first + day - 1 for day in sorted(days & others if self._both else days | others))
 
     def _by_day(self, length: int, weekday: int) -> set[int]:
-        """Days of a month that begins on `weekday`."""
+        """Return the matching days of a month that begins on `weekday`."""
         found = self._day
         if found.nearest:
             return {_working_day(min(day, length), length, weekday) for day in found.nearest}
@@ -129,7 +129,7 @@ class _Dates:
 
 
 def _working_day(day: int, length: int, weekday: int) -> int:
-    """The day from Monday to Friday that is nearest to a day of the month, in that month."""
+    """Return the working day (Monday to Friday) nearest to a day, within the same month."""
     there = (weekday + day - 1) % 7
     if there == _SATURDAY:
         return day - 1 if day > 1 else day + 2
@@ -157,8 +157,8 @@ class Pattern:
         """Read `text`.
 
         Raises:
-            CroniterError: croniter does not take one of the fields.
-            ValueError, KeyError, IndexError, TypeError, AttributeError: what it lets through.
+            CroniterError: a field is invalid.
+            ValueError, KeyError, IndexError, TypeError, AttributeError: raised by croniter for some invalid fields.
         """
         second, minute, hour, day, month, weekday = ["0", *text.lower().split()][-FIELDS - 1 :]
         self._seconds = _field(second, _ORDER[0]).values
@@ -167,9 +167,9 @@ class Pattern:
         self._dates = _dates(day, month, weekday)
 
     def local_times(self, after: int) -> Iterator[int]:
-        """The local times later than `after` that match, in order, as seconds of a clock that is never changed.
+        """Yield the matching local times after `after` in order, as seconds of a clock that never changes.
 
-        They end when no date comes for 50 years.
+        End if no date matches for 50 years.
         """
         today, now = divmod(after + 1, _DAY_S)
         for day in self._days(today):
@@ -191,7 +191,7 @@ class Pattern:
             days = _month(self._dates, number)
 
     def _times(self, now: int) -> Iterator[int]:
-        """Seconds of a day, from `now` on."""
+        """Yield the matching seconds of a day from `now`."""
         hour, rest = divmod(now, 3600)
         minute, second = divmod(rest, 60)
         for one in self._hours[bisect_left(self._hours, hour) :]:

@@ -1,4 +1,4 @@
-"""All instants of a task: what ``cron``, ``every`` or ``at`` says, as one series in order. Pure.
+"""All instants of a task from ``cron``, ``every`` or ``at``, as one ordered series. Pure.
 
 Instants are nominal: ``jitter`` moves the start of a run, not the instant that it stands for.
 """
@@ -15,7 +15,7 @@ from supervisor.schedule.cron import Cron, Occurrence, local_text
 
 
 class _Timed(Protocol):
-    """The keys of a task by which it runs, as the configuration has them."""
+    """The scheduling keys of a task, as in the configuration."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +37,7 @@ class _Timed(Protocol):
 
 class _Source(Protocol):
     def occurrences(self, mark_ms: int, after_ms: int) -> Iterator[Occurrence]:
-        """Those later than both; `mark_ms` is the last one that was accounted for."""
+        """Yield the instants after both; `mark_ms` is the last one that is accounted for."""
 
 
 class _Crons:
@@ -52,12 +52,12 @@ class _Crons:
         several = merge(*(cron.occurrences(after_ms) for cron in self._crons))
         for at, same in groupby(several, lambda occurrence: occurrence.at):
             found = list(same)
-            # What one of them does not want to run another one may.
+            # One expression may skip an instant that another one runs.
             yield next((one for one in found if one.runs), found[0])._replace(at=at)
 
 
 class _Every:
-    """A fixed interval, counted from the last instant that was accounted for."""
+    """A fixed interval, counted from the last instant that is accounted for."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
@@ -83,13 +83,13 @@ class Schedule:
     """When a task runs."""
 
     def __init__(self, task: _Timed | None) -> None:
-        """Of a task; None: one that never comes."""
+        """Create the schedule of a task; None: an empty schedule."""
         self._zone = zone_named(task.timezone if task is not None else "UTC")
         self._source: _Source | None = None
         self.follows_clock = True
-        """False: real time counts, whatever the wall clock is set to."""
+        """Whether it follows the wall clock; intervals count real time instead."""
         self.offset_ms = 0
-        """How long after an instant its run starts."""
+        """Delay of a run after its instant: the share of the jitter."""
         if task is None:
             return
         self.follows_clock = task.every_ms is None
@@ -103,33 +103,33 @@ class Schedule:
 
     @property
     def empty(self) -> bool:
-        """Only people run it."""
+        """Whether the task has no schedule."""
         return self._source is None
 
     def occurrences(self, mark_ms: int, after_ms: int = 0) -> Iterator[Occurrence]:
-        """The instants later than `mark_ms`, the last one that was accounted for, and than `after_ms`; in order."""
+        """Yield the instants after `mark_ms`, the last one accounted for, and after `after_ms`, in order."""
         return iter(()) if self._source is None else self._source.occurrences(mark_ms, after_ms)
 
     def local(self, at_ms: int) -> str:
-        """An instant on the clocks of the task's time zone, RFC 3339 with its offset."""
+        """Return an instant as local time of the task, in RFC 3339 with its offset."""
         return local_text(at_ms, self._zone)
 
 
 class Instant(NamedTuple):
-    """An instant to come."""
+    """A future instant."""
 
     at: int
     """Milliseconds since the epoch."""
     local: str
-    """On the clocks of the task's time zone, RFC 3339 with its offset."""
+    """Local time of the task, in RFC 3339 with its offset."""
     note: str | None
-    """See :class:`supervisor.schedule.cron.Occurrence`."""
+    """``gap``, ``repeated`` or None, as in :class:`supervisor.schedule.cron.Occurrence`."""
     starts_at: int
-    """When its run starts."""
+    """When its run starts: after its share of the jitter."""
 
 
 def upcoming(schedule: Schedule, mark_ms: int | None, now_ms: int, count: int) -> list[Instant]:
-    """The next `count` instants that run and have not been accounted for (None: none has ever been)."""
+    """Return the next `count` instants that run; `mark_ms` is the last one accounted for (None: new task)."""
     mark_ms = now_ms if mark_ms is None else mark_ms
     coming = (one for one in schedule.occurrences(mark_ms, now_ms - schedule.offset_ms) if one.runs)
     return [
@@ -138,23 +138,23 @@ def upcoming(schedule: Schedule, mark_ms: int | None, now_ms: int, count: int) -
 
 
 def same_instants(one: _Timed, other: _Timed) -> bool:
-    """Whether two definitions have the same instants."""
+    """Return whether two definitions have the same instants."""
     return instants_key(one) == instants_key(other)
 
 
 def instants_key(task: _Timed) -> tuple[object, ...]:
-    """All that says when a task runs."""
+    """Return the values that determine the instants of a task."""
     return instants_of(task.crons, task.timezone, task.every_ms, task.at_ms, task.dst_gap, task.dst_overlap)
 
 
 def instants_of(
     crons: tuple[str, ...], timezone: object, every_ms: object, at_ms: object, dst_gap: object, dst_overlap: object
 ) -> tuple[object, ...]:
-    """Return what the instants depend on: without cron expressions, no clock of a time zone."""
+    """Return the values that determine the instants; the time zone matters for cron expressions only."""
     return (crons, timezone, dst_gap, dst_overlap) if crons else (every_ms, at_ms)
 
 
 def _share(name: str, window_ms: int) -> int:
-    """A part of the window, always the same for one name."""
+    """Return a delay within the window that depends on the name alone."""
     number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     return number * window_ms >> 64

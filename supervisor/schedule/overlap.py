@@ -1,17 +1,17 @@
-"""What happens to a new run of a task that is already running: pure."""
+"""Overlap policy: the admission of a new run while others are active. Pure."""
 
 import enum
 
 
 class Admission(enum.Enum):
-    """What to do with a new run."""
+    """Decision about a new run."""
 
     START = "start"
     QUEUE = "queue"
     SKIP = "skip"
     FULL = "full"
     TERMINATE = "terminate"
-    """Stop the oldest running one; the new one waits for its place."""
+    """Stop the oldest active run; the new run waits for its slot."""
 
 
 def admit(
@@ -21,11 +21,11 @@ def admit(
 
     Args:
         policy: ``queue``, ``skip`` or ``terminate``.
-        running: runs of the task that hold a slot (being started, running, being stopped).
-        queued: runs of the task that wait for one.
-        max_concurrent: how many may hold a slot at once.
-        queue_max: how many may wait.
-        another_waits: one waits already for which the new one stands as well.
+        running: runs of the task with a slot (starting, running or stopping).
+        queued: runs of the task that wait for a slot.
+        max_concurrent: number of slots.
+        queue_max: limit of waiting runs.
+        another_waits: whether a waiting run already covers the new one.
     """
     if running < max_concurrent and not queued:
         return Admission.START

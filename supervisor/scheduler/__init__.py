@@ -1,4 +1,4 @@
-"""The scheduler process: decides what runs when, and is the only writer of run state."""
+"""The scheduler process: decides when runs start and end, and is the only writer of their state."""
 
 import typing
 

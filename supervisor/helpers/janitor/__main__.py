@@ -1,7 +1,7 @@
 """``python -m supervisor.helpers.janitor``: started by the scheduler with a job on standard input, which stays open.
 
-Does the job, writes a report to standard output, and ends; at once, wherever it is, when standard input closes,
-because the scheduler is gone then. Only one works in a data directory; another one has nothing to do.
+Does the job, writes a report to standard output, and exits. When standard input closes, the scheduler is gone, and the
+janitor exits at once. Only one janitor works in a data directory; another exits without work.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ def _end_with_the_scheduler() -> None:
 
 
 def main() -> int:
-    """Do one job; returns the exit status, 1 when it could not be done."""
+    """Do one job; return the exit status, 1 if it failed."""
     if sys.argv[1:] == ["--check"]:
         return 0
     os.nice(19)
@@ -42,14 +42,14 @@ def main() -> int:
         else:
             report = work(job, log)
     except OSError as err:
-        log.error(f"the logs cannot be looked after: {err}")
+        log.error(f"cannot maintain the logs: {err}")
         return 1
     sys.stdout.write(report.to_line())
     return 0
 
 
 def _first_line() -> str:
-    """Unbuffered, so that nothing of what follows is taken."""
+    """Read the job unbuffered, so that nothing after it is consumed."""
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, 65536)

@@ -1,6 +1,7 @@
-"""The work of the janitor: what was purged, the budget, compression, one file at a time, and a copy of the database.
+"""The work of the janitor: remove purged logs, keep the budget, compress old logs, and copy the database.
 
-Whatever it is doing it can be killed: a log is there whole, as it was or as it shall be, or it is gone.
+It can be killed at any moment: a log is always complete, in its old or its new form, or it is gone. Log files are
+listed without opening them.
 """
 
 import errno
@@ -29,7 +30,7 @@ _LOG = ".log"
 _FRAMES = frames_path(_LOG)
 _LEFT = _LOG + SUFFIX
 _SECTOR = 512
-"""In which stat(2) counts what a file occupies."""
+"""Unit of the disk usage in stat(2)."""
 
 
 class LogFile(NamedTuple):
@@ -38,17 +39,17 @@ class LogFile(NamedTuple):
     folder: str
     name: str
     ended_ms: int
-    """When it was written last: for a sealed one the end of its run. Since the epoch."""
+    """Time of the last write in ms since the epoch; for a sealed log the end of its run."""
     size: int
-    """Of the log file alone, in bytes."""
+    """Size of the log file alone, in bytes."""
     occupied: int
-    """Bytes on the disk, of both."""
+    """Disk usage of both, in bytes."""
     done: bool
-    """Whether it is compressed, or was found not to gain by that: it is read-only then."""
+    """Whether it is compressed or not worth compression; it is then read-only."""
 
     @property
     def path(self) -> str:
-        """Where it stands."""
+        """Path of the log file."""
         return f"{self.folder}/{self.name}"
 
     @property
@@ -58,7 +59,7 @@ class LogFile(NamedTuple):
 
 
 def find_logs(root: str) -> Iterator[LogFile]:
-    """All log files below the folder `root`; half-made ones of a janitor that died are removed, and empty folders.
+    """Yield all log files below the folder `root`; remove incomplete files of a dead janitor, and empty folders.
 
     Raises:
         OSError: a folder cannot be read.
@@ -71,18 +72,18 @@ def find_logs(root: str) -> Iterator[LogFile]:
 
 
 def mark_done(path: str) -> None:
-    """Remember, in the file's mode, that the log was dealt with: nobody will write it any more."""
+    """Mark a log as done through its file mode; it is never written again."""
     with suppress(FileNotFoundError):
         os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~stat.S_IWUSR)
 
 
 def remove(path: str) -> None:
-    """Remove a log and its sidecar, those that are there, and the folders that are empty then.
+    """Remove a log, its sidecar and folders that become empty.
 
     Raises:
         OSError: it cannot be removed.
     """
-    # In this order: a sidecar alone would never be found again.
+    # The sidecar first: without its log it would never be found again.
     for part in (frames_path(path), path):
         with suppress(FileNotFoundError):
             os.unlink(part)
@@ -92,7 +93,7 @@ def remove(path: str) -> None:
 
 
 def remove_if_empty(folder: str) -> None:
-    """Remove a folder that is empty. Who needs it just now makes it again."""
+    """Remove a folder if it is empty. Its next user creates it again."""
     with suppress(OSError):
         os.rmdir(folder)
 
@@ -138,18 +139,18 @@ def _logs_in(folder: str) -> list[LogFile]:
 
 _HOUR_MS = 3_600_000
 _EACH_HOUR = 64 << 20
-"""So many bytes are copied in an hour at most, on average: a larger database is copied less often."""
+"""Average limit of bytes to copy per hour: a larger database is copied less often."""
 _FREE = 3
-"""There is to be so many times as much free as the copy takes."""
+"""Required free space as a multiple of the copy."""
 
 
 def copy_database(database: str, log: Log) -> int | None:
-    """Copy it if that is due; returns when it is due next, ms since the epoch."""
+    """Copy the database if due; return when the next copy is due in ms since the epoch."""
     try:
         size = os.path.getsize(database)
         room = os.statvfs(os.path.dirname(database))
     except OSError as err:
-        log.error(f"the database is not copied: {err}")
+        log.error(f"cannot copy the database: {err}")
         return None
     each_ms = _HOUR_MS * max(1, -(-size // _EACH_HOUR))
     now_ms = time.time_ns() // 1_000_000
@@ -158,28 +159,28 @@ def copy_database(database: str, log: Log) -> int | None:
         return made_ms + each_ms
     free = room.f_bavail * room.f_frsize
     if free < _FREE * size:
-        log.warning(f"the database is not copied: it has {size >> 20} MiB, and only {free >> 20} MiB are free")
+        log.warning(f"cannot copy the database: it has {size >> 20} MiB, and only {free >> 20} MiB are free")
         return now_ms + each_ms
     try:
         make_copy(database)
     except Unusable as err:
-        log.error(f"the database is not copied, and the copy of before is kept: {err}")
+        log.error(f"cannot copy the database; the previous copy is kept: {err}")
         suspect(database)
     except (StoreError, OSError) as err:
-        log.warning(f"the database is not copied: {err}")
+        log.warning(f"cannot copy the database: {err}")
     return now_ms + each_ms
 
 
 _SHARE = 5
-"""Without a budget the logs may have one part in five of the file system."""
+"""Without a budget the logs may use one fifth of the file system."""
 _LEAST_REST_MS = 60_000
 _PURGED = 1000
 _REST_FACTOR = 50
-"""Looking takes 2 % of a core at most."""
+"""Scans take at most 2 % of a core."""
 
 
 def work(job: Job, log: Log) -> Report:
-    """Do what is due now.
+    """Do all due work.
 
     Raises:
         OSError: the folders of the logs cannot be read.
@@ -204,9 +205,9 @@ def _is_damaged(job: Job) -> bool:
 
 
 def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:
-    """Remove the files of purged runs; returns the number up to which that was done, and those that resist.
+    """Remove the files of purged runs; return the last processed number, and the numbers that failed.
 
-    While there is a ring its log may be written yet, though the run has ended: a disk was full, or hung.
+    While a ring exists its log may still be written, even after the end of the run: a disk was full, or hung.
     """
     last = 0
     kept: list[int] = []
@@ -223,7 +224,7 @@ def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:
     except StoreError as err:
         if job.copy and isinstance(err, Damaged):
             suspect(job.database)
-        log.warning(f"which runs were purged cannot be read: {err}")
+        log.warning(f"cannot read the purged runs: {err}")
     return last, kept
 
 
@@ -235,7 +236,7 @@ def _budget(job: Job) -> int:
 
 
 def _keep_within(logs: list[LogFile], budget: int, log: Log) -> list[LogFile]:
-    """Remove the logs that ended first until the others are within the budget; returns the others."""
+    """Remove the oldest logs until the rest is within the budget; return the rest."""
     total = sum(one.occupied for one in logs)
     if total <= budget:
         return logs
@@ -249,14 +250,14 @@ def _keep_within(logs: list[LogFile], budget: int, log: Log) -> list[LogFile]:
             kept.append(one)
     for task, sizes in removed.items():
         runs = counted(len(sizes), "run")
-        log.info(f"{task}: removed the logs of {runs}, {sum(sizes)} bytes, to keep all within {budget}")
+        log.info(f"{task}: removed the logs of {runs} ({sum(sizes)} bytes) to stay within {budget} bytes")
     if total > budget:
-        log.warning(f"the logs occupy {total} bytes of {budget} allowed, and none is left whose run has ended")
+        log.warning(f"the logs use {total} of {budget} bytes, and all are of active runs")
     return kept
 
 
 def _is_sealed(one: LogFile) -> bool:
-    """Whether nothing will be added to a log; what cannot be read is not known to be so."""
+    """Return whether a log is complete; False if it cannot be read."""
     try:
         file = open_log_file(one.path)
         if file is None:
@@ -273,13 +274,13 @@ def _remove(path: str, log: Log) -> bool:
     try:
         remove(path)
     except OSError as err:
-        log.warning(f"{path} cannot be removed: {err.strerror}")
+        log.warning(f"cannot remove {path}: {err.strerror}")
         return False
     return True
 
 
 def _compress_old(logs: list[LogFile], after_ms: int, log: Log) -> int | None:
-    """Compress what is old enough; returns when the next one will be, ms since the epoch, or None."""
+    """Compress old logs; return when the next log becomes old enough in ms since the epoch, or None."""
     now_ms = time.time_ns() // 1_000_000
     next_ms: int | None = None
     before = after = count = 0
@@ -293,7 +294,7 @@ def _compress_old(logs: list[LogFile], after_ms: int, log: Log) -> int | None:
             try:
                 size = _compress(one, log)
             except OSError as err:
-                log.warning(f"{one.path} is not compressed: {err.strerror}")
+                log.warning(f"cannot compress {one.path}: {err.strerror}")
                 if err.errno in (errno.ENOSPC, errno.EDQUOT):
                     break
                 continue
@@ -305,15 +306,15 @@ def _compress_old(logs: list[LogFile], after_ms: int, log: Log) -> int | None:
 
 
 def _compress(one: LogFile, log: Log) -> int | None:
-    """Compress a sealed log; returns its new size, or None when it stays as it is.
+    """Compress a sealed log; return its new size, or None if it stays unchanged.
 
     Raises:
-        OSError: it cannot be done now.
+        OSError: the log cannot be compressed now.
     """
     try:
         done = compress(one.path)
     except LogError as err:
-        log.warning(f"{one.path} is not compressed: {err}")
+        log.warning(f"cannot compress {one.path}: {err}")
         done = False
     mark_done(one.path)
     try:

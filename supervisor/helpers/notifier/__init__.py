@@ -1,1 +1,1 @@
-"""The process that delivers notifications and asks for heartbeat URLs: the only one that loads Apprise."""
+"""The notifier process, which delivers notifications and requests heartbeat URLs. Only it loads Apprise."""

@@ -1,6 +1,6 @@
-"""``python -m supervisor.helpers.notifier --fd N``: started by the scheduler, with which it speaks over the descriptor.
+"""``python -m supervisor.helpers.notifier --fd N``: started by the scheduler, which sends requests over the descriptor.
 
-Ends when that closes: the scheduler is gone then, or has nothing to deliver any more. What it was doing is done again.
+Exits when the descriptor closes: the scheduler is gone or has no more requests. Unfinished requests are repeated.
 """
 
 import asyncio
@@ -42,18 +42,18 @@ async def _hear(reader: asyncio.StreamReader, decoder: Decoder, work: Work) -> N
 
 
 def main() -> int:
-    """Deliver until the scheduler goes; returns the exit status."""
+    """Carry out requests until the scheduler closes the connection; return the exit status."""
     if sys.argv[1:] == ["--check"]:
         return 0
     os.umask(0o077)
-    os.chdir("/")  # Apprise asks where it stands, and the daemon's directory may have been removed
+    os.chdir("/")  # Apprise reads the working directory, and that of the daemon may be gone
     os.nice(_NICE)
     set_title("ringward notifier")
-    # Of a whole terminal: the daemon decides what that means.
+    # A terminal signals its whole process group; the daemon handles that.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     loop = asyncio.new_event_loop()
     status = loop.run_until_complete(_serve(socket.socket(fileno=int(sys.argv[2]))))
-    # Threads that wait for somebody's server would be waited for.
+    # A normal exit would wait for threads that wait for a server.
     os._exit(status)
 
 

@@ -1,8 +1,12 @@
-"""One message, delivered through Apprise.
+"""Delivers one message through Apprise.
 
-Apprise says only whether it worked; why not, it writes to its log, and what a web server answered it keeps to itself.
-Both are listened to here, for as long as a delivery takes; what it begins in threads of its own has its context. It is
-loaded with the first message.
+Apprise reports only success or failure. It logs the reason, and it hides the answers of web servers. This module
+captures both during a delivery, including threads of Apprise, which inherit the context. Apprise is loaded with the
+first message.
+
+Texts are escaped so that chat services do not interpret the output of a run as mentions, links or formatting. Messages
+are plain text, which Apprise escapes where it knows that a service reads markup. It does not do so for services that
+read Markdown in plain text, and it never removes mentions.
 """
 
 import functools
@@ -30,11 +34,11 @@ _READ_MARKDOWN = frozenset({"Discord", "Guilded", "Mattermost", "Zulip"})
 """Services, by Apprise's names, that read plain text as Markdown."""
 _READ_MENTIONS = _READ_MARKDOWN | {"Google Chat", "Revolt", "Rocket.Chat", "Slack"}
 _NOTHING = "\N{ZERO WIDTH SPACE}"
-"""Between a sign and what follows it: no service takes them for one word then, whatever it unescapes before."""
+"""Separates a sign from the following text, so that no service reads both as one token, even after unescaping."""
 
 _MENTION = re.compile(r"@(\S)")
 _REFERENCE = re.compile(r"<([!#@])")
-"""Of Slack: <!channel>, <#C024BE7LR>."""
+"""References of Slack, such as <!channel> or <#C024BE7LR>."""
 _SCHEME = re.compile(r"://")
 _URL = re.compile(r"(https?://\S+)")
 _SPECIAL = re.compile(r"([\\`*_~|<>\[\]()#:])")
@@ -43,13 +47,13 @@ _POINT = re.compile(r"(^[ \t]*\d+|\bwww)\.", re.MULTILINE)
 
 
 def escaped(text: str, service: str, url: str, *, links: bool = False) -> str:
-    """`text` as the service shows it literally.
+    """Escape `text` so that the service shows it literally.
 
     Args:
         text: plain text.
-        service: Apprise's name of the service.
-        url: with which it is reached; may ask for a format.
-        links: whether addresses in the text stay links: where the text is ours.
+        service: the name of the service in Apprise.
+        url: the URL of the notifier, which may set a format.
+        links: keep URLs in the text as links, for text of our own.
     """
     if service not in _READ_MENTIONS:
         return text
@@ -71,12 +75,12 @@ def _plain(text: str, *, markdown: bool) -> str:
 
 _LINES = 20
 _MAX_CHARS = 300
-"""Of one line."""
+"""Limit of characters per line."""
 _MAX_BYTES = 1 << 20
 
 
 def last_lines(ring: str | None, file: str | None) -> str:
-    """The end of a log as text; what the daemon itself said in it stands in brackets. Empty when it cannot be read."""
+    """Return the end of a log as text, with system lines in brackets; empty if it cannot be read."""
     if file is None:
         return ""
     lines: list[str] = []
@@ -96,7 +100,7 @@ def last_lines(ring: str | None, file: str | None) -> str:
 
 
 def _shown(text: bytes, *, system: bool) -> str:
-    """Without control characters, and cut when it is long."""
+    """Return a line without control characters, shortened if it is long."""
     whole = text.decode(errors="replace").rstrip("\r\n").expandtabs(4)
     plain = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in whole)
     short = plain if len(plain) <= _MAX_CHARS else f"{plain[: _MAX_CHARS - 1]}…"
@@ -110,31 +114,31 @@ _MAX_ERROR = 300
 _MAX_BODY = 16_000
 _MAX_RETRY_AFTER_MS = 86_400_000
 _RESTS = frozenset({429, 503})
-"""Statuses with which Retry-After says when to come again (RFC 9110, RFC 6585)."""
+"""Status codes whose Retry-After header is honoured (RFC 9110, RFC 6585)."""
 _OF_THE_MESSAGE = frozenset(
     ("accept", "accept-encoding", "connection", "content-length", "content-type", "transfer-encoding", "user-agent")
 )
-"""Headers that a redirect may take along."""
+"""Headers that a redirected request may keep."""
 _WITH_MESSAGE = frozenset({"POST", "PUT", "PATCH"})
 _LOSES_BODY = frozenset({301, 302, 303})
-"""Redirects that are followed without the message, mostly with GET (RFC 9110, 15.4)."""
+"""Redirects that drop the message, mostly by changing to GET (RFC 9110, 15.4)."""
 
 
 @dataclass
 class _DeliveryLog:
-    """Of one delivery."""
+    """Observations during one delivery."""
 
     messages: list[str] = field(default_factory=list)
     retry_after_ms: int | None = None
     lost: str | None = None
-    """How the message got lost while it looked delivered."""
+    """Reason why a seemingly delivered message was lost."""
 
 
 _captured: ContextVar[_DeliveryLog | None] = ContextVar("heard", default=None)
 
 
 class _LogCapture(logging.Handler):
-    """Keeps what Apprise logs about a delivery."""
+    """Captures the log lines of Apprise about a delivery."""
 
     def emit(self, record: logging.LogRecord) -> None:
         captured = _captured.get()
@@ -151,13 +155,13 @@ def _loaded() -> Any:
     adapter: Any = sessions.HTTPAdapter
 
     class InspectingAdapter(adapter):  # type: ignore[misc]
-        """An adapter that notes when a server wants to be left alone, and bounds where redirects lead."""
+        """Adapter that records Retry-After and restricts redirects."""
 
         def send(self, *args: Any, **kwargs: Any) -> Any:
-            """See :meth:`requests.adapters.HTTPAdapter.send`."""
+            """Send a request and inspect its response."""
             return _inspected(super().send(*args, **kwargs))
 
-    # requests looks the class up by this name for each session that it makes.
+    # requests looks up the class by this name for each new session.
     sessions.HTTPAdapter = InspectingAdapter  # type: ignore[attr-defined]
     apprise = importlib.import_module("apprise")
     logger: logging.Logger = importlib.import_module("apprise.logger").logger
@@ -168,10 +172,10 @@ def _loaded() -> Any:
 
 
 def _apprise() -> Any:
-    """Apprise, listened to.
+    """Return Apprise with captured logs and responses.
 
     Raises:
-        ImportError: it cannot be loaded.
+        ImportError: Apprise cannot be loaded.
     """
     with _loading:
         return _loaded()
@@ -188,27 +192,27 @@ def _inspected(response: "requests.Response") -> "requests.Response":
 
 
 def _restrict_redirect(response: "requests.Response") -> str | None:
-    """Keep requests from following a redirect that leads too far, and a followed one from taking our headers along.
+    """Block redirects to other hosts, and remove our headers from followed redirects.
 
     Returns:
-        How the message is lost; None: it is not.
+        Reason why the message is lost; None: it is not.
     """
     if not response.is_redirect:
         return None
     why = refusal_of_redirect(response.request.url or "", response.headers["Location"])
     if why is not None:
-        del response.headers["Location"]  # without which requests takes it for the answer
+        del response.headers["Location"]  # without it requests returns the redirect as the answer
         return why
     away = leads_away(response)
-    # requests makes the next request of this one.
+    # requests copies these headers to the next request.
     headers = response.request.headers
     for name in [name for name in headers if name.lower() not in _OF_THE_MESSAGE]:
         del headers[name]
-    return "leads elsewhere, where the message does not come: correct the URL" if away else None
+    return "redirects without the message: correct the URL" if away else None
 
 
 def leads_away(response: "requests.Response") -> bool:
-    """Whether a message is answered with another place for it; a page of the same server may be thanks for a form."""
+    """Return whether a redirect loses the message; a redirect to the same server may confirm a form."""
     request, target = response.request, response.headers.get("Location")
     if request.method not in _WITH_MESSAGE or response.status_code not in _LOSES_BODY or target is None:
         return False
@@ -218,11 +222,11 @@ def leads_away(response: "requests.Response") -> bool:
 
 
 def retry_after_ms(value: str | None, now_s: float) -> int | None:
-    """What a Retry-After header asks for, in milliseconds from now; None: nothing that can be understood.
+    """Return the delay of a Retry-After header in milliseconds; None if it is invalid.
 
     Args:
-        value: seconds or a date.
-        now_s: seconds since the epoch.
+        value: the header, in seconds or as a date.
+        now_s: the present in seconds since the epoch.
     """
     if value is None:
         return None
@@ -234,24 +238,24 @@ def retry_after_ms(value: str | None, now_s: float) -> int | None:
 
 
 def _instant_s(date: str) -> float:
-    """Seconds since the epoch of a date, which is in UTC also where it does not say so (RFC 9110, 5.6.7)."""
+    """Return a date as seconds since the epoch; the default time zone is UTC (RFC 9110, 5.6.7)."""
     found = parsedate_to_datetime(date)
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
 def deliver(request: DeliveryRequest) -> DeliveryResult:
-    """Deliver a message; takes as long as it takes."""
+    """Deliver a message, without a time limit."""
     try:
         apprise = _apprise()
     except ImportError as err:
-        return DeliveryResult(f"Apprise cannot be loaded: {err}")
+        return DeliveryResult(f"cannot load Apprise: {err}")
     captured = _DeliveryLog()
     token = _captured.set(captured)
     try:
         asset = apprise.AppriseAsset(app_id="Ringward", app_desc="Ringward", async_mode=False, secure_logging=True)
         service = apprise.Apprise(asset=asset)
         if not service.add(request.url):
-            return DeliveryResult("Apprise does not understand the URL")
+            return DeliveryResult("Apprise does not support the URL")
         name = str(service[0].service_name)
         body = escaped(request.body, name, request.url, links=True)
         lines = escaped(last_lines(request.ring, request.file), name, request.url)
@@ -266,7 +270,7 @@ def deliver(request: DeliveryRequest) -> DeliveryResult:
             return DeliveryResult()
         why = captured.lost or "; ".join(dict.fromkeys(captured.messages)) or "the service refused it"
         return DeliveryResult(masked(" ".join(why.split()), request.url)[:_MAX_ERROR], captured.retry_after_ms)
-    except Exception as err:  # noqa: BLE001 - of a hundred plugins: whatever one raises is the result of this message
+    except Exception as err:  # noqa: BLE001 - any exception of a plugin is the result of this message
         return DeliveryResult(masked(f"{type(err).__name__}: {err}", request.url)[:_MAX_ERROR], captured.retry_after_ms)
     finally:
         _captured.reset(token)

@@ -1,4 +1,4 @@
-"""Keeping what is secret in a URL out of what is said about it."""
+"""Masks the secret parts of a URL in texts about it."""
 
 import re
 from urllib.parse import unquote, urlsplit
@@ -9,10 +9,10 @@ _PARTS = re.compile(r"[/&=?:@+;,#]")
 
 
 def masked(text: str, url: str) -> str:
-    """`text` without the URL, and without any part of it but the scheme and, if it has a path or a user, the host.
+    """Mask the URL in `text`, and all its parts except the scheme and the host.
 
-    Host names help to see what is wrong; in a URL that is nothing but `scheme://token`, the token stands in the place
-    of the host.
+    A host name helps to find the error. In a URL like `scheme://token` the token takes the place of the host and is
+    masked.
     """
     hidden = {url}
     parts = urlsplit(url)

@@ -1,13 +1,13 @@
-"""Which redirects a message or a heartbeat follows: those to the same host and scheme.
+"""Redirects that messages and heartbeats follow: only to the same host and scheme.
 
-Any other would let a server that is asked hand on the message, and what identifies us to it, to whom it likes.
+Any other redirect would let a server forward the message, and our credentials for it, to an arbitrary third party.
 """
 
 from urllib.parse import urljoin, urlsplit
 
 
 def refusal_of_redirect(url: str, location: str) -> str | None:
-    """Say why `location`, to which the server at `url` redirects, is not followed; None: it is."""
+    """Return why the redirect from `url` to `location` is not followed; None: it is."""
     try:
         here, there = urlsplit(url), urlsplit(urljoin(url, location))
         host = there.hostname

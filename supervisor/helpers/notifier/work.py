@@ -1,7 +1,7 @@
-"""Carrying out orders side by side: some messages, some pings, each with a limit of time.
+"""Carries out requests concurrently, messages and pings separately, each with a time limit.
 
-What takes longer is answered as a failure. Its thread cannot be ended; when too many are stuck so, the process ends,
-and the scheduler starts another one.
+A request over its limit fails. Its thread cannot be ended, so the process exits when too many threads are stuck, and
+the scheduler starts a new one.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ _MAX_ERROR = 300
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows those to the same host and scheme."""
+    """Follows redirects to the same host and scheme only."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
-        """See :meth:`urllib.request.HTTPRedirectHandler.redirect_request`."""
+        """Return the redirected request, or raise if the redirect is refused."""
         why = refusal_of_redirect(req.full_url, newurl)
         if why is not None:
             fp.close()
@@ -44,7 +44,7 @@ _opener = urllib.request.build_opener(_Redirects)
 
 
 def ping(request: PingRequest) -> DeliveryResult:
-    """Ask for it, up to three times; what it answers is not read."""
+    """Request a heartbeat URL up to three times; the body of the answer is ignored."""
     result = _once(request)
     for number in range(1, _TRIES):
         if result.error is None:
@@ -76,7 +76,7 @@ Send = Callable[[dict[str, Any]], None]
 
 
 class _WorkerPool:
-    """Some threads for one kind of order."""
+    """Threads for one kind of request."""
 
     def __init__(self) -> None:
         self.slots = asyncio.Semaphore(_AT_ONCE)
@@ -85,12 +85,12 @@ class _WorkerPool:
 
 
 class Work:
-    """All orders.
+    """Carries out all requests.
 
     Args:
-        say: takes what the scheduler is to hear.
+        send: sends a message to the scheduler.
         end: called when too many threads are stuck.
-        limit_s: how long an order may take.
+        limit_s: time limit of a request.
     """
 
     def __init__(self, send: Send, end: Callable[[], None], limit_s: float = _LIMIT_S) -> None:
@@ -101,7 +101,7 @@ class Work:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, frame: dict[str, Any]) -> None:
-        """Begin with what the scheduler asks."""
+        """Begin a request of the scheduler."""
         op = frame.pop("op")
         if op == "deliver":
             delivery = DeliveryRequest(**frame)

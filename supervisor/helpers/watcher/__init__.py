@@ -1,1 +1,1 @@
-"""The watcher process: looks at runs from outside, by probes and by what they print."""
+"""The watcher process: probes services, and searches the output of runs."""

@@ -1,6 +1,6 @@
-"""``python -m supervisor.helpers.watcher --fd N``: started by the scheduler, with which it speaks over the descriptor.
+"""``python -m supervisor.helpers.watcher --fd N``: started by the scheduler, which sends requests over the descriptor.
 
-Ends when that closes, because the scheduler is gone then, and ends whatever it started itself before.
+Exits when the descriptor closes, because the scheduler is gone, after it stopped its own child processes.
 """
 
 import asyncio
@@ -43,14 +43,15 @@ async def _serve(sock: socket.socket) -> None:
 
 
 def main() -> int:
-    """Watch until the scheduler goes; returns the exit status."""
+    """Carry out requests until the scheduler closes the connection; return the exit status."""
     if sys.argv[1:] == ["--check"]:
         return 0
     os.umask(0o077)
     os.nice(_NICE)
     set_title("ringward watcher")
     become_subreaper()
-    # Of a whole terminal: the daemon decides what that means. A handler, unlike SIG_IGN, is none of the commands'.
+    # A terminal signals its whole process group; the daemon handles that.
+    # Unlike SIG_IGN, a handler is not inherited by the commands.
     signal.signal(signal.SIGINT, lambda *_: None)
     asyncio.run(_serve(socket.socket(fileno=int(sys.argv[2]))))
     return 0

@@ -1,4 +1,4 @@
-"""One attempt to see whether a service does its work, over HTTP or TCP."""
+"""Single HTTP and TCP probes."""
 
 import asyncio
 import os
@@ -12,24 +12,24 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SUCCESS = range(200, 400)
 _INTERIM = frozenset({b"100", b"102", b"103"})
 _WORDS = 2
-"""Of the first line of an answer: what follows them nobody needs."""
+"""Number of words to read from the status line."""
 
 
 class ProbeFailed(Exception):
-    """An attempt has failed; its text says why."""
+    """The probe failed; the text has the reason."""
 
 
 async def http(names: NameLookup, request: ProbeRequest) -> None:
-    """A GET that is answered with a status from 200 to 399; redirections are not followed, certificates not checked.
+    """Send a GET request; statuses 200 to 399 succeed. Redirects are not followed, certificates not verified.
 
     Raises:
-        NotYet: it is not, or by something else than HTTP.
+        ProbeFailed: another status, no HTTP answer, or no connection.
     """
     url = urlsplit(request.target)
     context = _unchecked() if url.scheme == "https" else None
     status = await _status(names, url, request.target, context)
     if status not in _SUCCESS:
-        raise ProbeFailed(f"GET {request.target} answers {status}")
+        raise ProbeFailed(f"GET {request.target}: status {status}")
 
 
 async def _status(names: NameLookup, url: SplitResult, shown: str, context: ssl.SSLContext | None) -> int:
@@ -48,7 +48,7 @@ async def _status(names: NameLookup, url: SplitResult, shown: str, context: ssl.
     finally:
         writer.transport.abort()
     if len(words) < _WORDS or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise ProbeFailed(f"GET {shown}: the answer is no HTTP")
+        raise ProbeFailed(f"GET {shown}: the answer is not HTTP")
     return int(words[1])
 
 
@@ -64,7 +64,7 @@ async def _connection(
 
 
 async def _status_line(reader: asyncio.StreamReader) -> list[bytes]:
-    """The words of the final answer's first line; answers before that one are read over (RFC 9110, 15.2)."""
+    """Return the words of the final status line; skip interim responses (RFC 9110, 15.2)."""
     while True:
         words = (await reader.readline()).split(None, 2)
         if len(words) < _WORDS or words[1] not in _INTERIM:
@@ -81,10 +81,10 @@ def _unchecked() -> ssl.SSLContext:
 
 
 async def tcp(names: NameLookup, request: ProbeRequest) -> None:
-    """A connection that is accepted.
+    """Connect to an address.
 
     Raises:
-        NotYet: it is not.
+        ProbeFailed: the connection failed.
     """
     address = urlsplit(f"//{request.target}")
     try:

@@ -1,9 +1,13 @@
-"""One attempt to see whether a service does its work, by a command of its own.
+"""Single probes by a command.
 
-It is a session of its own, and all that descends from it is killed when its main process has ended or its time is over
-(see :mod:`.strays`). Nobody waits for what does not die even then; it is reaped whenever it does.
+A command has its own session. All its descendants are killed when its main process exits or its time limit passes. A
+process that survives SIGKILL is not waited for, but reaped whenever it exits.
 
-This process itself starts nothing but ``/bin/sh``: it would wait for anything on a dead disk together with the child.
+The watcher is the subreaper of the commands (prctl(2)), so processes that lose their parent become its children. Such a
+process belongs to a running command if it has the session, the process group or the marker of that command. All others
+are probe leftovers and are killed.
+
+The watcher only executes ``/bin/sh`` itself: executing a file on a hung disk would block the watcher with its child.
 """
 
 import asyncio
@@ -23,23 +27,23 @@ from supervisor.ipc.probe_request import ProbeRequest
 
 MARK = "RINGWARD_PROBE"
 _PATIENCE_S = 0.01
-"""How long one that cannot be looked at holds up all attempts, once."""
+"""Longest wait for an unreadable environment, which delays all probes once."""
 _PASSES = 20
-"""Sweeps of one call; what forks faster than that is met again at the next one."""
+"""Passes per call; processes that fork faster are found by the next call."""
 
 
 class ProbeLeftovers:
-    """The processes of attempts that are over."""
+    """Kills leftover processes of finished probes."""
 
     def __init__(self) -> None:
         self._environments = Environments(_PATIENCE_S)
 
     def end(self, over: Collection[int], running: Mapping[int, str]) -> bool:
-        """Kill all there are until a pass finds no new one; returns whether some may be left.
+        """Kill leftovers until a pass finds no new one; return whether some may remain.
 
         Args:
-            over: Ids of the main processes of attempts that are over, and not reaped.
-            running: Ids and marks of those that go on.
+            over: ids of the main processes of finished probes that are not reaped.
+            running: ids and markers of the main processes of running probes.
         """
         seen: set[tuple[int, int]] = set()
         for _ in range(_PASSES):
@@ -54,12 +58,12 @@ class ProbeLeftovers:
         return True
 
     def _orphans(self, over: Collection[int], running: Mapping[int, str]) -> tuple[list[int], bool]:
-        """Ids of those that belong to nothing that runs, and whether there are some that cannot be told."""
+        """Return the ids of leftovers, and whether the owner of some process is unknown."""
         found, unknown = [], False
         for pid in children(os.getpid()):
             if pid in over or pid in running:
                 continue
-            with contextlib.suppress(ChildProcessError):  # ECHILD: it went between the two
+            with contextlib.suppress(ChildProcessError):  # ECHILD: reaped meanwhile
                 if os.waitpid(pid, os.WNOHANG)[0]:
                     continue
             process = look(pid)
@@ -80,7 +84,7 @@ class ProbeLeftovers:
 
 _REAP_S = 1.0
 _LOOK_S = (0.01, 1.0)
-"""Between two looks for what was left behind: the first time, and at most."""
+"""Time between searches for leftovers: first and longest."""
 _TAIL_BYTES = 4096
 _SHOWN = 200
 
@@ -89,24 +93,24 @@ _BEGIN = '[ -z "$1" ] || umask "$1"; [ -z "$2" ] || cd -- "$2" || exit 126; unse
 
 
 class CommandProbes:
-    """All attempts.
+    """Carries out all probes by commands.
 
     Args:
-        alone: All children of this process are commands, or were left behind by some: it is their subreaper.
+        alone: whether this process is the subreaper, so that all its children are commands or their leftovers.
     """
 
     def __init__(self, *, alone: bool) -> None:
         self._attempts: dict[int, _Attempt] = {}
-        """Those that are not reaped, by process id."""
+        """Attempts that are not reaped, by process id."""
         self._numbers = itertools.count()
         self._leftovers = ProbeLeftovers() if alone else None
         self._ending_leftovers: asyncio.Task[None] | None = None
 
     async def run(self, request: ProbeRequest) -> str:
-        """The command ends with exit status 0; returns the beginning of its standard output, if it is asked for that.
+        """Execute a command; return the beginning of its standard output if the request asks for it.
 
         Raises:
-            NotYet: it does not, or cannot be started; says the last line that it printed.
+            ProbeFailed: the command cannot start or fails; the text has the last line of its output.
         """
         attempt = _Attempt(request, f"{request.key}/{next(self._numbers)}")
         self._attempts[attempt.pid] = attempt
@@ -119,12 +123,12 @@ class CommandProbes:
             if self._leftovers is not None and (self._ending_leftovers is None or self._ending_leftovers.done()):
                 self._ending_leftovers = asyncio.get_running_loop().create_task(self._end_leftovers(self._leftovers))
         if status != 0:
-            how = f"is killed by signal {-status}" if status < 0 else f"ends with {status}"
+            how = f"killed by signal {-status}" if status < 0 else f"exited with code {status}"
             raise ProbeFailed(f"{request.argv[0]} {how}: {said}" if said else f"{request.argv[0]} {how}")
         return answer
 
     async def _end_leftovers(self, leftovers: ProbeLeftovers) -> None:
-        """End what attempts that are over have left, until nothing is."""
+        """Kill leftovers of finished probes until none remain."""
         look_s = _LOOK_S[0]
         while True:
             over = {pid for pid, attempt in self._attempts.items() if attempt.over}
@@ -135,7 +139,7 @@ class CommandProbes:
             look_s = min(2 * look_s, _LOOK_S[1])
 
     async def ended(self) -> None:
-        """All commands that are over are gone, and what they left; or most of that, after a second."""
+        """Wait up to a second until finished commands and their leftovers are gone."""
         waiting = {attempt.reaped for attempt in self._attempts.values() if attempt.over}
         if self._ending_leftovers is not None:
             waiting.add(self._ending_leftovers)
@@ -144,10 +148,10 @@ class CommandProbes:
 
 
 class _Attempt:
-    """A command that runs.
+    """A running command.
 
     Raises:
-        NotYet: it cannot be started.
+        ProbeFailed: the command cannot start.
     """
 
     def __init__(self, request: ProbeRequest, mark: str) -> None:
@@ -155,11 +159,11 @@ class _Attempt:
         self._mask = Mask(request.env[name].encode("utf-8", "surrogateescape") for name in request.secrets)
         self._tail = self._head = b""
         self.mark = mark
-        """In the environment of all that it starts."""
+        """Marker in the environment of all its processes."""
         self.over = False
-        """Nobody wants to know more of it."""
+        """Whether the probe is finished."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
-        """Its exit status, or a signal as a negative number."""
+        """Exit status, or the signal as a negative number."""
         self.reaped: asyncio.Future[None] = self._loop.create_future()
         env = {**request.env, MARK: mark}
         lost = prepared_command.lost_in_shells(env, request.chosen)
@@ -168,7 +172,7 @@ class _Attempt:
         try:
             if request.kind == "ask":
                 self._answers, answering = os.pipe2(os.O_CLOEXEC)
-            if request.uid is not None:  # so that it may open its outputs by their names, such as /dev/stderr
+            if request.uid is not None:  # so that it can open its outputs by name, such as /dev/stderr
                 for one in {theirs, answering}:
                     os.fchown(one, request.uid, -1)
             self._process = subprocess.Popen(
@@ -216,28 +220,28 @@ class _Attempt:
 
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
-        # Not reaped yet: its id is that of its group, and nobody else's.
+        # Not reaped, so that its id still identifies its process group.
         found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
         if found is not None and not self.ended.done():
             self.ended.set_result(found.si_status if found.si_code == os.CLD_EXITED else -found.si_status)
 
     def last_line(self) -> str:
-        """What it printed last."""
+        """Return the last line of its output."""
         self._readable()
         lines = self._mask.clean(self._tail).decode(errors="replace").strip().splitlines()
         return "".join(char if char.isprintable() else " " for char in lines[-1])[:_SHOWN] if lines else ""
 
     def answer(self) -> str:
-        """What it printed first on standard output, if it was asked for that."""
+        """Return the beginning of its standard output, if the request asks for it."""
         if self._answers < 0:
             return ""
         self._answering()
         return self._mask.clean(self._head).decode(errors="replace")
 
     def close(self) -> None:
-        """End its group."""
+        """Kill its process group."""
         self.over = True
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # ESRCH; EPERM: it became another user's
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # ESRCH; EPERM: it changed its user
             os.killpg(self.pid, signal.SIGKILL)
         self._close_pipes()
         self._loop.remove_reader(self._pidfd)
@@ -251,11 +255,11 @@ class _Attempt:
 
 
 def _wrapped(request: ProbeRequest, *, carries: bool) -> list[str]:
-    """Return the command, behind a shell that makes it what it is to be: user first, whose permissions count then.
+    """Return the command behind a shell that sets its user, umask and directory, in this order.
 
     Args:
-        request: the attempt.
-        carries: whether it has variables that a shell in front of its command loses.
+        request: the request of the probe.
+        carries: whether some variables would not survive a shell.
     """
     umask = "" if request.umask is None else f"{request.umask:04o}"
     user = None if request.uid is None or request.gid is None else (request.uid, request.gid, request.groups)

@@ -1,7 +1,7 @@
-"""The addresses of hosts, looked up in threads: a name service may ask a network, and may never answer.
+"""Lookup of host names in threads: a name service may use the network, and may never answer.
 
-Equal questions are asked together, so what hangs takes one thread for each name, and no other name waits for it. Nor
-does the end of this process.
+Equal lookups share a thread, so a hung lookup costs one thread per name. It delays neither other names nor the exit of
+the watcher.
 """
 
 import asyncio
@@ -14,16 +14,17 @@ _Answer = asyncio.Future[list[Address]]
 
 
 class NameLookup:
-    """Asks the name service for one loop."""
+    """Looks up names for one event loop."""
 
     def __init__(self) -> None:
         self._open: dict[str | None, _Answer] = {}
 
     async def connect(self, host: str | None, port: int | None) -> socket.socket:
-        """A connection to the first address that takes one.
+        """Connect to the first address of a host that accepts a connection.
 
         Raises:
-            OSError: no address does, or there is none; UnicodeError, which is a ValueError: no name can be like that.
+            OSError: no address accepts, or there is none.
+            UnicodeError: the name is invalid (a subclass of ValueError).
         """
         failed: OSError | None = None
         for family, address in await self._addresses(host):
@@ -38,7 +39,7 @@ class NameLookup:
                 raise
             else:
                 return sock
-        raise failed or OSError("it has no address")
+        raise failed or OSError("the host has no address")
 
     async def _addresses(self, host: str | None) -> list[Address]:
         with contextlib.suppress(socket.gaierror):  # it is a name
@@ -50,7 +51,7 @@ class NameLookup:
             found.add_done_callback(lambda _: self._open.pop(host))
             try:
                 threading.Thread(target=_ask, args=(host, loop, found), daemon=True).start()
-            except RuntimeError as err:  # no more threads may be had
+            except RuntimeError as err:  # the limit of threads is reached
                 found.set_exception(OSError(str(err)))
         return await asyncio.shield(found)
 
@@ -60,13 +61,13 @@ def _found(host: str | None, flags: int = 0) -> list[Address]:
 
 
 def _ask(host: str | None, loop: asyncio.AbstractEventLoop, found: _Answer) -> None:
-    """In a thread."""
+    """Look up a name, in a thread."""
     answer: list[Address] | Exception
     try:
         answer = _found(host)
-    except Exception as err:  # noqa: BLE001 - whatever it is, it is why
+    except Exception as err:  # noqa: BLE001 - any exception is the answer
         answer = err
-    with contextlib.suppress(RuntimeError):  # nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the event loop is closed
         loop.call_soon_threadsafe(_tell, found, answer)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for a line of a run's output."""
+"""Waits for a matching line in the output of a run."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,11 @@ from supervisor.ipc.probe_request import ProbeRequest
 _POLL_S = 0.25
 _SHOWN = 200
 _MAX_BYTES = 4 << 20
-"""So much is searched at a time; then others have their turn."""
+"""Bytes to search in one step, before other probes proceed."""
 
 
 class RingWatcher:
-    """Wakes who follows a ring; without a doorbell they look every 250 ms."""
+    """Wakes followers of rings through the doorbell; without one they poll every 250 ms."""
 
     def __init__(self, path: str, token: str) -> None:
         self._path = path
@@ -27,13 +27,13 @@ class RingWatcher:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
     def add(self, name: str, event: asyncio.Event) -> None:
-        """Set `event` when there is news in the ring of that name."""
+        """Set `event` when the ring `name` has new lines."""
         self._waiting.setdefault(name, set()).add(event)
         with contextlib.suppress(OSError):
             self._connected().subscribe(name)
 
     def remove(self, name: str, event: asyncio.Event) -> None:
-        """Leave it alone."""
+        """Stop setting `event`."""
         waiting = self._waiting.get(name, set())
         waiting.discard(event)
         if not waiting and self._waiting.pop(name, None) is not None and self._client is not None:
@@ -41,7 +41,7 @@ class RingWatcher:
                 self._client.unsubscribe(name)
 
     def _connected(self) -> DoorbellClient:
-        """Raises OSError: nobody listens."""
+        """Return the connected client, or raise OSError without a doorbell."""
         if self._client is None:
             self._client = DoorbellClient(self._path, self._token)
             asyncio.get_running_loop().add_reader(self._client.fileno(), self._rings)
@@ -62,10 +62,10 @@ class RingWatcher:
 
 
 async def line(request: ProbeRequest, run: str, bell: RingWatcher) -> tuple[int, str]:
-    """The first line that the run has printed and that matches: its number, and itself for people, see `shown`.
+    """Wait for the first matching line of a run; return its number and its text for display.
 
     Raises:
-        NotYet: its log has ended, or cannot be read.
+        ProbeFailed: the log ended without a match, or cannot be read.
     """
     pattern = Pattern(request.target, regex=True)
     reader = LogReader(request.ring, request.file)
@@ -84,17 +84,17 @@ async def line(request: ProbeRequest, run: str, bell: RingWatcher) -> tuple[int,
             if not found.exhausted:
                 await asyncio.sleep(0)
             elif sealed:
-                raise ProbeFailed("its log has ended without such a line")
+                raise ProbeFailed("its log ended without a matching line")
             else:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), _POLL_S)
     except (LogError, OSError) as err:
-        raise ProbeFailed(f"its log cannot be read: {err}") from err
+        raise ProbeFailed(f"cannot read its log: {err}") from err
     finally:
         bell.remove(run, news)
         reader.close()
 
 
 def shown(text: bytes) -> str:
-    """Some bytes of output for people: without control characters, and cut when they are many."""
+    """Return bytes of output for display: without control characters, shortened."""
     return "".join(char if char.isprintable() else " " for char in text.decode(errors="replace"))[:_SHOWN]

@@ -1,4 +1,4 @@
-"""Carrying out orders: attempt after attempt, as long as the order says."""
+"""Carries out probe requests: one attempt after the other."""
 
 import asyncio
 import time
@@ -13,14 +13,14 @@ from supervisor.helpers.watcher.output_lines import RingWatcher, line
 from supervisor.ipc.probe_request import ProbeRequest
 
 _AT_ONCE = 64
-"""Attempts at the same time; the others wait for their turn, which does not count as time of theirs."""
+"""Limit of concurrent attempts; waiting does not count towards their time limits."""
 _COMMANDS_AT_ONCE = 32
 
 Send = Callable[[dict[str, Any]], None]
 
 
 class ProbeRunner:
-    """All orders. `send` takes what the scheduler is to hear; `alone`: see :class:`.command.Commands`."""
+    """Runs all probes; `send` sends a message to the scheduler, `alone` is that of :class:`CommandProbes`."""
 
     def __init__(self, send: Send, bell: RingWatcher, *, alone: bool = False) -> None:
         self._send = send
@@ -33,24 +33,24 @@ class ProbeRunner:
         self._questions = asyncio.Semaphore(_COMMANDS_AT_ONCE)
 
     def begin(self, request: ProbeRequest) -> None:
-        """Carry out an order; another one of the same key ends."""
+        """Begin a request; an earlier one with the same key ends."""
         self.forget(request.key)
         task = self._tasks[request.key] = asyncio.get_running_loop().create_task(self._carry_out(request))
         task.add_done_callback(lambda _: self._done(request.key, task))
 
     def _done(self, key: str, task: asyncio.Task[None]) -> None:
-        """The scheduler forgets no order that is done."""
+        """Forget a finished request, which the scheduler does not cancel."""
         if self._tasks.get(key) is task:
             del self._tasks[key]
 
     def forget(self, key: str) -> None:
-        """End an order, whatever it is doing."""
+        """Cancel a request."""
         task = self._tasks.pop(key, None)
         if task is not None:
             task.cancel()
 
     async def close(self) -> None:
-        """End all."""
+        """Cancel all requests, and wait for their commands."""
         tasks = list(self._tasks.values())
         for key in list(self._tasks):
             self.forget(key)
@@ -92,8 +92,8 @@ class ProbeRunner:
                 async with asyncio.timeout(request.timeout_ms / 1000):
                     text = await self._exec.run(request)
             except TimeoutError:
-                why = f"{request.argv[0]}: not over within {request.timeout_ms} ms"
-            except (ProbeFailed, OSError) as err:  # OSError: EMFILE and the like, of ours
+                why = f"{request.argv[0]}: timed out after {request.timeout_ms} ms"
+            except (ProbeFailed, OSError) as err:  # OSError: EMFILE and the like, of the watcher
                 why = str(err)
             else:
                 self._send({"op": "answered", "key": request.key, "text": text})
@@ -101,7 +101,7 @@ class ProbeRunner:
         self._send({"op": "failed", "key": request.key, "why": why})
 
     async def _ready(self, request: ProbeRequest) -> None:
-        """Until it succeeds."""
+        """Probe until an attempt succeeds."""
         reported = None
         while True:
             began_s = time.monotonic()
@@ -115,7 +115,7 @@ class ProbeRunner:
             await _sleep_until_due(request, began_s)
 
     async def _alive(self, request: ProbeRequest) -> None:
-        """Until it has failed so many times in a row."""
+        """Probe until `times` attempts in a row fail."""
         failures, reported = 0, None
         await asyncio.sleep(request.every_ms / 1000)
         while True:
@@ -132,7 +132,7 @@ class ProbeRunner:
             await _sleep_until_due(request, began_s)
 
     async def _attempt(self, request: ProbeRequest) -> str | None:
-        """Why it did not succeed."""
+        """Carry out one attempt; return the reason of its failure, or None."""
         attempts: dict[str, Callable[[ProbeRequest], Awaitable[object]]] = {
             "http": partial(http, self._names),
             "tcp": partial(tcp, self._names),
@@ -151,5 +151,5 @@ class ProbeRunner:
 
 
 async def _sleep_until_due(request: ProbeRequest, began_s: float) -> None:
-    """Until the next attempt is due."""
+    """Wait until the next attempt is due."""
     await asyncio.sleep(max(0.0, began_s + request.every_ms / 1000 - time.monotonic()))

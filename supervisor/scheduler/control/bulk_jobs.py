@@ -51,7 +51,7 @@ class Job:
     failed: Callable[[BaseException], None]
     """Called when the job fails; finished slices stay."""
     began_ms: int = 0
-    """When it was first asked for, ms since the epoch: see :meth:`BulkJobs.began_ms`; 0: nobody will ask that."""
+    """Time of the first request in ms since the epoch, for :meth:`BulkJobs.began_ms`; 0: not needed."""
 
 
 def last_job(db: Database) -> Progress | None:

@@ -102,7 +102,7 @@ class BulkOperations:
         if run is None:
             change = self._engine.change(on_failed)
         else:
-            # Memory has ended it already, so the change must not be given up.
+            # Memory has ended it already, so the change must be stored.
             # End and deletion are one change, so no client sees the end alone.
             change = self._engine.change()
             self._engine.stop(run, change, by=arguments["by"])

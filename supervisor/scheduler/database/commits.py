@@ -113,12 +113,12 @@ class Committer:
         self._trouble_reported = False
         """Whether the failure was already reported."""
         self.on_trouble: Callable[[BaseException], None] = lambda _error: None
-        """Called when nothing can be stored any more, with the error. A change that is committed then, and for which
-        nobody waits, is tried until it is stored."""
+        """Called with the error when changes can no longer be stored; a change committed then is retried until it is
+        stored."""
         self.on_unusable: Callable[[Unusable], None] = lambda _error: None
-        """Called whenever a change met a database that is damaged, or that somebody has replaced."""
+        """Called when a change finds a damaged or replaced database."""
         self.on_stored: Callable[[], None] = lambda: None
-        """Called each time changes were stored or given up."""
+        """Called after each attempt to store changes."""
         loop.watch(store.fileno(), lambda _mask: self._drain())
 
     @property

@@ -66,7 +66,7 @@ class DamageMonitor:
         self._looking = False
         self._not_before_s = 0.0
         self.on_lost: Callable[[StoreError, str], None] = lambda _error, _remedy: None
-        """Called with damage that cannot be repaired, and what a person can do."""
+        """Called with damage that cannot be repaired, and its remedy."""
         self.there = False
         """Whether the database is damaged beyond repair."""
 

@@ -66,7 +66,7 @@ def _without_value(names: Collection[str], known: Facts) -> bool:
 def launched(
     launcher: Launcher, spawn: Spawn, known: Facts, definition: Task | Service, job: Mapping[str, str]
 ) -> Spawn:
-    """Turn a local spawn request into one that starts the command through a launcher.
+    """Return the spawn request that starts the command of `spawn` through a launcher.
 
     Args:
         launcher: the launcher of the definition.

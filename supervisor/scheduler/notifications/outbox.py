@@ -1,6 +1,6 @@
 """Delivers stored messages, with retries until they succeed or are too old.
 
-The store keeps every message until it is delivered or given up; memory only knows which notifiers are busy or pausing.
+The store keeps every message until it is delivered or dropped; memory only knows which notifiers are busy or pausing.
 Each notifier gets one message at a time, so messages stay in order and an outage costs one attempt every half minute. A
 message whose result could not be stored is delivered again.
 """
@@ -61,7 +61,7 @@ class Outbox:
         self._looking = False
         self._again = False
         self.on_lost: OnLost = lambda _notifier, _number, _why, _change: None
-        """Called with messages that are given up: of which notifier, how many, why, and what to make it part of."""
+        """Called with dropped messages: notifier, number, reason, and the change to add to."""
 
     def begin(self, *, first: bool) -> None:
         """Resume deliveries; `first`: retry failed messages of an earlier daemon at once."""

@@ -114,7 +114,7 @@ def for_the_api(old: Boot, new: Boot) -> bool:
 
 
 def _check_addresses(config: Config, boot: Boot) -> None:
-    """Check the addresses of the command line; those of the configuration are already checked."""
+    """Check the addresses of the command line; the addresses of the configuration are already checked."""
     for host, port in boot.listen:
         try:
             check_exposed(host, tls=config.http.tls_cert is not None, behind_proxy=bool(config.http.behind_proxy))

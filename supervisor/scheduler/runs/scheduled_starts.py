@@ -136,7 +136,7 @@ class ScheduledStarts:
             self._engine.commit(change)
 
     def fire_due(self, unit: Unit) -> None:
-        """Fire a due instant at once, even one that still waits for its jitter."""
+        """Fire a due instant at once, even if it still waits for its jitter."""
         if unit.timer is not None or unit in self._deferred:
             first = next(unit.schedule.occurrences(unit.last_instant or 0), None)
             if first is not None and first.at <= self._loop.now_ms():

@@ -40,7 +40,7 @@ directory."""
 
 
 def end_orphans(db: Database, daemon_id: str, lost: Collection[str], cgroups: str | None, log: Log) -> None:
-    """Kill the orphans of runs and wait until they exit; report those that do not.
+    """Kill the orphans of runs and wait until they exit; report the rest.
 
     Args:
         db: holds facts about the previous daemon; updated to this one.

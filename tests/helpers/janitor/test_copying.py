@@ -37,7 +37,7 @@ def test_too_little_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=1, f_frsize=4096, f_blocks=1 << 30))
     work(place.job(copy=True), log)
     assert copied_at_ms(place.database) is None
-    assert "the database is not copied: it has" in "".join(log.lines)
+    assert "cannot copy the database: it has" in "".join(log.lines)
 
 
 def test_damage_is_told(place: Place) -> None:
@@ -52,7 +52,7 @@ def test_damage_is_told(place: Place) -> None:
     work(place.job(copy=True), log)
     assert copied_at_ms(place.database) == before
     assert is_suspect(place.database)
-    assert "the copy of before is kept" in "".join(log.lines)
+    assert "the previous copy is kept" in "".join(log.lines)
 
 
 @pytest.mark.parametrize("look", [True, False])

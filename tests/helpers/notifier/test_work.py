@@ -80,7 +80,7 @@ def test_results(notifier: Process) -> None:
     assert (rests["ok"], rests["retry_after_ms"]) == (False, 17_000)
     assert "429" in rests["error"] or "Many" in rests["error"]
     assert (gone["ok"], gone["retry_after_ms"]) == (False, None)
-    assert odd["error"] == "Apprise does not understand the URL"
+    assert odd["error"] == "Apprise does not support the URL"
     assert not any("token" in frame["error"] for frame in (rests, gone, odd))
 
 

@@ -107,12 +107,12 @@ async def answering(answer: bytes, context: ssl.SSLContext | None = None, port: 
         (b"HTTP/1.1 200 OK\r\n\r\n", None),
         (b"HTTP/1.0 302 Found\r\nLocation: /\r\n\r\n", None),
         (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", None),
-        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Busy\r\n\r\n", "answers 503"),
-        (b"HTTP/1.1 100 Continue\r\n", "is no HTTP"),
-        (b"HTTP/1.1 503 Busy\r\n\r\n", "answers 503"),
-        (b"HTTP/1.1 404 Not Found\r\n\r\n", "answers 404"),
-        (b"SSH-2.0-OpenSSH\r\n", "is no HTTP"),
-        (b"", "is no HTTP"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Busy\r\n\r\n", "status 503"),
+        (b"HTTP/1.1 100 Continue\r\n", "is not HTTP"),
+        (b"HTTP/1.1 503 Busy\r\n\r\n", "status 503"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "status 404"),
+        (b"SSH-2.0-OpenSSH\r\n", "is not HTTP"),
+        (b"", "is not HTTP"),
         (b"x" * 100_000, ": "),
     ],
 )
@@ -198,11 +198,11 @@ def test_a_command() -> None:
         failing = command("/bin/sh", "-c", script, secrets=["TOKEN"])
         failing.env["TOKEN"] = "hunter2hunter2"
         desk.watch.begin(failing)
-        assert (await desk.next())["why"] == "/bin/sh ends with 3: token *** is bad"
+        assert (await desk.next())["why"] == "/bin/sh exited with code 3: token *** is bad"
         desk.watch.begin(command("/bin/sh", "-c", "kill -9 $$"))
-        assert (await desk.next())["why"] == "/bin/sh is killed by signal 9"
+        assert (await desk.next())["why"] == "/bin/sh killed by signal 9"
         desk.watch.begin(command("/nonexistent/program"))
-        assert (await desk.next())["why"].startswith("/nonexistent/program ends with 127: ")
+        assert (await desk.next())["why"].startswith("/nonexistent/program exited with code 127: ")
         desk.watch.begin(command("true"))
         assert (await desk.next())["op"] == "passed"
 
@@ -248,7 +248,7 @@ def test_liveness_counts_in_a_row(tmp_path: Path) -> None:
         flag.unlink()
         while words[-1]["op"] != "failed":
             words.append(await desk.next())
-        assert words[-1]["why"] == "test ends with 1 (3 times in a row)"
+        assert words[-1]["why"] == "test exited with code 1 (3 times in a row)"
         assert desk.words.empty()
 
     carried_out(scene)
@@ -409,16 +409,16 @@ def test_a_command_gets_variables_that_shells_drop(real: RealOne, more: dict[str
     for name, value in odd.items():
         said = command("/usr/bin/printenv", name, "none")
         real.watch(replace(said, env=said.env | odd, chosen=list(odd), **more))
-        assert real.next()["why"] == f"/usr/bin/printenv ends with 1: {value}"
+        assert real.next()["why"] == f"/usr/bin/printenv exited with code 1: {value}"
     missing = command("/no/such/command")
     real.watch(replace(missing, env=missing.env | odd, **more))
-    assert real.next()["why"] == "/no/such/command ends with 127: /no/such/command: No such file or directory"
+    assert real.next()["why"] == "/no/such/command exited with code 127: /no/such/command: No such file or directory"
 
 
 def test_a_command_gets_signals_as_ever(real: RealOne) -> None:
     """What the watcher ignores it does not ignore."""
     real.watch(command("/bin/sh", "-c", "kill -INT $$; exit 7"))
-    assert real.next()["why"] == "/bin/sh is killed by signal 2"
+    assert real.next()["why"] == "/bin/sh killed by signal 2"
 
 
 def test_a_flood_is_not_kept(real: RealOne) -> None:
@@ -469,9 +469,9 @@ def test_a_question() -> None:
             if code == "0":
                 assert message == {"op": "answered", "key": "R/ready", "text": "4711 ***\n"}
             else:
-                assert message == {"op": "failed", "key": "R/ready", "why": "/bin/sh ends with 3: noise ***"}
+                assert message == {"op": "failed", "key": "R/ready", "why": "/bin/sh exited with code 3: noise ***"}
         desk.watch.begin(request("ask", argv=["sleep", "60"], env=env, timeout_ms=50))
-        assert (await desk.next())["why"] == "sleep: not over within 50 ms"
+        assert (await desk.next())["why"] == "sleep: timed out after 50 ms"
         await asyncio.sleep(0)
         assert desk.watch._tasks == {}
 

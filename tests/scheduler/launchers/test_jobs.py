@@ -219,9 +219,9 @@ def test_stopping(desk: Desk) -> None:
     desk.answers(run, "probe", "4711")
     desk.jobs.stopping(run.id)
     assert desk.asked(run, "stop").argv == ["stop", run.id]
-    desk.answers(run, "stop", None, "stop ends with 1: no such job")
+    desk.answers(run, "stop", None, "stop exited with code 1: no such job")
     (note,) = (frame for frame in desk.root.sent if frame["op"] == "note")
-    assert note["text"] == "could not stop the job: stop ends with 1: no such job"
+    assert note["text"] == "could not stop the job: stop exited with code 1: no such job"
 
 
 def test_a_dead_supervisor(desk: Desk) -> None:
