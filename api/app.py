@@ -22,12 +22,13 @@ from api.operations import body
 from api.operations.guard import Guard
 from api.operations.operation import Call, Operation
 from api.operations.parameters import parse_path, parse_query, raise_all
+from api.reading import Files, Reads
 from api.resources.daemon.pages import Site
 from api.server.body_budget import KNOWN, STRANGERS
 from api.server.client_address import Exposure
 from api.server.thread_pool import Threads
 from api.streams.ring_follower import Hub
-from api.worker_context import Context, Files, Reads
+from api.worker_context import Context
 from store.database import load_driver
 from store.errors import StoreError
 from supervisor.ipc.control_client import ControlClient

@@ -120,16 +120,6 @@ UNTIL_MOVED = {
 
 CIRCLES = {
     frozenset({"supervisor.root.output.file_thread", "supervisor.root.output.pump_thread"}),
-    frozenset(
-        {
-            "api.auth.authentication",
-            "api.worker_context",
-            "api.streams.completion_watch",
-            "api.streams.raw_log",
-            "api.host_info.sample_events",
-            "api.streams.ring_follower",
-        }
-    ),
 }
 FULL_FOLDERS = {
     "api": 59,

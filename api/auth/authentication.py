@@ -33,10 +33,10 @@ from api.auth.identity import TOKEN_ROLES, Credential, Identity, Role, hash_secr
 from api.auth.passwords import Passwords, WrongPassword, client_key
 from api.errors import ApiError, unavailable
 from api.operations.intermediaries import from_browser, speaks_for_others
+from api.reading import Reads
 from api.schemas.records import ErrorDetail
 from api.server.client_address import is_local_socket
 from api.server.thread_pool import Threads
-from api.worker_context import Reads
 from store import sessions, tokens
 from store.runs.writes import Run, get_run
 from store.tasks import get_task

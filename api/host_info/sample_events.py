@@ -1,19 +1,17 @@
 """Samples of the host as the API shows them, and as an event for all streams that want them."""
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gevent
 from gevent.event import Event
 
+from api.reading import Reads
 from api.schemas.daemon_info import Sample
 from api.schemas.wire_times import rfc3339
 from api.streams import sse_encoding
 from store import metrics
 from store.errors import StoreError
-
-if TYPE_CHECKING:
-    from api.worker_context import Reads
 
 _PERIOD_S = metrics.FINE_MS / 1000
 _MARGIN_S = 0.1
@@ -51,7 +49,7 @@ def shown(sample: metrics.Sample) -> Sample:
 class Samples:
     """The newest sample, looked for while there is somebody who waits for it."""
 
-    def __init__(self, reads: "Reads") -> None:
+    def __init__(self, reads: Reads) -> None:
         self._reads = reads
         self._waiters: set[Event] = set()
         self._looking = False

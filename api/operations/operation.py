@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import falcon
 import msgspec
@@ -14,10 +14,8 @@ from api.errors import base_url
 from api.operations.conditional import tag_of
 from api.operations.parameters import Param
 from api.schemas.records import Body, Document
+from api.worker_context import Context
 from supervisor.dataclass import dataclass
-
-if TYPE_CHECKING:
-    from api.worker_context import Context
 
 
 class Access(Enum):
@@ -132,7 +130,7 @@ class Operation:
     path: str
     id: str
     summary: str
-    handler: "Callable[[Context, Call], None]"
+    handler: Callable[[Context, Call], None]
     query: tuple[Param, ...] = ()
     headers: tuple[tuple[str, dict[str, Any], str], ...] = ()
     body: Any = None

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from gevent.event import Event
 
+from api.reading import Reads
 from api.streams.shared_feed import Feed
-from api.worker_context import Reads
 from logring.errors import LogError
 from store.database import Database
 from store.errors import StoreError

@@ -8,13 +8,11 @@ block's header says holds also when its text is damaged: then what stands before
 import bisect
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from api.reading import Files
 from logring.errors import LogError
 from logring.reader import Head, LogReader
-
-if TYPE_CHECKING:
-    from api.worker_context import Files
 
 _TURN_BLOCKS = 64
 _MOST_BLOCKS = 1 << 17
@@ -41,7 +39,7 @@ class Layout(NamedTuple):
 class Layouts:
     """The layouts of logs that were asked for last."""
 
-    def __init__(self, files: "Files") -> None:
+    def __init__(self, files: Files) -> None:
         self._files = files
         self._known: OrderedDict[tuple[str, tuple[int, ...], int, int], Layout | None] = OrderedDict()
 

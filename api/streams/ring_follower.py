@@ -19,9 +19,9 @@ from gevent.lock import BoundedSemaphore
 
 from api.auth.identity import Credential
 from api.errors import ApiError, no_memory
+from api.reading import Reads
 from api.streams.completion_watch import EVENTS, Ends
 from api.streams.shared_feed import Feed
-from api.worker_context import Reads
 from logring.errors import LogError
 from logring.paths import log_path, ring_path
 from store.errors import StoreError

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from api.auth.auditor import Auditor
+from api.reading import Reads
 from api.server.log_format import Bounded
-from api.worker_context import Reads
 from logring.paths import log_path
 from store.audit import Entry
 from store.errors import Away

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import gevent
 import pytest
 
-from api import worker_context
-from api.worker_context import Reads
+from api import reading
+from api.reading import Reads
 from store.database import Database, open_writer
 from store.errors import NotReady, StoreError, Unopened
 
@@ -18,7 +18,7 @@ def one(db: Database) -> object:
 
 def test_a_database_that_is_not_made_yet_is_not_damaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whoever asks before the first start is done reports nothing."""
-    monkeypatch.setattr(worker_context, "_COMING_S", 0.0)
+    monkeypatch.setattr(reading, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     reads, told = Reads(path), list[StoreError]()
     reads.on_damage = told.append
@@ -31,8 +31,8 @@ def test_a_database_that_is_not_made_yet_is_not_damaged(monkeypatch: pytest.Monk
 
 def test_a_database_that_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whoever asks a moment too early is answered then."""
-    monkeypatch.setattr(worker_context, "_COMING_S", 30.0)
-    monkeypatch.setattr(worker_context, "_READ_S", 60.0)
+    monkeypatch.setattr(reading, "_COMING_S", 30.0)
+    monkeypatch.setattr(reading, "_READ_S", 60.0)
     path = str(tmp_path / "ringward.db")
     reads, tried = Reads(path), gevent.event.Event()
 
@@ -49,9 +49,9 @@ def test_a_database_that_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def test_a_database_that_comes_after_a_disk_that_hung(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """That a disk did not answer before shortens no wait for the scheduler, and is no reason for what follows."""
-    monkeypatch.setattr(worker_context, "_HUNG_S", 0.2)
-    monkeypatch.setattr(worker_context, "_READ_S", 60.0)
-    monkeypatch.setattr(worker_context, "_COMING_S", 0.5)
+    monkeypatch.setattr(reading, "_HUNG_S", 0.2)
+    monkeypatch.setattr(reading, "_READ_S", 60.0)
+    monkeypatch.setattr(reading, "_COMING_S", 0.5)
     reads = Reads(str(tmp_path / "ringward.db"))
     reads._hung = True
     monkeypatch.setattr(reads, "_threads", lambda look: look())  # no thread, which could be late, has to say so
@@ -65,8 +65,8 @@ def test_waiting_in_vain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     path = str(tmp_path / "ringward.db")
     reads, waits = Reads(path), list[float]()
     monkeypatch.setattr(gevent, "sleep", waits.append)
-    monkeypatch.setattr(worker_context, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
-    monkeypatch.setattr(worker_context, "_COMING_S", 0.1)
+    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
+    monkeypatch.setattr(reading, "_COMING_S", 0.1)
     with pytest.raises(NotReady):
         reads(one)
     assert waits
@@ -92,7 +92,7 @@ def test_a_database_that_was_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: StoreError, reported: bool
 ) -> None:
     """The scheduler hears of one that is gone, not of one that it is just about to open."""
-    monkeypatch.setattr(worker_context, "_COMING_S", 0.0)
+    monkeypatch.setattr(reading, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     open_writer(path).close()
     reads, told = Reads(path), list[StoreError]()

@@ -7,10 +7,10 @@ from pathlib import Path
 import gevent
 import pytest
 
-from api import worker_context
+from api import reading
 from api.errors import ApiError
+from api.reading import Files, Reads, Searches
 from api.server.fair_semaphore import Turns, asking
-from api.worker_context import Files, Reads, Searches
 from store.database import open_writer
 
 
@@ -63,7 +63,7 @@ def test_an_error_in_a_turn() -> None:
 @pytest.fixture
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """For each kind of reading: of two, one may be late."""
-    monkeypatch.setattr(worker_context, "_THREADS", 1)
+    monkeypatch.setattr(reading, "_THREADS", 1)
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -109,7 +109,7 @@ def test_who_searches_much() -> None:
 
 def test_too_many_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for ever."""
-    monkeypatch.setattr(worker_context, "_PLACE_S", 0.01)
+    monkeypatch.setattr(reading, "_PLACE_S", 0.01)
     searches = Searches()
     with contextlib.ExitStack() as stack:
         for _ in range(4):

@@ -7,13 +7,13 @@ from typing import Any
 import gevent
 import pytest
 
-from api import worker_context
+from api import reading
 from api.app import open_context
 from api.operations.operation import Call
 from api.operations.parameters import parse_query
+from api.reading import Files, Reads
 from api.resources.runs import deleted_runs, runs
 from api.resources.runs.runs import list_params
-from api.worker_context import Files, Reads
 from store.database import Database, open_writer
 from store.errors import QueryTimeout
 from supervisor.ipc.messages import Boot
@@ -21,8 +21,8 @@ from supervisor.ipc.messages import Boot
 
 def test_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Reads end with an error while all threads hang, and bring their answers as soon as one goes on."""
-    monkeypatch.setattr(worker_context, "_READ_S", 0.05)
-    monkeypatch.setattr(worker_context, "_HUNG_S", 0.01)
+    monkeypatch.setattr(reading, "_READ_S", 0.05)
+    monkeypatch.setattr(reading, "_HUNG_S", 0.01)
     path = str(tmp_path_factory.mktemp("hung") / "ringward.db")
     open_writer(path).close()
     reads, thawed = Reads(path), threading.Event()
@@ -38,8 +38,8 @@ def test_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: py
     with pytest.raises(QueryTimeout, match="its disk does not answer"):
         reads(lambda db: db.row("SELECT 1"))
     thawed.set()
-    monkeypatch.setattr(worker_context, "_READ_S", 30.0)
-    monkeypatch.setattr(worker_context, "_HUNG_S", 30.0)
+    monkeypatch.setattr(reading, "_READ_S", 30.0)
+    monkeypatch.setattr(reading, "_HUNG_S", 30.0)
     assert reads(lambda db: db.row("SELECT 1")) == (1,)
     assert all(event.wait(30) for event in ended)
 
@@ -53,14 +53,14 @@ def test_pages_that_take_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     done = threading.Event()
     slow = [gevent.spawn(context_.pages, lambda _db: done.wait()) for _ in range(9)]
     gevent.sleep(0)
-    monkeypatch.setattr(worker_context, "_READ_S", 0.05)
+    monkeypatch.setattr(reading, "_READ_S", 0.05)
     query, _ = parse_query(list_params(camel=False), "")
     nobody: Any = None
     for page in (runs.list_runs, runs.summarize, deleted_runs.list_runs):
         call = Call(nobody, nobody, {}, {**query, "since": None})
         with pytest.raises(QueryTimeout):
             page(context_, call)
-    monkeypatch.setattr(worker_context, "_READ_S", 30.0)
+    monkeypatch.setattr(reading, "_READ_S", 30.0)
     assert context_.reads(lambda db: db.row("SELECT 1")) == (1,)
     done.set()
     gevent.joinall(slow)
@@ -68,11 +68,11 @@ def test_pages_that_take_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def test_logs_whose_disk_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads one hears that it does not answer, and once it does all is as before."""
-    monkeypatch.setattr(worker_context, "_FILE_S", 0.05)
+    monkeypatch.setattr(reading, "_FILE_S", 0.05)
     files, thawed = Files(), threading.Event()
     for _ in range(9):
         with pytest.raises(TimeoutError, match="its disk does not answer"):
             files(thawed.wait)
     thawed.set()
-    monkeypatch.setattr(worker_context, "_FILE_S", 30.0)
+    monkeypatch.setattr(reading, "_FILE_S", 30.0)
     assert files(lambda: "read") == "read"

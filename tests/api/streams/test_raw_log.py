@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from api.reading import Files
 from api.streams import raw_log
-from api.worker_context import Files
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.paths import log_path, ring_path
 from logring.reader import Extent, LogReader

@@ -1,7 +1,8 @@
 """How the server is started: as it is, or with other constants."""
 
 PATIENCE: dict[str, dict[str, float]] = {
-    "api.worker_context": {"_ASK_S": 60.0, "_FILE_S": 60.0, "_READ_S": 60.0},
+    "api.reading": {"_FILE_S": 60.0, "_READ_S": 60.0},
+    "api.worker_context": {"_ASK_S": 60.0},
     "api.streams.stream_content": {"_COMING_S": 60.0},
     "api.auth.passwords": {"_ASK_S": 60.0},
     "api.resources.runs.search": {"_CALL_S": 60.0},
