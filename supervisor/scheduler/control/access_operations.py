@@ -13,7 +13,7 @@ from store.audit import Entry
 from store.database import Database
 from store.tokens import Token
 from supervisor.config.model import Config
-from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, unavailable
 from supervisor.scheduler.control.rate_limit import RateLimit
 from supervisor.scheduler.reload.config_files import ConfigFiles
 from supervisor.scheduler.runs.run_engine import RunEngine
@@ -55,15 +55,8 @@ class AccessOperations:
         answer: Callable[[Any], dict[str, Any]] = lambda _result: done(),
     ) -> None:
         """Call `write(db, now_ms)`, then answer with `answer(result)`."""
-
-        def on_failed(_error: BaseException) -> bool:
-            reply(refused(503, "the database cannot be written"))
-            return True
-
-        results: list[Any] = []
-        change = self._engine.change(on_failed)
-        change.write(lambda db: results.append(write(db, change.now_ms)))
-        change.then(lambda: reply(answer(results[-1])))
+        change = self._engine.change(unavailable(reply))
+        change.read(lambda db: write(db, change.now_ms)).then(lambda result: reply(answer(result)))
         self._engine.commit(change)
 
     def session_create(self, arguments: Arguments, reply: Reply) -> None:

@@ -18,7 +18,7 @@ from store.runs.ids import derived_ulid
 from store.runs.writes import delete_run, get_run
 from supervisor.config.model import Task
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
-from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now, unavailable
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
@@ -94,21 +94,18 @@ class BulkOperations:
             reply(refused(409, f"{run_id} is running; stop it first"))
             return
 
-        def on_failed(error: BaseException) -> bool:
-            reply(refused(503, f"the database cannot be written: {error}"))
-            return True
-
-        found: list[str | None] = []
         if run is None:
-            change = self._engine.change(on_failed)
+            change = self._engine.change(unavailable(reply))
         else:
             # Memory has ended it already, so the change must be stored.
             # End and deletion are one change, so no client sees the end alone.
             change = self._engine.change()
             self._engine.stop(run, change, by=arguments["by"])
         at_ms = self._moment_ms()
-        change.write(lambda db: found.append(_delete(db, run_id, at_ms)))
-        change.tell(lambda _db: [("run.deleted", {"runId": run_id, "taskName": found[-1]})] if found[-1] else [])
+        task_name = change.read(lambda db: _delete(db, run_id, at_ms))
+        change.tell(
+            lambda _db: [("run.deleted", {"runId": run_id, "taskName": task_name.result})] if task_name.result else []
+        )
 
         def stored() -> None:
             self._on_deleted()
@@ -212,8 +209,7 @@ class BulkOperations:
         def on_failed(error: BaseException) -> bool:
             for run in created:
                 self._engine.forget(run)
-            reply(refused(503, f"the database cannot be written: {error}"))
-            return True
+            return unavailable(reply)(error)
 
         triggered: list[dict[str, str]] = []
         new: list[tuple[Unit, Task, str, ParameterValues]] = []

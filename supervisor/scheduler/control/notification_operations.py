@@ -6,8 +6,7 @@ from store import notifications
 from store.deliveries import Standing
 from supervisor.ipc.delivery_request import DeliveryResult
 from supervisor.schedule.instants import upcoming
-from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
-from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, unavailable
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.notifications.outbox import Outbox
 from supervisor.scheduler.runs.live_units import Unit
@@ -32,27 +31,19 @@ class NotificationOperations:
             "schedule": self.schedule,
         }
 
-    def _change(self, reply: Reply) -> Change:
-        def on_failed(_error: BaseException) -> bool:
-            reply(refused(503, "the database cannot be written"))
-            return True
-
-        return self._engine.change(on_failed)
-
     def mark(self, arguments: Arguments, reply: Reply) -> None:
         """Mark a notification as read or unread."""
         notification_id: str = arguments["id"]
-        found: list[bool] = []
-        change = self._change(reply)
-        change.write(lambda db: found.append(notifications.get(db, notification_id) is not None))
+        change = self._engine.change(unavailable(reply))
+        found = change.read(lambda db: notifications.get(db, notification_id))
         self._notifications.mark(change, notification_id, read=bool(arguments["read"]))
         unknown = refused(404, f"no such notification: {notification_id}")
-        change.then(lambda: reply(done() if found[-1] else unknown))
+        found.then(lambda notification: reply(unknown if notification is None else done()))
         self._engine.commit(change)
 
     def mark_all(self, _arguments: Arguments, reply: Reply) -> None:
         """Mark all notifications as read."""
-        change = self._change(reply)
+        change = self._engine.change(unavailable(reply))
         self._notifications.mark_all(change)
         change.then(lambda: reply(done()))
         self._engine.commit(change)
@@ -84,12 +75,7 @@ class NotifierOperations:
 
     def show(self, _arguments: Arguments, reply: Reply) -> None:
         """Answer with the delivery status of each notifier, without its URL."""
-
-        def on_failed(_error: BaseException) -> bool:
-            reply(refused(503, "the database cannot be written"))
-            return True
-
-        change = self._engine.change(on_failed)
+        change = self._engine.change(unavailable(reply))
         names = self._outbox.names()
 
         def answer(found: dict[str, Standing]) -> None:

@@ -13,7 +13,7 @@ from store.idempotency import Claim
 from store.runs.ids import is_ulid
 from store.runs.writes import get_run
 from supervisor.scheduler.control.access_operations import AccessOperations
-from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now, unavailable
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs import run_transitions
@@ -48,14 +48,9 @@ class IdempotencyKeys:
             for again in self._waiting.pop(key):
                 again()
 
-        def on_failed(_error: BaseException) -> bool:
-            finish(refused(503, "the database cannot be read"))
-            return True
-
-        found: list[Claim | None] = []
-        change = self._engine.change(on_failed)
-        change.write(lambda db: found.append(idempotency.find(db, key, change.now_ms)))
-        change.then(lambda: self._answer(found[-1], arguments["request"], finish, create))
+        change = self._engine.change(unavailable(finish))
+        claim = change.read(lambda db: idempotency.find(db, key, change.now_ms))
+        claim.then(lambda found: self._answer(found, arguments["request"], finish, create))
         self._engine.commit(change)
 
     @staticmethod
@@ -140,11 +135,9 @@ class RunOperations:
     def _create(self, unit: Unit, arguments: Arguments, reply: Reply) -> None:
         def on_failed(error: BaseException) -> bool:
             self._engine.forget(run)
-            if isinstance(error, Conflict):
-                # The run id exists: this is a repeated request.
-                reply(done())
-            else:
-                reply(refused(503, f"the database cannot be written: {error}"))
+            if not isinstance(error, Conflict):
+                return unavailable(reply)(error)
+            reply(done())  # the run id exists: this is a repeated request
             return True
 
         task = unit.task
@@ -195,13 +188,7 @@ class RunOperations:
             reply(done())
 
     def _answer_ended(self, run_id: str, reply: Reply) -> None:
-        found: list[bool] = []
-
-        def on_failed(error: BaseException) -> bool:
-            reply(refused(503, f"the database cannot be read: {error}"))
-            return True
-
-        change = self._engine.change(on_failed)
-        change.write(lambda db: found.append(get_run(db, run_id) is not None))
-        change.then(lambda: reply(done() if found[-1] else refused(404, f"there is no run {run_id}")))
+        change = self._engine.change(unavailable(reply))
+        unknown = refused(404, f"there is no run {run_id}")
+        change.read(lambda db: get_run(db, run_id)).then(lambda run: reply(unknown if run is None else done()))
         self._engine.commit(change)

@@ -13,7 +13,7 @@ from typing import Any
 
 from store.database import Database
 from store.tasks import get_task, update_task
-from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, unavailable
 from supervisor.scheduler.database.commits import Change, Write
 from supervisor.scheduler.runs.live_units import Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
@@ -101,7 +101,7 @@ class UnitOperations:
             else:
                 self._controller.restart(unit, change, by=arguments["by"])
 
-        change = self._engine.change(_refuse(reply))
+        change = self._engine.change(unavailable(reply))
         change.write(_wanted(unit))
         change.then(act)
         self._engine.commit(change)
@@ -165,7 +165,7 @@ class UnitOperations:
 
     def _store(self, reply: Reply, write: Write, act: Act) -> None:
         """Store the wanted state, then act."""
-        change = self._engine.change(_refuse(reply))
+        change = self._engine.change(unavailable(reply))
         change.write(write)
         change.then(lambda: self._act(reply, act))
         self._engine.commit(change)
@@ -179,11 +179,3 @@ class UnitOperations:
 
 def _wanted(unit: Unit) -> Write:
     return lambda db: update_task(db, unit.name, stopped=False)
-
-
-def _refuse(reply: Reply) -> Callable[[BaseException], bool]:
-    def on_failed(error: BaseException) -> bool:
-        reply(refused(503, f"the database cannot be written: {error}"))
-        return True
-
-    return on_failed

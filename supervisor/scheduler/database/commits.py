@@ -13,7 +13,7 @@ details of a service only the latest wait (:mod:`..services.service_controller`)
 import collections
 import select
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from store.database import Database
 from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, Replaced, Unusable
@@ -40,6 +40,8 @@ _UNABLE = (Away, Busy, DiskFailed, DiskFull, ReadOnly, Unusable)
 _NOT_NOW = (Away, Busy)
 """Slow errors that occur before any write."""
 
+T = TypeVar("T")
+
 Write = Callable[[Database], Any]
 Events = list[tuple[str, dict[str, Any]]]
 """Kind and body of each event."""
@@ -63,6 +65,10 @@ class Change:
         """Call ``function(db)`` in the transaction."""
         self.writes.append(function)
 
+    def read(self, function: Callable[[Database], T]) -> "Read[T]":
+        """Call ``function(db)`` in the transaction, in order with the writes; return a handle for its result."""
+        return Read(self, function)
+
     def announce(self, kind: str, body: dict[str, Any]) -> None:
         """Append an event to the outbox in the transaction, and to the events ring afterwards."""
         self.events.append((kind, body))
@@ -79,6 +85,28 @@ class Change:
     def empty(self) -> bool:
         """Whether the change does nothing."""
         return not (self.writes or self.events or self.event_sources or self.effects)
+
+
+class Read(Generic[T]):
+    """A read inside the transaction of a change, whose result is available after the change is stored."""
+
+    def __init__(self, change: Change, function: Callable[[Database], T]) -> None:
+        self._change = change
+        self._function = function
+        self._results: list[T] = []
+        change.write(self._run)
+
+    def _run(self, db: Database) -> None:
+        self._results = [self._function(db)]  # a repeated transaction reads again
+
+    @property
+    def result(self) -> T:
+        """The result; only after the read, so in events and effects of the change."""
+        return self._results[0]
+
+    def then(self, effect: Callable[[T], None]) -> None:
+        """Call `effect` with the result from the loop after the change is stored."""
+        self._change.then(lambda: effect(self.result))
 
 
 class StoreStuck(Exception):

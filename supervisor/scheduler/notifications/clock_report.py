@@ -6,7 +6,7 @@ from typing import Any
 from store.meta import set_meta
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log, stamp
-from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused
+from supervisor.scheduler.control.control_socket import Operation, Reply, done, unavailable
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import Unit
@@ -64,14 +64,9 @@ class ClockReport:
 
     def trust(self, arguments: dict[str, Any], reply: Reply) -> None:
         """Trust the wall clock as it is set, for removals too."""
-
-        def given_up(error: BaseException) -> bool:
-            reply(refused(503, f"The database cannot be written: {error}"))
-            return True
-
         self._log.info(f"{arguments['by']} confirmed the wall clock; removals follow it")
         self._clock.believe()
-        change = self._engine.change(given_up)
+        change = self._engine.change(unavailable(reply))
         state = self._clock.state()
         change.write(lambda db: set_meta(db, STATE, state))
         change.then(lambda: reply(done()))

@@ -102,14 +102,12 @@ class Notifications:
         reached = targets(fact, self._routes, self._zone, change.now_ms)
         found = [one for one in reached if one.notifier in self._notifiers]
         if found or fact.kind in notification_kinds.RECOVERIES:
-            queued: list[dict[str, int] | None] = []
-            change.write(lambda db: queued.append(self._queue(db, draft, found)))
 
-            def stored() -> None:
-                if queued[-1] is not None:
-                    self.on_queued(queued[-1])
+            def stored(dropped: dict[str, int] | None) -> None:
+                if dropped is not None:
+                    self.on_queued(dropped)
 
-            change.then(stored)
+            change.read(lambda db: self._queue(db, draft, found)).then(stored)
 
     def _queue(self, db: Database, draft: Notification, found: Sequence[Target]) -> dict[str, int] | None:
         """Store deliveries; return the number of dropped messages by notifier, or None if nothing was stored."""

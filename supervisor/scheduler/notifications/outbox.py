@@ -89,14 +89,13 @@ class Outbox:
         self.look()
 
     def _forget_others(self, change: Change) -> None:
-        names, dropped = set(self._urls), [0]
-        change.write(lambda db: dropped.append(deliveries.forget_others(db, names)))
+        names = set(self._urls)
 
-        def tell() -> None:
-            if dropped[-1]:
-                self._log.warning(f"dropped {dropped[-1]} notifications for removed notifiers")
+        def stored(dropped: int) -> None:
+            if dropped:
+                self._log.warning(f"dropped {dropped} notifications for removed notifiers")
 
-        change.then(tell)
+        change.read(lambda db: deliveries.forget_others(db, names)).then(stored)
 
     def _change(self) -> Change:
         return Change(self._loop.now_ms())
@@ -126,24 +125,21 @@ class Outbox:
             return
         self._looking, self._again = True, False
         room = max(0, _AT_ONCE - len(self._busy))
-        found: list[tuple[list[list[Delivery]], int | None]] = []
         change = self._change()
 
-        def read() -> None:
+        def send(found: tuple[list[list[Delivery]], int | None]) -> None:
             self._looking = False
-            sendable, next_due = found[-1]
+            sendable, next_due = found
             for one in sendable:
                 self._send(one)
             self._wait(next_due)
             if self._again:
                 self.look()
 
-        change.write(
-            lambda db: found.append(
-                (deliveries.due(db, change.now_ms, without, room), deliveries.next_due(db, without))
-            )
+        due = change.read(
+            lambda db: (deliveries.due(db, change.now_ms, without, room), deliveries.next_due(db, without))
         )
-        change.then(read)
+        due.then(send)
         self._committer.commit(change)
 
     def _wait(self, next_due: int | None) -> None:
@@ -226,9 +222,7 @@ class Outbox:
 
     def standings(self, change: Change, then: Callable[[dict[str, Standing]], None]) -> None:
         """Read the delivery status of each notifier in a change; call `then` with it after the change is stored."""
-        found: list[dict[str, Standing]] = []
-        change.write(lambda db: found.append(deliveries.standings(db)))
-        change.then(lambda: then(found[-1]))
+        change.read(deliveries.standings).then(then)
 
     def send_test(self, name: str, then: Callable[[DeliveryResult], None]) -> bool:
         """Send a test message at once, without retries; return False for an unknown notifier."""

@@ -125,6 +125,31 @@ def test_one_that_fails_takes_nothing_with_it(bench: Make) -> None:
     assert one.committer.idle
 
 
+def test_read_in_a_transaction(bench: Make) -> None:
+    """A read sees the writes before it; a repeated transaction reads again, and the effect gets that result once."""
+    one = bench("")
+    attempts: list[int] = []
+    results: list[int] = []
+
+    def write(_db: Database) -> None:
+        attempts.append(len(attempts))
+        if len(attempts) == 1:
+            raise DiskFull
+
+    change = Change(1)
+    early = change.read(lambda _db: len(attempts))
+    change.write(write)
+    early.then(results.append)
+    change.read(lambda _db: 10 * len(attempts)).then(results.append)
+    one.committer.commit(change)
+    one.store.work()
+    assert results == []
+    one.committer._feed()  # a second later
+    one.store.work_all()
+    assert results == [1, 20]
+    assert one.committer.idle
+
+
 def test_what_could_not_begin_is_not_tried_one_by_one(bench: Make) -> None:
     """Each attempt takes long then: who waits is told after the first, and the rest is held."""
     one = bench("")
