@@ -15,7 +15,8 @@ from store.database import open_writer
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run
 from tests.contract.tables import REASONS, TRIGGERS
-from tests.support.daemon import Answer, Daemon, program
+from tests.support.client import Answer, event_fields
+from tests.support.daemon import Daemon, program
 from tests.support.waiting import until
 
 on_one_database = pytest.mark.parametrize("daemon", ["sqlite"], indirect=True)
@@ -151,6 +152,4 @@ def header(answer: Answer, name: str) -> str:
 
 def events_of(body: bytes) -> list[dict[str, str]]:
     """The events of a stream that has ended, each as its fields."""
-    blocks = [block.splitlines() for block in body.decode().split("\n\n")]
-    found = [dict(line.split(": ", 1) for line in block if not line.startswith(":")) for block in blocks]
-    return [event for event in found if event]
+    return [fields for fields in event_fields(body.splitlines()) if "" not in fields]

@@ -11,7 +11,8 @@ import pytest
 
 from store.database import open_reader
 from tests.crash.compressed_day import HandsDaemon
-from tests.support.daemon import Answer, program
+from tests.support.client import Answer
+from tests.support.daemon import program
 from tests.support.waiting import until
 
 MINUTE_MS = 60_000

@@ -14,7 +14,8 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import watched
 from tests.deploy.proxies import CADDY, NGINX, Proxy, http_settings
-from tests.support.daemon import PASSWORD, Answer, Daemon, Stream
+from tests.support.client import Answer, Stream
+from tests.support.daemon import PASSWORD, Daemon
 from tests.support.waiting import until
 
 CLIENTS = {"nginx": "127.0.0.2", "caddy": "127.0.0.3"}

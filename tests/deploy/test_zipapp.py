@@ -37,8 +37,8 @@ class OneFile(Daemon):
     def command(self) -> list[str]:
         return [str(self.archive)]
 
-    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.called(*arguments, "--config", str(self.config))
+    def client_command(self) -> list[str]:
+        return self.command()
 
     def called(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

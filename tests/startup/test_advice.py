@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_a_default_is_named_where_it_stands(tmp_path: Path) -> None:
         "run = '$HOME/no/such'",
         "run = ['/no/such']\nlauncher = 'docker'",
         "run = ['ringward', 'restart', 'a']\nmay = ['restart:a']",
-        "run = 'x'\nworking_dir = '/'\nuser = 'root'",
+        f"run = 'x'\nworking_dir = '/'\nuser = '{pwd.getpwuid(os.geteuid()).pw_name}'",
     ],
 )
 def test_what_is_there_or_cannot_be_told_is_not_warned_of(tmp_path: Path, lines: str) -> None:

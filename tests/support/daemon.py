@@ -6,12 +6,10 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -21,82 +19,13 @@ import psutil
 from store.database import open_reader
 from store.runs.writes import get_run
 from supervisor.host.cgroups import Cgroup, Cgroups, name_of_cgroup
+from tests.support.client import Answer, Stream, UnixConnection
 from tests.support.paths import PROGRAMS
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
 RINGWARD = Path(sys.executable).parent / "ringward"
 PASSWORD = "correct horse battery"
-_NOTHING_S = 120.0
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=60)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(60)
-        self.sock.connect(self._path)
-
-
-class Answer:
-    """What came back."""
-
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self.status = response.status
-        self.headers = response.headers
-        self.body = response.read()
-
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-class Event:
-    """One event of a stream."""
-
-    def __init__(self, fields: dict[str, str]) -> None:
-        self.kind = fields.get("event", "message")
-        self.id = fields.get("id")
-        self.data: Any = json.loads(fields["data"]) if fields.get("data") else None
-
-
-class Stream:
-    """An open SSE stream; iterate over its events (comments are skipped) until the server closes it."""
-
-    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
-        self._connection = connection
-        self._response = response
-        self.status = response.status
-        self.headers = response.headers
-
-    def __iter__(self) -> Iterator[Event]:
-        fields: dict[str, str] = {}
-        begin_s = time.monotonic()
-        while True:
-            if time.monotonic() - begin_s > _NOTHING_S:
-                raise AssertionError(f"the stream has sent nothing but heartbeats for {_NOTHING_S:.0f} s")
-            try:
-                raw = self._response.readline()
-            except (http.client.IncompleteRead, ConnectionResetError):
-                return
-            if not raw:
-                return
-            line = raw.decode().rstrip("\n")
-            if line:
-                name, _, value = line.partition(":")
-                if name:
-                    fields[name] = value.removeprefix(" ")
-            elif fields:
-                if "event" in fields or "data" in fields:
-                    yield Event(fields)
-                fields = {}
-                begin_s = time.monotonic()
-
-    def close(self) -> None:
-        self._response.close()
-        self._connection.close()
 
 
 class Daemon:
@@ -132,6 +61,10 @@ class Daemon:
 
     def command(self) -> list[str]:
         """How the program is called."""
+        return [str(RINGWARD)]
+
+    def client_command(self) -> list[str]:
+        """How the program is called as a client of the daemon."""
         return [str(RINGWARD)]
 
     def start(self) -> Self:
@@ -209,15 +142,10 @@ class Daemon:
                     found.append(path.name)
         return found
 
-    def ringward(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the program to its end."""
-        command = [*self.command(), *arguments, "--config", str(self.config)]
-        return subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False, timeout=120)
-
     # HTTP over the Unix socket, where the tests' own user is trusted.
 
     def request(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
-        connection = _UnixConnection(self.socket)
+        connection = UnixConnection(self.socket)
         try:
             data = None if body is None else json.dumps(body)
             sent = {} if body is None else {"Content-Type": "application/json"}
@@ -230,7 +158,7 @@ class Daemon:
         return self.request("GET", path)
 
     def stream(self, path: str, last_event_id: str | None = None) -> Stream:
-        connection = _UnixConnection(self.socket)
+        connection = UnixConnection(self.socket)
         headers = {} if last_event_id is None else {"Last-Event-ID": last_event_id}
         connection.request("GET", path, headers=headers)
         return Stream(connection, connection.getresponse())
@@ -350,8 +278,9 @@ class Daemon:
         return set()
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the program to its end."""
         return subprocess.run(
-            [RINGWARD, *arguments, "--config", str(self.config)],
+            [*self.client_command(), *arguments, "--config", str(self.config)],
             capture_output=True,
             text=True,
             env=self.environment(),

@@ -3,7 +3,6 @@
 import os
 import shutil
 import site
-import subprocess
 import tarfile
 import venv
 from pathlib import Path
@@ -52,11 +51,5 @@ class Installation(Daemon):
     def command(self) -> list[str]:
         return [str(self.python), "-I", "-c", "from supervisor.cli.entry import main; main()"]
 
-    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.command(), *arguments, "--config", str(self.config)],
-            capture_output=True,
-            text=True,
-            env=self.environment(),
-            timeout=120,
-        )
+    def client_command(self) -> list[str]:
+        return self.command()

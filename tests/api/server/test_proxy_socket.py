@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.api.support.client import Answer, UnixConnection
+from tests.api.support.client import Answer
 from tests.api.support.credentials import basic
 from tests.api.support.harness import PASSWORD, Daemon
+from tests.support.client import UnixConnection
 from tests.support.waiting import until
 
 CLIENT = "203.0.113.7"

@@ -2,12 +2,12 @@
 
 import http.client
 import json
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tests.api.support.schema_check import check, event_schema
+from tests.support.client import event_fields
 
 DEADLINE_S = 30.0
 _CHECKED_LINES = 100
@@ -28,17 +28,6 @@ class Answer:
     @property
     def media_type(self) -> str:
         return self.headers.get_content_type() if "Content-Type" in self.headers else ""
-
-
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=DEADLINE_S)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(DEADLINE_S)
-        self.sock.connect(self._path)
 
 
 @dataclass
@@ -65,14 +54,9 @@ class Stream:
 
     def events(self) -> Iterator[Event]:
         """Events until the server ends the stream."""
-        fields: dict[str, str] = {}
-        while line := self.response.readline():
-            text = line.decode().rstrip("\n")
-            if text.startswith(":"):
+        for fields in event_fields(self.response):
+            if "" in fields:
                 self.comments += 1
-            elif text:
-                name, _, value = text.partition(": ")
-                fields[name] = value
             elif "data" in fields:
                 event = Event(
                     fields["event"],
@@ -84,10 +68,7 @@ class Stream:
                 if self._path.endswith("/log/stream") and (event.name != "line" or self._checked < _CHECKED_LINES):
                     check(event.data, event_schema(self._path, event.name))
                     self._checked += 1
-                fields = {}
                 yield event
-            else:
-                fields = {}
 
     def take(self, count: int) -> list[Event]:
         """The next `count` events."""

@@ -25,11 +25,12 @@ from store.runs.writes import Run
 from supervisor.ipc.child_process import SOCKET_FD, rights
 from supervisor.ipc.messages import Boot, hello
 from tests.api.support.bells import Bells
-from tests.api.support.client import DEADLINE_S, Answer, Stream, UnixConnection
+from tests.api.support.client import DEADLINE_S, Answer, Stream
 from tests.api.support.fake_scheduler import Scheduler
 from tests.api.support.records import Log, now_ms
 from tests.api.support.schema_check import check_answer
 from tests.api.support.starting import PATIENCE, program
+from tests.support.client import UnixConnection
 from tests.support.waiting import until
 
 PASSWORD = "correct horse battery"
@@ -178,7 +179,7 @@ class Daemon:
 
     def connect(self, *, unix: bool = False) -> http.client.HTTPConnection:
         if unix:
-            return UnixConnection(self.boot.http_socket)
+            return UnixConnection(self.boot.http_socket, DEADLINE_S)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
 
     def ask(

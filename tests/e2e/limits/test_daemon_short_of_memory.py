@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.daemon import Answer, Daemon, program
+from tests.support.client import Answer
+from tests.support.daemon import Daemon, program
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.lent

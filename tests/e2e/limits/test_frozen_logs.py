@@ -7,7 +7,8 @@ import psutil
 import pytest
 
 from tests.e2e.upgrade.test_upgrade import answer, upgrade
-from tests.support.daemon import Event, program
+from tests.support.client import Event
+from tests.support.daemon import program
 from tests.support.frozen import FrozenLogs, why_not
 from tests.support.waiting import until
 

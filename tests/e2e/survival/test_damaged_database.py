@@ -276,7 +276,7 @@ def test_replaced_while_it_runs(daemon: Daemon) -> None:
     assert daemon.request("POST", "/api/tasks/t/run").status == 503
     until(lambda: "took the place" in daemon.get("/readyz").body.decode(), "readyz to say so")
     assert "move that file away" in daemon.get("/api/daemon").json()["databaseProblem"]
-    status = daemon.ringward("status")
+    status = daemon.cli("status")
     assert status.returncode == 1
     assert "move that file away" in " ".join(status.stdout.split())
     scheduler = daemon.helper("ringward scheduler").pid
@@ -301,7 +301,7 @@ def test_database_and_copy_gone(daemon: Daemon) -> None:
     run = daemon.trigger("long")
     until(lambda: daemon.texts(run) == ["first"], "the run")
     service = daemon.runs("s")[0]["id"]
-    assert daemon.ringward("recover", "--new-history").returncode == 1
+    assert daemon.cli("recover", "--new-history").returncode == 1
     scheduler = daemon.helper("ringward scheduler").pid
     os.kill(scheduler, signal.SIGSTOP)
     remove(path)
@@ -309,12 +309,12 @@ def test_database_and_copy_gone(daemon: Daemon) -> None:
     os.kill(scheduler, signal.SIGKILL)
     until(lambda: "ringward recover --new-history" in daemon.output.read_text(), "a word about it")
     until(lambda: "history is lost" in daemon.get("/readyz").body.decode(), "readyz to say so")
-    status = daemon.ringward("status")
+    status = daemon.cli("status")
     assert status.returncode == 1
     assert "recover --new-history" in " ".join(status.stdout.split())
     (daemon.directory / "gate").touch()
     assert not path.exists()
-    recovered = daemon.ringward("recover", "--new-history")
+    recovered = daemon.cli("recover", "--new-history")
     assert recovered.returncode == 0, recovered.stderr
     until(daemon.ready, "a scheduler")
     assert daemon.ended(run)["endReason"] == "succeeded"
@@ -372,7 +372,7 @@ def test_a_start_without_a_history(daemon: Daemon) -> None:
     path = daemon.data / "ringward.db"
     remove(path)
     Path(f"{path}.copy").unlink(missing_ok=True)
-    refused = daemon.ringward("up")
+    refused = daemon.cli("up")
     assert refused.returncode == 73
     assert "ringward up --new-history" in refused.stdout + refused.stderr
     assert not path.exists()

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.daemon import Daemon, Stream
+from tests.support.client import Stream
+from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.own
@@ -222,7 +223,7 @@ def test_the_shared_memory_is_gone(in_session: InSession, words: Path) -> None:
         daemon.kill_helper("ringward scheduler")
         until(lambda: begun_again(daemon, 3) and well(daemon), "another scheduler")
         assert daemon.texts(daemon.ended(daemon.trigger("short"))["id"]) == ["short"]
-        upgraded = daemon.ringward("upgrade")
+        upgraded = daemon.cli("upgrade")
         assert upgraded.returncode == 0, upgraded.stderr
         speaker.write("4\n")
         until(lambda: "4" in daemon.texts(run), "a line after an upgrade")

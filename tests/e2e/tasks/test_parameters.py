@@ -9,7 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.daemon import Answer, Daemon
+from tests.support.client import Answer
+from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
 SHOW = """

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from supervisor.ipc.log_line import stamp
-from tests.support.daemon import Answer, Daemon, program
+from tests.support.client import Answer
+from tests.support.daemon import Daemon, program
 from tests.support.waiting import until
 
 SLEEPER = program("obeys_term")
