@@ -15,15 +15,14 @@ from api.auth import permission
 from api.auth.auditor import Auditor, reason_of
 from api.auth.authentication import Authenticator, address_of
 from api.errors import ApiError, no_memory, on_api_error, on_failure, on_http_error, unavailable
-from api.host_info.damage_report import DamageReport
 from api.host_info.host_facts import System
 from api.operation_table import OPERATIONS
 from api.operations import body
 from api.operations.guard import Guard
 from api.operations.operation import Call, Operation
 from api.operations.parameters import parse_path, parse_query, raise_all
-from api.reading import Files, Reads
-from api.resources.daemon.pages import Site
+from api.reading import DamageReport, Files, Reads
+from api.resources.pages import Site
 from api.server.body_budget import KNOWN, STRANGERS
 from api.server.client_address import Exposure
 from api.server.thread_pool import Threads

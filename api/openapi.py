@@ -1,27 +1,159 @@
 """The OpenAPI document, made from the declarations that validate requests and encode answers.
 
-``python -I -m api.openapi`` prints it.
+``python -I -m api.openapi`` prints it. Its components have a form that client generators turn into types:
+
+* Each enumeration is a component, named by its title. Inline ones get names from their places, and collide there.
+* No component has two properties that differ in their spelling only, as taskName and task_name do: generators write
+  both in the style of their language. So each naming of a run has a component of its own.
+* Where an answer has one of several forms, exactly one of them fits (oneOf). Of forms that may fit at once (anyOf)
+  some generators merge the fields.
 """
 
 import functools
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from api.errors import MEDIA_TYPE, title
-from api.openapi_components import describe_union_of_namings, either, with_named_enumerations
 from api.operation_table import OPERATIONS
-from api.operations import answer_headers
-from api.operations.answer_headers import OF_REFUSALS
 from api.operations.guard import PROBES
 from api.operations.operation import Access, Content, Operation
 from api.operations.parameters import PATH_PARAMS, Param
 from api.schemas.records import Document, Problem
 
-_REF = "#/components/schemas/{name}"
+_TEXT = {"type": "string"}
+_SECONDS = {"type": "integer", "minimum": 0}
+
+HEADERS: dict[str, tuple[dict[str, Any], str]] = {
+    "Accept-Encoding": (_TEXT, "Codings that a body may have."),
+    "Accept-Ranges": (_TEXT, "Parts may be asked for, as `bytes`: the run has ended."),
+    "Content-Disposition": (_TEXT, "A name for the file."),
+    "Content-Range": (_TEXT, "Which bytes these are, and how many there are."),
+    "ETag": (_TEXT, "Changes when what is answered does; for If-None-Match."),
+    "Location": (_TEXT, "Where what was made is."),
+    "Retry-After": (_SECONDS, "When to try again, in seconds."),
+    "Set-Cookie": (_TEXT, "The session; or its end."),
+    "WWW-Authenticate": (_TEXT, "How to authenticate; pages of the dashboard are not told."),
+}
+"""By their names: schema and meaning."""
+
+OF_REFUSALS: dict[int, tuple[str, ...]] = {
+    401: ("WWW-Authenticate",),
+    415: ("Accept-Encoding",),
+    416: ("Content-Range",),
+    429: ("Retry-After",),
+    503: ("Retry-After",),
+}
+"""Names by status."""
+
+
+def _header_components() -> dict[str, Any]:
+    """For ``components.headers``."""
+    return {name: {"schema": schema, "description": text} for name, (schema, text) in HEADERS.items()}
+
+
+def _header_references(names: tuple[str, ...]) -> dict[str, Any]:
+    """For the ``headers`` of an answer: none of them is in each."""
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+Schemas = dict[str, Any]
+
+_REF = "#/components/schemas/"
+_BOTH_NAMINGS = (
+    "A run by camelCase names, with its exact end reason and trigger. Without `naming` the answer has, beside these,"
+    " all fields of RunSnakeWithParams, whose end reason and trigger are folded into the shorter lists."
+)
+
+
+def reference(name: str) -> Schemas:
+    """The schema that a component is."""
+    return {"$ref": _REF + name}
+
+
+def describe_union_of_namings(components: Schemas) -> None:
+    """Describe the run that has both namings at once by one of them; the other is allowed beside it."""
+    components["Run"] = {
+        **components["RunCamel"],
+        "title": "Run",
+        "description": _BOTH_NAMINGS,
+        "additionalProperties": True,
+    }
+
+
+def either(names: Sequence[str], components: Schemas) -> Schemas:
+    """The schema of a document that has one of several forms; adds what it needs to `components`.
+
+    Lists whose items alone differ become one list, of items in either form: an empty one would fit both.
+    """
+    forms = [components[name] for name in names]
+    if all(set(form["properties"]) == set(forms[0]["properties"]) for form in forms):
+        components[names[0]] = _merged(forms, components)
+        for name in names[1:]:
+            del components[name]
+        return reference(names[0])
+    return _one_of(names, components)
+
+
+def _one_of(names: Sequence[str], components: Schemas) -> Schemas:
+    name = "Or".join(names)
+    components[name] = {
+        "title": name,
+        "description": f"Either {' or '.join(names)}, by what the parameters ask for.",
+        "oneOf": [reference(one) for one in names],
+    }
+    return reference(name)
+
+
+def _merged(forms: Sequence[Any], components: Schemas) -> Any:
+    first = forms[0]
+    if all(form == first for form in forms):
+        return first
+    if isinstance(first, list):
+        return [_merged(items, components) for items in zip(*forms, strict=True)]
+    if not isinstance(first, dict):
+        return first
+    if "$ref" in first:
+        return _one_of([form["$ref"].removeprefix(_REF) for form in forms], components)
+    return {key: _merged([form[key] for form in forms if key in form], components) for key in first}
+
+
+def with_named_enumerations(schema: Any, components: Schemas) -> Any:
+    """`schema` with a reference in place of each enumeration that has a title, which becomes a component.
+
+    Raises:
+        ValueError: two enumerations have one title.
+    """
+    if isinstance(schema, list):
+        return [with_named_enumerations(one, components) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "enum" not in schema or "title" not in schema:
+        return {key: with_named_enumerations(value, components) for key, value in schema.items()}
+    title = schema["title"]
+    named = {
+        "title": title,
+        "type": schema["type"],
+        "enum": schema["enum"],
+        # Go has one scope for the values of all enumerations.
+        "x-enum-varnames": [_constant(title, value) for value in schema["enum"]],
+    }
+    if components.setdefault(title, named) != named:
+        raise ValueError(f"{title} is the name of two enumerations")
+    rest = {key: value for key, value in schema.items() if key not in named}
+    return {**reference(title), **rest}
+
+
+def _constant(title: str, value: str) -> str:
+    """The name of a value, such as END_REASON_FAILED."""
+    words = [*re.findall("[A-Z][a-z]+", title), value or "any"]
+    return re.sub("[^A-Z0-9]", "_", "_".join(words).upper())
+
+
 _COMMON = (400, 401, 403, 421, 422, 429, 500, 503)
 _PUBLIC_COMMON = (400, 421, 422, 500, 503)
 _OF_BODIES = (400, 408, 413, 415, 422)
@@ -50,7 +182,7 @@ def _types() -> list[Any]:
 def _components() -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
     """The schema of each type, and of each union of them; the components that these refer to."""
     types = _types()
-    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF + "{name}")
     named: dict[str, Any] = {}
     components = {name: with_named_enumerations(schema, named) for name, schema in components.items()}
     components |= named
@@ -128,7 +260,7 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _headers(names: tuple[str, ...]) -> dict[str, Any]:
-    return {"headers": answer_headers.described(names)} if names else {}
+    return {"headers": _header_references(names)} if names else {}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
@@ -182,7 +314,7 @@ def document() -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": _components()[1],
-            "headers": answer_headers.components(),
+            "headers": _header_components(),
             "securitySchemes": {
                 "password": {"type": "http", "scheme": "basic", "description": "Any user name, and the password."},
                 "token": {"type": "http", "scheme": "bearer", "description": "A token; HTTP Basic takes it, too."},

@@ -20,6 +20,7 @@ from api.server.log_format import Seldom
 from api.server.thread_pool import Threads
 from store.database import Database, open_reader
 from store.errors import Away, Damaged, NotReady, QueryTimeout, StoreError, Unopened
+from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
 
 log = logging.getLogger("gunicorn.error")
 P = ParamSpec("P")
@@ -176,3 +177,26 @@ class Searches(Threads):
         """
         with self._turns.turn(_PLACE_S, unavailable("Too many searches are going on")):
             yield
+
+
+_AGAIN_S = 5.0
+"""Between two reports of a worker: one query after the other may meet the same damage."""
+
+
+class DamageReport:
+    """What one worker reports."""
+
+    def __init__(self, control: ControlClient) -> None:
+        self._control = control
+        self._not_before_s = 0.0
+
+    def send(self, error: StoreError) -> None:
+        """Report it, without waiting for anybody."""
+        now_s = time.monotonic()
+        if now_s >= self._not_before_s:
+            self._not_before_s = now_s + _AGAIN_S
+            gevent.spawn(self._send, str(error))
+
+    def _send(self, why: str) -> None:
+        with contextlib.suppress(Unavailable, Refused):  # the next query that meets it reports it again
+            self._control.call("database_damaged", why=why)

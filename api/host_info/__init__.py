@@ -1,4 +1,4 @@
-"""The daemon and its host in figures: samples, metrics for Prometheus, damage.
+"""The daemon and its host in figures: facts of the host, our own processes, samples.
 
 Resources import this room; it imports no resource.
 """

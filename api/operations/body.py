@@ -3,6 +3,9 @@
 Falcon sees no body without Content-Length, so chunked bodies are read here from gunicorn's own reader. One that is
 too large is drained up to a bound before it is refused: closing a connection with unread data resets it, and the
 client would never see the answer.
+
+JSON allows lone surrogates and numbers out of range, which no text or number here can hold. The decoder reports both
+as malformed JSON. RFC 8259 (6, 8.2) leaves it to the receiver to refuse them.
 """
 
 import functools
@@ -10,8 +13,8 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable
-from typing import Any, get_args, get_origin
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, get_args, get_origin
 
 import falcon
 import gevent
@@ -21,7 +24,6 @@ from msgspec import UNSET
 
 from api.errors import ApiError, invalid, unavailable
 from api.operations.parameters import IGNORED
-from api.operations.unusable_json import unusable_values
 from api.schemas.records import ErrorDetail
 from api.server.thread_pool import Threads
 
@@ -297,3 +299,61 @@ def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
         if isinstance(one, type) and issubclass(one, msgspec.Struct):
             return one
     return None
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_OUT_OF_RANGE = object()
+_MAX_UNUSABLE = 100
+
+
+def unusable_values(raw: bytes) -> list[ErrorDetail]:
+    """Name the values of a body that this API cannot hold; empty: there are none, or the body is no JSON.
+
+    Raises:
+        RecursionError: the body is nested too deeply.
+    """
+    try:
+        data = json.loads(raw.decode(), parse_int=_integer, parse_float=_float, parse_constant=_no_json)
+    except ValueError:  # UnicodeDecodeError and JSONDecodeError are ones
+        return []
+    errors: list[ErrorDetail] = []
+    waiting = [("body", data)]
+    while waiting and len(errors) < _MAX_UNUSABLE:
+        place, value = waiting.pop()
+        if value is _OUT_OF_RANGE:
+            errors.append(ErrorDetail(place, "is a number out of range: the largest is about 1.8e308"))
+        elif isinstance(value, str):
+            errors += _surrogates(place, value)
+        elif isinstance(value, list):
+            waiting += reversed([(f"{place}[{index}]", item) for index, item in enumerate(value)])
+        elif isinstance(value, dict):
+            names = [(name, f"{place}.{_shown(name)}") for name in value]
+            errors += [error for name, inner in names for error in _surrogates(inner, name)]
+            waiting += reversed([(inner, value[name]) for name, inner in names])
+    return errors
+
+
+def _integer(text: str) -> object:
+    try:
+        return int(text)
+    except ValueError:  # Python converts no more than some thousand digits
+        return _OUT_OF_RANGE
+
+
+def _float(text: str) -> object:
+    return _OUT_OF_RANGE if math.isinf(float(text)) else 0.0
+
+
+def _no_json(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _surrogates(place: str, text: str) -> Iterator[ErrorDetail]:
+    found = _SURROGATE.search(text)
+    if found is not None:
+        yield ErrorDetail(place, f"contains {_shown(found[0])}, a lone surrogate, which stands for no character")
+
+
+def _shown(text: str) -> str:
+    """`text` as it can be encoded."""
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -117,7 +117,7 @@ class Operation:
         body: Struct of the request body, if it may say anything; the body is optional unless `body_required`.
         body_limit_bytes: How large it may be.
         answers: Status and body of success; None: no body.
-        sends: Headers of success, by status: names of :data:`api.operations.answer_headers.HEADERS`.
+        sends: Headers of success, by status: names of :data:`api.openapi.HEADERS`.
         refusals: Statuses of errors that this operation has beyond the common ones.
         access: How the caller is known.
         role: What the caller must at least be.

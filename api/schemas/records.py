@@ -38,8 +38,6 @@ REASONS_FOLDED = (
 TRIGGERS = ("cron", "api", "cloud", "service", "startup")
 TRIGGERS_FOLDED = ("cron", "api", "cloud")
 SERVICE_STATES = ("stopped", "starting", "running", "backoff", "stopping", "exited", "fatal")
-TOKEN_ROLES = ("viewer", "operator", "admin", "cloud")
-AUTH_METHODS = ("session", "password", "token", "peer")
 
 Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
 DateTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
@@ -54,8 +52,6 @@ Trigger = Annotated[str, Meta(title="Trigger", extra_json_schema={"enum": list(T
 TriggerFolded = Annotated[str, Meta(title="TriggerFolded", extra_json_schema={"enum": list(TRIGGERS_FOLDED)})]
 ServiceState = Annotated[str, Meta(title="ServiceState", extra_json_schema={"enum": list(SERVICE_STATES)})]
 StreamName = Annotated[str, Meta(title="StreamName", extra_json_schema={"enum": ["stdout", "stderr", "system"]})]
-TokenRole = Annotated[str, Meta(title="TokenRole", extra_json_schema={"enum": list(TOKEN_ROLES)})]
-AuthMethod = Annotated[str, Meta(title="AuthMethod", extra_json_schema={"enum": list(AUTH_METHODS)})]
 SchemaLink = Annotated[Uri, Meta(description="Address of the schema of this document.")]
 
 
@@ -281,32 +277,6 @@ class TriggerBody(Body, kw_only=True):
     ) = UNSET
 
 
-class LoginBody(Body, kw_only=True):
-    """A log-in."""
-
-    password: str
-
-
-class AuditEntry(Struct, kw_only=True, rename="camel"):
-    """Who did what."""
-
-    id: Int64
-    at: DateTime
-    who: str | UnsetType = UNSET
-    from_: Annotated[str, Meta(description="Address of the client, or unix.")] = field(name="from")
-    operation: Annotated[str, Meta(description="operationId")]
-    target: Annotated[str, Meta(description="The object of the request.")] | UnsetType = UNSET
-    status: Annotated[Int64, Meta(description="HTTP status of the response.")]
-    reason: Annotated[str, Meta(description="Why it was rejected.")] | UnsetType = UNSET
-
-
-class Audit(Document, kw_only=True, rename="camel"):
-    """A page of the audit, newest first."""
-
-    items: list[AuditEntry]
-    next_cursor: Annotated[Int64, Meta(description="`before` of the next page.")] | UnsetType = UNSET
-
-
 class DaemonIdentity(Document, kw_only=True, rename="camel"):
     """Which daemon this is, for programs on the same host."""
 
@@ -317,22 +287,6 @@ class DaemonIdentity(Document, kw_only=True, rename="camel"):
     data_dir: str
     socket_path: str
     fingerprint: Annotated[str, Meta(description="Identifies this start of the daemon; SHA-256.")]
-
-
-class AuthStatus(Document, kw_only=True):
-    """Whether the request is authenticated, and how."""
-
-    authenticated: bool
-    method: AuthMethod | UnsetType = UNSET
-    role: TokenRole | UnsetType = UNSET
-    tasks: Annotated[str, Meta(description="Glob of the tasks and services that the token sees.")] | UnsetType = UNSET
-
-
-class Credentials(Document, kw_only=True):
-    """The password that was made for this start of the daemon."""
-
-    ephemeral: bool
-    password: str
 
 
 class Line(Struct, rename="camel"):

@@ -9,7 +9,7 @@ from api.auth.identity import Role
 from api.errors import ApiError
 from api.operations.operation import Call, Operation, json_of
 from api.resources.runs.runs import the_run
-from api.schemas.known import known_rfc3339
+from api.schemas.known_times import known_rfc3339
 from api.schemas.records import Line
 from api.schemas.run_details import Ending
 from api.streams import sse_encoding

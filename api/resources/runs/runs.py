@@ -1,4 +1,4 @@
-"""Runs: the two lists, one run, stopping it."""
+"""Runs: the lists, deleted runs, one run, stopping it."""
 
 import contextlib
 import time
@@ -11,14 +11,19 @@ from api.auth.identity import Role
 from api.errors import ApiError
 from api.operations.operation import Call, Operation, json_of
 from api.operations.parameters import Param, choice, clamped, flag, instant, integer, statuses, text
+from api.resources.daemon import META_KEY as INFO_KEY
 from api.schemas import records as schemas
 from api.schemas import run_view
+from api.schemas.run_details import DeletedRun, DeletedRuns
+from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
 from store import tasks as store_tasks
 from store.database import Database
 from store.errors import StoreError
+from store.meta import get_meta
 from store.runs import summary as run_summary
 from store.runs import writes as store_runs
+from store.runs.deleted import list_deleted
 from store.runs.pages import SortField
 from store.runs.writes import Run, RunFilter
 
@@ -214,6 +219,30 @@ def summarize(context: Context, call: Call) -> None:
     )
 
 
+_OF_OTHER_LISTS = {"sort_field", "sort_direction", "naming"}
+
+
+def _deleted_run(run: Run) -> DeletedRun:
+    shown = run_view.camel(run)
+    fields: dict[str, Any] = {name: getattr(shown, name) for name in shown.__struct_fields__}
+    return DeletedRun(**fields, deleted_at=rfc3339(run.deleted_at or 0))
+
+
+def _deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tuple[list[Run], int]:
+    """Without those whose time is over and that are still to be removed."""
+    info: dict[str, Any] = get_meta(db, INFO_KEY) or {}
+    window_ms = info.get("undo_window_ms")  # a scheduler of the release before does not tell
+    after = 0 if window_ms is None else time.time_ns() // 1_000_000 - window_ms
+    return list_deleted(db, wanted, limit, offset, after)
+
+
+def list_deleted_runs(context: Context, call: Call) -> None:
+    """Deleted runs, the last deletion first."""
+    wanted = filter_of(call, camel=False, folded=False, task=None)
+    found, total = context.pages(_deleted, wanted, call.query["limit"], call.query["offset"])
+    call.answer(DeletedRuns(runs=[_deleted_run(run) for run in found], total=total))
+
+
 OPERATIONS = (
     Operation(
         method="GET",
@@ -284,5 +313,17 @@ OPERATIONS = (
         query=(flag("force", "Kill the run at once."),),
         answers={204: None},
         refusals=(404, 422, 503),
+    ),
+    Operation(
+        method="GET",
+        path="/api/runs/deleted",
+        id="listDeletedRuns",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="List the deleted runs that can be restored, the last deletion first.",
+        handler=list_deleted_runs,
+        query=tuple(param for param in list_params(camel=False) if param.name not in _OF_OTHER_LISTS),
+        answers={200: json_of(DeletedRuns)},
+        refusals=(422,),
     ),
 )

@@ -8,7 +8,7 @@ import pytest
 
 from api.errors import ApiError
 from api.operations import body
-from api.schemas.tokens import NewToken
+from api.schemas.access import NewToken
 from api.server.body_budget import Room
 from tests.support.waiting import until
 

@@ -189,7 +189,7 @@ def test_ids(daemon: Daemon, asked: list[dict[str, Any]], match_all: dict[str, A
 def test_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a million ids take a second to go through: that is not done on the loop that all streams share."""
     went_on = threading.Event()
-    monkeypatch.setattr("api.operations.run_selector.arguments_of", lambda *_: {"went_on": went_on.wait(30)})
+    monkeypatch.setattr("api.resources.runs.bulk.arguments_of", lambda *_: {"went_on": went_on.wait(30)})
     context = SimpleNamespace(control=SimpleNamespace(call_patiently=lambda _operation, **found: found))
     call = SimpleNamespace(by="", body=None, tasks=None)
     gevent.spawn(went_on.set)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from api.resources.daemon.pages import Site
+from api.resources.pages import Site
 from tests.api.support.harness import Daemon
 
 PAGES = ("/", "/docs")

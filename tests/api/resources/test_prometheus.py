@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from api.host_info.prometheus_text import Text
+from api.resources.prometheus import Text
 from store.notifications import Notification, notify
 from store.tasks import Instance, set_instance, update_task, upsert_task
 from tests.api.support.exposition import Family, parse

@@ -12,7 +12,7 @@ from api.app import open_context
 from api.operations.operation import Call
 from api.operations.parameters import parse_query
 from api.reading import Files, Reads
-from api.resources.runs import deleted_runs, runs
+from api.resources.runs import runs
 from api.resources.runs.runs import list_params
 from store.database import Database, open_writer
 from store.errors import QueryTimeout
@@ -56,7 +56,7 @@ def test_pages_that_take_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(reading, "_READ_S", 0.05)
     query, _ = parse_query(list_params(camel=False), "")
     nobody: Any = None
-    for page in (runs.list_runs, runs.summarize, deleted_runs.list_runs):
+    for page in (runs.list_runs, runs.summarize, runs.list_deleted_runs):
         call = Call(nobody, nobody, {}, {**query, "since": None})
         with pytest.raises(QueryTimeout):
             page(context_, call)

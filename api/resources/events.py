@@ -5,7 +5,7 @@ from typing import Any
 from api.auth.identity import Role
 from api.operations.operation import Call, Content, Operation
 from api.operations.parameters import words
-from api.resources.daemon import notifications
+from api.resources import notifications
 from api.resources.runs.log_streams import LAST_EVENT_ID, send_events
 from api.schemas.daemon_info import Sample
 from api.schemas.records import Dropped

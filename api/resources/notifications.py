@@ -1,4 +1,4 @@
-"""Notifications: the list, the count, marking, and the stream."""
+"""Notifications and notifiers: the list, the count, marking, the stream, deliveries and a test message."""
 
 from msgspec import UNSET, UnsetType
 
@@ -7,8 +7,17 @@ from api.auth.identity import Role
 from api.operations.operation import Call, Content, Operation, json_of
 from api.operations.parameters import NOTIFICATION_ID, integer, shaped
 from api.resources.runs.log_streams import LAST_EVENT_ID, send_events
-from api.schemas.daemon_info import Notification, NotificationEvent, Notifications, UnreadCount, UnreadCountEvent
-from api.schemas.known import known_rfc3339
+from api.schemas.daemon_info import (
+    Notification,
+    NotificationEvent,
+    Notifications,
+    Notifier,
+    Notifiers,
+    Tried,
+    UnreadCount,
+    UnreadCountEvent,
+)
+from api.schemas.known_times import known_rfc3339
 from api.schemas.records import Dropped
 from api.schemas.wire_times import rfc3339
 from api.streams.stream_content import EventsStream
@@ -76,6 +85,33 @@ def mark_all_read(context: Context, call: Call) -> None:
 def stream_notifications(context: Context, call: Call) -> None:
     """The events about notifications from now on, or after Last-Event-ID."""
     send_events(call, lambda: EventsStream(context, call, frozenset(EVENTS)))
+
+
+def list_notifiers(context: Context, call: Call) -> None:
+    """All that are configured, without their URLs."""
+    found = asked(lambda: context.control.call("notifiers"))["items"]
+    call.answer(
+        Notifiers(
+            items=[
+                Notifier(
+                    name=one["name"],
+                    waiting=one["waiting"],
+                    given_up=one["given_up"],
+                    delivered_at=known_rfc3339(one["delivered_at"]),
+                    failed_at=known_rfc3339(one["failed_at"]),
+                    error=one["error"] or UNSET,
+                )
+                for one in found
+            ]
+        )
+    )
+
+
+def test_notifier(context: Context, call: Call) -> None:
+    """Send a message, and wait for what becomes of it."""
+    name = call.path["notifierName"]
+    error = asked(lambda: context.control.call_patiently("notifier_test", name=name))["error"]
+    call.answer(Tried(delivered=error is None, error=error or UNSET))
 
 
 OPERATIONS = (
@@ -147,6 +183,28 @@ OPERATIONS = (
         answers={200: Content("text/event-stream", {**EVENTS, "dropped": Dropped})},
         refusals=(422,),
         role=Role.VIEWER,
+        tag="notifications",
+    ),
+    Operation(
+        method="GET",
+        path="/api/notifiers",
+        id="listNotifiers",
+        role=Role.VIEWER,
+        summary="List the configured notifiers and the state of their deliveries.",
+        handler=list_notifiers,
+        answers={200: json_of(Notifiers)},
+        refusals=(503,),
+        tag="notifications",
+    ),
+    Operation(
+        method="POST",
+        path="/api/notifiers/{notifierName}/test",
+        id="testNotifier",
+        role=Role.ADMIN,
+        summary="Send a test message through a notifier and wait for the result.",
+        handler=test_notifier,
+        answers={200: json_of(Tried)},
+        refusals=(404, 422, 503),
         tag="notifications",
     ),
 )

@@ -1,4 +1,4 @@
-"""What may not be known, on the wire: then nothing is said of it."""
+"""Times that may be unknown, on the wire: then the document leaves them out."""
 
 from msgspec import UNSET, UnsetType
 
@@ -6,5 +6,5 @@ from api.schemas.wire_times import rfc3339
 
 
 def known_rfc3339(at_ms: int | None) -> str | UnsetType:
-    """`at_ms` in UTC with milliseconds."""
+    """Return `at_ms` in UTC with milliseconds, or ``UNSET`` for None."""
     return UNSET if at_ms is None else rfc3339(at_ms)

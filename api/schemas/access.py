@@ -1,12 +1,18 @@
-"""What the API sends and takes about tokens."""
+"""What the API sends and takes about access: login, tokens, audit."""
 
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from api.schemas.records import TOKEN_ROLES, Body, DateTime, Document, TokenRole
+from api.schemas.records import Body, DateTime, Document, Int64
+
+TOKEN_ROLES = ("viewer", "operator", "admin", "cloud")
+AUTH_METHODS = ("session", "password", "token", "peer")
+
+TokenRole = Annotated[str, Meta(title="TokenRole", extra_json_schema={"enum": list(TOKEN_ROLES)})]
+AuthMethod = Annotated[str, Meta(title="AuthMethod", extra_json_schema={"enum": list(AUTH_METHODS)})]
 
 # Without look-ahead, which the regular expressions of many clients do not know (RE2, Go, Rust).
 _TOKEN_NAME = "^[a-zA-Z0-9._:-]*[a-zA-Z0-9_:-][a-zA-Z0-9._:-]*$"  # noqa: S105 - a pattern
@@ -83,3 +89,45 @@ class Tokens(Document, kw_only=True):
     """All tokens."""
 
     items: list[TokenInfo]
+
+
+class LoginBody(Body, kw_only=True):
+    """A log-in."""
+
+    password: str
+
+
+class AuditEntry(Struct, kw_only=True, rename="camel"):
+    """Who did what."""
+
+    id: Int64
+    at: DateTime
+    who: str | UnsetType = UNSET
+    from_: Annotated[str, Meta(description="Address of the client, or unix.")] = field(name="from")
+    operation: Annotated[str, Meta(description="operationId")]
+    target: Annotated[str, Meta(description="The object of the request.")] | UnsetType = UNSET
+    status: Annotated[Int64, Meta(description="HTTP status of the response.")]
+    reason: Annotated[str, Meta(description="Why it was rejected.")] | UnsetType = UNSET
+
+
+class Audit(Document, kw_only=True, rename="camel"):
+    """A page of the audit, newest first."""
+
+    items: list[AuditEntry]
+    next_cursor: Annotated[Int64, Meta(description="`before` of the next page.")] | UnsetType = UNSET
+
+
+class AuthStatus(Document, kw_only=True):
+    """Whether the request is authenticated, and how."""
+
+    authenticated: bool
+    method: AuthMethod | UnsetType = UNSET
+    role: TokenRole | UnsetType = UNSET
+    tasks: Annotated[str, Meta(description="Glob of the tasks and services that the token sees.")] | UnsetType = UNSET
+
+
+class Credentials(Document, kw_only=True):
+    """The password that was made for this start of the daemon."""
+
+    ephemeral: bool
+    password: str

@@ -1,0 +1,251 @@
+"""Access to the API: login and logout, the generated password, tokens, and the audit."""
+
+import time
+
+from msgspec import UNSET
+
+from api.auth.authentication import TOKEN_PREFIX, asked, new_secret
+from api.auth.identity import Identity, Role, hash_secret
+from api.errors import ApiError
+from api.operations.operation import Access, Call, Operation, json_of
+from api.operations.parameters import integer
+from api.schemas import access as schemas
+from api.schemas.known_times import known_rfc3339
+from api.schemas.wire_times import rfc3339
+from api.worker_context import Context
+from store import audit, tokens
+from store.audit import StoredEntry
+from store.sessions import MAX_AGE_MS
+from store.tokens import Token
+
+_WEB = Identity("session", "web")
+
+
+def login(context: Context, call: Call) -> None:
+    """Exchange the password for a session cookie."""
+    context.auth.check_password(call.req, call.body.password)
+    call.identity = _WEB
+    call.resp.set_cookie(
+        context.auth.cookie,
+        context.auth.open_session(),
+        max_age=MAX_AGE_MS // 1000,
+        path=context.boot.base_path or "/",
+        secure=call.req.env["wsgi.url_scheme"] == "https",
+        http_only=True,
+        same_site="Strict",
+    )
+    call.no_content()
+
+
+def logout(context: Context, call: Call) -> None:
+    """End the session; its streams end within seconds."""
+    if context.auth.close_sessions(call.req):
+        call.identity = _WEB
+    call.resp.unset_cookie(context.auth.cookie, path=context.boot.base_path or "/", same_site="Strict")
+    call.no_content()
+
+
+def auth_status(context: Context, call: Call) -> None:
+    """Whether the request is authenticated."""
+    try:
+        identity = context.auth.identify(call.req)
+    except ApiError:
+        identity = None
+    if identity is None:
+        call.answer(schemas.AuthStatus(authenticated=False))
+    else:
+        call.answer(
+            schemas.AuthStatus(
+                authenticated=True,
+                method=identity.method,
+                role=identity.role_name,
+                tasks=identity.tasks or UNSET,
+            )
+        )
+
+
+def credentials(context: Context, call: Call) -> None:
+    """The password that was made for this start."""
+    if not context.boot.password_ephemeral:
+        raise ApiError(404, "The password is configured; it is not shown")
+    call.answer(schemas.Credentials(ephemeral=True, password=context.boot.password))
+
+
+def _info(token: Token, now_ms: int) -> schemas.TokenInfo:
+    return schemas.TokenInfo(
+        name=token.name,
+        role=token.role,
+        tasks=token.tasks or UNSET,
+        created_at=rfc3339(token.created_at),
+        created_by=token.created_by,
+        expires_at=known_rfc3339(token.expires_at),
+        expired=token.expires_at is not None and now_ms >= token.expires_at,
+        last_used_at=known_rfc3339(token.last_used_at),
+    )
+
+
+def list_tokens(context: Context, call: Call) -> None:
+    """All tokens, without their secrets."""
+    now_ms = time.time_ns() // 1_000_000
+    call.answer(schemas.Tokens(items=[_info(token, now_ms) for token in context.reads(tokens.all_tokens)]))
+
+
+def create_token(context: Context, call: Call) -> None:
+    """Make a token. This answer is the only place where its secret ever stands."""
+    body: schemas.TokenBody = call.body
+    call.target = body.name
+    secret = TOKEN_PREFIX + new_secret()
+    now_ms = time.time_ns() // 1_000_000
+    token = Token(
+        name=body.name,
+        hash=hash_secret(secret),
+        role=body.role,
+        tasks=body.tasks or None,
+        created_at=now_ms,
+        created_by=call.by,
+        expires_at=now_ms + body.expires_in_ms if body.expires_in_ms else None,
+        last_used_at=None,
+    )
+    try:
+        asked(lambda: context.control.call("token_create", **token._asdict()))
+    except ApiError as err:
+        # A scheduler that stored it and died before it could answer: nobody could ever learn the secret again.
+        if err.status != 503 or context.reads(tokens.find, token.hash, now_ms) is None:
+            raise
+    info = _info(token, now_ms)
+    fields = {name: getattr(info, name) for name in info.__struct_fields__ if name != "schema_link"}
+    call.answer(schemas.NewToken(**fields, token=secret), 201)
+
+
+def revoke_token(context: Context, call: Call) -> None:
+    """Revoke a token; its streams end within seconds."""
+    name = call.path["tokenName"]
+    if not asked(lambda: context.control.call("token_delete", name=name))["found"]:
+        raise ApiError(404, f'No token named "{name}"')
+    call.no_content()
+
+
+def _shown(stored: StoredEntry) -> schemas.AuditEntry:
+    entry = stored.entry
+    return schemas.AuditEntry(
+        id=stored.id,
+        at=rfc3339(entry.at),
+        who=entry.who or UNSET,
+        from_=entry.address,
+        operation=entry.operation,
+        target=entry.target or UNSET,
+        status=entry.status,
+        reason=entry.reason or UNSET,
+    )
+
+
+def list_audit(context: Context, call: Call) -> None:
+    """A page of entries, newest first."""
+    limit: int = call.query["limit"]
+    found = context.reads(audit.entries, call.query["before"], limit)
+    cursor = found[-1].id if len(found) == limit else UNSET
+    call.answer(schemas.Audit(items=[_shown(entry) for entry in found], next_cursor=cursor))
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/api/auth/login",
+        id="login",
+        role=Role.ANYBODY,
+        summary="Log in: exchange the password for a session cookie.",
+        handler=login,
+        body=schemas.LoginBody,
+        body_required=True,
+        answers={204: None},
+        sends={204: ("Set-Cookie",)},
+        refusals=(400, 401, 403, 413, 415, 422, 429, 503),
+        access=Access.LOGIN,
+        tag="authentication",
+    ),
+    Operation(
+        method="POST",
+        path="/api/auth/logout",
+        id="logout",
+        role=Role.ANYBODY,
+        summary="Log out.",
+        handler=logout,
+        answers={204: None},
+        sends={204: ("Set-Cookie",)},
+        refusals=(403, 503),
+        access=Access.LOGIN,
+        tag="authentication",
+    ),
+    Operation(
+        method="GET",
+        path="/api/auth/status",
+        id="getAuthStatus",
+        role=Role.ANYBODY,
+        summary="Get whether and how the request is authenticated.",
+        handler=auth_status,
+        answers={200: json_of(schemas.AuthStatus)},
+        access=Access.PUBLIC,
+        tag="authentication",
+    ),
+    Operation(
+        method="GET",
+        path="/api/local/credentials",
+        id="getLocalCredentials",
+        role=Role.ADMIN,
+        summary="Get the generated password (Unix socket only).",
+        handler=credentials,
+        answers={200: json_of(schemas.Credentials)},
+        refusals=(403, 404),
+        access=Access.LOCAL,
+        tag="authentication",
+    ),
+    Operation(
+        method="GET",
+        path="/api/tokens",
+        id="listTokens",
+        role=Role.ADMIN,
+        summary="List all tokens, without their secrets.",
+        handler=list_tokens,
+        answers={200: json_of(schemas.Tokens)},
+        tag="authentication",
+    ),
+    Operation(
+        method="POST",
+        path="/api/tokens",
+        id="createToken",
+        role=Role.ADMIN,
+        summary="Create a token; only this response has its secret.",
+        handler=create_token,
+        body=schemas.TokenBody,
+        body_required=True,
+        answers={201: json_of(schemas.NewToken)},
+        refusals=(409, 503),
+        tag="authentication",
+    ),
+    Operation(
+        method="DELETE",
+        path="/api/tokens/{tokenName}",
+        id="revokeToken",
+        role=Role.ADMIN,
+        summary="Revoke a token; its streams end within seconds.",
+        handler=revoke_token,
+        answers={204: None},
+        refusals=(404, 422, 503),
+        tag="authentication",
+    ),
+    Operation(
+        method="GET",
+        path="/api/audit",
+        id="listAudit",
+        role=Role.ADMIN,
+        summary="List who did what, newest first.",
+        handler=list_audit,
+        query=(
+            integer("before", "Only entries before this one: nextCursor of the previous page.", minimum=1),
+            integer("limit", "Page size.", 50, minimum=1, maximum=500),
+        ),
+        answers={200: json_of(schemas.Audit)},
+        refusals=(422,),
+        tag="daemon",
+    ),
+)

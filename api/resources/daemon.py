@@ -1,0 +1,270 @@
+"""The daemon: its state, identity, configuration, health checks and host."""
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import time
+from typing import Any
+
+import falcon
+from msgspec import UNSET, structs
+
+from api.auth.authentication import asked
+from api.auth.identity import Role
+from api.errors import ApiError, unavailable
+from api.host_info import sample_events
+from api.operations.intermediaries import through_proxy
+from api.operations.operation import Access, Call, Operation, json_of
+from api.operations.parameters import flag, instant, integer
+from api.schemas import records as schemas
+from api.schemas.daemon_info import System, SystemMetrics
+from api.schemas.known_times import known_rfc3339
+from api.schemas.wire_times import rfc3339
+from api.server.client_address import is_local_socket, parse_address
+from api.worker_context import Context
+from store import meta, metrics
+from supervisor.ipc.messages import Boot
+from supervisor.version import VERSION
+
+META_KEY = "info"
+
+
+def get_daemon(context: Context, call: Call) -> None:
+    """What it is and how it does; also while the scheduler is away, then as that one left it."""
+    boot = context.boot
+    answer = context.scheduler.info(context)
+    problem = database_problem(boot)
+    info: dict[str, Any] = answer or ({} if problem else context.reads(meta.get_meta, META_KEY, {}))
+    path = info.get("config_path", boot.config_path)
+    loaded_at = info.get("config_loaded_at")
+    call.answer(
+        schemas.DaemonInfo(
+            version=VERSION,
+            started_at=rfc3339(boot.started_at),
+            uptime_ms=max(0, time.time_ns() // 1_000_000 - boot.started_at),
+            config_path=path,
+            config_loaded_at=known_rfc3339(loaded_at),
+            config_stale=bool(info.get("config_stale")),
+            config_warnings=[str(warning) for warning in info.get("config_warnings", ())],
+            timezone=info.get("timezone") or UNSET,
+            scheduler_active=answer is not None,
+            database_problem=UNSET if problem is None else problem["detail"],
+            store="sqlite" if boot.database_url is None else "postgresql",
+            hostname=socket.gethostname(),
+            tasks=info.get("tasks", 0),
+            services=info.get("services", 0),
+            left_running=[
+                schemas.LeftRunning(run_id=left["run"], task_name=left["task"], processes=left["processes"])
+                for left in (answer or {}).get("left_running", ())
+            ],
+            silent_task_count=info.get("silent_task_count", 0),
+            silent_tasks=[
+                schemas.SilentTask(one["name"], rfc3339(one["runs_again_at"])) for one in info.get("silent_tasks", ())
+            ],
+            removals_held_until=known_rfc3339(info.get("removals_held_until")),
+        )
+    )
+
+
+def trust_clock(context: Context, call: Call) -> None:
+    """Let the wall clock as it is set count for removals at once."""
+    asked(lambda: context.control.call("clock_trust", by=call.by))
+    context.scheduler.forget()
+    call.no_content()
+
+
+def _from_this_host(req: falcon.Request) -> bool:
+    """Neither from elsewhere nor through something that may speak for somebody elsewhere; a cookie is nobody else."""
+    if through_proxy(req.env):
+        return False
+    if is_local_socket(req.env):
+        return True
+    client = parse_address(req.remote_addr)
+    return client is not None and client.is_loopback
+
+
+def get_identity(context: Context, call: Call) -> None:
+    """What names the daemon."""
+    if not _from_this_host(call.req):
+        raise ApiError(403, "Only for programs on the daemon's host, without a proxy between")
+    boot = context.boot
+    fingerprint = hashlib.sha256(f"{boot.daemon_id} {boot.started_at}".encode()).hexdigest()
+    call.answer(
+        schemas.DaemonIdentity(
+            version=VERSION,
+            pid=context.daemon_pid,
+            config_path=boot.config_path,
+            data_dir=boot.data_dir,
+            socket_path=boot.http_socket,
+            fingerprint=fingerprint,
+        )
+    )
+
+
+def reload(context: Context, call: Call) -> None:
+    """Check everything, then apply what differs; or only say what would be done."""
+    call.target = "dry run" if call.query["dry_run"] else ""
+    arguments = {"by": call.by, "dry_run": bool(call.query["dry_run"])}
+    found = asked(lambda: context.control.call_patiently("reload", **arguments))
+    context.scheduler.forget()
+    call.answer(
+        schemas.Reloaded(
+            added=found["added"],
+            changed=[schemas.ChangedUnit(**one) for one in found["changed"]],
+            removed=found["removed"],
+            warnings=found["warnings"],
+        )
+    )
+
+
+def health(_context: Context, call: Call) -> None:
+    """This process answers."""
+    call.answer(schemas.Health())
+
+
+def ready(context: Context, call: Call) -> None:
+    """The scheduler answers as well, and can store what it does."""
+    info = context.scheduler.info(context)
+    if not os.path.isdir(context.boot.runtime_dir):
+        raise unavailable("Not ready: the runtime directory was removed")
+    if info is None or not info.get("storing", True):
+        problem = database_problem(context.boot)
+        raise unavailable("Not ready" if problem is None else f"Not ready: {problem['summary']}")
+    call.answer(schemas.Health(status="degraded" if info.get("degraded") else "ok"))
+
+
+_HOUR_MS = 3_600_000
+_MAX_STEP_S = 86_400
+
+
+def get_system(context: Context, call: Call) -> None:
+    """The host and the daemon's own processes, now."""
+    info = context.scheduler.info(context) or {}
+    found = context.system(context.daemon_pid, info.get("pid"))
+    # A copy, since several requests share it, and each puts a link of its own into it.
+    call.answer(structs.replace(found))
+
+
+def get_metrics(context: Context, call: Call) -> None:
+    """Samples of a span, by default of the last hour."""
+    now_ms = time.time_ns() // 1_000_000
+    end: int = now_ms if call.query["to"] is None else call.query["to"]
+    start: int = end - _HOUR_MS if call.query["from"] is None else call.query["from"]
+    end = max(start, end)
+    wished: int | None = call.query["step"]
+    step = metrics.resolution(start, end, now_ms, None if wished is None else wished * 1000)
+    found = context.reads(metrics.samples, start, end, step)
+    call.answer(SystemMetrics(items=[sample_events.shown(one) for one in found], step=step // 1000))
+
+
+def database_problem(boot: Boot) -> dict[str, str] | None:
+    """Return its `summary`, for everybody, and its `detail`, for those who may see the daemon; None: there is none."""
+    with contextlib.suppress(OSError, ValueError), open(boot.database_problem, encoding="utf-8") as file:
+        found = json.load(file)
+        if found["daemon"] == boot.started_at:
+            return {"summary": str(found["summary"]), "detail": str(found["detail"])}
+    return None
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/daemon",
+        id="getDaemon",
+        role=Role.VIEWER,
+        summary="Get daemon info.",
+        handler=get_daemon,
+        answers={200: json_of(schemas.DaemonInfo)},
+        tag="daemon",
+    ),
+    Operation(
+        method="POST",
+        path="/api/daemon/trust-clock",
+        id="trustClock",
+        role=Role.ADMIN,
+        summary="Confirm that the wall clock is right, so that old runs are removed.",
+        handler=trust_clock,
+        answers={204: None},
+        refusals=(503,),
+        tag="daemon",
+    ),
+    Operation(
+        method="GET",
+        path="/api/daemon/identity",
+        id="identifyDaemon",
+        role=Role.VIEWER,
+        summary="Identify the daemon (from the same host only).",
+        handler=get_identity,
+        answers={200: json_of(schemas.DaemonIdentity)},
+        refusals=(403,),
+        tag="daemon",
+    ),
+    Operation(
+        method="POST",
+        path="/api/daemon/reload",
+        id="reloadDaemon",
+        role=Role.ADMIN,
+        summary="Reload the configuration and apply the differences.",
+        handler=reload,
+        query=(flag("dry_run", "Only show the changes."),),
+        answers={200: json_of(schemas.Reloaded)},
+        refusals=(409, 422, 503),
+        tag="daemon",
+    ),
+    Operation(
+        method="GET",
+        path="/healthz",
+        id="getHealth",
+        role=Role.ANYBODY,
+        summary="Check that the API server is up.",
+        handler=health,
+        answers={200: json_of(schemas.Health)},
+        access=Access.PROBE,
+        tag="health",
+    ),
+    Operation(
+        method="GET",
+        path="/readyz",
+        id="getReadiness",
+        role=Role.ANYBODY,
+        summary="Check that commands are accepted and stored.",
+        handler=ready,
+        answers={200: json_of(schemas.Health)},
+        refusals=(503,),
+        access=Access.PROBE,
+        tag="health",
+    ),
+    Operation(
+        method="GET",
+        path="/api/system",
+        id="getSystem",
+        summary="Get the current state of the host and of the daemon's processes.",
+        handler=get_system,
+        answers={200: json_of(System)},
+        role=Role.VIEWER,
+        tag="system",
+    ),
+    Operation(
+        method="GET",
+        path="/api/system/metrics",
+        id="listSystemMetrics",
+        summary="Get the history of the host: every 5 seconds for a day, every minute for two weeks.",
+        handler=get_metrics,
+        query=(
+            instant("from", "Start of the window; default: an hour before `to`.", up=False),
+            instant("to", "End of the window, excluded; default: now.", up=True),
+            integer(
+                "step",
+                "Seconds between two samples; longer if finer ones are not stored or there would be more than 2000.",
+                minimum=1,
+                maximum=_MAX_STEP_S,
+            ),
+        ),
+        answers={200: json_of(SystemMetrics)},
+        refusals=(422,),
+        role=Role.VIEWER,
+        tag="system",
+    ),
+)

@@ -1,0 +1,295 @@
+"""Tasks and services: what they are and do, what becomes of their runs day by day, and commands to them."""
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from msgspec import UNSET
+
+from api.auth.authentication import asked
+from api.auth.identity import Role
+from api.errors import ApiError
+from api.operations.conditional import CONDITION
+from api.operations.operation import Call, Operation, json_of
+from api.operations.parameters import Param, flag, instant, integer
+from api.schemas import records as schemas
+from api.schemas.daemon_info import Counts, Instant, Schedule, TaskDay, TaskDays
+from api.schemas.run_details import AllTaskUsage, NamedTaskUsage, TaskUsage
+from api.schemas.task_list import listed
+from api.schemas.task_view import one
+from api.schemas.wire_times import rfc3339
+from api.worker_context import Context
+from store import tasks as store_tasks
+from store import usage
+from store.database import Database
+from store.runs import daily_outcomes as store_days
+from store.runs.daily_outcomes import DAY_MS, Day
+from store.usage import Window
+from store.usage_counts import Used
+
+
+def list_tasks(context: Context, call: Call) -> None:
+    """All configured tasks and services."""
+    call.answer_list(schemas.Tasks, *context.reads(listed, context.tasks, call.identity))
+
+
+def get_task(context: Context, call: Call) -> None:
+    """One of them."""
+    name = call.path["taskName"]
+    task = context.reads(one, name)
+    if task is None:
+        raise ApiError(404, f'No task named "{name}"')
+    call.answer(task)
+    call.tagged()
+
+
+def _ask(context: Context, call: Call, operation: str, **arguments: Any) -> None:
+    asked(lambda: context.control.call(operation, task=call.path["taskName"], by=call.by, **arguments))
+    call.no_content()
+
+
+def start(context: Context, call: Call) -> None:
+    """Start what of a service does not run."""
+    _ask(context, call, "service_start")
+
+
+def stop(context: Context, call: Call) -> None:
+    """Stop a service until it is started or the daemon restarts."""
+    _ask(context, call, "service_stop")
+
+
+def restart(context: Context, call: Call) -> None:
+    """Restart a service; started, too, when it is down."""
+    # Its own id, which is stored: a scheduler that is asked again knows that it was carried out.
+    _ask(context, call, "service_restart", rolling=bool(call.query["rolling"]), command=os.urandom(16).hex())
+
+
+def pause(context: Context, call: Call) -> None:
+    """Let the schedule of a task rest."""
+    _ask(context, call, "task_pause")
+
+
+def resume(context: Context, call: Call) -> None:
+    """Resume a task's schedule from now on."""
+    _ask(context, call, "task_resume")
+
+
+def _command(
+    verb: str, kind: str, handler: Callable[[Context, Call], None], summary: str, query: tuple[Param, ...] = ()
+) -> Operation:
+    return Operation(
+        method="POST",
+        path=f"/api/tasks/{{taskName}}/{verb}",
+        id=f"{verb}{kind}",
+        role=Role.OPERATOR,
+        summary=summary,
+        handler=handler,
+        query=query,
+        answers={204: None},
+        refusals=(404, 409, 422, 503),
+        tag="tasks",
+    )
+
+
+_MAX_INSTANTS = 100
+_YEAR_DAYS = 366
+
+
+def get_schedule(context: Context, call: Call) -> None:
+    """The next instants; the scheduler knows which were accounted for already."""
+    name, count = call.path["taskName"], call.query["count"]
+    found = asked(lambda: context.control.call("schedule", task=name, count=count))
+    instants = [
+        Instant(
+            at=rfc3339(at),
+            local=local,
+            note=note or UNSET,
+            starts_at=rfc3339(starts_at) if starts_at != at else UNSET,
+        )
+        for at, local, note, starts_at in found["items"]
+    ]
+    call.answer(Schedule(items=instants))
+
+
+def get_days(context: Context, call: Call) -> None:
+    """The days on which something ended, oldest first."""
+    name = call.path["taskName"]
+    first_day = time.time_ns() // 1_000_000 // DAY_MS - call.query["days"] + 1
+    found = context.reads(_days, name, first_day)
+    if found is None:
+        raise ApiError(404, f'No task named "{name}"')
+    call.answer(TaskDays(items=[_day(number, list(rows)) for number, rows in groupby(found, lambda row: row.day)]))
+
+
+def _days(db: Database, name: str, first_day: int) -> list[Day] | None:
+    found = store_days.days(db, name, first_day)
+    return found if found or store_tasks.get_task(db, name) is not None else None
+
+
+def _day(number: int, rows: list[Day]) -> TaskDay:
+    timed = sum(row.timed for row in rows)
+    duration = sum(row.duration for row in rows)
+    return TaskDay(
+        day=datetime.fromtimestamp(number * DAY_MS / 1000, UTC).date().isoformat(),
+        total=sum(row.n for row in rows),
+        counts=Counts(**{row.reason: row.n for row in rows}),
+        duration_ms=duration,
+        mean_ms=duration // timed if timed else UNSET,
+        longest_ms=max((row.longest for row in rows if row.longest is not None), default=UNSET),
+    )
+
+
+_DAY_MS = 86_400_000
+_LAST_MS = 253_402_214_400_000
+"""The beginning of the last day that can be written (year 9999)."""
+
+
+def _window(call: Call) -> Window:
+    now_ms = time.time_ns() // 1_000_000
+    end: int = now_ms if call.query["to"] is None else call.query["to"]
+    start: int = end - _DAY_MS if call.query["from"] is None else call.query["from"]
+    start = max(0, min(start, _LAST_MS))
+    return usage.window(start, max(start, min(end, _LAST_MS)), now_ms)
+
+
+def _ends(window: Window) -> dict[str, Any]:
+    return {"start": rfc3339(window.start), "end": rfc3339(window.end)}
+
+
+def _usage_fields(used: Used) -> dict[str, Any]:
+    def known(value: int | None) -> Any:
+        return UNSET if value is None else value
+
+    return {
+        "runs": used.runs,
+        "cpu_user_ms": used.user_us // 1000,
+        "cpu_system_ms": used.system_us // 1000,
+        "max_rss_bytes": known(used.peak_rss_bytes),
+        "read_bytes": known(used.read_bytes),
+        "write_bytes": known(used.write_bytes),
+    }
+
+
+def _of_one(db: Database, window: Window, name: str) -> Used | None:
+    found = usage.in_window(db, window, name).get(name)
+    return Used() if found is None and store_tasks.get_task(db, name) is not None else found
+
+
+def get_task_usage(context: Context, call: Call) -> None:
+    """What one task or service took."""
+    name, window = call.path["taskName"], _window(call)
+    used = context.reads(_of_one, window, name)
+    if used is None:
+        raise ApiError(404, f'No task named "{name}"')
+    call.answer(TaskUsage(**_ends(window), **_usage_fields(used)))
+
+
+def list_task_usage(context: Context, call: Call) -> None:
+    """What each took, those that took most processor time first."""
+    window, identity = _window(call), call.identity
+    found = context.reads(usage.in_window, window)
+    items = [
+        NamedTaskUsage(task_name=name, **_usage_fields(used))
+        for name, used in sorted(found.items(), key=lambda one: (-one[1].user_us - one[1].system_us, one[0]))
+        if identity is None or identity.sees(name)
+    ]
+    call.answer(AllTaskUsage(**_ends(window), items=items))
+
+
+_QUERY = (
+    instant("from", "Start of the window; default: a day before `to`.", up=False),
+    instant("to", "End of the window, excluded; default: now.", up=True),
+)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/tasks",
+        id="listTasks",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="List all tasks and services.",
+        handler=list_tasks,
+        headers=(CONDITION,),
+        answers={200: json_of(schemas.Tasks), 304: None},
+        sends={200: ("ETag",), 304: ("ETag",)},
+        tag="tasks",
+    ),
+    Operation(
+        method="GET",
+        path="/api/tasks/{taskName}",
+        id="getTask",
+        role=Role.VIEWER,
+        summary="Get one task or service.",
+        handler=get_task,
+        headers=(CONDITION,),
+        answers={200: json_of(schemas.Task), 304: None},
+        sends={200: ("ETag",), 304: ("ETag",)},
+        refusals=(404, 422),
+        tag="tasks",
+    ),
+    _command("start", "Service", start, "Start a service; running instances continue."),
+    _command("stop", "Service", stop, "Stop a service until it is started or the daemon restarts."),
+    _command(
+        "restart",
+        "Service",
+        restart,
+        "Restart a service; a stopped service starts.",
+        (flag("rolling", "Restart one instance after the other, each when the previous one is ready."),),
+    ),
+    _command("pause", "Task", pause, "Pause a task's schedule until it is resumed."),
+    _command("resume", "Task", resume, "Resume a task's schedule from now on."),
+    Operation(
+        method="GET",
+        path="/api/tasks/{taskName}/schedule",
+        id="previewTaskSchedule",
+        summary="Get the next times of a task.",
+        handler=get_schedule,
+        query=(integer("count", "Maximum number of times.", 10, minimum=1, maximum=_MAX_INSTANTS),),
+        answers={200: json_of(Schedule)},
+        refusals=(404, 409, 422, 503),
+        role=Role.VIEWER,
+        tag="tasks",
+    ),
+    Operation(
+        method="GET",
+        path="/api/tasks/{taskName}/days",
+        id="countTaskDays",
+        summary="Get daily totals of a task's runs; deleted runs stay counted.",
+        handler=get_days,
+        query=(integer("days", "Number of days, including today.", _YEAR_DAYS, minimum=1, maximum=_YEAR_DAYS),),
+        answers={200: json_of(TaskDays)},
+        refusals=(404, 422),
+        role=Role.VIEWER,
+        tag="tasks",
+    ),
+    Operation(
+        method="GET",
+        path="/api/tasks/{taskName}/resources",
+        id="measureTask",
+        role=Role.VIEWER,
+        summary="Get the resources of all runs of a task or service in a window: processor, memory, disks.",
+        handler=get_task_usage,
+        query=_QUERY,
+        answers={200: json_of(TaskUsage)},
+        refusals=(404, 422),
+        tag="tasks",
+    ),
+    Operation(
+        method="GET",
+        path="/api/resources/totals",
+        id="listTaskResources",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="Get the resources of each task and service in a window, the greatest processor time first.",
+        handler=list_task_usage,
+        query=_QUERY,
+        answers={200: json_of(AllTaskUsage)},
+        refusals=(422,),
+        tag="tasks",
+    ),
+)

@@ -1,4 +1,0 @@
-"""Resources about tasks and services.
-
-Only the application's table of operations imports this room.
-"""
