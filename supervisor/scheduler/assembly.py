@@ -1,0 +1,525 @@
+"""The scheduler assembled: one builder per subject, and the dispatch of messages from the root."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from store.database import Database
+from store.errors import Damaged, StoreError, Unusable
+from store.events import Draft
+from store.meta import get_meta, set_meta
+from store.runs.samples import Usage, of_running, settle_passes
+from store.store_thread import StoreThread
+from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
+from supervisor.host.osport import current_boot
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.messages import Boot, Exited, Frame, ProtocolError
+from supervisor.ipc.recent_starts import begun
+from supervisor.scheduler.control.access_operations import CertificateReader
+from supervisor.scheduler.control.bulk_jobs import BulkJobs, Progress, last_job
+from supervisor.scheduler.control.bulk_operations import BulkOperations
+from supervisor.scheduler.control.control_socket import ControlServer, Operation
+from supervisor.scheduler.control.notification_operations import NotificationOperations, NotifierOperations
+from supervisor.scheduler.control.rate_limit import TriggerLimit
+from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.control.unit_operations import UnitOperations
+from supervisor.scheduler.control.unit_view import definition_text
+from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.database.damage import DamageMonitor
+from supervisor.scheduler.database.database_file import DatabaseWatch, forget_all
+from supervisor.scheduler.database.disk_reserve import DiskReserve
+from supervisor.scheduler.database.janitor_client import JanitorClient
+from supervisor.scheduler.database.opening import TAKEN_UP, Restoration, restored, tell_restored
+from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
+from supervisor.scheduler.database.retention import Retention
+from supervisor.scheduler.database.samplers import HostSampler, RunSampler
+from supervisor.scheduler.launchers.jobs import LaunchedJobs
+from supervisor.scheduler.loop.event_log import EventLog, left_over
+from supervisor.scheduler.loop.long_reads import LongReads
+from supervisor.scheduler.loop.loop import Loop, RoundLog
+from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.notifications.clock_report import ClockReport
+from supervisor.scheduler.notifications.heartbeat_urls import Heartbeats
+from supervisor.scheduler.notifications.notifications import Notifications
+from supervisor.scheduler.notifications.notifier_client import NotifierClient
+from supervisor.scheduler.notifications.outbox import Outbox
+from supervisor.scheduler.notifications.run_alerts import RunAlerts
+from supervisor.scheduler.reload.config_files import ConfigFiles
+from supervisor.scheduler.reload.reload import INFO, ConfigApplier, Configurable, Reloader, ResolvedConfig
+from supervisor.scheduler.runs import run_transitions
+from supervisor.scheduler.runs.failure_output import Outputs
+from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
+from supervisor.scheduler.services.rolling_restart import stored_text
+from supervisor.scheduler.services.service_controller import ServiceController
+from supervisor.scheduler.services.start_order import start_order
+from supervisor.scheduler.services.watcher_client import WatcherClient
+from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns, read
+from supervisor.scheduler.startup_shutdown.orphans import end_orphans
+from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
+from supervisor.scheduler.startup_shutdown.take_over import TakeOver, make_units, save_leftover_rings
+
+_SHUT_DOWN = "shut_down"
+"""Name in the store of the start time of the daemon that was shut down last."""
+
+
+@dataclass(frozen=True)
+class StartConfig:
+    """The configuration of a starting scheduler."""
+
+    resolved: ResolvedConfig
+    warnings: list[str]
+    """Settings of the configuration that do not apply."""
+    copied: bool
+    """Whether it is the copy of the active configuration."""
+    applied: bool
+    """Whether the root has its settings."""
+
+
+@dataclass(frozen=True)
+class StoredState:
+    """State of the store and the root, read before the store thread takes over the database."""
+
+    known: KnownRuns
+    restoration: Restoration | None
+    units: dict[str, Unit]
+    first: bool
+    """Whether this is the first scheduler of the daemon that takes over."""
+    earlier: int | None
+    """Start time of the daemon whose scheduler took over last."""
+    orderly: bool
+    """Whether that daemon was shut down."""
+    first_event: int
+    events: list[Draft]
+    """Events that the ring begins with, and the number of the first."""
+    bulk_job: Progress | None
+    clock: dict[str, Any] | None
+    """State of the removal clock."""
+    info: dict[str, Any]
+    """Facts about the active configuration; empty if it was read from the files."""
+    ended: dict[str, bool]
+    """By name, whether the last run of a task since the start of the daemon succeeded."""
+    usages: dict[str, Usage]
+
+
+def read_state(root: RootConnection, boot: Boot, start: StartConfig, database: Database, log: RoundLog) -> StoredState:
+    """Read the state of the store and the root; the first scheduler of a daemon also ends orphans."""
+    root.ask({"op": "snapshot"})
+    restoration = restored(database)
+    waiting = frozenset[str]() if restoration is None else restoration.waiting
+    known = read(database, root.wait("snapshot"), again=restoration is not None, waiting=waiting)
+    # A predecessor under the same root may have ended before it took over.
+    earlier = get_meta(database, TAKEN_UP)
+    first = earlier != boot.started_at
+    orderly = get_meta(database, _SHUT_DOWN) == earlier
+    units = make_units(database, start.resolved.config, first=first, running_names=known.running_names)
+    if first:
+        end_orphans(database, boot.daemon_id, known.lost(database), known.cgroups, log)
+        save_leftover_rings(database, boot, known, log)
+        known = replace(known, begun=begun(boot.runtime_dir))
+    first_event, events = left_over(database, boot.runtime_dir)
+    return StoredState(
+        known=known,
+        restoration=restoration,
+        units=units,
+        first=first,
+        earlier=earlier,
+        orderly=orderly,
+        first_event=first_event,
+        events=events,
+        bulk_job=last_job(database),
+        clock=get_meta(database, STATE),
+        info=(get_meta(database, INFO) or {}) if start.copied else {},
+        ended={} if first else ended_since(database, boot.started_at),
+        usages=of_running(database, known.running),
+    )
+
+
+class Scheduler:
+    """All parts of the process, connected."""
+
+    def __init__(self, root: RootConnection, boot: Boot, start: StartConfig, log: RoundLog, database: Database) -> None:
+        self._root, self._boot, self._log = root, boot, log
+        self._config = start.resolved.config
+        self._loop = Loop()
+        log.attach(self._loop)
+        self._short_of_memory = False
+        """The root cannot allocate memory."""
+        self._starts_wait = False
+        """Runs have waited for a minute because the root lacks descriptors, processes or memory."""
+        self._end_reported = False
+        self._ready = False
+        """The takeover is stored."""
+        state = read_state(root, boot, start, database, log)
+        self._units = state.units
+        self._build_store(database, state)
+        self._build_notifications()
+        self._build_runs(state)
+        self._build_database_monitors()
+        self._build_schedules(state)
+        self._info = self._information(start, state)
+        take_over = self._take_over(state)
+        self._start_schedules(state)
+        self._build_operations(start, state, take_over)
+        self._loop.on_clock_step = self._clock_stepped
+        root.attach(self._loop, self._on_frame, self._loop.end)
+        self._config_applier.settings(start.resolved.boot)
+        if not start.applied:
+            self._reloader.applied()
+        root.send({"op": "ready"})
+
+    def _build_store(self, database: Database, state: StoredState) -> None:
+        boot = self._boot
+        self._store = StoreThread(database)
+        bell = DoorbellServer(boot.scheduler_bell, boot.token, boot.api_account)
+        self._event_log = EventLog(self._loop, boot.runtime_dir, boot.daemon_id, bell, state.first_event)
+        self._event_log.announce(state.first_event, state.events)
+        self._event_log.ring_at_round_end()
+        self._committer = Committer(self._loop, self._store, self._event_log, self._log)
+        self._committer.on_trouble = lambda error: self._report_failing_database(str(error))
+        self._committer.on_stored = self._stored
+
+    def _build_notifications(self) -> None:
+        loop, boot, config, log = self._loop, self._boot, self._config, self._log
+        self._notifications = Notifications(config)
+        self._notifier_client = NotifierClient(loop, log)
+        self._outbox = Outbox(loop, boot, self._committer, self._notifier_client, config, log)
+        self._outbox.on_lost = self._notifications.deliveries_lost
+        self._notifications.on_queued = self._outbox.queued
+        self._heartbeats = Heartbeats(loop, self._committer, self._notifier_client, config, log)
+
+    def _build_runs(self, state: StoredState) -> None:
+        loop, boot, log, notifications = self._loop, self._boot, self._log, self._notifications
+        self._engine = engine = RunEngine(loop, boot, self._root, self._committer, notifications, log)
+        self._watcher = WatcherClient(loop, boot, log)
+        self._controller = ServiceController(loop, engine, self._watcher, notifications, log, first=state.first)
+        self._controller.dependency_gate.know(self._units, state.ended)
+        self._jobs = LaunchedJobs(loop, engine, self._watcher, self._root, log)
+        engine.observers = [RunAlerts(loop, boot, notifications, engine.commit), self._heartbeats, self._jobs]
+        engine.connect(self._controller, Outputs(loop, boot, self._watcher, log), self._jobs)
+        engine.ending = state.known.ending
+        self._run_sampler = RunSampler(loop, engine.commit, os.getppid(), state.known.running, state.usages)
+        self._shutdown = Shutdown(loop, engine, self._controller, boot.shutdown_timeout_ms)
+
+    def _build_database_monitors(self) -> None:
+        loop, boot, log, engine = self._loop, self._boot, self._log, self._engine
+        self._long_reads = LongReads(loop, boot.database)
+        self._janitor = JanitorClient(loop, boot, self._config.storage, log, growing=lambda: bool(engine.live))
+        doubt = engine.hold_acknowledgements
+        self._damage = DamageMonitor(
+            loop, boot, self._long_reads, log, doubt, self._report_failing_database, self._leave
+        )
+        self._janitor.on_damage = self._damage.suspected
+        self._long_reads.on_damage = self._damage.met
+        self._reserve: DiskReserve | None = None
+        self._database_watch: DatabaseWatch | None = None
+        if boot.database_url is None:
+            self._reserve = DiskReserve(loop, boot.data_dir, self._notifications, log, engine.change, engine.commit)
+            self._store.on_full = self._reserve.release
+            self._database_watch = DatabaseWatch(
+                loop, boot, self._store, engine, self._committer, self._notifications, log, self._leave
+            )
+            self._committer.on_unusable = self._unusable
+            self._damage.on_lost = self._database_watch.lost
+
+    def _build_schedules(self, state: StoredState) -> None:
+        loop, engine, log = self._loop, self._engine, self._log
+        self._bulk = BulkJobs(loop, engine, self._long_reads, state.bulk_job)
+        clock = RemovalClock(loop, current_boot(), state.clock)
+        self._retention = Retention(loop, engine, self._bulk, self._janitor, self._config, clock, log)
+        self._scheduled_starts = ScheduledStarts(loop, engine)
+        self._clock_report = ClockReport(engine, self._scheduled_starts, self._units, self._notifications, clock, log)
+        self._sampler = HostSampler(loop, clock, self._boot.data_dir, self._running, engine.commit)
+
+    def _information(self, start: StartConfig, state: StoredState) -> dict[str, Any]:
+        """Return the facts about the configuration; those of an unchanged one stay as they were reported."""
+        config = self._config
+        return {
+            "pid": os.getpid(),
+            "config_path": config.path,
+            "config_loaded_at": state.info.get("config_loaded_at", self._loop.now_ms()),
+            "config_warnings": start.warnings,
+            "config_stale": bool(state.info.get("config_stale")),
+            "timezone": config.daemon.timezone,
+            "tasks": len(config.tasks),
+            "services": len(config.services),
+            "undo_window_ms": config.storage.undo_window_ms,
+            "left_running": state.known.left_running,
+        }
+
+    def _take_over(self, state: StoredState) -> TakeOver:
+        """Reconcile memory, store and root in one transaction, so that nothing of it happens twice or in part."""
+        change = self._engine.change()
+        tell_restored(state.restoration, change, self._notifications)
+        self._store_configuration(change)
+        change.write(lambda db: settle_passes(db, [run.id for run in state.known.unfinished]))
+        take_over = TakeOver(
+            self._engine, self._controller, self._root, self._units, self._log, self._jobs, first=state.first
+        )
+        take_over.reconcile(state.known, change)
+        change.write(lambda db: set_meta(db, TAKEN_UP, self._boot.started_at))
+        self._bulk.announce_unreported(change)
+        self._begin(change, first=state.first)
+        self._complete_reload(take_over, change)
+        if state.first and state.earlier is not None:
+            self._notifications.daemon_restarted(change, orderly=state.orderly)
+        self._engine.commit(change)
+        return take_over
+
+    def _start_schedules(self, state: StoredState) -> None:
+        self._outbox.begin(first=state.first)
+        if not self._engine.ending:
+            self._scheduled_starts.begin(self._units.values())
+        self._clock_report.begin(first=state.first)
+        change = self._engine.change()
+        change.write(lambda _db: None)
+        change.then(self._is_ready)
+        self._engine.commit(change)
+
+    def _build_operations(self, start: StartConfig, state: StoredState, take_over: TakeOver) -> None:
+        loop, boot, config, engine = self._loop, self._boot, self._config, self._engine
+        limit = TriggerLimit(time.monotonic, config.http.trigger_rate)
+        many = BulkOperations(
+            loop,
+            engine,
+            self._units,
+            self._long_reads,
+            self._bulk,
+            undo_window_ms=config.storage.undo_window_ms,
+            on_deleted=self._retention.deleted,
+            limit=limit,
+        )
+        files = ConfigFiles(loop, config, stale=bool(state.info.get("config_stale")))
+        certificate = CertificateReader(files, config)
+        self._build_reload(start, take_over, files, many, [certificate, limit])
+        operations: dict[str, Operation] = {"reload": self._reloader.command}
+        for subject in (
+            RunOperations(engine, self._units, self._info, self._tell, limit),
+            UnitOperations(engine, self._controller, self._scheduled_starts, self._units),
+            NotificationOperations(engine, self._units, self._notifications),
+            NotifierOperations(engine, self._outbox),
+            many,
+            self._damage,
+            certificate,
+            self._clock_report,
+        ):
+            operations |= subject.operations()
+        self._control = ControlServer(loop, boot.control_socket, boot.token, operations, boot.api_account)
+
+    def _build_reload(
+        self,
+        start: StartConfig,
+        take_over: TakeOver,
+        files: ConfigFiles,
+        many: BulkOperations,
+        configurable: Sequence[Configurable],
+    ) -> None:
+        self._config_applier = ConfigApplier(
+            self._loop,
+            self._root,
+            self._boot,
+            self._log,
+            [self._notifications, self._outbox, self._heartbeats, *configurable],
+            self._janitor,
+            self._retention,
+            many,
+            self._shutdown,
+        )
+        self._reloader = Reloader(
+            self._loop,
+            self._engine,
+            self._controller,
+            self._scheduled_starts,
+            self._notifications,
+            files,
+            self._units,
+            self._info,
+            self._log,
+            apply=self._config_applier.apply,
+            resolved=start.resolved,
+            leaving=take_over.leaving,
+        )
+
+    def _running(self) -> int:
+        """Return the number of runs with a process."""
+        return sum(
+            run.state in (run_transitions.State.RUNNING, run_transitions.State.STOPPING)
+            for run in self._engine.live.values()
+        )
+
+    def _is_ready(self) -> None:
+        self._ready = True
+
+    def _tell(self) -> dict[str, Any]:
+        """Return the current state of the daemon for the ``info`` operation."""
+        no_room = self._reserve is not None and self._reserve.missing
+        return {
+            "storing": self._committer.storing and self._ready,
+            "degraded": self._starts_wait or self._damage.there or self._short_of_memory or no_room,
+            **self._clock_report.found(),
+        }
+
+    def _unusable(self, error: Unusable) -> None:
+        if isinstance(error, Damaged):
+            self._damage.met(error)
+        elif self._database_watch is not None:
+            self._database_watch.met(error)
+
+    def _report_failing_database(self, why: str) -> None:
+        change = self._engine.change()
+        self._notifications.database_failing(why, change)
+        self._engine.commit(change)
+
+    def _leave(self) -> None:
+        """Exit for the next scheduler, unless the daemon shuts down anyway."""
+        if not self._engine.ending:
+            self._loop.end()
+
+    def _stored(self) -> None:
+        if self._reserve is not None:
+            self._reserve.look()
+        if self._database_watch is not None:
+            self._database_watch.stored()
+        self._scheduled_starts.go_on()
+        self._controller.go_on()
+        self._report_end_if_idle()
+
+    def _store_configuration(self, change: Change) -> None:
+        for unit in self._units.values():
+            self._store_unit(unit, change)
+        names, info = list(self._units), dict(self._info)
+        change.write(lambda db: forget_missing(db, names))
+        change.write(lambda db: set_meta(db, INFO, info))
+
+    @staticmethod
+    def _store_unit(unit: Unit, change: Change) -> None:
+        text = definition_text(unit.definition)
+        change.write(lambda db: upsert_task(db, unit.name, unit.definition.kind, text))
+        change.write(lambda db: drop_instances(db, unit.name, len(unit.instances)))
+        wanted = {"stopped": unit.stopped, "rolling": stored_text(unit.rolling)}
+        change.write(lambda db: update_task(db, unit.name, **wanted))
+
+    def _begin(self, change: Change, *, first: bool) -> None:
+        """Start services, and at the first start tasks with ``run_on_start``."""
+        if self._engine.ending:
+            return
+        boot = current_boot()
+        for unit in start_order(self._units.values()):
+            if unit.service is not None:
+                self._controller.begin(unit, change)
+            elif first:
+                self._run_on_start(unit, boot, change)
+
+    def _run_on_start(self, unit: Unit, boot: str, change: Change) -> None:
+        task = unit.task
+        if task is None or not task.run_on_start or unit.paused:
+            return
+        if task.run_on_start == "boot":
+            if boot and unit.last_boot == boot:
+                return
+            unit.last_boot = boot
+            change.write(lambda db: update_task(db, unit.name, last_boot=boot))
+        self._engine.create_task_run(unit, task, change, trigger="startup")
+
+    def _complete_reload(self, take_over: TakeOver, change: Change) -> None:
+        """Restart service instances that still run under an earlier definition."""
+        for name, indexes in take_over.outdated.items():
+            unit = self._units[name]
+            under_way = unit.rolling is not None and min(indexes) >= unit.rolling.index
+            if not (unit.stopped or under_way or self._engine.ending):
+                self._controller.roll(unit, change)
+
+    def _clock_stepped(self, by_ms: int) -> None:
+        self._log.warning(f"the wall clock was set by {by_ms / 1000:+.1f} s")
+        if not self._engine.ending:
+            self._scheduled_starts.clock_stepped(self._units.values(), by_ms)
+        self._clock_report.stepped(by_ms)
+
+    def _on_frame(self, frame: Frame) -> None:
+        change = self._engine.change()
+        op = frame["op"]
+        if op == "started":
+            self._engine.started(frame["run"], frame["at"], change)
+            self._run_sampler.started(frame["run"], frame["pid"])
+        elif op == "exited":
+            exited = msgspec.convert(frame, Exited)
+            # Samples first: the end adds only the rest to the sums of the task.
+            self._run_sampler.ended(exited.run, change)
+            self._engine.exited(exited, change)
+            self._retention.ended()
+            if exited.lines:
+                self._janitor.want()
+        elif op == "notified":
+            run = self._engine.live.get(frame["run"])
+            if run is not None:
+                self._controller.run_notified(run, frame)
+        elif op == "stopping":
+            self._jobs.stopping(frame["run"])
+        elif op == "log":
+            self._engine.log_changed(frame["run"], frame["state"], frame["reason"], change)
+        elif op == "left_running":
+            self._info["left_running"] = frame["runs"]
+        elif op in ("memory", "waiting", "starts"):
+            self._on_shortage(op, frame, change)
+        elif op == "reload":
+            self._reloader.reload(lambda _answer: self._root.send({"op": "reloaded"}), by="SIGHUP")
+        elif op == "shutdown":
+            self._shut_down(change)
+        else:
+            raise ProtocolError(f"the root sent {op}")
+        # A start can wait: the root knows it until its end is stored.
+        self._engine.commit(change, can_wait=op == "started")
+
+    def _on_shortage(self, op: str, frame: Frame, change: Change) -> None:
+        """Take in that the root lacks something, or has it again."""
+        if op == "memory":
+            self._short_of_memory = frame["short"]
+            self._notifications.memory(change, short=frame["short"])
+        elif op == "waiting":
+            self._engine.start_waits(frame["run"], frame["why"], change)
+        else:
+            self._starts_wait = frame["why"] is not None
+            self._notifications.starts_wait(frame["waiting"], frame["why"], change)
+
+    def _shut_down(self, change: Change) -> None:
+        for unit in self._units.values():
+            self._scheduled_starts.end(unit)
+        self._shutdown.begin(self._units.values(), change)
+        started_at = self._engine.boot.started_at
+        change.write(lambda db: set_meta(db, _SHUT_DOWN, started_at))
+        self._loop.after(0, self._report_end_if_idle)
+
+    def _report_end_if_idle(self) -> None:
+        if not self._engine.ending or self._end_reported:
+            return
+        self._shutdown.go_on()
+        if not self._committer.idle:
+            return
+        held = (run.id for run in self._engine.live.values() if run.state in run_transitions.HELD_BY_ROOT)
+        if any(run_id not in self._jobs.lost for run_id in held):
+            return
+        self._end_reported = True
+        self._engine.acknowledge()
+        self._root.send({"op": "ready_to_end"})
+
+    def run(self) -> None:
+        """Run until the root exits."""
+        self._loop.run()
+        self._janitor.close()
+        self._watcher.close()
+        self._notifier_client.close()
+        self._sampler.close()
+        self._run_sampler.close()
+        self._control.close()
+        try:
+            self._committer.close()
+        except StoreError as err:  # a failed checkpoint; all acknowledged changes are stored
+            self._log.error(f"cannot close the database: {err}")
+        self._event_log.close(last=self._engine.ending)
+        if self._engine.ending:
+            forget_all(self._engine.boot)
