@@ -59,7 +59,7 @@ def _is_settling(pid: int) -> bool:
 
 def test_a_leftover_that_will_not_go(daemon: Daemon) -> None:
     """The time for a shutdown is the whole time, also for what a main process left behind in the grace of its stop."""
-    daemon.write(f'[tasks.t]\nrun = {program("leaves_deaf_child")}\ngraceful_stop = "1h"\n', daemon=ONE_SECOND)
+    daemon.write(f'[tasks.t]\nrun = {program("leaves_child", "deaf")}\ngraceful_stop = "1h"\n', daemon=ONE_SECOND)
     daemon.start()
     run_id = daemon.trigger("t")
     until(lambda: daemon.texts(run_id), "the child")

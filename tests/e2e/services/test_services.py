@@ -217,7 +217,7 @@ def test_a_start_while_it_is_stopping(daemon: Daemon) -> None:
 
 def test_a_stop_reaches_deaf_children(daemon: Daemon) -> None:
     """What a service has started ends with it, also what ignores SIGTERM, after graceful_stop."""
-    daemon.write(f'[services.s]\nrun = {program("leaves_deaf_child")}\ngraceful_stop = "200ms"\n')
+    daemon.write(f'[services.s]\nrun = {program("leaves_child", "deaf")}\ngraceful_stop = "200ms"\n')
     daemon.start()
     ids = until(lambda: running(daemon, "s"), "the service")
     children = processes(daemon, *ids)

@@ -109,7 +109,7 @@ def test_ends_in_progress(daemon: Managed, manager: Manager, cgroups: str) -> No
     daemon.write(
         f'[tasks.stopped]\nrun = {program("tells_signals", "SIGTERM")}\ngraceful_stop = "4s"\n'
         f'[tasks.late]\nrun = {program("deaf_tree")}\ntimeout = "5s"\ngraceful_stop = "10ms"\n'
-        f"[tasks.left]\nrun = {program('leaves_deaf_child')}\n",
+        f"[tasks.left]\nrun = {program('leaves_child', 'deaf')}\n",
         daemon=f'cgroups = "{cgroups}"',
     )
     daemon.start()

@@ -239,7 +239,8 @@ def test_zombies_of_a_run_are_nobodys_leftovers(daemon: Daemon, cgroups: str) ->
 
 def test_a_lost_directory(daemon: Daemon, cgroups: str) -> None:
     """To stand in a directory that is gone prevents nothing."""
-    run_id = begin(daemon, cgroups, f"run = {program('loses_directory')}")
+    script = 'cd "$(mktemp -d)" && rmdir "$PWD" && exec sh -c "echo still here; exit 3"'
+    run_id = begin(daemon, cgroups, f"run = {json.dumps(['sh', '-c', script])}")
     assert daemon.ended(run_id)["exitCode"] == 3
     assert daemon.texts(run_id) == ["still here"]
 
