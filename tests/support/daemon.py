@@ -129,7 +129,9 @@ class Daemon:
     def runtime_dirs(self) -> list[Path]:
         """Where its rings, sockets and the like can be."""
         identity = (self.data / "id").read_text().strip()
-        bases = ("/run/ringward", f"/dev/shm/ringward-{os.getuid()}", f"{os.environ.get('XDG_RUNTIME_DIR')}/ringward")
+        bases = [f"/dev/shm/ringward-{os.getuid()}", f"{os.environ.get('XDG_RUNTIME_DIR')}/ringward"]
+        if os.geteuid() == 0:  # other users cannot look into that of root
+            bases.insert(0, "/run/ringward")
         return [Path(base, identity) for base in bases]
 
     def holding(self, text: str) -> list[str]:

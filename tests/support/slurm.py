@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from tests.support.host_features import require
 from tests.support.ports import free_port
 from tests.support.waiting import until
@@ -17,6 +19,9 @@ class Slurm:
     """The cluster: munged, slurmctld and slurmd."""
 
     def __init__(self) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("munged trusts only directories of root, so only root can start a cluster")
+        require("munged", "mungekey", "slurmctld", "slurmd", "srun")
         # Where munged, which runs as root, trusts every directory above its socket.
         self.directory = Path(tempfile.mkdtemp(prefix="rw-slurm-", dir="/run"))
         self.directory.chmod(0o755)

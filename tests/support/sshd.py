@@ -1,9 +1,13 @@
 """A real sshd for tests: on a port of loopback, with keys of its own, a child of the test and ended by it."""
 
+import os
+import pwd
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+
+import pytest
 
 from tests.support.host_features import require
 from tests.support.ports import free_port
@@ -14,13 +18,18 @@ class Sshd:
     """The server; whoever has its client key is let in as the user of the test."""
 
     def __init__(self) -> None:
+        shell = pwd.getpwuid(os.geteuid()).pw_shell
+        if shell.endswith(("/nologin", "/false")):
+            pytest.skip(f"sshd needs a login shell to run commands; this user has {shell}")
+        require("sshd", "ssh", "ssh-keygen")
         self.directory = Path(tempfile.mkdtemp(prefix="rw-sshd-"))
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
         for name in ("host", "client"):
             path = self.directory / name
             subprocess.run([require("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd wants it, compiled in
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd requires it, its path is compiled in
         (self.directory / "sshd_config").write_text(
             f"ListenAddress 127.0.0.1:{self.port}\n"
             f"HostKey {self.directory}/host\n"

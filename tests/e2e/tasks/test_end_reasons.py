@@ -31,8 +31,8 @@ def texts(found: dict[str, Any]) -> list[str]:
     return [line["text"] for line in found["lastLines"]]
 
 
-def test_what_ends_by_itself(daemon: Daemon, tmp_path: Path) -> None:
-    """Success, failure, a signal, and one that could not start; who triggered it is known."""
+def test_success_failure_signal_and_failed_start(daemon: Daemon, tmp_path: Path) -> None:
+    """A run shows its trigger, and whether it succeeded, failed, was signalled or could not start."""
     daemon.write(
         '[tasks.good]\nrun = "echo done"\n'
         '[tasks.bad]\nrun = "seq 1 30; exit 3"\n'
@@ -70,8 +70,8 @@ def test_what_ends_by_itself(daemon: Daemon, tmp_path: Path) -> None:
 @pytest.mark.skipif(
     Path("/proc/sys/kernel/core_pattern").read_text().startswith("|"), reason="here a program takes core dumps"
 )
-def test_core_dumps(daemon: Daemon, tmp_path: Path) -> None:
-    """Whether a core was written is told as the kernel says, not as the signal would let one think."""
+def test_a_core_dump_is_reported_only_if_written(daemon: Daemon, tmp_path: Path) -> None:
+    """A run shows a core dump if the kernel says that it wrote one, not because of its signal."""
     tasks = [
         f'[tasks.c{limit}]\nrun = "ulimit -c {limit}; kill -ABRT $$"\nworking_dir = "{tmp_path}"\n'
         for limit in ("0", "unlimited")
@@ -83,8 +83,8 @@ def test_core_dumps(daemon: Daemon, tmp_path: Path) -> None:
     assert [one["coreDumped"] for one in found] == [False, True]
 
 
-def test_what_is_ended(daemon: Daemon) -> None:
-    """A stop and who asked for it, a time-out, and a run that is still there."""
+def test_stop_and_timeout_are_described(daemon: Daemon) -> None:
+    """A stop with its author, a time-out and a run that still goes on are described as such."""
     daemon.write(
         f"[tasks.stopped]\nrun = {program('obeys_term')}\ngraceful_stop = '60s'\n"
         "[tasks.timeout]\nrun = \"trap '' TERM; echo deaf; exec sleep 1000\"\n"
@@ -109,16 +109,16 @@ def test_what_is_ended(daemon: Daemon) -> None:
     assert found["exitCode"] == 128 + signal.SIGKILL
 
 
-def test_leftovers(daemon: Daemon) -> None:
-    """What outlived the main process and was killed is named."""
+def test_killed_leftovers_are_named(daemon: Daemon) -> None:
+    """Processes that outlived the main process and were killed are named."""
     daemon.write(f"[tasks.t]\nrun = {program('leaves_child')}\n")
     daemon.start()
     found = ending(daemon, daemon.trigger("t"))
     assert found["killedLeftovers"] == [f"sleep ({texts(found)[0]})"]
 
 
-def test_what_did_not_run_and_what_runs_again(daemon: Daemon) -> None:
-    """A skipped run has nothing but its reason; a failed one tells when it is tried again, as long as that waits."""
+def test_skipped_and_retried_runs_are_described(daemon: Daemon) -> None:
+    """A skipped run shows only its reason; a failed run shows the time of its retry while the retry is pending."""
     daemon.write(
         f'[tasks.busy]\nrun = {program("obeys_term")}\non_overlap = "skip"\n'
         '[tasks.again]\nrun = "exit 1"\nretry_attempts = 1\nretry_delay = "2m"\n'
@@ -140,8 +140,8 @@ def test_what_did_not_run_and_what_runs_again(daemon: Daemon) -> None:
 
 
 @pytest.mark.own
-def test_missed_times(daemon: Daemon) -> None:
-    """The run that stands for several says for how many, and for the last of which times."""
+def test_a_catch_up_run_counts_missed_instants(daemon: Daemon) -> None:
+    """A run that stands for several missed instants shows how many, and the last of them."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
     daemon.data.mkdir(mode=0o700)
     writer = open_writer(str(daemon.data / "ringward.db"))
@@ -157,8 +157,8 @@ def test_missed_times(daemon: Daemon) -> None:
     assert found["lastLines"] == []
 
 
-def test_a_service_that_ends_with_its_standard_input(daemon: Daemon) -> None:
-    """The ending of a service that succeeds at once again and again names standard input as the likely cause."""
+def test_empty_standard_input_is_named_as_the_cause(daemon: Daemon) -> None:
+    """A service that succeeds at once again and again names its standard input as the likely cause."""
     daemon.write('[services.watcher]\nrun = ["cat"]\nrestart_delay = "0s"\nrestart_attempts = 1\n')
     daemon.start()
     until(lambda: daemon.get("/api/tasks/watcher").json()["state"] == "fatal", "the service to be given up")

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.lent
 PATTERN = 'failure_output = "^(ERROR|fatal):"\n'
 
 
-def test_a_line_makes_it_a_failure(daemon: Daemon) -> None:
-    """Whatever its exit code; what does not match, is not its own output, or is not there, does no harm."""
+def test_a_matching_line_makes_the_run_fail(daemon: Daemon) -> None:
+    """A matching line fails the run whatever its exit code; other lines, and the daemon's own, do not."""
     daemon.write(
         f'[tasks.bad]\nrun = "echo fine; echo fatal: no disk; echo more"\n{PATTERN}'
         f'[tasks.late]\nrun = "seq 1 200000; printf ERROR:"\n{PATTERN}'
@@ -56,8 +56,8 @@ def test_lines_that_end_in_crlf(daemon: Daemon) -> None:
 
 
 @pytest.mark.own
-def test_over_deaths(daemon: Daemon, tmp_path: Path) -> None:
-    """Neither a killed scheduler nor an end that no scheduler saw loses the line."""
+def test_a_match_survives_a_killed_scheduler(daemon: Daemon, tmp_path: Path) -> None:
+    """A match is kept when the scheduler is killed, and when the run ends while no scheduler runs."""
     flag = tmp_path / "flag"
     wait = f"while ! test -e '{flag}'; do sleep 0.05; done"
     daemon.write(
@@ -76,15 +76,15 @@ def test_over_deaths(daemon: Daemon, tmp_path: Path) -> None:
     assert [daemon.ended(one)["endReason"] for one in (first, second)] == ["failed", "failed"]
 
 
-def test_secrets_are_not_searched(daemon: Daemon) -> None:
-    """What is hidden in the log cannot be found out by a pattern."""
+def test_masked_secrets_never_match(daemon: Daemon) -> None:
+    """A pattern cannot find out a secret that is masked in the log."""
     daemon.write('[tasks.t]\nrun = "echo $TOKEN"\nsecrets = { TOKEN = "hunter2hunter2" }\nfailure_output = "hunter"\n')
     daemon.start()
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
 
 
-def test_a_service(daemon: Daemon) -> None:
-    """Its end is a failure, for its restart policy too."""
+def test_a_matching_line_fails_a_service(daemon: Daemon) -> None:
+    """A matching line makes the end of a service a failure, also for its restart policy."""
     daemon.write(f'[services.s]\nrun = "echo ERROR: x"\nrestart = "on_failure"\nrestart_attempts = 0\n{PATTERN}')
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "fatal", "fatal")

@@ -1,7 +1,9 @@
 """Presets for engines that are not there, against stand-ins for their clients (tests/programs/engine_client.py)."""
 
+import grp
 import json
 import os
+import pwd
 import sys
 from pathlib import Path
 
@@ -54,10 +56,10 @@ def clients(directory: Path) -> None:
 
 
 @pytest.mark.lent
-def test_presets(daemon: Daemon, tmp_path: Path) -> None:
-    """Each client gets what it takes: command, variables, secrets where they may travel. A stop is the job's.
+def test_each_preset_calls_its_client_correctly(daemon: Daemon, tmp_path: Path) -> None:
+    """Each client gets the command, the variables, and the secrets where they may travel.
 
-    Its last words are kept. Ray does not tell exit codes.
+    A stop stops the job, and its last lines are kept. Ray does not report exit codes.
     """
     clients(tmp_path / "bin")
     state = tmp_path / "state"
@@ -70,7 +72,7 @@ def test_presets(daemon: Daemon, tmp_path: Path) -> None:
         if engine in ("docker", "systemd"):
             more += f"secrets = {{ TOKEN = {json.dumps(SECRET)} }}\nworking_dir = {json.dumps(str(tmp_path))}\n"
         if engine == "systemd":
-            more += 'user = "root:root"\n'
+            more += f'user = "{pwd.getpwuid(os.geteuid()).pw_name}:{grp.getgrgid(os.getegid()).gr_name}"\n'
         text += (
             f"[tasks.{engine}]\n{more}params = [{{ name = 'one', kind = 'arg' }}]\n"
             'run = \'echo "$1|$NASTY|$RINGWARD_TASK"; [ -z "$TOKEN" ] || { pwd; echo "$TOKEN"; }; exit 7\'\n'

@@ -74,10 +74,10 @@ def stopped(daemon: Daemon, run_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.lent
-def test_a_job(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
-    """Its output, exit code, directory, variables and parameters are those of a run here, and secrets are hidden.
+def test_a_job_behaves_like_a_local_run(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
+    """Output, exit code, directory, variables and parameters of a job are those of a local run, and secrets are masked.
 
-    One that is timed out before the engine knows of it is ended as soon as that does.
+    A job that times out before the engine knows it is stopped as soon as the engine does.
     """
     daemon.write(
         f"""{engine.defaults(NASTY=NASTY)}
@@ -113,10 +113,10 @@ params = [{{ name = "one", kind = "arg" }}]
 
 
 @pytest.mark.lent
-def test_stopping(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
-    """A stop is the job's: it ends in its own time, and its last words are kept.
+def test_a_stop_stops_the_job(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
+    """A stop gives the job its grace, and keeps its last lines.
 
-    Also with a scheduler that was killed meanwhile: the next one knows what the engine calls the job.
+    After a killed scheduler, the next one still knows the id of the job.
     """
     side = tmp_path / "side"
     daemon.write(f"{engine.defaults(SIDE=str(side))}\n[tasks.t]\nrun = '''{STUBBORN}'''\nmax_concurrent = 2\n")
@@ -138,8 +138,8 @@ def test_stopping(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
     assert side.read_text().split() == ["begin", first, "end", first, "begin", second, "end", second]
 
 
-def test_a_killed_supervisor(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
-    """What still runs at the engine is ended before the next one starts anything in its place."""
+def test_jobs_of_a_killed_supervisor_are_stopped(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
+    """Jobs that still run at the engine are stopped before the next daemon starts anything in their place."""
     side = tmp_path / "side"
     daemon.write(f"{engine.defaults(SIDE=str(side))}\n[services.s]\nrun = '''{STUBBORN}'''\n")
     daemon.start()

@@ -51,8 +51,8 @@ def write_show(daemon: Daemon) -> str:
 
 
 @pytest.mark.lent
-def test_how_a_command_gets_them(daemon: Daemon) -> None:
-    """Variables, $1 and so on, options and flags, in a shell text and behind a list; whatever a value looks like."""
+def test_parameters_reach_the_command(daemon: Daemon) -> None:
+    """Parameters arrive as variables, positional arguments, options and flags, in scripts and lists, with any value."""
     show = write_show(daemon)
     params = declared(
         '{ name = "DAY", kind = "env" }',
@@ -85,8 +85,8 @@ def test_how_a_command_gets_them(daemon: Daemon) -> None:
     assert daemon.texts(given(daemon, "first").json()["id"]) == ["/bin/sh 0 "]
 
 
-def test_what_does_not_fit_starts_nothing(daemon: Daemon) -> None:
-    """422 that names each parameter; no run is there afterwards. A task of the schedule takes its defaults."""
+def test_invalid_parameters_start_nothing(daemon: Daemon) -> None:
+    """Invalid parameters give 422 that names each of them, and no run. A scheduled run takes the defaults."""
     daemon.write(
         "[tasks.t]\nrun = 'true'\n"
         + declared(
@@ -126,8 +126,8 @@ def test_what_does_not_fit_starts_nothing(daemon: Daemon) -> None:
     assert daemon.texts(started["id"]) == ["fast"]
 
 
-def test_the_same_again(daemon: Daemon) -> None:
-    """A retry, a queued run after the scheduler was killed, and a rerun have the values of the first."""
+def test_retry_queue_and_rerun_keep_the_values(daemon: Daemon) -> None:
+    """A retry, a queued run after a killed scheduler, and a rerun have the values of the first run."""
     show = write_show(daemon)
     params = declared('{ name = "DAY", kind = "env", default = "monday" }', '{ name = "a", kind = "arg" }')
     daemon.write(
@@ -162,8 +162,8 @@ def test_the_same_again(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_key_stands_for_the_values_too(daemon: Daemon) -> None:
-    """The same key with the same values is the same run; with others it is refused."""
+def test_an_idempotency_key_covers_the_values(daemon: Daemon) -> None:
+    """The same key with the same values returns the same run; with other values it is refused."""
     daemon.write("[tasks.t]\nrun = 'true'\n" + declared('{ name = "A", kind = "env" }', '{ name = "B", kind = "env" }'))
     daemon.start()
     headers = {"Idempotency-Key": "k"}
@@ -176,8 +176,8 @@ def test_a_key_stands_for_the_values_too(daemon: Daemon) -> None:
     assert asked(A="1", B="3").status == 422
 
 
-def test_a_secret_parameter(daemon: Daemon) -> None:
-    """The command and its retry have it, nobody else does; while they go on it is in one file of the daemon's user."""
+def test_a_secret_parameter_reaches_only_its_run(daemon: Daemon) -> None:
+    """Only the command and its retry have the secret; until they end, one file of the daemon's user holds it."""
     command = "echo got $TOKEN; while [ ! -e go ]; do sleep 0.01; done; [ $RINGWARD_ATTEMPT = 1 ]"
     daemon.write(
         f"[tasks.login]\nrun = '{command}'\nworking_dir = '.'\nretry_attempts = 1\nretry_delay = '0s'\n"
@@ -216,8 +216,8 @@ def test_a_secret_parameter(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_rerun_while_the_secret_is_there(daemon: Daemon, tmp_path: Path) -> None:
-    """What a living run was given can be given again; one that waited for long has lost nothing."""
+def test_a_secret_can_be_rerun_while_its_run_lives(daemon: Daemon, tmp_path: Path) -> None:
+    """A rerun of a living run gets its secret, and a run that waited for long still has its own."""
     daemon.write(
         "[tasks.t]\nrun = 'echo $TOKEN | tr a-z A-Z; while [ ! -e go ]; do sleep 0.01; done'\n"
         f"working_dir = '{tmp_path}'\n" + declared('{ name = "TOKEN", kind = "env", secret = true }')
@@ -232,8 +232,8 @@ def test_rerun_while_the_secret_is_there(daemon: Daemon, tmp_path: Path) -> None
 
 
 @pytest.mark.lent
-def test_how_a_task_describes_them(daemon: Daemon) -> None:
-    """For a form: everything that is declared, but no default of a secret."""
+def test_a_task_describes_its_parameters(daemon: Daemon) -> None:
+    """A task describes every declared parameter, but no default of a secret."""
     daemon.write(
         "[tasks.t]\nrun = 'true'\n"
         + declared(
@@ -257,8 +257,8 @@ def test_how_a_task_describes_them(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_the_command_line(daemon: Daemon) -> None:
-    """-p gives values, or takes them from the environment, where no listing of processes shows them."""
+def test_p_passes_values_on_the_command_line(daemon: Daemon) -> None:
+    """``-p`` passes values, or takes them from the environment, where ``ps`` does not show them."""
     daemon.write(
         "[tasks.t]\nrun = 'echo $A $HOME_TOWN'\n"
         + declared('{ name = "A", kind = "env" }', '{ name = "HOME_TOWN", kind = "env" }')

@@ -15,8 +15,8 @@ MINUTE_MS = 60_000
 
 
 @pytest.mark.lent
-def test_an_instant_fires(daemon: Daemon) -> None:
-    """A task runs at the instant that was announced, is told which one that is, and its next one is announced."""
+def test_a_task_runs_at_its_announced_instant(daemon: Daemon) -> None:
+    """A task runs at the announced instant and gets it as a variable; then the next instant is announced."""
     daemon.write('[tasks.t]\nrun = "echo $RINGWARD_SCHEDULED_AT"\ncron = "*/5 * * * * *"\ncatch_up = 100\n')
     daemon.start()
     announced = daemon.task("t")["nextRunAt"]
@@ -32,8 +32,8 @@ def test_an_instant_fires(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_intervals_and_single_times(daemon: Daemon) -> None:
-    """``every`` runs one interval after the other, exactly; ``at`` waits for its time, or says that it is past."""
+def test_every_and_at(daemon: Daemon) -> None:
+    """``every`` runs exactly one interval after the other; ``at`` waits for its time, or reports that it is past."""
     daemon.write(
         '[tasks.often]\nrun = "echo $RINGWARD_SCHEDULED_AT"\nevery = "1s"\nmax_concurrent = 100\ncatch_up = 100\n'
         '[tasks.once]\nrun = "true"\ntimezone = "UTC"\nat = 2126-01-01T00:00:00+01:00\n'
@@ -52,10 +52,10 @@ def test_intervals_and_single_times(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_what_passed_while_the_daemon_was_down(daemon: Daemon) -> None:
-    """The newest instant that was missed runs, the others are one missed run; no instant twice, none backfilled.
+def test_catch_up_after_the_daemon_was_down(daemon: Daemon) -> None:
+    """The newest missed instant runs, the others become one missed run, and no instant runs twice.
 
-    A task that is new has missed nothing, nor has one that was not configured meanwhile.
+    A new task has missed nothing, nor has a task that was not configured meanwhile.
     """
     minute = datetime.now().minute  # noqa: DTZ005 - as a schedule has it: none is due before long
     minutes = ",".join(str((minute - ago) % 60) for ago in (10, 20, 30))

@@ -33,7 +33,7 @@ def test_a_run_from_trigger_to_end(daemon: Daemon) -> None:
 
 
 def test_environment_and_directory(daemon: Daemon, tmp_path: Path) -> None:
-    """env, working_dir and our markers are what the command sees; the daemon's own variables are not."""
+    """The command gets ``env``, ``working_dir`` and the run's markers, and none of the daemon's own variables."""
     daemon.write(f'[tasks.t]\nrun = "env; pwd"\nworking_dir = "{tmp_path}"\nenv = {{ GREETING = "hello world" }}\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
@@ -46,7 +46,7 @@ def test_environment_and_directory(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", ["", "limits = { nofile = 256 }", 'working_dir = "/"'])
-def test_variables_that_shells_drop(daemon: Daemon, tmp_path: Path, more: str) -> None:
+def test_variables_that_shells_drop_arrive(daemon: Daemon, tmp_path: Path, more: str) -> None:
     """A variable such as app.name reaches each of twelve runs that start at once."""
     (tmp_path / "variables").write_text("app.from-file=file\n")
     daemon.write(
@@ -68,8 +68,8 @@ def test_variables_that_shells_drop(daemon: Daemon, tmp_path: Path, more: str) -
         ('run = ["/etc/passwd"]', "permission denied"),
     ],
 )
-def test_what_cannot_start_says_why(daemon: Daemon, definition: str, words: str) -> None:
-    """A command that cannot be started is a start_failed run with exit code -1 and a system line with the reason."""
+def test_a_command_that_cannot_start_names_the_cause(daemon: Daemon, definition: str, words: str) -> None:
+    """A command that cannot start ends as start_failed, with exit code -1 and a system line with the cause."""
     daemon.write(f"[tasks.t]\n{definition}\n")
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
@@ -78,7 +78,7 @@ def test_what_cannot_start_says_why(daemon: Daemon, definition: str, words: str)
 
 
 def test_a_timeout_ends_the_run(daemon: Daemon) -> None:
-    """A run that outlives its timeout gets SIGTERM, then SIGKILL, and ends as timeout; each attempt has the whole."""
+    """A run beyond its timeout gets SIGTERM, then SIGKILL, and ends as timeout; each attempt has the whole time."""
     daemon.write(
         "[tasks.t]\nrun = \"trap '' TERM; echo deaf; exec sleep 1000\"\n"
         'timeout = "300ms"\ngraceful_stop = "200ms"\n'
@@ -99,7 +99,10 @@ def test_a_timeout_ends_the_run(daemon: Daemon) -> None:
 
 
 def test_a_stop_is_graceful(daemon: Daemon) -> None:
-    """A stopped run may say its last word and keeps its exit code under the reason stopped; stopping again is fine."""
+    """A stopped run may print its last line and keeps its exit code; its reason is stopped.
+
+    Another stop is accepted.
+    """
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -143,8 +146,8 @@ def test_what_a_stop_of_the_main_process_leaves_is_killed(daemon: Daemon) -> Non
     assert f"killed what outlived the main process: sleep ({child})" in daemon.texts(run_id, "system")
 
 
-def test_standard_input(daemon: Daemon, tmp_path: Path) -> None:
-    """Standard input is empty, never ends, or is a file, as stdin says; a missing file is start_failed."""
+def test_stdin_is_empty_open_or_a_file(daemon: Daemon, tmp_path: Path) -> None:
+    """Standard input is empty, never ends, or is a file, as ``stdin`` says; a missing file is start_failed."""
     (tmp_path / "in.txt").write_text("first\nsecond\n")
     daemon.write(
         '[tasks.null]\nrun = "cat; echo end"\n'
@@ -164,8 +167,8 @@ def test_standard_input(daemon: Daemon, tmp_path: Path) -> None:
     assert (daemon.ended(waiting)["endReason"], daemon.texts(waiting)) == ("stopped", [])
 
 
-def test_force_hurries_the_ladder(daemon: Daemon) -> None:
-    """Force = true goes straight to SIGKILL, also when a graceful stop is under way."""
+def test_force_kills_at_once(daemon: Daemon) -> None:
+    """``force=true`` sends SIGKILL at once, also during a graceful stop."""
     daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ngraceful_stop = "1h"\n')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -175,8 +178,8 @@ def test_force_hurries_the_ladder(daemon: Daemon) -> None:
     assert daemon.ended(run_id)["exitCode"] == 128 + signal.SIGKILL
 
 
-def test_what_outlives_the_main_process_is_killed(daemon: Daemon) -> None:
-    """A child that stays behind with the pipes open is killed, and the log names it."""
+def test_a_child_that_outlives_the_main_process_is_killed(daemon: Daemon) -> None:
+    """A child that keeps the pipes open is killed, and the log names it."""
     daemon.write(f"[tasks.t]\nrun = {program('leaves_child')}\n")
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
@@ -201,7 +204,7 @@ def test_retries_are_runs_of_their_own(daemon: Daemon) -> None:
 
 
 def test_a_stopped_run_is_not_retried(daemon: Daemon) -> None:
-    """Somebody who stops a run does not want it back."""
+    """A stopped run is not retried."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\nretry_attempts = 5\nretry_delay = "0s"\n')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -219,8 +222,8 @@ def created(daemon: Daemon, task: str) -> dict[str, Any]:
     return found
 
 
-def test_overlap_queue(daemon: Daemon) -> None:
-    """Runs beyond max_concurrent wait in their order; beyond queue_max a run is created that says queue_full."""
+def test_on_overlap_queue(daemon: Daemon) -> None:
+    """Runs beyond max_concurrent wait in order; beyond queue_max, a run ends as queue_full."""
     daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\nqueue_max = 2\n")
     daemon.start()
     ids = [daemon.trigger("t") for _ in range(3)]
@@ -237,8 +240,8 @@ def test_overlap_queue(daemon: Daemon) -> None:
     until(lambda: daemon.texts(ids[2]), "the third to run")
 
 
-def test_overlap_skip(daemon: Daemon) -> None:
-    """on_overlap = skip records what it skipped, and whoever asked for it gets a run that says so."""
+def test_on_overlap_skip(daemon: Daemon) -> None:
+    """``on_overlap = "skip"`` records the skipped run, and the trigger returns that run."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\non_overlap = "skip"\n')
     daemon.start()
     daemon.trigger("t")
@@ -247,8 +250,8 @@ def test_overlap_skip(daemon: Daemon) -> None:
     assert daemon.run(skipped["id"])["endReason"] == "skipped"
 
 
-def test_overlap_terminate(daemon: Daemon) -> None:
-    """on_overlap = terminate stops the running one and starts the new one."""
+def test_on_overlap_terminate(daemon: Daemon) -> None:
+    """``on_overlap = "terminate"`` stops the running run and starts the new one."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\non_overlap = "terminate"\n')
     daemon.start()
     first = daemon.trigger("t")
@@ -267,7 +270,7 @@ def test_output_is_kept_byte_for_byte(daemon: Daemon) -> None:
 
 
 def test_a_flood_is_complete(daemon: Daemon) -> None:
-    """20 MB as fast as the child can print: every line is there, in order, under its number."""
+    """Of 20 MB, printed as fast as possible, every line is kept, in order, under its number."""
     daemon.write(f"[tasks.t]\nrun = {program('floods', 20_000_000)}\n")
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
@@ -278,8 +281,8 @@ def test_a_flood_is_complete(daemon: Daemon) -> None:
     assert page["totalLines"] == 200_000
 
 
-def test_drop_old_keeps_the_newest(daemon: Daemon) -> None:
-    """A log beyond log_max_size loses its oldest lines, keeps their numbers, and says where it begins."""
+def test_drop_old_keeps_the_newest_lines(daemon: Daemon) -> None:
+    """A log beyond log_max_size loses its oldest lines, keeps the numbers, and shows where it begins."""
     daemon.write(f'[tasks.t]\nrun = {program("floods", 2_000_000)}\nlog_max_size = "512kb"\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
@@ -314,8 +317,8 @@ def test_run_on_start(daemon: Daemon) -> None:
     until(lambda: len(daemon.runs("t")) == 2, "the run after the next boot")
 
 
-def test_what_cannot_be_triggered(daemon: Daemon) -> None:
-    """Unknown tasks, services and tasks that only their schedule may run are refused with the status that fits."""
+def test_refused_triggers(daemon: Daemon) -> None:
+    """Triggers of unknown tasks, services and tasks with api_trigger = false are refused with 404, 409 and 403."""
     daemon.write('[tasks.shut]\nrun = "true"\napi_trigger = false\n[services.s]\nrun = "sleep 100"\n')
     daemon.start()
     for name, status in (("nothing", 404), ("shut", 403), ("s", 409)):
@@ -324,7 +327,7 @@ def test_what_cannot_be_triggered(daemon: Daemon) -> None:
 
 
 def test_a_flood_on_both_streams_is_complete(daemon: Daemon) -> None:
-    """Both pipes full at once, faster than any disk: the daemon stays up, and each stream is whole and in order."""
+    """A flood on both streams leaves the daemon up, and each stream complete and in order."""
     flood = "seq 1 400000"
     daemon.write(f'[tasks.t]\nrun = "{flood} & {flood} >&2; wait"\nlog_max_size = "1gb"\nmax_concurrent = 3\n')
     daemon.start()
@@ -339,8 +342,8 @@ def test_a_flood_on_both_streams_is_complete(daemon: Daemon) -> None:
 
 
 @pytest.mark.skipif(not SHORT_SLICES, reason="the kernel has no short slices, or does not show them")
-def test_slices_of_the_processor(daemon: Daemon) -> None:
-    """Who reads the pipes, and who sends lines, take shorter turns than those they wake, and than runs."""
+def test_the_daemon_has_shorter_time_slices_than_runs(daemon: Daemon) -> None:
+    """Processes that read pipes or send lines have shorter time slices than those they wake, and than runs."""
     daemon.write('[tasks.show]\nrun = "cat /proc/self/sched"\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("show"))

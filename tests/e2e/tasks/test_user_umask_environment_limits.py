@@ -61,8 +61,8 @@ def refused(daemon: Daemon, keys: str) -> str:
 
 
 @root_only
-def test_another_user(said: Said) -> None:
-    """User, group and further groups are that user's, and the variables are as after a login."""
+def test_user_sets_groups_and_login_variables(said: Said) -> None:
+    """A run has the user, group and supplementary groups of ``user``, and the variables of a login."""
     entry = pwd.getpwnam("nobody")
     command = 'id -u; id -g; id -G; echo "$HOME $USER $LOGNAME $SHELL"; echo error >/dev/stderr; echo 2 >/dev/stdout'
     groups = " ".join(map(str, os.getgrouplist("nobody", entry.pw_gid)))
@@ -76,46 +76,46 @@ def test_another_user(said: Said) -> None:
 
 
 @root_only
-def test_another_group(said: Said) -> None:
-    """A group that is named with the user becomes the first one; what env says holds against a login."""
+def test_group_replaces_the_primary_group(said: Said) -> None:
+    """``group`` becomes the primary group; ``env`` overrides the variables of the login."""
     keys = 'user = "nobody:daemon"\nworking_dir = "/"\numask = "027"\nenv = { HOME = "/elsewhere" }'
     assert said('id -gn; echo "$HOME"; pwd; umask', keys) == ["daemon", "/elsewhere", "/", "0027"]
 
 
 @root_only
-def test_a_terminal_of_another_user(said: Said) -> None:
-    """It can open its terminal by name."""
+def test_another_user_can_open_its_terminal(said: Said) -> None:
+    """A run of another user can open its terminal by name."""
     assert said("id -un; echo there >/dev/tty", 'user = "nobody"\ntty = true') == ["nobody", "there"]
 
 
-def test_a_user_that_does_not_exist(daemon: Daemon) -> None:
-    """The run is not started, and its log says why."""
+def test_an_unknown_user_fails_the_start(daemon: Daemon) -> None:
+    """A run with an unknown user is not started, and its log names the cause."""
     assert "no such user: no-such-user" in refused(daemon, 'user = "no-such-user"')
 
 
 @root_only
-def test_a_group_that_does_not_exist(daemon: Daemon) -> None:
-    """The same."""
+def test_an_unknown_group_fails_the_start(daemon: Daemon) -> None:
+    """A run with an unknown group is not started, and its log names the cause."""
     assert "no such group: no-such-group" in refused(daemon, 'user = "nobody:no-such-group"')
 
 
 @root_only
-def test_a_directory_that_the_user_cannot_enter(daemon: Daemon, tmp_path: Path) -> None:
-    """The directory is entered as the user, with that one's permissions."""
+def test_working_dir_is_entered_as_the_user(daemon: Daemon, tmp_path: Path) -> None:
+    """The working directory is entered with the permissions of the user."""
     (tmp_path / "private").mkdir(mode=0o700)
     keys = f'user = "nobody"\nworking_dir = "{tmp_path}/private"'
     assert "cannot be entered" in refused(daemon, keys)
 
 
 @root_only
-def test_a_command_that_the_user_cannot_execute(daemon: Daemon, tmp_path: Path) -> None:
-    """A command is told as missing or forbidden with another user, too."""
+def test_command_errors_with_another_user(daemon: Daemon, tmp_path: Path) -> None:
+    """A command that another user lacks, or may not execute, is reported as such."""
     text = refused(daemon, f'user = "nobody"\nshell = "{tmp_path}/no-shell"')
     assert f"{tmp_path}/no-shell cannot be executed" in text
 
 
-def test_texts_and_lists(daemon: Daemon) -> None:
-    """A text is for the shell that is named, which ends at the first error; a list is executed as it is."""
+def test_run_as_script_or_list(daemon: Daemon) -> None:
+    """A script goes to the configured shell, which exits at the first error; a list is executed directly."""
     daemon.write(
         '[tasks.text]\nrun = "echo ${BASH_VERSION:+bash}; false; echo no"\nshell = "/bin/bash"\n'
         '[tasks.list]\nrun = ["echo", "$HOME; a  b", "*"]\n'
@@ -126,20 +126,20 @@ def test_texts_and_lists(daemon: Daemon) -> None:
     assert daemon.texts(words["id"]) == ["$HOME; a  b *"]
 
 
-def test_the_umask(said: Said) -> None:
-    """It is the one that is asked for."""
+def test_umask_is_set(said: Said) -> None:
+    """A run has the configured umask."""
     assert said("umask", 'umask = "0137"') == ["0137"]
 
 
-def test_the_umask_of_the_daemon(said: Said) -> None:
-    """Without a word it is the one that the daemon was started with, not the daemon's strict one."""
+def test_the_default_umask_is_the_one_at_start(said: Said) -> None:
+    """Without ``umask`` a run has the umask with which the daemon was started, not the daemon's own strict one."""
     before = os.umask(0o022)
     os.umask(before)
     assert said("umask") == [f"{before:04o}"]
 
 
-def test_what_is_not_inherited(tmp_path: Path) -> None:
-    """The daemon's password and what its service manager gave it reach no run; other variables do."""
+def test_daemon_secrets_are_not_inherited(tmp_path: Path) -> None:
+    """The daemon's password and variables of its service manager reach no run; other variables do."""
     daemon = Talker(tmp_path)
     try:
         daemon.write('[tasks.t]\nrun = "env"\n')
@@ -155,8 +155,8 @@ def test_what_is_not_inherited(tmp_path: Path) -> None:
     assert not {name for name in names if name.startswith(("NOTIFY_", "WATCHDOG_", "LISTEN_"))}
 
 
-def test_a_clean_environment(said: Said) -> None:
-    """Only what a login gives, what is said, and what tells the run of itself."""
+def test_clean_env(said: Said) -> None:
+    """``clean_env`` leaves the variables of a login, the configured ones, and those that describe the run."""
     names = {line.partition("=")[0] for line in said("env", 'env_base = "clean"\nenv = { A = "1" }')}
     login = {"PATH", "HOME", "USER", "LOGNAME", "SHELL"}
     by_the_shell = {"PWD", "OLDPWD", "SHLVL", "_"}
@@ -164,8 +164,8 @@ def test_a_clean_environment(said: Said) -> None:
 
 
 @pytest.mark.own
-def test_files_of_variables(daemon: Daemon, tmp_path: Path) -> None:
-    """Variables come from files, what is said beside them holds against them, and secrets stay hidden."""
+def test_env_files(daemon: Daemon, tmp_path: Path) -> None:
+    """Variables come from ``env_file``, ``env`` overrides them, and secrets stay masked."""
     (tmp_path / "vars").write_text("# ours\nA=from the file # really\nexport B='2'\n\nC=\"x\\ty\"\n")
     (tmp_path / "secret").write_text("TOKEN=very-secret-token\n")
     keys = 'env_file = "vars"\nsecrets_file = ["secret"]\nenv = { B = "said" }'
@@ -176,8 +176,8 @@ def test_files_of_variables(daemon: Daemon, tmp_path: Path) -> None:
     assert "very-secret" not in str(daemon.task("t"))
 
 
-def test_limits(said: Said) -> None:
-    """Each limit is one of the command, and of what it starts."""
+def test_limits_apply_to_the_whole_run(said: Said) -> None:
+    """Each limit applies to the command and to the processes that it starts."""
     limits = 'nofile = 99, core = "0", cpu_time = "90s", file_size = "1mb", stack = "4mb", nproc = 5000'
     command = """\
 for one in "Max open files" "Max core" "Max cpu" "Max file size" "Max stack" "Max processes"; do
@@ -194,13 +194,13 @@ done"""
     ]
 
 
-def test_priorities(said: Said) -> None:
-    """Niceness, and how soon the kernel kills it when memory is short."""
-    assert said("nice; cat /proc/self/oom_score_adj", "limits = { nice = 7, oom_score_adj = 400 }") == ["7", "400"]
+def test_nice_and_oom_score_adj(said: Said) -> None:
+    """A run has the configured niceness and OOM score adjustment."""
+    assert said("nice; cat /proc/self/oom_score_adj", "limits = { nice = 19, oom_score_adj = 400 }") == ["19", "400"]
 
 
-def test_memory(daemon: Daemon) -> None:
-    """A run that exceeds limits.memory is killed; without a memory controller it runs, and its log says so."""
+def test_memory_limit_kills_the_run(daemon: Daemon) -> None:
+    """A run beyond limits.memory is killed; without a memory controller it runs, and its log says so."""
     text = "dd if=/dev/zero of=/dev/null bs=96M count=1 2>/dev/null && echo done"
     daemon.write(f'[tasks.t]\nrun = "{text}"\nlimits = {{ memory = "64mb" }}\n')
     daemon.start()
@@ -222,22 +222,22 @@ def test_address_space(daemon: Daemon) -> None:
     assert "memory exhausted" in "\n".join(daemon.texts(run["id"], "stderr"))
 
 
-def test_a_limit_that_cannot_be_set(daemon: Daemon) -> None:
-    """The run is not started without it."""
+def test_a_limit_that_cannot_be_set_fails_the_start(daemon: Daemon) -> None:
+    """A run is not started if one of its limits cannot be set."""
     text = refused(daemon, "limits = { nofile = 1073741824 }")
     assert "limits.nofile = 1073741824 cannot be set" in text
 
 
 @root_only
-def test_limits_with_another_user(said: Said) -> None:
-    """They are set before the user is changed, so that they may be raised."""
+def test_limits_are_set_before_the_user(said: Said) -> None:
+    """Limits are set before the user, so that they may be raised."""
     keys = 'user = "nobody"\nlimits = { nice = -5, nofile = 77 }'
     assert said("nice; ulimit -n; id -un", keys) == ["-5", "77", "nobody"]
 
 
 @root_only
-def test_another_user_is_stopped(daemon: Daemon) -> None:
-    """What runs as another user ends like everything else."""
+def test_runs_of_another_user_can_be_stopped(daemon: Daemon) -> None:
+    """A run of another user is stopped like any other."""
     daemon.write('[tasks.t]\nuser = "nobody"\nrun = "echo $$; exec sleep 1000"\ngraceful_stop = "60s"\n')
     daemon.start()
     run_id = daemon.trigger("t")

@@ -26,8 +26,8 @@ run = "while :; do echo word; sleep 0.05; done"
 """
 
 
-def test_going_back_to_a_copy(daemon: Daemon, tmp_path: Path) -> None:
-    """Made while runs go on; after it took the place of the data, history and logs are as they were."""
+def test_a_backup_of_a_running_daemon_can_be_restored(daemon: Daemon, tmp_path: Path) -> None:
+    """A backup made while runs go on restores history and logs as they were."""
     daemon.write(CONFIG)
     daemon.start()
     done = daemon.trigger("counts")
@@ -58,8 +58,8 @@ def test_going_back_to_a_copy(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can copy what is another user's")
-def test_whose_a_copy_is(daemon: Daemon, tmp_path: Path) -> None:
-    """One that root makes is the daemon's user's all the same, who is to start with it."""
+def test_a_backup_belongs_to_the_daemons_user(daemon: Daemon, tmp_path: Path) -> None:
+    """A backup that root makes belongs to the user of the daemon, who starts with it."""
     daemon.write(CONFIG)
     daemon.start()
     daemon.ended(daemon.trigger("counts"))
@@ -72,8 +72,8 @@ def test_whose_a_copy_is(daemon: Daemon, tmp_path: Path) -> None:
     assert owners == {(12345, 23456)}
 
 
-def test_nothing_is_overwritten(daemon: Daemon, tmp_path: Path) -> None:
-    """Neither a directory nor a file, and what was begun and failed is gone."""
+def test_backup_overwrites_nothing(daemon: Daemon, tmp_path: Path) -> None:
+    """A backup overwrites neither a directory nor a file, and a failed one leaves nothing."""
     daemon.write(CONFIG)
     daemon.start()
     refused = daemon.cli("backup", str(tmp_path))
@@ -84,8 +84,8 @@ def test_nothing_is_overwritten(daemon: Daemon, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.unfinished")) == []
 
 
-def test_what_a_copy_has(daemon: Daemon, tmp_path: Path) -> None:
-    """The database is one file that can be read alone; no lock, socket or secret comes along."""
+def test_a_backup_holds_no_lock_socket_or_secret(daemon: Daemon, tmp_path: Path) -> None:
+    """The database of a backup is one file that can be read alone; locks, sockets and secrets are left out."""
     daemon.write(CONFIG)
     daemon.start()
     run = daemon.trigger("counts")
@@ -101,8 +101,8 @@ def test_what_a_copy_has(daemon: Daemon, tmp_path: Path) -> None:
         reader.close()
 
 
-def test_a_damaged_log_is_named(daemon: Daemon, tmp_path: Path) -> None:
-    """It is copied as it is, and somebody hears of it."""
+def test_a_damaged_log_is_copied_and_named(daemon: Daemon, tmp_path: Path) -> None:
+    """A damaged log is copied as it is, and named in the output."""
     daemon.write(CONFIG)
     daemon.start()
     run = daemon.trigger("counts")

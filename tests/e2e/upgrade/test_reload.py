@@ -55,7 +55,7 @@ def log(daemon: Daemon) -> str:
 
 
 @pytest.mark.lent
-def test_only_the_difference(daemon: Daemon) -> None:
+def test_a_reload_touches_only_changed_units(daemon: Daemon) -> None:
     """Unchanged services keep their processes, changed ones get new ones, instances come and go, tasks follow."""
     daemon.write(
         f"[services.same]\nrun = {SLEEPER}\n"
@@ -105,8 +105,8 @@ def test_only_the_difference(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_running_task_ends_as_it_began(daemon: Daemon, tmp_path: Path) -> None:
-    """Its run goes on under the definition of its start, also when its task leaves and comes back."""
+def test_a_running_task_keeps_its_definition(daemon: Daemon, tmp_path: Path) -> None:
+    """A run keeps the definition of its start, also when its task is removed and added again."""
     gate = tmp_path / "gate"
     text = f"[tasks.t]\nrun = \"while ! test -e '{gate}'; do sleep 0.01; done; exit 7\"\nexit_codes = [7]\n"
     daemon.write(text)
@@ -127,7 +127,7 @@ def test_a_running_task_ends_as_it_began(daemon: Daemon, tmp_path: Path) -> None
 
 @pytest.mark.lent
 def test_an_invalid_file_changes_nothing(daemon: Daemon) -> None:
-    """Neither over the API nor by the command, which says what validate says; afterwards it is still stale."""
+    """An invalid file changes nothing, by API or command; the errors are those of validate, and it stays stale."""
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     text = '[tasks.t]\nrun = 5\n[tasks.u]\nrum = "true"\n'
@@ -178,8 +178,8 @@ def test_staleness_is_announced_once(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_sighup(daemon: Daemon) -> None:
-    """Reloads; what comes of it stands in the daemon's log."""
+def test_sighup_reloads(daemon: Daemon) -> None:
+    """SIGHUP reloads; the daemon's log shows the result."""
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.start()
     edit(daemon, '[tasks.u]\nrun = "true"\n')
@@ -191,8 +191,8 @@ def test_sighup(daemon: Daemon) -> None:
     assert daemon.get("/api/tasks/u").status == 200
 
 
-def test_the_service_manager_is_told(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RELOADING with the time on the monotonic clock, then READY, also when the file is not valid."""
+def test_a_reload_notifies_the_service_manager(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reload sends RELOADING with the monotonic time, then READY, also when the file is invalid."""
     path = f"{daemon.socket}.notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(path)
@@ -212,7 +212,7 @@ def test_the_service_manager_is_told(daemon: Daemon, monkeypatch: pytest.MonkeyP
 
 
 def test_a_terminal_that_hangs_up_ends_the_daemon(daemon: Daemon) -> None:
-    """And SIGHUP while the terminal is there reloads: the two are told apart by the terminal."""
+    """A terminal that hangs up ends the daemon; SIGHUP while the terminal is there reloads."""
     daemon.write("")
     pid, terminal = pty.fork()
     if not pid:
@@ -233,8 +233,8 @@ def test_a_terminal_that_hangs_up_ends_the_daemon(daemon: Daemon) -> None:
     assert (found.si_code, found.si_status) == (os.CLD_EXITED, 0)
 
 
-def test_what_the_api_server_reads(daemon: Daemon) -> None:
-    """It is replaced by one that has the new settings; runs go on, and the scheduler stays."""
+def test_http_settings_replace_the_api_server(daemon: Daemon) -> None:
+    """Changed HTTP settings replace the API server; runs go on, and the scheduler stays."""
     daemon.write(f"[services.s]\nrun = {SLEEPER}\n")
     daemon.start()
     before = until(lambda: running(daemon, "s"), "the service")
@@ -250,8 +250,8 @@ def test_what_the_api_server_reads(daemon: Daemon) -> None:
     assert daemon.helper("ringward scheduler").pid == scheduler
 
 
-def test_what_the_store_is_opened_with(daemon: Daemon) -> None:
-    """Durability needs another scheduler, which comes at once; runs go on."""
+def test_durability_replaces_the_scheduler(daemon: Daemon) -> None:
+    """A changed durability replaces the scheduler at once; runs go on."""
     daemon.write(f"[services.s]\nrun = {SLEEPER}\n")
     daemon.start()
     before = until(lambda: running(daemon, "s"), "the service")
@@ -261,8 +261,8 @@ def test_what_the_store_is_opened_with(daemon: Daemon) -> None:
     assert running(daemon, "s") == before
 
 
-def test_the_other_tables(daemon: Daemon) -> None:
-    """Log level, time zone and what deletion and notifications go by hold at once."""
+def test_other_settings_apply_at_once(daemon: Daemon) -> None:
+    """Log level, time zone, and settings of retention and notifications apply at once."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "0 3 1 1 *"\n', daemon='timezone = "UTC"')
     daemon.start()
     run_id = daemon.ended(daemon.trigger("t"))["id"]
@@ -283,8 +283,8 @@ def test_the_other_tables(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_what_needs_another_daemon(daemon: Daemon) -> None:
-    """Is refused with its place and the reason, and so is all the rest of the file."""
+def test_settings_that_need_a_restart_are_refused(daemon: Daemon) -> None:
+    """A change that needs a restart is refused with its place and reason, and so is the rest of the file."""
     daemon.write("")
     daemon.start()
     daemon.config.write_text(
@@ -302,8 +302,8 @@ def test_what_needs_another_daemon(daemon: Daemon) -> None:
     until(audited, "the audit")
 
 
-def test_flags_survive(daemon: Daemon) -> None:
-    """What was paused stays paused, and what was stopped stays down, also when it changes."""
+def test_paused_and_stopped_units_stay_so(daemon: Daemon) -> None:
+    """Paused tasks stay paused, and stopped services stay stopped, also when they change."""
     daemon.write(f'[tasks.t]\nrun = "true"\ncron = "* * * * *"\n[services.s]\nrun = {SLEEPER}\n')
     daemon.start()
     assert daemon.request("POST", "/api/tasks/t/pause").status == 204
@@ -318,8 +318,8 @@ def test_flags_survive(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_the_next_scheduler_has_what_was_reloaded(daemon: Daemon) -> None:
-    """A reload brings a configuration into force for every scheduler that follows, whatever the file says by then."""
+def test_the_next_scheduler_uses_the_loaded_configuration(daemon: Daemon) -> None:
+    """Every later scheduler uses the configuration that was loaded, whatever the file says by then."""
     daemon.write('[tasks.t]\nrun = "echo one"\n')
     daemon.start()
     reload(daemon, '[tasks.t]\nrun = "echo two"\n')
@@ -330,8 +330,8 @@ def test_the_next_scheduler_has_what_was_reloaded(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 @pytest.mark.parametrize("instances", [1, 3])
-def test_a_reload_that_was_cut_off(daemon: Daemon, instances: int) -> None:
-    """A scheduler that dies while it reloads is followed by one that completes it: each process is a new one."""
+def test_an_interrupted_reload_is_completed(daemon: Daemon, instances: int) -> None:
+    """When a scheduler dies during a reload, the next one completes it: each changed process is new."""
     text = f'[services.s]\nrun = {SLEEPER}\ninstances = {instances}\nhealthy_after = "1s"\n[tasks.t]\nrun = "true"\n'
     daemon.write(text)
     daemon.start()
@@ -353,7 +353,7 @@ def test_a_reload_that_was_cut_off(daemon: Daemon, instances: int) -> None:
 
 @pytest.mark.lent
 def test_killed_at_any_moment_of_a_reload(daemon: Daemon) -> None:
-    """However far it came, in the end everything is as the file says."""
+    """A scheduler may die at any moment of a reload: in the end all units are as the file says."""
     chance = random.Random(7)
     daemon.write("")
     daemon.start()
@@ -397,7 +397,7 @@ def test_killed_at_any_moment_of_a_reload(daemon: Daemon) -> None:
 
 
 def test_edits_end_where_a_fresh_start_begins(daemon: Daemon, tmp_path: Path) -> None:
-    """Forty random edits under the running daemon: what it shows then is what a new one shows."""
+    """After forty random edits, a running daemon shows the same as a new one."""
     chance = random.Random(11)
 
     def text() -> str:

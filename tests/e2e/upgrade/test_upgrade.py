@@ -85,8 +85,8 @@ def said(side: Path) -> list[str]:
     return [f"line {number}" for number in side.read_text().split()]
 
 
-def test_nothing_is_lost(daemon: Daemon, tmp_path: Path) -> None:
-    """Over three upgrades under full output: no line is lost, no process restarted, each exit status is exact."""
+def test_three_upgrades_lose_nothing(daemon: Daemon, tmp_path: Path) -> None:
+    """Three upgrades under full output lose no line, restart no process, and keep each exit status exact."""
     flood = f"{sys.executable} -I {PROGRAMS}/numbered.py 100000 0 {tmp_path}/$RINGWARD_RUN_ID; exit 7"
     daemon.write(
         f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.005, tmp_path / 'steady')}\n"
@@ -114,8 +114,8 @@ def test_nothing_is_lost(daemon: Daemon, tmp_path: Path) -> None:
     assert daemon.stop() == 0
 
 
-def test_ends_in_progress(daemon: Daemon) -> None:
-    """A stop ladder takes its next step, and a time-out strikes, although somebody else had begun them."""
+def test_stops_and_timeouts_go_on_after_an_upgrade(daemon: Daemon) -> None:
+    """The new supervisor takes the next step of a stop, and enforces a time-out that began before."""
     deaf = program("ignores_term")
     daemon.write(
         f'[tasks.stopped]\nrun = {deaf}\ngraceful_stop = "4s"\n'
@@ -144,10 +144,10 @@ HALVES: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
-def test_what_is_half_said(daemon: Daemon, tmp_path: Path) -> None:
-    """Half a line, a progress bar in a pipe and in a terminal, and half a secret become one with their other halves.
+def test_partial_output_is_completed_after_an_upgrade(daemon: Daemon, tmp_path: Path) -> None:
+    """Half a line, a progress bar in a pipe or a terminal, and half a secret are joined with their other halves.
 
-    Readiness that a service announces afterwards is heard, and what runs in a terminal still has it.
+    Readiness that a service announces afterwards is received, and a run keeps its terminal.
     """
     go = tmp_path / "go"
     (daemon.directory / "secret").write_text("correct-horse-battery")
@@ -171,8 +171,8 @@ def test_what_is_half_said(daemon: Daemon, tmp_path: Path) -> None:
         assert [re.sub("\x1b\\[[0-9;]*m", "", text) for text in daemon.texts(run)] == HALVES[name][2]
 
 
-def test_streams_and_requests(daemon: Daemon, tmp_path: Path) -> None:
-    """Nobody is refused meanwhile, and a stream goes on by its last id: no line twice, none missing."""
+def test_streams_and_requests_survive_an_upgrade(daemon: Daemon, tmp_path: Path) -> None:
+    """No request is refused during an upgrade, and a stream resumes by its last id without gap or repetition."""
     daemon.write(f"[tasks.t]\nrun = {program('numbered', 3000, 0.001, tmp_path / 'side')}\n")
     daemon.start()
     run = daemon.trigger("t")
@@ -208,8 +208,8 @@ def test_streams_and_requests(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["an upgrade", "a reload"])
-def test_who_waits_for_a_spare(daemon: Daemon, by: str) -> None:
-    """A run that is just being started begins, whatever has become of the process that it waited for."""
+def test_a_run_that_waits_for_its_process_starts(daemon: Daemon, by: str) -> None:
+    """A run that is being started begins, even if the pre-forked process that it waited for is gone."""
     require_cgroups()
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
@@ -231,8 +231,8 @@ def test_who_waits_for_a_spare(daemon: Daemon, by: str) -> None:
         until(lambda: answer(daemon)["state"] == "done", "the end of the upgrade")
 
 
-def test_a_request_before_the_last_one_is_over(daemon: Daemon) -> None:
-    """It is seen to when the scheduler of the new version is at work."""
+def test_an_early_request_waits_for_the_scheduler(daemon: Daemon) -> None:
+    """A request during the last one is carried out when the scheduler of the new version is ready."""
     daemon.write("")
     daemon.start()
     number, before = answer(daemon)["number"], daemon.helper("ringward scheduler").pid
@@ -248,8 +248,8 @@ def test_a_request_before_the_last_one_is_over(daemon: Daemon) -> None:
     assert steps == ["upgrade: trying", "upgraded from"] * 2
 
 
-def test_requests_that_are_ignored(daemon: Daemon) -> None:
-    """A second request during an upgrade is ignored, one during the start is deferred, one during the end refused."""
+def test_requests_during_upgrade_start_and_shutdown(daemon: Daemon) -> None:
+    """A request is ignored during an upgrade, deferred during the start, and refused during the shutdown."""
     daemon.write(
         f'[services.s]\nrun = {program("deaf_tree")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "1h"'
     )
@@ -279,8 +279,8 @@ def test_requests_that_are_ignored(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("stage", ["trying the version", "scheduler leaves"])
-def test_the_end_during_an_upgrade(daemon: Daemon, stage: str) -> None:
-    """SIGTERM is obeyed at any stage: all ends in order."""
+def test_sigterm_during_an_upgrade(daemon: Daemon, stage: str) -> None:
+    """SIGTERM at any stage of an upgrade ends the daemon cleanly."""
     daemon.write(
         f'[services.s]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "50s"'
     )
@@ -300,7 +300,7 @@ def test_the_end_during_an_upgrade(daemon: Daemon, stage: str) -> None:
 def test_as_process_1_under_a_service_manager(
     container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stays process 1, and the service manager hears that it is at it, and when that is over."""
+    """The daemon stays process 1, and notifies the service manager of begin and end of an upgrade."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(f"\0{tmp_path}")
         manager.settimeout(60)
@@ -323,8 +323,8 @@ def test_as_process_1_under_a_service_manager(
             container.clean()
 
 
-def test_a_command_of_another_environment(daemon: Daemon, tmp_path: Path) -> None:
-    """It ends with 1, names both environments and the remedy, and upgrades nothing."""
+def test_an_upgrade_from_another_environment_is_refused(daemon: Daemon, tmp_path: Path) -> None:
+    """``upgrade`` from another environment exits with 1, names both and the remedy, and changes nothing."""
     daemon.write("")
     daemon.start()
     other = tmp_path / "other"

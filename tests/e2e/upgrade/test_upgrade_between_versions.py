@@ -40,7 +40,7 @@ def upgrade(daemon: Installation) -> None:
 
 
 def test_runs_in_every_state(daemon: Installation, tmp_path: Path) -> None:
-    """Runs print on, end, are stopped, time out and start from the queue under the other version; no line is lost."""
+    """Runs print, end, stop, time out and leave the queue under the other version; no line is lost."""
     go, side = tmp_path / "go", tmp_path / "side"
     deaf, ready = program("ignores_term"), on_flag(go, SAY.format(b"READY=1"))
     (tmp_path / "secret").write_text("correct-horse-battery")
@@ -89,8 +89,8 @@ def test_runs_in_every_state(daemon: Installation, tmp_path: Path) -> None:
     assert daemon.stop() == 0
 
 
-def test_helpers_of_files_that_were_replaced(daemon: Installation, tmp_path: Path) -> None:
-    """After an installer has replaced all files, each helper that dies comes back, and what runs runs on."""
+def test_helpers_restart_after_all_files_were_replaced(daemon: Installation, tmp_path: Path) -> None:
+    """After an installer has replaced all files, each helper that dies comes back, and runs go on."""
     side = tmp_path / "side"
     daemon.write(
         f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.001, side)}\n"
@@ -139,8 +139,8 @@ def assert_goes_on(daemon: Installation, run: str, side: Path) -> None:
     assert daemon.stop() == 0
 
 
-def test_an_older_version_refuses(daemon: Installation, tmp_path: Path) -> None:
-    """A version that does not know the format says so when it is tried, and the newer one goes on with everything."""
+def test_an_older_version_refuses_the_format(daemon: Installation, tmp_path: Path) -> None:
+    """A version that does not know the format refuses in its trial, and the newer one goes on with everything."""
     older = os.readlink(tmp_path / "installed")
     daemon.install("first")
     run = begin(daemon, tmp_path / "side")
@@ -163,7 +163,7 @@ FIELD = "    ready_at: int | None = None\n"
 
 
 def test_attributes_and_fields_may_change(tmp_path: Path) -> None:
-    """A version with another name for an attribute and one more field takes all over, and hands it back as it was."""
+    """A version with a renamed attribute and a new field takes over everything, and hands it back as it was."""
     daemon = Installation(tmp_path)
     try:
         schema = {"supervisor/root/handover/schema.py": (FIELD, f"{FIELD}    weight: int = 7\n")}

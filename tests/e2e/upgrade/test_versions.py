@@ -59,10 +59,10 @@ def assert_unharmed(daemon: Installation, run: str) -> None:
     assert daemon.texts(run) in (side, side[:-1])
 
 
-def test_another_version(daemon: Installation) -> None:
-    """``ringward upgrade`` makes the daemon the version that is installed: the same process, and what runs runs on.
+def test_upgrade_runs_the_installed_version(daemon: Installation) -> None:
+    """``ringward upgrade`` turns the process into the installed version, and runs go on.
 
-    What the version before hands over in an older format is accepted.
+    A handover in an older format is accepted.
     """
     newer = {
         "HANDOVER = 3": "HANDOVER = 4",
@@ -96,8 +96,8 @@ BROKEN = {
 """What is wrong with a version, and what has to be said of it."""
 
 
-def test_versions_that_do_not_work(daemon: Installation) -> None:
-    """Each is tried first: then the one that runs goes on, and says why, in its log and to whoever asked."""
+def test_a_broken_version_is_refused_by_its_trial(daemon: Installation) -> None:
+    """A version that fails its trial changes nothing; the log and the command name the cause."""
     run = begin(daemon)
     scheduler = daemon.helper("ringward scheduler").pid
     for name, (edits, why) in BROKEN.items():
@@ -113,8 +113,8 @@ def test_versions_that_do_not_work(daemon: Installation) -> None:
     assert_unharmed(daemon, run)
 
 
-def test_a_database_of_a_newer_version(daemon: Installation) -> None:
-    """The version before is refused once the database has been migrated, and says why; nothing is given up for it."""
+def test_an_older_version_refuses_a_newer_database(daemon: Installation) -> None:
+    """After a migration of the database, the older version is refused with the reason; runs go on."""
     daemon.add("second", NEWER)
     store = daemon.directory / "second" / "store"
     store.unlink()  # a link to ours
@@ -133,8 +133,8 @@ def test_a_database_of_a_newer_version(daemon: Installation) -> None:
     assert_unharmed(daemon, run)
 
 
-def test_a_scheduler_of_a_newer_version(daemon: Installation) -> None:
-    """A scheduler that is started again after another version was installed has the supervisor become that, too."""
+def test_a_newer_scheduler_upgrades_the_supervisor(daemon: Installation) -> None:
+    """A scheduler that restarts after an installation makes the supervisor upgrade as well."""
     daemon.add("second", {**NEWER, "supervisor/ipc/messages.py": ("PROTOCOL = 2", "PROTOCOL = 3")})
     run = begin(daemon)
     daemon.install("second")
@@ -143,8 +143,8 @@ def test_a_scheduler_of_a_newer_version(daemon: Installation) -> None:
     assert_unharmed(daemon, run)
 
 
-def test_a_scheduler_whose_supervisor_stays(daemon: Installation) -> None:
-    """When the supervisor cannot become the scheduler's version, the scheduler works under it, and says so."""
+def test_a_newer_scheduler_works_under_an_older_supervisor(daemon: Installation) -> None:
+    """If the supervisor cannot become the version of the scheduler, the scheduler works under it, and says so."""
     daemon.add("half", {**NEWER, CONTROL: ("class Control:", "class Control")})
     run = begin(daemon)
     daemon.install("half")
@@ -153,8 +153,8 @@ def test_a_scheduler_whose_supervisor_stays(daemon: Installation) -> None:
     assert_unharmed(daemon, run)
 
 
-def test_files_that_are_gone(daemon: Installation) -> None:
-    """While no file of ours is there, as when an installer exchanges them, the daemon does all that it did before."""
+def test_the_daemon_works_while_its_files_are_missing(daemon: Installation) -> None:
+    """While all files are missing, as during an installation, the daemon does all that it did before."""
     run = begin(daemon)
     helpers = {title: daemon.helper(title).pid for title in ("ringward scheduler", "ringward gunicorn")}
     (daemon.directory / "nothing").mkdir()
@@ -177,8 +177,8 @@ def test_files_that_are_gone(daemon: Installation) -> None:
     assert_unharmed(daemon, run)
 
 
-def test_a_program_that_cannot_be_executed(daemon: Installation) -> None:
-    """When the kernel refuses at the last moment, everything goes on as before."""
+def test_a_refused_exec_changes_nothing(daemon: Installation) -> None:
+    """If the kernel refuses the exec at the last moment, everything goes on as before."""
     gone = "    os.rename(sys.executable, sys.executable + '.away')\n    return 0\n"
     daemon.add("gone", {"supervisor/root/handover/load.py": ("    return 0\n", gone)})
     run = begin(daemon)
@@ -192,7 +192,7 @@ def test_a_program_that_cannot_be_executed(daemon: Installation) -> None:
 
 
 def test_a_version_that_dies_while_it_takes_over(daemon: Installation) -> None:
-    """That is the end of a supervisor as any other: the next start ends what it left, and has its lines."""
+    """A version that dies while it takes over is a crash like any other: the next start ends and logs its runs."""
     daemon.add("dying", {CONTROL: ("        table = found.table\n", "        os._exit(1)\n")})
     run = begin(daemon)
     (left,) = daemon.children("numbered")
@@ -209,8 +209,8 @@ def test_a_version_that_dies_while_it_takes_over(daemon: Installation) -> None:
     assert texts
 
 
-def test_an_end_in_the_moment_of_the_upgrade(daemon: Installation) -> None:
-    """A run that ends while nobody is there to see it has its exit status, its time and its last lines."""
+def test_a_run_that_ends_during_the_exec_is_complete(daemon: Installation) -> None:
+    """A run that ends during the exec has its exit status, its time and its last lines."""
     go, seen = daemon.directory / "go", daemon.directory / "seen"
     waiting = f"""
         import time
