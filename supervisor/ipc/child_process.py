@@ -20,7 +20,7 @@ _OURS = ("RINGWARD_", "WATCHDOG_", "LISTEN_")
 _SYSTEMD = ("NOTIFY_SOCKET", "FDSTORE")
 
 
-class Offspring(NamedTuple):
+class ChildProcess(NamedTuple):
     """One that was started, which nobody has reaped."""
 
     pid: int
@@ -36,7 +36,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(_OURS) and name not in _SYSTEMD}
 
 
-def start(module: str, env: Mapping[str, str]) -> Offspring:
+def start(module: str, env: Mapping[str, str]) -> ChildProcess:
     """Start the main module `module`.
 
     Raises:
@@ -57,7 +57,7 @@ def start(module: str, env: Mapping[str, str]) -> Offspring:
             os.waitpid(pid, 0)
             raise
         ours.pop_all()
-    return Offspring(pid, pidfd, sock, output)
+    return ChildProcess(pid, pidfd, sock, output)
 
 
 def execute(program: list[str], env: Mapping[str, str], sock: int, output: int) -> int:

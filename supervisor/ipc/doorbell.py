@@ -184,7 +184,7 @@ class DoorbellServer:
                 reader.dirty |= reader.names.intersection(wanted)
             self._flush(now_s)
 
-    def herald(self, name: str, now_s: float) -> None:
+    def pre_wake(self, name: str, now_s: float) -> None:
         """There will be news in this ring in a moment (monotonic time in seconds), and then a bell."""
         if name not in self._counts:
             return

@@ -22,7 +22,7 @@ def _path(runtime_dir: str) -> str:
     return f"{runtime_dir}/begun"
 
 
-class Begun:
+class RecentStarts:
     """Notes them; the root's.
 
     Args:

@@ -1,7 +1,7 @@
 """``python -m supervisor.root --start FD --lock FD --place FD [--ready FD]``: what ``ringward up`` turns into.
 
 The first descriptor holds, as JSON, ``boot`` (the settings), ``listeners`` (descriptors) and ``api``: what the API
-server is, which may run already (:class:`supervisor.ipc.child_process.Offspring`), or null. The locks of the data
+server is, which may run already (:class:`supervisor.ipc.child_process.ChildProcess`), or null. The locks of the data
 directory and of the runtime directory are inherited and held by simply staying open. The last one hears when the daemon
 is ready.
 With ``--resume FD`` it goes on in the place of another root (:mod:`supervisor.root.handover.upgrade`), with ``--check
@@ -20,7 +20,7 @@ import time
 
 from supervisor.host.cgroups import Cgroups
 from supervisor.ipc import child_process
-from supervisor.ipc.child_process import Offspring
+from supervisor.ipc.child_process import ChildProcess
 from supervisor.ipc.listening_sockets import inherited
 from supervisor.ipc.messages import Boot
 from supervisor.ipc.stale_helpers import API
@@ -62,7 +62,7 @@ def main() -> int:
     api = Helper(API, "api.serve", boot, listeners)
     if server is not None:
         pid, pidfd, sock, output = server
-        api.take_on(Offspring(pid, pidfd, socket.socket(fileno=sock), output), time.monotonic())
+        api.take_on(ChildProcess(pid, pidfd, socket.socket(fileno=sock), output), time.monotonic())
     if before is None and boot.cgroups:
         Cgroups.find(companion=api.pid)  # moves us to where our own processes are to be: before there are more
     kept = {"lock": kept["lock"], "listeners": [one.fileno() for one in listeners]}

@@ -15,8 +15,8 @@ from supervisor.ipc.messages import LOCK, Boot
 from supervisor.root.handover.load import Inherited
 from supervisor.root.handover.upgrade import ANSWER
 from supervisor.root.helper_processes import Helper
-from supervisor.root.loop.control_thread import Control
-from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.loop.control_thread import ControlThread
+from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 
@@ -91,10 +91,12 @@ def run(
     faulthandler.enable(2)
     log = _RootLog(boot.log_level if boot.log_level in LEVELS else "info")
     bell = DoorbellServer(boot.root_bell, boot.token, boot.api_account)
-    room = DiskRoom(boot.data_dir, boot.min_free_bytes)
+    room = DiskSpace(boot.data_dir, boot.min_free_bytes)
     files = FileThread(log, 2, room)
     pump = Pump(boot.runtime_dir, boot.daemon_id, bell, files)
-    control = Control(boot, log, pump, bell, base_env, (Helper("scheduler", "supervisor.scheduler", boot, []), api))
+    control = ControlThread(
+        boot, log, pump, bell, base_env, (Helper("scheduler", "supervisor.scheduler", boot, []), api)
+    )
     control.on_settings = room.configure
     control.kept = kept
     control.ready_fd = ready_fd

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor.ipc import child_process, stale_helpers
-from supervisor.ipc.child_process import FIRST_EPOCH, Offspring
+from supervisor.ipc.child_process import FIRST_EPOCH, ChildProcess
 from supervisor.ipc.messages import Boot, Decoder, Frame, encode, hello
 
 _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
@@ -69,14 +69,14 @@ class Helper:
         self._unsent = bytearray(hello(self.boot, self.epoch, worked=self.has_worked))
         self._unsent_fds = [one.fileno() for one in self.listeners]
 
-    def take_on(self, started: Offspring, now_s: float) -> None:
+    def take_on(self, started: ChildProcess, now_s: float) -> None:
         """Be the first one, which was started before there was a root, and has heard ``hello``."""
         self.start_at_s = None
         self.epoch = FIRST_EPOCH
         self._started_s = now_s
         self._have(started)
 
-    def _have(self, started: Offspring) -> None:
+    def _have(self, started: ChildProcess) -> None:
         self.pid, self.pidfd, self.sock, self.output = started
         stale_helpers.note(self.boot.runtime_dir, self.name, self.pid)
         self.sock.setblocking(False)

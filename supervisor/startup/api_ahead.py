@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from supervisor.ipc import child_process
-from supervisor.ipc.child_process import FIRST_EPOCH, Offspring
+from supervisor.ipc.child_process import FIRST_EPOCH, ChildProcess
 
 if TYPE_CHECKING:
     import socket
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from supervisor.ipc.messages import Boot
 
 _HELP = {"-h", "--help"}
-_started: Offspring | None = None
+_started: ChildProcess | None = None
 
 
-def started() -> Offspring | None:
+def started() -> ChildProcess | None:
     """The server, which the root takes over; None: it has to start one."""
     return _started
 
@@ -41,7 +41,7 @@ def starting(arguments: Sequence[str], environ: Mapping[str, str]) -> Iterator[N
             _started = None
 
 
-def _end(server: Offspring) -> None:
+def _end(server: ChildProcess) -> None:
     os.killpg(server.pid, signal.SIGKILL)
     os.waitpid(server.pid, 0)
     server.sock.close()
@@ -49,7 +49,7 @@ def _end(server: Offspring) -> None:
         os.close(fd)
 
 
-def say_hello(server: Offspring, boot: "Boot", listeners: "list[socket.socket]") -> None:
+def say_hello(server: ChildProcess, boot: "Boot", listeners: "list[socket.socket]") -> None:
     """Have it serve. One that has ended already is the root's to see."""
     from supervisor.ipc.messages import hello
 

@@ -35,9 +35,9 @@ def _plan(path: str) -> str:
 
 def fail(path: str) -> None:
     """Let a thread of this root end by a defect on SIGUSR1."""
-    from supervisor.root.loop.control_thread import Control
+    from supervisor.root.loop.control_thread import ControlThread
 
-    whole = Control._on_signals
+    whole = ControlThread._on_signals
 
     def on_signals(control: Any, numbers: set[int]) -> None:
         if signal.SIGUSR1 in numbers:
@@ -49,7 +49,7 @@ def fail(path: str) -> None:
             threads[_plan(path)](_defect)
         whole(control, numbers)
 
-    Control._on_signals = on_signals  # type: ignore[assignment, method-assign]
+    ControlThread._on_signals = on_signals  # type: ignore[assignment, method-assign]
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ from supervisor.root.handover.schema import (
     plain_state,
     unpacked,
 )
-from supervisor.root.process.managed_process import Phase
+from supervisor.root.process.managed_process import ProcessState
 
 ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 TASKS = {"s", "stopped", "line", "pipe", "terminal", "secret"}
@@ -89,7 +89,7 @@ def test_what_a_root_hands_over(table: dict[str, Any]) -> None:
     instances = [run.instance for run in found.runs if run.instance is not None]
     assert {one.spawn.task for one in instances} == TASKS
     stopped = next(one for one in instances if one.spawn.task == "stopped")
-    assert (stopped.phase, stopped.cause, list(stopped.steps)) == (Phase.RUNNING, "stop", [])
+    assert (stopped.phase, stopped.cause, list(stopped.steps)) == (ProcessState.RUNNING, "stop", [])
     assert stopped.spawn.grace_ms == 3_600_000
     assert found.boot.workers == 1
     logs = {run.instance.spawn.task: run.log for run in found.runs if run.instance is not None}
@@ -98,8 +98,8 @@ def test_what_a_root_hands_over(table: dict[str, Any]) -> None:
     out, _err, masked = secret.writer.held
     assert (out, masked) == (b"correct-ho", 0)
     for one in instances:
-        if one.ear is not None:
-            one.ear.close()
+        if one.notify_socket is not None:
+            one.notify_socket.close()
     for log in (*logs.values(), *(log for log, _ in found.logs), found.daemon):
         if log is not None and log.writer.created:
             log.writer.close()
@@ -110,7 +110,7 @@ def test_a_run_of_format_3() -> None:
     found = json.loads((Path(__file__).parent / "run-3.json").read_text())
     state, exact = made_state(found["state"]), made(ExactState, found["exact"])
     assert (state.start.request.run, state.start.request.env) == ("01M8AHRQZX8AYDH28XNK57TFRP", {"A": "\udcff"})
-    assert (state.progress.phase, state.progress.steps_left, state.progress.killed) == (Phase.DRAINING, 1, True)
+    assert (state.progress.phase, state.progress.steps_left, state.progress.killed) == (ProcessState.DRAINING, 1, True)
     assert (state.progress.kill_at_s, state.progress.deadline_s, state.progress.status) == (12.5, None, 9)
     assert state.details.leftovers == [(3, 4, "left (3)")]
     assert state.details.usage == Usage(1, 2, 3, filled_up=True)
@@ -139,7 +139,7 @@ def test_the_record_of_a_run_that_is_not_reported(old: Path) -> None:
     assert known is not None
     assert known.about["format"] == FORMAT
     request = known.state.start.request
-    assert (request.task, known.state.progress.phase) == ("secret", Phase.SEALING)
+    assert (request.task, known.state.progress.phase) == ("secret", ProcessState.SEALING)
     assert request.secrets == ["P"]
     assert (request.stop_target, request.stdin_open) == ("tree", False)
     assert instance_of(known.state, -1, None).run == request.run

@@ -16,7 +16,7 @@ from supervisor.host.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_
 from supervisor.host.procfs import Process, look, send
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.recover import limit_again
-from supervisor.root.process.managed_process import Instance
+from supervisor.root.process.managed_process import ManagedProcess
 from tests.support.host_features import require_cgroups
 from tests.support.waiting import until
 
@@ -227,7 +227,7 @@ def test_limits_hold_again_for_what_was_adopted(filled: Cgroup, tmp_path: Path) 
         SimpleNamespace(run=name, adopted=True, cgroup=cgroup, spawn=spawn)
         for name, cgroup in (("limited", filled), ("none", None), ("gone", gone))
     ]
-    limit_again(cast("list[Instance]", instances), cast("Log", SimpleNamespace(warning=told.append)))
+    limit_again(cast("list[ManagedProcess]", instances), cast("Log", SimpleNamespace(warning=told.append)))
     assert Path(filled.path, "memory.max").read_text() == str(64 << 20)
     assert Path(filled.path, "cpu.max").read_text() == "max 100000\n"
     assert told == ["the limits of gone do not hold any more: No such file or directory"]

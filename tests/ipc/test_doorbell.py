@@ -81,16 +81,16 @@ def test_a_herald_comes_before_the_bell(bell: DoorbellServer, tmp_path: Path) ->
     os.set_blocking(client.fileno(), False)
     client.subscribe("a")
     bell.readable(fd)
-    bell.herald("b", 10.0)
+    bell.pre_wake("b", 10.0)
     assert client.heard() == []
-    bell.herald("a", 10.0)
+    bell.pre_wake("a", 10.0)
     bell.ring(["a"], 10.001)
     assert [client.heard(), client.heard()] == [[f"{HERALD}a"], ["a"]]
-    bell.herald("a", 10.01)
+    bell.pre_wake("a", 10.01)
     bell.ring(["a"], 10.011)
     assert [client.heard(), client.heard()] == [["a"], []]
     client.close()
-    bell.herald("a", 20.0)
+    bell.pre_wake("a", 20.0)
 
 
 def test_bells_close_together_are_one(bell: DoorbellServer, tmp_path: Path) -> None:

@@ -6,18 +6,18 @@ import pytest
 
 from store.runs.ids import new_ulid
 from supervisor.ipc import recent_starts as module
-from supervisor.ipc.recent_starts import Begun, begun
+from supervisor.ipc.recent_starts import RecentStarts, begun
 
 
 def test_it_outlives_who_made_it(tmp_path: Path) -> None:
     """Another one goes on behind it; the oldest go when there are too many."""
     assert begun(str(tmp_path)) == frozenset()
     runs = [new_ulid() for _ in range(module._PLACES + 5)]
-    first = Begun(str(tmp_path))
+    first = RecentStarts(str(tmp_path))
     for run in runs[:10]:
         first.note(run)
     assert begun(str(tmp_path)) == set(runs[:10])
-    second = Begun(str(tmp_path))
+    second = RecentStarts(str(tmp_path))
     for run in runs[10:]:
         second.note(run)
     assert begun(str(tmp_path)) == set(runs[5:])
@@ -28,7 +28,7 @@ def test_it_outlives_who_made_it(tmp_path: Path) -> None:
 
 def test_what_somebody_cut_off(tmp_path: Path) -> None:
     """It is read as far as it goes."""
-    note = Begun(str(tmp_path))
+    note = RecentStarts(str(tmp_path))
     note.note("A" * 26)
     (tmp_path / "begun").write_bytes((tmp_path / "begun").read_bytes()[:58])
     assert begun(str(tmp_path)) == {"A" * 26}
@@ -37,4 +37,4 @@ def test_what_somebody_cut_off(tmp_path: Path) -> None:
 def test_where_it_cannot_be(tmp_path: Path) -> None:
     """It raises, and leaves no descriptor."""
     with pytest.raises(OSError, match="No such file"):
-        Begun(str(tmp_path / "nowhere"))
+        RecentStarts(str(tmp_path / "nowhere"))

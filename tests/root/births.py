@@ -10,13 +10,13 @@ import pytest
 from supervisor.host.cgroups import Cgroup
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Spawn
-from supervisor.root.loop.epoll_watch import Watch
-from supervisor.root.process.cgroup_manager import Quarters
-from supervisor.root.process.notify_socket import Ear
+from supervisor.root.loop.epoll_watch import EpollWatch
+from supervisor.root.process.cgroup_manager import CgroupManager
+from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.spawn import prefork
 from supervisor.root.spawn import start_queue as starting
 from supervisor.root.spawn.posix_spawn import Started
-from supervisor.root.spawn.start_queue import Start, Starts
+from supervisor.root.spawn.start_queue import Start, StartQueue
 from tests.support.waiting import until
 
 DAEMON = "01TESTTESTTESTTESTTESTTEST"
@@ -37,22 +37,22 @@ class Nursery:
     """Starts, with what they come to."""
 
     def __init__(self) -> None:
-        self.watch = Watch()
+        self.watch = EpollWatch()
         self.started: dict[str, Started] = {}
         self.refused: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
         self.cgroups: dict[str, Cgroup | None] = {}
-        self.ears: dict[str, Ear | None] = {}
+        self.ears: dict[str, NotifySocket | None] = {}
         self.shown: list[int] = []
         self.begun: list[str] = []
         self.log = Heard()
-        self.quarters = Quarters(DAEMON, self.log)
-        self.quarters.use(True)
-        self.starts = Starts(
+        self.cgroup_manager = CgroupManager(DAEMON, self.log)
+        self.cgroup_manager.use(True)
+        self.starts = StartQueue(
             self.watch,
             self.log,
             {"PATH": os.environ["PATH"]},
-            self.quarters,
+            self.cgroup_manager,
             self.shown.append,
             self.begun.append,
             self._on_started,
@@ -65,7 +65,7 @@ class Nursery:
         assert start.spawn.run not in self.started
         self.started[start.spawn.run] = started
         self.cgroups[start.spawn.run] = start.cgroup
-        self.ears[start.spawn.run] = start.ear
+        self.ears[start.spawn.run] = start.notify_socket
 
     def warm(self) -> int:
         """Have a spawner that is at work; returns its pid."""
@@ -108,15 +108,15 @@ class Nursery:
         """Let go of the cgroups of what has ended."""
         for cgroup in self.cgroups.values():
             if cgroup is not None:
-                self.quarters.leave(cgroup)
+                self.cgroup_manager.leave(cgroup)
         self.cgroups.clear()
 
     def clear(self) -> None:
         """Wait until nobody is in cgroups of ours any more."""
 
         def empty() -> bool:
-            self.quarters.sweep()
-            return not self.quarters.take_down()
+            self.cgroup_manager.sweep()
+            return not self.cgroup_manager.take_down()
 
         until(empty, "the processes in our cgroups to end")
 
@@ -126,7 +126,7 @@ class Nursery:
             os.close(fd)
         self.leave()
         self.clear()
-        self.quarters.close()
+        self.cgroup_manager.close()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from logring.reader import LogReader
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Spawn
-from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.run_log import RunLog
@@ -57,7 +57,7 @@ class Bench:
         self.ring_path = ring_path(str(directory), "R")
         self.ends = Ends()
         self.bell = DoorbellServer(str(directory / "bell"), "token")
-        self.files = FileThread(Log("test"), 2, DiskRoom(str(directory), 0))
+        self.files = FileThread(Log("test"), 2, DiskSpace(str(directory), 0))
         self.pump = Pump(str(directory), "D", self.bell, self.files)
         self.pump.connect(self.ends)
         self.files.connect(self.pump)

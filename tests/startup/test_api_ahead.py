@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from supervisor.ipc import child_process
-from supervisor.ipc.child_process import Offspring
+from supervisor.ipc.child_process import ChildProcess
 from supervisor.startup import api_ahead
 from tests.root.loop.test_shortage import BOOT
 from tests.support.waiting import until
 
 
 @contextlib.contextmanager
-def starting() -> Iterator[Offspring]:
+def starting() -> Iterator[ChildProcess]:
     with api_ahead.starting(["up"], {**os.environ, "RINGWARD_PASSWORD": "secret"}):
         server = api_ahead.started()
         assert server is not None

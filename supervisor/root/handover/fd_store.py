@@ -18,7 +18,7 @@ _AGAIN_S = 0.05
 """Until what the service manager's queue had no room for is sent again."""
 
 
-class Store:
+class DescriptorStore:
     """Sends descriptors of runs to the service manager; belongs to the control thread.
 
     Args:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from supervisor.host.osport import Wakeup
-from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 
@@ -30,10 +30,10 @@ class Gate:
         self._open.set()
 
 
-class Hold:
+class Quiesce:
     """Stops first the file thread, which may take its time, then the pump. Belongs to the control thread."""
 
-    def __init__(self, watch: Watch, pump: Pump, files: FileThread) -> None:
+    def __init__(self, watch: EpollWatch, pump: Pump, files: FileThread) -> None:
         self._pump = pump
         self._files = files
         self._wakeup = Wakeup()

@@ -42,8 +42,8 @@ from supervisor.root.handover.record_memory import Record
 from supervisor.root.handover.run_records import about, identity
 from supervisor.root.handover.schema import ExactState, RunState, instance_of, remember, take_up_exact
 from supervisor.root.output.run_log import RunLog, Source, prepare
-from supervisor.root.process.managed_process import Instance, Phase
-from supervisor.root.process.notify_socket import Ear
+from supervisor.root.process.managed_process import ManagedProcess, ProcessState
+from supervisor.root.process.notify_socket import NotifySocket
 
 
 class Unusable(Exception):
@@ -71,7 +71,7 @@ class RecoveredRun:
     """One run that is taken over."""
 
     run: str
-    instance: Instance | None = None
+    instance: ManagedProcess | None = None
     """None: it has ended."""
     exited: Exited | None = None
     log: RunLog | None = None
@@ -117,7 +117,7 @@ def recover(state: RunState, exact: ExactState | None, stored: Stored | None = N
         found.instance = _adopted(state, stored, found)
     _reopen_log(found, state.start.request.log, stored)
     if found.instance is not None:
-        found.instance.ear = _bind_again(found.instance, state, stored.log)
+        found.instance.notify_socket = _bind_again(found.instance, state, stored.log)
         stored.used.update(fd for fd in (found.instance.pidfd, found.instance.status_fd) if fd is not None)
         if found.lines is None:
             stored.used.update(found.pipes.values())
@@ -126,7 +126,7 @@ def recover(state: RunState, exact: ExactState | None, stored: Stored | None = N
     return found
 
 
-def _adopted(state: RunState, stored: Stored, found: RecoveredRun) -> Instance:
+def _adopted(state: RunState, stored: Stored, found: RecoveredRun) -> ManagedProcess:
     pidfd = next((fd for fd in stored.fds if is_pidfd(fd)), None)
     by_identity = {tuple(identity(fd)): fd for fd in stored.fds if fd != pidfd}
     wanted = {what: tuple(pair) for what, pair in stored.pipes.items()}
@@ -135,17 +135,17 @@ def _adopted(state: RunState, stored: Stored, found: RecoveredRun) -> Instance:
         raise Unusable("not all of its descriptors were stored")
     status_fd = found.pipes.pop("status", None)
     instance = instance_of(state, pidfd, status_fd if state.progress.unexecuted else None)
-    instance.adopted, instance.cut_off = True, False
-    if instance.phase is Phase.SEALING:  # once more
-        instance.phase, instance.kill_at_s = Phase.DRAINING, time.monotonic()
+    instance.adopted, instance.closes_early = True, False
+    if instance.phase is ProcessState.SEALING:  # once more
+        instance.phase, instance.kill_at_s = ProcessState.DRAINING, time.monotonic()
     return instance
 
 
-def _bind_again(instance: Instance, state: RunState, log: Log) -> Ear | None:
-    if instance.spawn.notify is None or instance.phase is not Phase.RUNNING:
+def _bind_again(instance: ManagedProcess, state: RunState, log: Log) -> NotifySocket | None:
+    if instance.spawn.notify is None or instance.phase is not ProcessState.RUNNING:
         return None
     try:
-        ear = Ear(instance.spawn)
+        ear = NotifySocket(instance.spawn)
     except OSError as err:
         log.error(f"{instance.spawn.task} {instance.run} is not listened to any more: {err.strerror}")
         return None
@@ -218,7 +218,7 @@ def _read(run: str, fds: list[int], wanted: dict[str, Any], ring: str, log: Log)
     return known.state, Stored(fds, record, known.fds, ring, log, {memory})
 
 
-def limit_again(instances: Iterable[Instance], log: Log) -> None:
+def limit_again(instances: Iterable[ManagedProcess], log: Log) -> None:
     """Set the limits of adopted runs, whose controllers were taken away for the start of this root."""
     for instance in instances:
         cgroup, limits = instance.cgroup, instance.spawn.limits

@@ -22,11 +22,11 @@ from supervisor.host.osport import current_boot
 from supervisor.host.procfs import look
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited
-from supervisor.ipc.recent_starts import Begun
-from supervisor.root.handover.fd_store import Store
+from supervisor.ipc.recent_starts import RecentStarts
+from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.record_memory import FORMAT, Known, Record
 from supervisor.root.handover.schema import RunState, state_of
-from supervisor.root.process.managed_process import Instance
+from supervisor.root.process.managed_process import ManagedProcess
 
 
 class RunRecords:
@@ -38,7 +38,7 @@ class RunRecords:
         log: the daemon's.
     """
 
-    def __init__(self, boot: Boot, store: Store, log: Log) -> None:
+    def __init__(self, boot: Boot, store: DescriptorStore, log: Log) -> None:
         self.store = store
         self._log = log
         self._boot = boot
@@ -47,15 +47,15 @@ class RunRecords:
         self._fds: dict[str, dict[str, list[int]]] = {}
         self._begun = self._make_begun()
 
-    def _make_begun(self) -> Begun | None:
+    def _make_begun(self) -> RecentStarts | None:
         try:
-            return Begun(self._boot.runtime_dir)
+            return RecentStarts(self._boot.runtime_dir)
         except OSError as err:  # ENOSPC
             why = err.strerror
         self._log.warning(f"runs whose start is not stored when the supervisor is killed may run twice: {why}")
         return None
 
-    def make_again(self, boot: Boot, instances: Iterable[Instance]) -> None:
+    def make_again(self, boot: Boot, instances: Iterable[ManagedProcess]) -> None:
         """Note what runs in a runtime directory that somebody removed and that is there again, or elsewhere."""
         self._boot = boot
         self._begun = self._make_begun()
@@ -69,7 +69,7 @@ class RunRecords:
         if self._begun is not None:
             self._begun.note(run)
 
-    def begin(self, instance: Instance, out: int, err: int | None) -> Record | None:
+    def begin(self, instance: ManagedProcess, out: int, err: int | None) -> Record | None:
         """A run was started, with these pipes; None: nobody would find a record of it."""
         process = look(instance.pid) if self.store.there else None
         if process is None:
@@ -91,12 +91,12 @@ class RunRecords:
         """The record of a run that another root began, and its pipes as that knows them."""
         self._records[run], self._fds[run] = record, fds
 
-    def update(self, instance: Instance) -> None:
+    def update(self, instance: ManagedProcess) -> None:
         """Something of a run has changed."""
         if instance.run in self._records:
             self._write(state_of(instance))
 
-    def exited(self, instance: Instance, exited: Exited) -> None:
+    def exited(self, instance: ManagedProcess, exited: Exited) -> None:
         """How a run ended, which is not stored yet."""
         if exited.run in self._records:
             self._write(state_of(instance, exited))

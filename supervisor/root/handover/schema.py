@@ -20,10 +20,10 @@ from logring.format_table import Foreign
 from supervisor.dataclass import dataclass, field
 from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.ipc.messages import Exited, Spawn, without_defaults
-from supervisor.root.process.managed_process import Instance, Phase
-from supervisor.root.process.notify_socket import Ear
+from supervisor.root.process.managed_process import ManagedProcess, ProcessState
+from supervisor.root.process.notify_socket import NotifySocket
 
-PHASES = (Phase.RUNNING, Phase.DRAINING, Phase.SEALING)
+PHASES = (ProcessState.RUNNING, ProcessState.DRAINING, ProcessState.SEALING)
 """By their numbers in the packed form."""
 
 
@@ -54,7 +54,7 @@ class RunStart:
 class RunProgress:
     """The fields of fixed size, which change with each step of a run."""
 
-    phase: Phase
+    phase: ProcessState
     steps_left: int
     """Of the stop ladder."""
     deadline_s: float | None = None
@@ -131,7 +131,7 @@ class ExactState:
 
 _FROM_JSON: dict[str, Callable[[Any], Any]] = {
     "request": lambda found: made(Spawn, found),
-    "phase": Phase,
+    "phase": ProcessState,
     "cgroup": lambda found: made(CgroupState, found),
     "usage": lambda found: made(Usage, found),
     "exited": lambda found: made(Exited, found),
@@ -151,7 +151,7 @@ def plain(part: Any) -> dict[str, Any]:
 
 
 def _plain_value(value: Any) -> Any:
-    if isinstance(value, Phase):
+    if isinstance(value, ProcessState):
         return value.value
     if isinstance(value, Spawn):
         return without_defaults(value)
@@ -200,7 +200,7 @@ def made_state(found: dict[str, Any]) -> RunState:
 
 # Packed: fields of fixed size one after the other, in their order.
 
-_CODES: dict[Any, str] = {Phase: "q", bool: "?", int: "q", float: "d", int | None: "q", float | None: "d"}
+_CODES: dict[Any, str] = {ProcessState: "q", bool: "?", int: "q", float: "d", int | None: "q", float | None: "d"}
 _CODE = "<" + "".join(_CODES[one.type] for one in dataclasses.fields(RunProgress))
 _NO_INT = -(1 << 63)
 
@@ -210,7 +210,7 @@ def packed(progress: RunProgress) -> bytes:
     values: list[Any] = []
     for one in dataclasses.fields(RunProgress):
         value = getattr(progress, one.name)
-        if one.type is Phase:
+        if one.type is ProcessState:
             value = PHASES.index(value)
         elif value is None:
             value = nan if one.type == float | None else _NO_INT
@@ -230,7 +230,7 @@ def unpacked(data: bytes) -> RunProgress:
         raise Foreign(f"{len(data)} bytes of progress are not known")
     found: dict[str, Any] = {}
     for one, value in zip(known, struct.unpack(_CODE[: count + 1], data), strict=False):
-        if one.type is Phase:
+        if one.type is ProcessState:
             if not 0 <= value < len(PHASES):
                 raise Foreign(f"phase {value} is not known")
             found[one.name] = PHASES[value]
@@ -244,9 +244,9 @@ def unpacked(data: bytes) -> RunProgress:
 # Which attribute is which field.
 
 
-def state_of(instance: Instance, exited: Exited | None = None) -> RunState:
+def state_of(instance: ManagedProcess, exited: Exited | None = None) -> RunState:
     """Return all that owning a run needs; `exited`: how it has ended."""
-    ear = instance.ear
+    ear = instance.notify_socket
     return RunState(
         RunStart(
             request=instance.spawn,
@@ -260,9 +260,9 @@ def state_of(instance: Instance, exited: Exited | None = None) -> RunState:
             steps_left=len(instance.steps),
             deadline_s=instance.deadline_s,
             kill_at_s=instance.kill_at_s,
-            hurried=instance.hurried,
+            hurried=instance.without_grace,
             killed=instance.killed,
-            cut_off=instance.cut_off,
+            cut_off=instance.closes_early,
             abandoned=instance.abandoned,
             adopted=instance.adopted,
             unexecuted=instance.status_fd is not None,
@@ -277,8 +277,8 @@ def state_of(instance: Instance, exited: Exited | None = None) -> RunState:
             reason=instance.reason,
             cgroup=None if instance.cgroup is None else cgroup_state(instance.cgroup),
             leftovers=[(pid, start, name) for (pid, start), name in instance.leftovers.items()],
-            untouchable=sorted(instance.untouchable),
-            remarks=list(instance.remarks),
+            untouchable=sorted(instance.not_permitted),
+            remarks=list(instance.log_notes),
             usage=instance.usage,
             says=None if ear is None else ear.status,
             exited=exited,
@@ -286,20 +286,20 @@ def state_of(instance: Instance, exited: Exited | None = None) -> RunState:
     )
 
 
-def instance_of(state: RunState, pidfd: int, status_fd: int | None) -> Instance:
+def instance_of(state: RunState, pidfd: int, status_fd: int | None) -> ManagedProcess:
     """Return the instance whose state that was, without its ear."""
     start, progress, details = state.start, state.progress, state.details
     cgroup = None if details.cgroup is None else cgroup_of(details.cgroup)
-    instance = Instance(start.request, start.pid, pidfd, start.started_at, status_fd, cgroup)
+    instance = ManagedProcess(start.request, start.pid, pidfd, start.started_at, status_fd, cgroup)
     instance.started_s = start.started_s
     instance.start = start.ticks
     instance.phase = progress.phase
     instance.steps = collections.deque(list(instance.steps)[len(instance.steps) - progress.steps_left :])
     instance.deadline_s = progress.deadline_s
     instance.kill_at_s = progress.kill_at_s
-    instance.hurried = progress.hurried
+    instance.without_grace = progress.hurried
     instance.killed = progress.killed
-    instance.cut_off = progress.cut_off
+    instance.closes_early = progress.cut_off
     instance.abandoned = progress.abandoned
     instance.adopted = progress.adopted
     instance.status = progress.status
@@ -309,34 +309,34 @@ def instance_of(state: RunState, pidfd: int, status_fd: int | None) -> Instance:
     instance.by = details.by
     instance.reason = details.reason
     instance.leftovers = {(pid, ticks): name for pid, ticks, name in details.leftovers}
-    instance.untouchable = set(details.untouchable)
-    instance.remarks = list(details.remarks)
+    instance.not_permitted = set(details.untouchable)
+    instance.log_notes = list(details.remarks)
     instance.usage = details.usage
     return instance
 
 
-def exact_of(instance: Instance, log: dict[str, Any] | None, keep: Callable[[int], int]) -> ExactState:
+def exact_of(instance: ManagedProcess, log: dict[str, Any] | None, keep: Callable[[int], int]) -> ExactState:
     """Return what only the next program in this process can go on with; `keep` takes note of descriptors."""
-    ear, open_ = instance.ear, instance.phase is Phase.RUNNING or instance.adopted
+    ear, open_ = instance.notify_socket, instance.phase is ProcessState.RUNNING or instance.adopted
     return ExactState(
         pidfd=keep(instance.pidfd) if open_ else None,
         status_fd=None if instance.status_fd is None else keep(instance.status_fd),
         notify_fd=None if ear is None else keep(ear.fileno()),
         resume_at_s=None if ear is None else ear.resume_at_s,
-        look_s=instance.look_s,
+        look_s=instance.sweep_interval_s,
         log=log,
     )
 
 
-def take_up_exact(instance: Instance, state: RunState, exact: ExactState) -> None:
+def take_up_exact(instance: ManagedProcess, state: RunState, exact: ExactState) -> None:
     """Have an instance go on with its socket where it was."""
-    instance.look_s = exact.look_s
+    instance.sweep_interval_s = exact.look_s
     if exact.notify_fd is not None:
-        instance.ear = Ear.take_up(instance.spawn, exact.notify_fd, exact.resume_at_s)
-        remember(instance.ear, state)
+        instance.notify_socket = NotifySocket.take_up(instance.spawn, exact.notify_fd, exact.resume_at_s)
+        remember(instance.notify_socket, state)
 
 
-def remember(ear: Ear, state: RunState) -> None:
+def remember(ear: NotifySocket, state: RunState) -> None:
     """Have an ear remember the status and the readiness that its run has told."""
     ear.ready_at, ear.status = state.progress.ready_at, state.details.says
 

@@ -25,7 +25,7 @@ from supervisor.host.cgroups import Usage
 from supervisor.ipc.messages import Exited, Spawn
 from supervisor.root.handover import schema
 from supervisor.root.handover.schema import CgroupState, ExactState, RunDetails, RunProgress, RunStart, RunState
-from supervisor.root.process.managed_process import Phase
+from supervisor.root.process.managed_process import ProcessState
 from supervisor.version import VERSION
 
 HANDOVER = 3
@@ -89,7 +89,7 @@ _BEFORE = Schema(
         Shape(Usage, "Usage", _USAGE, make=Usage),
         Shape(Spawn, "Spawn", _SPAWN, make=Spawn),
     ),
-    enums={"Phase": Phase},
+    enums={"Phase": ProcessState},
 )
 """How instances were written in handovers of the formats 1 and 2, and in records of format 1."""
 
@@ -134,7 +134,7 @@ def state_before(known: dict[str, Any]) -> RunState:
         run=exited.run, task="", argv=[], env={}, log=known["log"], log_max_bytes=0, stop_signal=0, grace_ms=0
     )
     start = RunStart(request=request, pid=0, ticks=0, started_at=exited.started_at or 0, started_s=0.0)
-    return RunState(start, RunProgress(phase=Phase.SEALING, steps_left=0), RunDetails(exited=exited))
+    return RunState(start, RunProgress(phase=ProcessState.SEALING, steps_left=0), RunDetails(exited=exited))
 
 
 def _from_2(table: Table) -> Table:
@@ -144,7 +144,7 @@ def _from_2(table: Table) -> Table:
     runs = []
     for one in lives["live"]:
         found, ear = _BEFORE.up(one["instance"]), one["ear"] or {}
-        open_ = found["phase"] is Phase.RUNNING or found["adopted"]
+        open_ = found["phase"] is ProcessState.RUNNING or found["adopted"]
         state = _state(found, ear)
         exact = ExactState(
             pidfd=found["pidfd"] if open_ else None,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from supervisor.host.signal_sets import CATCHABLE
-from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.loop.epoll_watch import EpollWatch
 
 LIMIT_S = 60.0
 _MAX_OUTPUT = 65536
@@ -32,7 +32,7 @@ class Trial:
     """
 
     def __init__(
-        self, watch: Watch, env: dict[str, str], table: int, keep: set[int], then: Callable[[str | None], None]
+        self, watch: EpollWatch, env: dict[str, str], table: int, keep: set[int], then: Callable[[str | None], None]
     ) -> None:
         self._watch = watch
         self._then = then

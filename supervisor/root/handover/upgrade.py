@@ -21,11 +21,11 @@ import time
 from collections.abc import Callable
 
 from supervisor.ipc.log_line import Log
-from supervisor.root.handover.quiesce import Hold
+from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.handover.table import Keep, Table, write
 from supervisor.root.handover.trial import LIMIT_S, Trial
-from supervisor.root.loop.epoll_watch import Watch
-from supervisor.root.service_manager.reload_signal import Reloading
+from supervisor.root.loop.epoll_watch import EpollWatch
+from supervisor.root.service_manager.reload_signal import ReloadSignal
 from supervisor.version import VERSION
 
 ANSWER = "upgrade.json"
@@ -62,12 +62,12 @@ class Upgrade:
 
     def __init__(
         self,
-        watch: Watch,
+        watch: EpollWatch,
         log: Log,
         runtime_dir: str,
         env: dict[str, str],
-        hold: Hold,
-        reloading: Reloading,
+        hold: Quiesce,
+        reloading: ReloadSignal,
         *,
         table: Callable[[Keep], Table],
         part: Callable[[], None],

@@ -20,23 +20,23 @@ from supervisor.ipc.counted import counted
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Frame, ProtocolError
-from supervisor.root.handover.fd_store import Store
+from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.load import Inherited
-from supervisor.root.handover.quiesce import Hold
+from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.handover.recover import recover_stored
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.table import Keep, Table
 from supervisor.root.handover.upgrade import Upgrade
 from supervisor.root.helper_processes import Helper
-from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.loop.signals import IgnoredSignals, Signals
 from supervisor.root.output.pump_thread import Pump
-from supervisor.root.output.runtime_place import RuntimePlace
-from supervisor.root.process.managed_process import Phase
-from supervisor.root.process.process_manager import Lives
-from supervisor.root.process.process_tree import Trees
+from supervisor.root.output.runtime_place import RuntimeDirectory
+from supervisor.root.process.managed_process import ProcessState
+from supervisor.root.process.process_manager import ProcessManager
+from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.stop_ladder import Ending
-from supervisor.root.service_manager.reload_signal import Reloading, Terminal
+from supervisor.root.service_manager.reload_signal import ReloadSignal, Terminal
 from supervisor.root.service_manager.sd_notify import Watchdog, notify, tell_descriptor
 
 _HELPER_END_S = 3.0
@@ -54,7 +54,7 @@ _INIT_SHUTDOWN_SIGNALS = (signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3)
 _HEEDED_SIGNALS = (signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
 
 
-class Control:
+class ControlThread:
     """The root's main loop; :meth:`run` returns when everything has ended."""
 
     def __init__(
@@ -72,17 +72,17 @@ class Control:
         self._bell = bell
         self._base_env = base_env
         self._scheduler, self._api = helpers
-        self._watch = Watch()
-        self._trees = Trees(boot.daemon_id, self._helper_pids, log.warning)
+        self._watch = EpollWatch()
+        self._trees = ProcessTrees(boot.daemon_id, self._helper_pids, log.warning)
         runs_env = {name: value for name, value in base_env.items() if name not in boot.private_variables}
         # With process 1 everything ends.
-        self._store = Store(os.environ.get("NOTIFY_SOCKET", "") if os.getpid() != 1 else "")
+        self._store = DescriptorStore(os.environ.get("NOTIFY_SOCKET", "") if os.getpid() != 1 else "")
         self._watchdog = Watchdog(os.environ, time.monotonic())
         self._records = RunRecords(boot, self._store, log)
-        self._lives = Lives(
+        self._processes = ProcessManager(
             boot.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._records
         )
-        pump.connect(self._lives.notices)
+        pump.connect(self._processes.notices)
         is_init = os.getpid() == 1
         self._shutdown_signals = {*_SHUTDOWN_SIGNALS, *(_INIT_SHUTDOWN_SIGNALS if is_init else ())}
         self._hurrying_signals = set() if is_init else {signal.SIGQUIT}
@@ -91,7 +91,7 @@ class Control:
         self._caught_signals = heeded | self._ignored_signals
         self._ignored = IgnoredSignals(log.info)
         self._terminal = Terminal(2)
-        self._reloading = Reloading(self._scheduler.send)
+        self._reloading = ReloadSignal(self._scheduler.send)
         self.on_settings: Callable[[Boot], None] = lambda _boot: None
         """Called with the boot settings when a reload has changed them."""
         self._ending: Ending | None = None
@@ -117,17 +117,17 @@ class Control:
             log,
             boot.runtime_dir,
             base_env,
-            Hold(self._watch, pump, pump.files),
+            Quiesce(self._watch, pump, pump.files),
             self._reloading,
             table=self._take_down,
             part=self._part_from_scheduler,
-            clear=lambda: not self._lives.starts.under_way,
+            clear=lambda: not self._processes.starts.under_way,
             stay=self._stay,
             refused=self._tell_refusal,
             caught=lambda: self._signals.caught if self._signals is not None else set(),
         )
-        self._place_hold = Hold(self._watch, pump, pump.files)
-        self._place = RuntimePlace(
+        self._place_hold = Quiesce(self._watch, pump, pump.files)
+        self._place = RuntimeDirectory(
             boot,
             log,
             pump,
@@ -143,11 +143,11 @@ class Control:
         """Epoch of the scheduler that waits for a snapshot."""
         self._operations: dict[str, Callable[[Frame], None]] = {
             "snapshot": self._on_snapshot,
-            "prepare": self._lives.prepare,
-            "spawn": self._lives.spawn,
-            "stop": self._lives.stop,
-            "note": self._lives.note,
-            "ack": self._lives.acknowledge,
+            "prepare": self._processes.prepare,
+            "spawn": self._processes.spawn,
+            "stop": self._processes.stop,
+            "note": self._processes.note,
+            "ack": self._processes.acknowledge,
             "ready": self._on_ready,
             "ready_to_end": self._on_ready_to_end,
             "reloaded": lambda _frame: self._reloading.reloaded(),
@@ -162,7 +162,7 @@ class Control:
 
     def run(self) -> int:
         """Until everything has ended after a shutdown signal; returns the exit status of the daemon."""
-        self._lives.use_cgroups(self._boot.cgroups)
+        self._processes.use_cgroups(self._boot.cgroups)
         signals = self._signals = Signals(self._caught_signals)
         self._watch.add(signals.fileno(), lambda _mask: self._on_signals(signals.take()))
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -172,7 +172,7 @@ class Control:
         self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
         while not self._over():
             self._attempt(self._round)
-        for step in (self._end_helpers, self._lives.close, self._store.close):
+        for step in (self._end_helpers, self._processes.close, self._store.close):
             self._attempt(step)
         return self._exit_status
 
@@ -193,7 +193,7 @@ class Control:
         take_all((functools.partial(self._watch.call, ready), self._pump.wakeup.release, self._recover))
         now_s = time.monotonic()
         timed = (self._watchdog, self._store, self._upgrade, self._place_hold)
-        steps = (self._lives.run_timers, *(one.tend for one in timed), self._tend_shutdown, self._tend_helpers)
+        steps = (self._processes.run_timers, *(one.tend for one in timed), self._tend_shutdown, self._tend_helpers)
         take_all(
             (
                 *(functools.partial(step, now_s) for step in steps),
@@ -219,8 +219,8 @@ class Control:
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + _QUIET_S
             self._log.error(f"{reason(err)}: trying again what failed for that; what runs goes on")
-        self._lives.ran_short(err)
-        self._lives.look_again()
+        self._processes.ran_short(err)
+        self._processes.look_again()
         for helper in (self._scheduler, self._api):
             self._watch_helper(helper)
 
@@ -230,7 +230,7 @@ class Control:
         times = [at for helper in helpers for at in (helper.start_at_s, helper.kill_at_s) if at is not None]
         if self._short is not None:
             return 0.0
-        due = (self._lives.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s)
+        due = (self._processes.next_s(), self._upgrade.due_s(), self._store.due_s, self._watchdog.due_s)
         if self._ending is None and not self._upgrade.under_way:
             times.append(self._place.due_s)
         times += [at for at in (*due, self._place_hold.due_s) if at is not None]
@@ -256,7 +256,7 @@ class Control:
         self._ignored.note(numbers & self._ignored_signals, time.monotonic())
 
     def _helper_pids(self) -> set[int]:
-        pids = (self._scheduler.pid, self._api.pid, self._upgrade.trial_pid, *self._lives.starts.spares.pids)
+        pids = (self._scheduler.pid, self._api.pid, self._upgrade.trial_pid, *self._processes.starts.spares.pids)
         return {pid for pid in pids if pid is not None}
 
     # The helpers.
@@ -360,13 +360,13 @@ class Control:
 
     def _answer_snapshot(self) -> None:
         """As soon as nothing is half started: a snapshot has what runs and what has ended, nothing between."""
-        if self._snapshot_for != self._scheduler.epoch or self._lives.starts.under_way:
+        if self._snapshot_for != self._scheduler.epoch or self._processes.starts.under_way:
             return
         self._snapshot_for = None
-        self._lives.expect_starts()
+        self._processes.expect_starts()
         ending = self._ending is not None
-        self._scheduler.send({**self._lives.snapshot(), "ending": ending})
-        if self._lives.memory.short:
+        self._scheduler.send({**self._processes.snapshot(), "ending": ending})
+        if self._processes.memory.short:
             self._scheduler.send({"op": "memory", "short": True})
         if ending:
             self._scheduler.send({"op": "shutdown"})
@@ -389,7 +389,7 @@ class Control:
         # A scheduler of before a move of the runtime directory may have sent it.
         self._use(replace(wanted, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
         self._log.set_level(self._boot.log_level)
-        self._lives.use_cgroups(self._boot.cgroups)
+        self._processes.use_cgroups(self._boot.cgroups)
         self.on_settings(self._boot)
         if frame["api"] and self._ending is None and self._api.replace(time.monotonic()):
             self._log.info("replacing gunicorn, for other settings")
@@ -424,11 +424,11 @@ class Control:
 
     def _take_down(self, keep: Keep) -> Table:
         """All that the next root goes on with, while the threads wait."""
-        while self._pump.catch_up() | self._lives.notices.catch_up():
+        while self._pump.catch_up() | self._processes.notices.catch_up():
             pass
-        lives, pump = self._lives.take_down(keep), self._pump.take_down(keep)
+        lives, pump = self._processes.take_down(keep), self._pump.take_down(keep)
         logs = {log["name"]: log for log in pump["logs"]}
-        runs = self._lives.runs(logs, keep)
+        runs = self._processes.runs(logs, keep)
         return {
             "boot": self._boot.to_dict(),
             "number": self._upgrade.number,
@@ -455,9 +455,9 @@ class Control:
         self._upgrade.number, self._upgrade.by = table["number"], table["version"]
         logs = [*(run.log for run in found.runs if run.log is not None), *(log for log, _ in found.logs)]
         self._pump.take_up(logs, found.daemon, table["pump"])
-        self._lives.take_up(found.exits, table["lives"])
+        self._processes.take_up(found.exits, table["lives"])
         for run in found.runs:
-            self._lives.adopt(run)
+            self._processes.adopt(run)
         for log, stalled_at_s in found.logs:
             self._pump.go_on(log, stalled_at_s)
         self._store.take_up(table.get("store", []))  # a version before wrote none
@@ -470,10 +470,10 @@ class Control:
 
     def adopt(self, handed_back: dict[str, list[int]]) -> None:
         """Go on with the runs of a root that was killed, from its descriptors by run; before :meth:`run`."""
-        self._lives.expect(len(handed_back))
+        self._processes.expect(len(handed_back))
         found, refused = recover_stored(handed_back, self._boot, self._log)
         for one in found:
-            self._lives.adopt(one)
+            self._processes.adopt(one)
         for run in refused:
             self._store.forget(run)
         if found:
@@ -521,7 +521,7 @@ class Control:
             self.kept["lock"] = [data_lock, self._place.new_lock]
             self._place.new_lock = None
         if anew:
-            self._lives.note_again(self._boot)
+            self._processes.note_again(self._boot)
         self._upgrade.introduce()
         now_s = time.monotonic()
         self._api.replace(now_s)
@@ -540,13 +540,13 @@ class Control:
             self._ending.hurry(now_s)
             return
         self._upgrade.cancel("the daemon is shutting down")
-        self._log.info(f"{why}: shutting down with {counted(len(self._lives.live), 'instance')}")
+        self._log.info(f"{why}: shutting down with {counted(len(self._processes.live), 'instance')}")
         managed = "NOTIFY_SOCKET" in os.environ
         self._ending = Ending(now_s, self._boot.shutdown_timeout_ms / 1000, managed=managed, at_once=at_once)
         notify(f"STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC={self._ending.patience_us(now_s)}")
         self._scheduler.send({"op": "shutdown"})
         if not self._scheduler.at_work:
-            self._lives.stop_all("shutdown")
+            self._processes.stop_all("shutdown")
 
     def _tend_shutdown(self, now_s: float) -> None:
         """Ask who was not asked to end; when the time for a clean shutdown is over, kill what still runs."""
@@ -555,13 +555,13 @@ class Control:
             return
         if ending.ask_at_s is not None and now_s >= ending.ask_at_s:
             ending.ask_at_s = None
-            self._lives.stop_all("shutdown")
+            self._processes.stop_all("shutdown")
         if now_s >= ending.kill_at_s:
-            for instance in self._lives.live.values():
-                if instance.phase is not Phase.SEALING and not instance.killed:
-                    self._lives.begin_stop(instance, "shutdown", None, force=True)
+            for instance in self._processes.live.values():
+                if instance.phase is not ProcessState.SEALING and not instance.killed:
+                    self._processes.begin_stop(instance, "shutdown", None, force=True)
         # Of each the end comes first, and is stored then.
-        ending.look(now_s, 2 * len(self._lives.live) + len(self._lives.exits) + (not self._scheduler_done))
+        ending.look(now_s, 2 * len(self._processes.live) + len(self._processes.exits) + (not self._scheduler_done))
         extension_us = ending.extension_us(now_s)
         if extension_us is not None:
             notify(f"EXTEND_TIMEOUT_USEC={extension_us}")
@@ -569,13 +569,13 @@ class Control:
     def _over(self) -> bool:
         if self._ending is None:
             return False
-        if self._scheduler_done and self._lives.over:
+        if self._scheduler_done and self._processes.over:
             return True
         if time.monotonic() < self._ending.give_up_at_s:
             return False
         # A process in uninterruptible sleep, a log that no disk takes, a scheduler that cannot store.
         self._exit_status = self._exit_status or _EX_LEFT
-        lost = len(self._lives.live) + len(self._lives.exits)
+        lost = len(self._processes.live) + len(self._processes.exits)
         if lost:
             self._log.error(f"giving up on {counted(lost, 'instance')}: the end of each will show as crashed")
         else:

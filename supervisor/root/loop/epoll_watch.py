@@ -13,7 +13,7 @@ _LONGEST_S = 3600.0
 """epoll_wait(2) counts milliseconds in an int: 24.8 days."""
 
 
-class Watch:
+class EpollWatch:
     """One epoll and its handlers."""
 
     def __init__(self) -> None:

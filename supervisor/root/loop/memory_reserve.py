@@ -15,7 +15,7 @@ _BYTES = 8 << 20
 _LOOK_S = 5.0
 
 
-class Memory:
+class MemoryReserve:
     """Belongs to the control thread; `tell` hears when there is none left, and when there is again."""
 
     def __init__(self, log: Log, tell: Callable[[bool], None]) -> None:

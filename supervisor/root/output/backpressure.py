@@ -7,7 +7,7 @@ OK, WAITING, DROPPING = "ok", "waiting", "dropping"
 _SLOW_AFTER_S = 5.0
 
 
-class Trouble:
+class Backpressure:
     """Watches the logs that stall; belongs to the pump thread."""
 
     def __init__(self) -> None:

@@ -20,9 +20,9 @@ from logring.paths import frames_path
 from logring.redraw.history_file import FramesWriter
 from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage
 from supervisor.ipc.log_line import Log
-from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.run_log import RunLog
-from supervisor.root.output.stderr_echo import Echo
+from supervisor.root.output.stderr_echo import StderrEcho
 
 if TYPE_CHECKING:
     from supervisor.root.output.pump_thread import Pump
@@ -34,12 +34,12 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 class FileThread(threading.Thread):
     """Writes finished blocks at once, unfinished ones every second, and everything when a run is sealed."""
 
-    def __init__(self, log: Log, echo_fd: int, room: DiskRoom) -> None:
+    def __init__(self, log: Log, echo_fd: int, room: DiskSpace) -> None:
         super().__init__(name="file", daemon=True)
         self._log = log
         self._room = room
-        self._echo = Echo(echo_fd)
-        self._queue: queue.SimpleQueue[RunLog | Echo | Callable[[], None] | None] = queue.SimpleQueue()
+        self._echo = StderrEcho(echo_fd)
+        self._queue: queue.SimpleQueue[RunLog | StderrEcho | Callable[[], None] | None] = queue.SimpleQueue()
         self._changed: set[RunLog] = set()
         self._failing: dict[RunLog, str] = {}
         self._draining: set[RunLog] = set()
@@ -117,7 +117,7 @@ class FileThread(threading.Thread):
                 continue
             if item is None:
                 return
-            if isinstance(item, Echo):
+            if isinstance(item, StderrEcho):
                 self._insist(item.flush)
             elif isinstance(item, RunLog):
                 self._insist(self._write, item)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from supervisor.host.osport import Wakeup
 from supervisor.ipc.messages import Frame
-from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.loop.epoll_watch import EpollWatch
 
 
-class Notices:
+class PumpReports:
     """The pump's listener: takes note in the pump thread, and tells in the control thread, in the same order.
 
     Args:
@@ -22,7 +22,7 @@ class Notices:
 
     def __init__(
         self,
-        watch: Watch,
+        watch: EpollWatch,
         send: Callable[[Frame], None],
         *,
         on_end: Callable[[str, bool], None],

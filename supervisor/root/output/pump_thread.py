@@ -28,7 +28,7 @@ from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, take_all
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
-from supervisor.root.output.backpressure import Trouble
+from supervisor.root.output.backpressure import Backpressure
 from supervisor.root.output.channels import capacity, is_empty, is_wide, widen
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.left_output import LeftOutput, LeftOutputs
@@ -94,7 +94,7 @@ class Pump(threading.Thread):
         """Pipes that were widened and are not closed yet."""
         self._short: OSError | MemoryError | None = None
         """What kept the round before from doing all that it had to do."""
-        self._trouble = Trouble()
+        self._backpressure = Backpressure()
         ring = ring_path(runtime_dir, DAEMON_RING)
         self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, file_blocks=0))
         self._left = LeftOutputs(self._epoll, self._daemon_lines)
@@ -193,7 +193,7 @@ class Pump(threading.Thread):
             self._look_again(self._short)
         events = self._epoll.poll(self._timeout_s())
         ready = [(fd, mask, self._by_fd.get(fd)) for fd, mask in events]
-        self._herald(events)
+        self._pre_wake(events)
         self._taken = 0
         reads = (functools.partial(self._serve, *one) for one in ready)
         take_all(itertools.chain((self.wakeup.clear, self._obey), reads, (self._publish, self._wake)))
@@ -212,12 +212,12 @@ class Pump(threading.Thread):
         elif fd in self._left:
             self._left.read(fd)
 
-    def _herald(self, events: list[tuple[int, int]]) -> None:
+    def _pre_wake(self, events: list[tuple[int, int]]) -> None:
         """Have who follows the first of these get ready while we read."""
         fd, mask = events[0] if events else (-1, 0)
         source = self._by_fd.get(fd)
         if source is not None and mask & select.EPOLLIN:
-            self._bell.herald(source.log.name, time.monotonic())
+            self._bell.pre_wake(source.log.name, time.monotonic())
 
     def _obey(self) -> None:
         """Carry out what was asked for; what a shortage kept from being done is begun again in the next round."""
@@ -238,7 +238,7 @@ class Pump(threading.Thread):
         """What was being done when something had run out may have been done only in part."""
         if self._listener is not None:
             self._listener.ran_short(err)
-        for log in self._trouble.since_s:
+        for log in self._backpressure.since_s:
             self._files.work(log)
         self._touched.update((self._daemon, *self._by_run.values()))
         self.wakeup.set()
@@ -284,7 +284,7 @@ class Pump(threading.Thread):
     def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
         """All logs that are not finished, and the outputs of helpers; `keep` takes note of descriptors."""
         logs, files = self._files.take_down()
-        since_s = self._trouble.since_s
+        since_s = self._backpressure.since_s
         unfinished = {log for log in (*self._by_run.values(), *since_s, *logs) if log.path and not log.finished}
         return {
             "logs": [{**log.take_down(keep), "since_s": since_s.get(log)} for log in unfinished],
@@ -311,7 +311,7 @@ class Pump(threading.Thread):
         if not log.sealing:
             self._by_run[log.name] = log
         if log.stalled:
-            self._trouble.stalled(log, time.monotonic() if stalled_at_s is None else stalled_at_s)
+            self._backpressure.stalled(log, time.monotonic() if stalled_at_s is None else stalled_at_s)
         for source in log.sources:
             self._by_fd[source.fd] = source
             source.wide = is_wide(source.fd) or None
@@ -328,7 +328,7 @@ class Pump(threading.Thread):
         self._files.work(log)
 
     def _timeout_s(self) -> float:
-        bell_s, trouble_s = self._bell.due_s(), self._trouble.due_s()
+        bell_s, trouble_s = self._bell.due_s(), self._backpressure.due_s()
         if bell_s is None and trouble_s is None:
             return -1
         due_s = min(due_s for due_s in (bell_s, trouble_s) if due_s is not None)
@@ -364,7 +364,7 @@ class Pump(threading.Thread):
         return taken
 
     def _stall(self, log: RunLog) -> None:
-        self._trouble.stalled(log, time.monotonic())
+        self._backpressure.stalled(log, time.monotonic())
         log.stalled = True
         for source in log.sources:
             self._ignore(source.fd)
@@ -374,14 +374,14 @@ class Pump(threading.Thread):
         if not log.writer.writable:
             return
         if log.stalled:
-            self._trouble.resumed(log)
+            self._backpressure.resumed(log)
             self._touched.add(log)
             log.stalled = False
             for source in log.sources:
                 self._listen(source.fd)
         if log.sealing and not log.sealed:
             self._finish_sealing(log)
-        elif log.cut_off:
+        elif log.closes_early:
             self._take_the_rest(log)
 
     def _close(self, source: Source, now_ms: int, *, for_others: bool = False) -> None:
@@ -424,9 +424,9 @@ class Pump(threading.Thread):
                 if log.path:
                     self._pass_on(log)
             self._touched.clear()
-        if self._trouble.due_s() is not None:
+        if self._backpressure.due_s() is not None:
             now_s = time.monotonic()
-            for log in self._trouble.slow(now_s):
+            for log in self._backpressure.slow(now_s):
                 self._tell(log, now_s)
 
     def _pass_on(self, log: RunLog) -> None:
@@ -446,7 +446,7 @@ class Pump(threading.Thread):
         if log.writer.overflowed and not log.told_overflow:
             log.told_overflow = True
             self._listener.overflowed(log.name)
-        news = None if log.sealing else self._trouble.judge(log, now_s)
+        news = None if log.sealing else self._backpressure.judge(log, now_s)
         if news is not None:
             self._listener.log_changed(log.name, *news)
 
@@ -512,7 +512,7 @@ class Pump(threading.Thread):
 
     def _drain(self, run: str) -> None:
         log = self._by_run[run]
-        log.cut_off = True
+        log.closes_early = True
         if not log.stalled:
             self._take_the_rest(log)
 

@@ -17,7 +17,17 @@ _LARGE_BLOCK = 4 * BLOCK_SIZE
 _LARGE_RINGS = range(4, 17)
 _LARGE_FROM_BYTES = 32 * _LARGE_BLOCK
 _MIN_FILE_BLOCKS = 2
-_CARRIED = ("stalled", "state", "told_overflow", "told_blocks", "cut_off", "sealing", "sealed", "frames_failed")
+_HANDED_OVER = {
+    "stalled": "stalled",
+    "state": "state",
+    "told_overflow": "told_overflow",
+    "told_blocks": "told_blocks",
+    "cut_off": "closes_early",
+    "sealing": "sealing",
+    "sealed": "sealed",
+    "frames_failed": "frames_failed",
+}
+"""Fields of the handover and the attributes that they hold: fields keep their names for other versions."""
 
 
 class Shape(NamedTuple):
@@ -70,7 +80,7 @@ class RunLog:
     __slots__ = (
         "_make",
         "_writer",
-        "cut_off",
+        "closes_early",
         "file",
         "finished",
         "frames",
@@ -103,7 +113,7 @@ class RunLog:
         """As it was told last; see :mod:`supervisor.root.output.backpressure`."""
         self.told_overflow = False
         self.told_blocks = 0
-        self.cut_off = False
+        self.closes_early = False
         """Its pipes are to be closed as soon as what they hold is in the ring."""
         self.left: tuple[str, list[str]] | None = None
         """Task and secrets, where processes outlive the run and may go on writing; None: its pipes are closed."""
@@ -179,7 +189,7 @@ class RunLog:
             "writer": writer_state.take_down(self.writer, keep),
             "progress": None if self.file is None else self.file.progress,
             "left": self.left,
-            **{name: getattr(self, name) for name in _CARRIED},
+            **{field: getattr(self, name) for field, name in _HANDED_OVER.items()},
         }
 
     @classmethod
@@ -197,8 +207,8 @@ class RunLog:
             seen, last, part = found["progress"]
             self.file = LogFileWriter(self.path, self.writer, self.writer.file_blocks)
             self.file.progress = seen, tuple(last), tuple(part)
-        for name in _CARRIED:
-            setattr(self, name, found[name])
+        for field, name in _HANDED_OVER.items():
+            setattr(self, name, found[field])
         if (left := found.get("left")) is not None:  # versions before this one have none
             self.left = left[0], left[1]
         return self

@@ -20,7 +20,7 @@ from supervisor.ipc.counted import counted
 from supervisor.ipc.listening_sockets import CannotListen, listen_again
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import LOCK, Boot
-from supervisor.root.handover.quiesce import Hold
+from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.output.pump_thread import Pump
 
 _LOOK_S = 1.0
@@ -28,7 +28,7 @@ _PRIVATE = 0o700
 _PASSABLE = 0o711
 
 
-class RuntimePlace:
+class RuntimeDirectory:
     """Looks every second whether all is there.
 
     Args:
@@ -47,7 +47,7 @@ class RuntimePlace:
         boot: Boot,
         log: Log,
         pump: Pump,
-        hold: Hold,
+        hold: Quiesce,
         listeners: list[socket.socket],
         listen_again: Callable[[], None],
         moved: Callable[[Boot], None],

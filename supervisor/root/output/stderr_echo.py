@@ -12,7 +12,7 @@ _MAX_WAITING_BYTES = 1024 * 1024
 _WRITE_BYTES = select.PIPE_BUF
 
 
-class Echo:
+class StderrEcho:
     """Lines on their way to a descriptor; one thread adds, another one flushes."""
 
     def __init__(self, fd: int) -> None:

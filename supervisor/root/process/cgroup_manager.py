@@ -13,7 +13,7 @@ _BY_CGROUP = ("memory", "cpu")
 """The limits that only a controller of cgroup version 2 can apply."""
 
 
-class Quarters:
+class CgroupManager:
     """Belongs to the control thread; `log` is the daemon's, and `daemon_id` its id."""
 
     def __init__(self, daemon_id: str, log: Log) -> None:

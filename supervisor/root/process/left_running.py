@@ -6,7 +6,7 @@ from typing import Any
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.procfs import Process, family, look
 from supervisor.ipc.messages import Frame
-from supervisor.root.process.managed_process import Instance
+from supervisor.root.process.managed_process import ManagedProcess
 
 _LOOK_S = 1.0
 
@@ -48,7 +48,7 @@ class LeftRunning:
         self.due_s: float | None = None
         """When :meth:`tend` is due (monotonic seconds)."""
 
-    def add(self, instance: Instance, processes: list[Process], now_s: float) -> None:
+    def add(self, instance: ManagedProcess, processes: list[Process], now_s: float) -> None:
         """List the processes of a run that ends without them."""
         cgroup = None if instance.cgroup is None else instance.cgroup.path
         known = {process.pid: process.start for process in processes}

@@ -1,13 +1,13 @@
 """What outlives the main process of a run: found, ended or left, and named."""
 
 from supervisor.host.procfs import Process
-from supervisor.root.process.managed_process import Instance
-from supervisor.root.process.process_tree import Trees
+from supervisor.root.process.managed_process import ManagedProcess
+from supervisor.root.process.process_tree import ProcessTrees
 
 _MAX_NAMED = 20
 
 
-def nobody_left(trees: Trees, instance: Instance) -> bool:
+def nobody_left(trees: ProcessTrees, instance: ManagedProcess) -> bool:
     """Whether everything of a run has ended; its cgroup is gone then."""
     if instance.cgroup is not None:
         usage = instance.cgroup.usage()
@@ -19,7 +19,7 @@ def nobody_left(trees: Trees, instance: Instance) -> bool:
     return trees.nobody(instance)
 
 
-def kill(trees: Trees, instance: Instance) -> None:
+def kill(trees: ProcessTrees, instance: ManagedProcess) -> None:
     """Kill what is left, and note what that was."""
     for process in trees.members(instance).values():
         instance.leftovers[process.pid, process.start] = str(process)

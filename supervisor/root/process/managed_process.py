@@ -17,14 +17,14 @@ from typing import Any
 
 from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.ipc.messages import Spawn
-from supervisor.root.process.notify_socket import Ear
+from supervisor.root.process.notify_socket import NotifySocket
 
 
 def _boot_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Phase(enum.Enum):
+class ProcessState(enum.Enum):
     """Where in its life an instance stands."""
 
     RUNNING = "running"
@@ -32,7 +32,7 @@ class Phase(enum.Enum):
     SEALING = "sealing"
 
 
-class Instance:
+class ManagedProcess:
     """One process group and its log; touched by the control thread only."""
 
     __slots__ = (
@@ -41,21 +41,20 @@ class Instance:
         "by",
         "cause",
         "cgroup",
-        "cut_off",
+        "closes_early",
         "deadline_s",
-        "ear",
         "ended_at",
-        "hurried",
         "kill_at_s",
         "killed",
         "leftovers",
         "lines",
-        "look_s",
+        "log_notes",
+        "not_permitted",
+        "notify_socket",
         "phase",
         "pid",
         "pidfd",
         "reason",
-        "remarks",
         "spawn",
         "start",
         "started_at",
@@ -63,8 +62,9 @@ class Instance:
         "status",
         "status_fd",
         "steps",
-        "untouchable",
+        "sweep_interval_s",
         "usage",
+        "without_grace",
     )
 
     def __init__(
@@ -75,7 +75,7 @@ class Instance:
         started_at: int,
         status_fd: int | None,
         cgroup: Cgroup | None = None,
-        ear: Ear | None = None,
+        ear: NotifySocket | None = None,
     ) -> None:
         self.spawn = spawn
         self.pid = pid
@@ -86,9 +86,9 @@ class Instance:
         self.status_fd = status_fd
         """On which it tells why the command cannot be started; None: nothing of that kind is to be told."""
         self.cgroup = cgroup
-        self.ear = ear
+        self.notify_socket = ear
         """On which it says how it is; None: it was not asked to, or has ended."""
-        self.phase = Phase.RUNNING
+        self.phase = ProcessState.RUNNING
         self.deadline_s: float | None = None
         """Monotonic time at which the time-out strikes."""
         self.cause: str | None = None
@@ -100,14 +100,14 @@ class Instance:
             [(spawn.stop_signal, spawn.grace_ms / 1000), *((number, ms / 1000) for number, ms in spawn.stop_then)]
         )
         """Steps of the ladder before SIGKILL: a signal, and seconds until the next step."""
-        self.hurried = False
+        self.without_grace = False
         """It is to end without its grace."""
         self.killed = False
-        self.cut_off = False
+        self.closes_early = False
         """Its pipes are closed as soon as what they hold is in the log."""
         self.abandoned = False
         """Its end does not wait for those who are left."""
-        self.look_s = 0.0
+        self.sweep_interval_s = 0.0
         """Seconds until it is looked at again whether somebody is left."""
         self.start = 0
         """Of the main process, in clock ticks since the host was booted; 0: nobody asked."""
@@ -119,9 +119,9 @@ class Instance:
         self.reason: str | None = None
         self.leftovers: dict[tuple[int, int], str] = {}
         """What outlived the main process and was killed: names by process id and start."""
-        self.untouchable: set[int] = set()
+        self.not_permitted: set[int] = set()
         """Ids of processes that we may not signal."""
-        self.remarks: list[str] = []
+        self.log_notes: list[str] = []
         """For the end of its log."""
         self.lines: int | None = None
         """Of its log, when that is complete."""
@@ -138,7 +138,7 @@ class Instance:
         self.ended_at = self.started_at + round(1000 * (_boot_s() - self.started_s))
 
 
-def told(instance: Instance) -> dict[str, Any]:
+def told(instance: ManagedProcess) -> dict[str, Any]:
     """What a scheduler that begins hears of one that runs."""
     return {
         "run": instance.run,
@@ -149,5 +149,5 @@ def told(instance: Instance) -> dict[str, Any]:
         "by": instance.by,
         "recipe": instance.spawn.recipe,
         "origin": instance.spawn.origin,
-        "heard": None if instance.ear is None else instance.ear.heard(),
+        "heard": None if instance.notify_socket is None else instance.notify_socket.heard(),
     }

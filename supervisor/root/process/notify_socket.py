@@ -39,7 +39,7 @@ _MOST_CLOSED = 16
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_UCRED.size) + socket.CMSG_SPACE(_FDS * array.array("i").itemsize)
 
 
-class Ear:
+class NotifySocket:
     """The socket of one run, and what was heard on it.
 
     Args:
@@ -69,7 +69,7 @@ class Ear:
             raise
 
     @classmethod
-    def take_up(cls, spawn: Spawn, fd: int, resume_at_s: float | None) -> "Ear":
+    def take_up(cls, spawn: Spawn, fd: int, resume_at_s: float | None) -> "NotifySocket":
         """That of another program, which has left its socket open."""
         self = cls.__new__(cls)
         self._mask = _mask(spawn)

@@ -14,22 +14,22 @@ from supervisor.ipc.messages import Boot, Exited, Frame, Spawn
 from supervisor.root.handover.recover import RecoveredRun, limit_again
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.schema import exact_of, plain, plain_state, state_of
-from supervisor.root.loop.epoll_watch import Watch
-from supervisor.root.loop.memory_reserve import Memory
+from supervisor.root.loop.epoll_watch import EpollWatch
+from supervisor.root.loop.memory_reserve import MemoryReserve
 from supervisor.root.loop.timers import Timers
-from supervisor.root.output.pump_reports import Notices
+from supervisor.root.output.pump_reports import PumpReports
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.process import leftovers, reaping
 from supervisor.root.process import stop_ladder as stop
-from supervisor.root.process.cgroup_manager import Quarters
+from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.process.left_running import LeftRunning
-from supervisor.root.process.managed_process import Instance, Phase, told
-from supervisor.root.process.notify_sockets import Ears
-from supervisor.root.process.process_tree import Trees
+from supervisor.root.process.managed_process import ManagedProcess, ProcessState, told
+from supervisor.root.process.notify_sockets import NotifySockets
+from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.spawn import shim
 from supervisor.root.spawn.posix_spawn import Started
-from supervisor.root.spawn.start_queue import Start, Starts
-from supervisor.root.spawn.waiting import Waiting
+from supervisor.root.spawn.start_queue import Start, StartQueue
+from supervisor.root.spawn.waiting import WaitingStarts
 
 _DRAIN_S = 0.25
 """How long pipes may stay open, and processes live on, after the main process has exited, without a stop."""
@@ -47,18 +47,18 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Lives:
+class ProcessManager:
     """All instances, and the exits that nobody has acknowledged."""
 
     def __init__(
         self,
         daemon_id: str,
-        watch: Watch,
+        watch: EpollWatch,
         pump: Pump,
         log: Log,
         base_env: dict[str, str],
         send: Callable[[Frame], None],
-        trees: Trees,
+        trees: ProcessTrees,
         records: RunRecords,
     ) -> None:
         """`send` takes a frame to the scheduler; `records` are for the next root, should this one be killed."""
@@ -68,24 +68,24 @@ class Lives:
         self._send = send
         self._trees = trees
         self._records = records
-        self.quarters = Quarters(daemon_id, log)
+        self.cgroup_manager = CgroupManager(daemon_id, log)
         told = (records.note, self._on_started, self._refuse, self._on_short)
-        self.starts = Starts(watch, log, base_env, self.quarters, pump.add_helper, *told)
-        self.live: dict[str, Instance] = {}
+        self.starts = StartQueue(watch, log, base_env, self.cgroup_manager, pump.add_helper, *told)
+        self.live: dict[str, ManagedProcess] = {}
         """By run id, as are the others."""
         self._timers = Timers(self.live)
-        self._ears = Ears(watch, trees, self._on_notified, self._timers.add)
-        self._waiting = Waiting(log, self._begin, send)
+        self._notify_sockets = NotifySockets(watch, trees, self._on_notified, self._timers.add)
+        self._waiting = WaitingStarts(log, self._begin, send)
         self.exits: dict[str, Exited] = {}
-        self.stillborn: dict[str, str] = {}
+        self.failed_starts: dict[str, str] = {}
         """Why nothing could be started, until the log that says so is sealed."""
-        self.memory = Memory(log, lambda short: send({"op": "memory", "short": short}))
+        self.memory = MemoryReserve(log, lambda short: send({"op": "memory", "short": short}))
         self._left = LeftRunning(send)
         self._ended_pipes: dict[str, bool] = {}
         """The runs whose pipes are at their end, and whether they printed nothing."""
         self._noted: set[str] = set()
         """The runs in whose logs we have written."""
-        self.notices = Notices(
+        self.notices = PumpReports(
             watch,
             send,
             on_end=self._on_pipes_ended,
@@ -97,9 +97,9 @@ class Lives:
 
     def use_cgroups(self, wanted: bool) -> None:
         """Whether what is started from now on has cgroups, if there are some to be had."""
-        if self.quarters.use(wanted):
+        if self.cgroup_manager.use(wanted):
             limit_again(self.live.values(), self._log)
-        if self.quarters.directory is None:
+        if self.cgroup_manager.directory is None:
             self.starts.drop()
             self.starts.spares.drop()
 
@@ -109,7 +109,7 @@ class Lives:
         self._trees.reap_soon()
         self._trees.tend(float("inf"))
         self._records.clear(stored=not (self.live or self.exits or self.starts.under_way))
-        self.quarters.close()
+        self.cgroup_manager.close()
 
     # For the next root, while the pump waits.
 
@@ -119,9 +119,9 @@ class Lives:
         self.starts.spares.drop()
         return {
             "exits": [asdict(exited) for exited in self.exits.values()],
-            "stillborn": self.stillborn,
+            "stillborn": self.failed_starts,
             "ended_pipes": sorted(self._ended_pipes),
-            "left": self.quarters.take_down(),
+            "left": self.cgroup_manager.take_down(),
             "left_running": self._left.take_down(),
             "nofile": self.starts.descriptors.original,
             "owners": self._trees.take_down(),
@@ -138,9 +138,9 @@ class Lives:
     def take_up(self, exits: list[Exited], found: dict[str, Any]) -> None:
         """Go on where :meth:`take_down` was called, with what was ``exits``; before :meth:`adopt`."""
         self.exits = {exited.run: exited for exited in exits}
-        self.stillborn = found["stillborn"]
+        self.failed_starts = found["stillborn"]
         self._ended_pipes = dict.fromkeys(found["ended_pipes"], False)
-        self.quarters.take_up(found["left"])
+        self.cgroup_manager.take_up(found["left"])
         self._left.take_up(found.get("left_running", []), time.monotonic())  # versions before this one have none
         self.starts.descriptors.take_up(found["nofile"])
         self._trees.take_up(found["owners"])
@@ -169,17 +169,17 @@ class Lives:
         if not instance.adopted:
             self._trees.mains.add(instance.pid)
         if found.lines is not None:
-            instance.phase = Phase.SEALING
+            instance.phase = ProcessState.SEALING
             self.notices.sealed(run, found.lines)
             return
         if found.record is not None:
             self._note(run, "the supervisor was killed; another one goes on from here")
         self._resume(instance)
 
-    def _resume(self, instance: Instance) -> None:
-        if instance.phase is Phase.RUNNING:
+    def _resume(self, instance: ManagedProcess) -> None:
+        if instance.phase is ProcessState.RUNNING:
             self._hold(instance)
-        resume_at_s = None if instance.ear is None else instance.ear.resume_at_s
+        resume_at_s = None if instance.notify_socket is None else instance.notify_socket.resume_at_s
         for at in (0.0, instance.deadline_s, instance.kill_at_s, resume_at_s):
             if at is not None:
                 self._timers.add(at, instance.run)
@@ -189,13 +189,13 @@ class Lives:
         if frame.keys() & {"ready_at", "status"} and frame["run"] in self.live:
             self._records.update(self.live[frame["run"]])
 
-    def _hold(self, instance: Instance) -> None:
+    def _hold(self, instance: ManagedProcess) -> None:
         """Hear of its end, and what it says, unless we do already."""
         if instance.pidfd not in self._watch:
             self._watch.add(instance.pidfd, lambda _mask: self._on_exit(instance))
-        ear = instance.ear
+        ear = instance.notify_socket
         if ear is not None and ear.resume_at_s is None and ear.fileno() not in self._watch:
-            self._ears.open(instance)
+            self._notify_sockets.open(instance)
 
     # What the scheduler wants to know.
 
@@ -206,7 +206,7 @@ class Lives:
             "op": "snapshot",
             "instances": [told(instance) for instance in self.live.values()],
             "exits": [asdict(exited) for exited in self.exits.values()],
-            "cgroups": self.quarters.directory,
+            "cgroups": self.cgroup_manager.directory,
             "left_running": self._left.listed(),
         }
 
@@ -219,7 +219,7 @@ class Lives:
     @property
     def over(self) -> bool:
         """True when nothing lives or is about to be reported."""
-        return not (self.live or self.stillborn or self._waiting or self.starts.under_way)
+        return not (self.live or self.failed_starts or self._waiting or self.starts.under_way)
 
     def next_s(self) -> float | None:
         """When :meth:`run_timers` is due (monotonic seconds)."""
@@ -239,7 +239,7 @@ class Lives:
     def look_again(self) -> None:
         """What was being done when something had run out may have been done only in part."""
         for instance in self.live.values():
-            if instance.phase is Phase.RUNNING:
+            if instance.phase is ProcessState.RUNNING:
                 self._hold(instance)
             self._timers.add(0.0, instance.run)
 
@@ -273,7 +273,7 @@ class Lives:
     @property
     def _others(self) -> int:
         """How many runs have descriptors, or are about to: those whose logs are still being written, too."""
-        return len(self.live) + len(self.stillborn) + self._pump.files.draining
+        return len(self.live) + len(self.failed_starts) + self._pump.files.draining
 
     def _on_short(self, start: Start, why: str) -> None:
         self._waiting.put_back(start.spawn, why)
@@ -281,7 +281,7 @@ class Lives:
             self.stop(frame)
 
     def _knows(self, run: str) -> bool:
-        known = (self.live, self.exits, self.stillborn, self._waiting, self.starts.under_way)
+        known = (self.live, self.exits, self.failed_starts, self._waiting, self.starts.under_way)
         return any(run in runs for runs in known)
 
     def expect_starts(self) -> None:
@@ -291,7 +291,9 @@ class Lives:
     def _on_started(self, start: Start, started: Started) -> None:
         now_ms = _now_ms()
         wanted = start.spawn
-        instance = Instance(wanted, started.pid, started.pidfd, now_ms, started.status_fd, start.cgroup, start.ear)
+        instance = ManagedProcess(
+            wanted, started.pid, started.pidfd, now_ms, started.status_fd, start.cgroup, start.notify_socket
+        )
         self.live[wanted.run] = instance
         self._trees.mains.add(started.pid)
         if wanted.timeout_ms is not None:
@@ -299,7 +301,7 @@ class Lives:
             self._timers.add(instance.deadline_s, wanted.run)
         record = self._records.begin(instance, *started.pipes)
         self._pump.add(wanted, *started.pipes, record)
-        for remark in start.remarks:
+        for remark in start.log_notes:
             self._note(wanted.run, remark)
         self._send({"op": "started", "run": wanted.run, "pid": started.pid, "at": now_ms})
         self._hold(instance)
@@ -307,18 +309,18 @@ class Lives:
             self.stop(frame)
 
     def _refuse(self, wanted: Spawn, why: str) -> None:
-        self.stillborn[wanted.run] = f"cannot be started: {why}"
+        self.failed_starts[wanted.run] = f"cannot be started: {why}"
         self._pump.add(wanted, None, None)
-        self._pump.seal(wanted.run, [self.stillborn[wanted.run]])
+        self._pump.seal(wanted.run, [self.failed_starts[wanted.run]])
 
     # Ending: the main process exits, the pipes reach their end, the log is sealed, the process is reaped.
 
-    def _on_exit(self, instance: Instance) -> None:
+    def _on_exit(self, instance: ManagedProcess) -> None:
         self._watch.remove(instance.pidfd)
         if not instance.adopted:  # else it tells the exit status in the end
             os.close(instance.pidfd)
         instance.has_ended()
-        instance.phase = Phase.DRAINING
+        instance.phase = ProcessState.DRAINING
         instance.deadline_s = None
         unbegun = procfs.has_executed_nothing(instance.pid) and not instance.adopted
         if instance.status_fd is not None:
@@ -330,7 +332,7 @@ class Lives:
             os.close(instance.status_fd)
             instance.status_fd = None
         if not self._begins_again(instance):
-            self._ears.close(instance)
+            self._notify_sockets.close(instance)
         now_s = time.monotonic()
         # A stop gives the whole tree its time, not only the main process.
         if instance.cause is None or instance.killed or instance.kill_at_s is None:
@@ -338,17 +340,17 @@ class Lives:
         instance.killed = False
         self._records.update(instance)
         self._settle(instance, now_s)
-        if instance.phase is Phase.DRAINING:
+        if instance.phase is ProcessState.DRAINING:
             self._timers.add(instance.kill_at_s, instance.run)
 
     @staticmethod
-    def _begins_again(instance: Instance) -> bool:
+    def _begins_again(instance: ManagedProcess) -> bool:
         """Whether its main process, a zombie, has provably executed nothing though nobody wanted it to end."""
         if instance.adopted or instance.cause is not None or instance.reason is not None:
             return False
         return procfs.has_executed_nothing(instance.pid)
 
-    def _begin_again(self, instance: Instance) -> None:
+    def _begin_again(self, instance: ManagedProcess) -> None:
         """Start another process for a run whose spare was killed before it had executed anything."""
         run = instance.run
         if reaping.reap(instance) is None:  # as in _report
@@ -359,17 +361,17 @@ class Lives:
         self._trees.mains.discard(instance.pid)
         self._records.forget(run)
         self._note(run, f"process {instance.pid} was killed before it executed anything: starting another one")
-        self.starts.begin_again(instance.spawn, self._ears.release(instance))
+        self.starts.begin_again(instance.spawn, self._notify_sockets.release(instance))
 
     def _on_pipes_ended(self, run: str, silent: bool) -> None:
         instance = self.live.get(run)
         if instance is None:
             return
         self._ended_pipes[run] = silent
-        if instance.phase is Phase.DRAINING:
+        if instance.phase is ProcessState.DRAINING:
             self._settle(instance, time.monotonic())
 
-    def _settle(self, instance: Instance, now_s: float) -> None:
+    def _settle(self, instance: ManagedProcess, now_s: float) -> None:
         """The main process has exited: seal the log when the pipes are at their end and nobody is left.
 
         Both have until `kill_at_s`. Then the pipes are closed, and who is left is killed, unless it is to be left.
@@ -387,8 +389,8 @@ class Lives:
             alone = self._end_leftovers(instance, now_s)
         if over:
             instance.killed = True
-            if not ended and not instance.cut_off:
-                instance.cut_off = True
+            if not ended and not instance.closes_early:
+                instance.closes_early = True
                 if instance.spawn.leave:
                     self._pump.leave(instance.spawn)
                 else:
@@ -396,28 +398,28 @@ class Lives:
         if ended and alone:
             self._seal(instance)
         elif not alone:
-            instance.look_s = min(max(_LOOK_S[0], 2 * instance.look_s), _LOOK_S[1])
-            self._timers.add(now_s + instance.look_s, run)
+            instance.sweep_interval_s = min(max(_LOOK_S[0], 2 * instance.sweep_interval_s), _LOOK_S[1])
+            self._timers.add(now_s + instance.sweep_interval_s, run)
 
-    def _end_leftovers(self, instance: Instance, now_s: float) -> bool:
+    def _end_leftovers(self, instance: ManagedProcess, now_s: float) -> bool:
         """Kill who is left; returns True when that has been tried for long enough."""
         if instance.kill_at_s is None or now_s < instance.kill_at_s + _GIVE_UP_S:
             leftovers.kill(self._trees, instance)
             return False
-        why = "may not be signalled" if instance.untouchable else "uninterruptible?"
+        why = "may not be signalled" if instance.not_permitted else "uninterruptible?"
         told = self._abandon(instance, f"still there {_GIVE_UP_S:g} s after SIGKILL ({why})")
-        self._log.error(f"{instance.spawn.task} {instance.run}: {instance.remarks[-1]}")
+        self._log.error(f"{instance.spawn.task} {instance.run}: {instance.log_notes[-1]}")
         return told
 
-    def _abandon(self, instance: Instance, how: str) -> bool:
+    def _abandon(self, instance: ManagedProcess, how: str) -> bool:
         """The run ends without those who are left; returns True."""
         instance.abandoned = True
         living = list(self._trees.members(instance).values())
         for process in living:
             instance.leftovers.pop((process.pid, process.start), None)
-        instance.remarks.append(f"{how}: {leftovers.names(living)}")
+        instance.log_notes.append(f"{how}: {leftovers.names(living)}")
         if instance.cgroup is not None:
-            self.quarters.leave(instance.cgroup)
+            self.cgroup_manager.leave(instance.cgroup)
             instance.cgroup = None
         return True
 
@@ -425,18 +427,18 @@ class Lives:
         instance = self.live.get(run)
         if instance is None:
             return
-        if instance.phase is Phase.RUNNING:
+        if instance.phase is ProcessState.RUNNING:
             self._note(run, "the log reached log_max_size: stopping")
             self.begin_stop(instance, "overflow", None)
         elif instance.cause is None:  # it printed all that in its last moments
             instance.cause = "overflow"
 
-    def _seal(self, instance: Instance) -> None:
+    def _seal(self, instance: ManagedProcess) -> None:
         if self._begins_again(instance):
             self._begin_again(instance)
             return
-        self._ears.close(instance)
-        instance.phase = Phase.SEALING
+        self._notify_sockets.close(instance)
+        instance.phase = ProcessState.SEALING
         instance.kill_at_s = None
         lines = [line for line in (instance.reason, reaping.own_failure(instance)) if line]
         if instance.adopted and reaping.status_of(instance) is None:
@@ -446,7 +448,7 @@ class Lives:
         if instance.leftovers:
             named = leftovers.names(list(instance.leftovers.values()))
             lines.append(f"killed what outlived the main process: {named}")
-        lines += instance.remarks
+        lines += instance.log_notes
         self._records.update(instance)
         if lines or instance.run in self._noted or not self._ended_pipes.get(instance.run):
             self._pump.seal(instance.run, lines)
@@ -455,7 +457,7 @@ class Lives:
             self._on_sealed(instance.run, 0)
 
     def _on_sealed(self, run: str, lines: int) -> None:
-        reason = self.stillborn.pop(run, None)
+        reason = self.failed_starts.pop(run, None)
         if reason is not None:
             self._noted.discard(run)
             self._exited(
@@ -465,7 +467,7 @@ class Lives:
         self.live[run].lines = lines
         self._report(self.live[run], lines)
 
-    def _report(self, instance: Instance, lines: int) -> None:
+    def _report(self, instance: ManagedProcess, lines: int) -> None:
         """Reap the main process, and say how the run ended."""
         run = instance.run
         reaped = reaping.reap(instance)
@@ -477,11 +479,11 @@ class Lives:
         self._noted.discard(run)
         self._trees.mains.discard(instance.pid)
         self._trees.reap_soon()  # those that this zombie hid
-        self.quarters.sweep()
+        self.cgroup_manager.sweep()
         self._waiting.hurry()
         self._exited(reaping.exited(instance, reaped, lines), instance)
 
-    def _exited(self, exited: Exited, instance: Instance | None = None) -> None:
+    def _exited(self, exited: Exited, instance: ManagedProcess | None = None) -> None:
         self.exits[exited.run] = exited
         if instance is not None:
             self._records.exited(instance, exited)
@@ -509,7 +511,7 @@ class Lives:
     def note(self, frame: Frame) -> None:
         """The scheduler has something to say in the log of an instance."""
         instance = self.live.get(frame["run"])
-        if instance is not None and instance.phase is not Phase.SEALING:
+        if instance is not None and instance.phase is not ProcessState.SEALING:
             self._note(instance.run, frame["text"])
 
     def _note(self, run: str, text: str) -> None:
@@ -526,12 +528,12 @@ class Lives:
         for start in self.starts.under_way.values():
             start.stops.append({"run": start.spawn.run, "cause": cause})
 
-    def begin_stop(self, instance: Instance, cause: str, by: str | None, *, force: bool = False) -> None:
+    def begin_stop(self, instance: ManagedProcess, cause: str, by: str | None, *, force: bool = False) -> None:
         """Put an instance on the stop ladder."""
-        if instance.phase is Phase.DRAINING and self._begins_again(instance):
+        if instance.phase is ProcessState.DRAINING and self._begins_again(instance):
             instance.cause, instance.by = cause, by
         before = instance.kill_at_s
-        if instance.spawn.launched and instance.cause is None and instance.phase is Phase.RUNNING:
+        if instance.spawn.launched and instance.cause is None and instance.phase is ProcessState.RUNNING:
             self._send({"op": "stopping", "run": instance.run})
         stop.begin(self._trees, instance, cause, by, time.monotonic(), force=force)
         if instance.kill_at_s is not None and instance.kill_at_s != before:
@@ -548,16 +550,16 @@ class Lives:
         for run in self._timers.due(now_s):
             self._check_times(self.live[run], now_s)
 
-    def _check_times(self, instance: Instance, now_s: float) -> None:
+    def _check_times(self, instance: ManagedProcess, now_s: float) -> None:
         if instance.deadline_s is not None and now_s >= instance.deadline_s:
             self._note(instance.run, f"timed out after {instance.spawn.timeout_ms} ms: stopping")
             self.begin_stop(instance, "timeout", None)
-        self._ears.tend(instance, now_s)
-        if instance.phase is Phase.DRAINING:
+        self._notify_sockets.tend(instance, now_s)
+        if instance.phase is ProcessState.DRAINING:
             self._settle(instance, now_s)
         elif instance.lines is not None:
             self._report(instance, instance.lines)
-        elif instance.phase is Phase.RUNNING and stop.due(instance, now_s):
+        elif instance.phase is ProcessState.RUNNING and stop.due(instance, now_s):
             told = instance.killed
             text = stop.step(self._trees, instance, now_s)
             self._records.update(instance)

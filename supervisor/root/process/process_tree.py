@@ -16,7 +16,7 @@ from supervisor.host.cgroup_names import is_spare
 from supervisor.host.cgroups import name_of_cgroup, own_place
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import Process, family, look, own_children, parent, send
-from supervisor.root.process.managed_process import Instance, Phase
+from supervisor.root.process.managed_process import ManagedProcess, ProcessState
 
 _GENERATIONS = 1000
 _REAP_S = 0.01
@@ -29,7 +29,7 @@ _PASSES = 20
 """Sweeps of one call; what forks faster than that is met again at the next one."""
 
 
-class Trees:
+class ProcessTrees:
     """The processes of all runs."""
 
     def __init__(self, daemon_id: str, helpers: Callable[[], set[int]], warn: Callable[[str], None]) -> None:
@@ -94,7 +94,7 @@ class Trees:
                 living.append(pid)
         return living
 
-    def _orphans(self, instance: Instance) -> list[int]:
+    def _orphans(self, instance: ManagedProcess) -> list[int]:
         """Ids of the orphans that come from an instance."""
         found, owners, looked_at = [], {}, set()
         for pid in self._unrelated(instance) if instance.adopted else self._strangers():
@@ -114,7 +114,7 @@ class Trees:
         self._unread &= looked_at
         return found
 
-    def _unrelated(self, instance: Instance) -> list[int]:
+    def _unrelated(self, instance: ManagedProcess) -> list[int]:
         """Ids of the processes among which those of an instance are whose main process is not below us.
 
         None when it has a cgroup, since that has all of them.
@@ -125,7 +125,7 @@ class Trees:
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in ours]
 
     @staticmethod
-    def _main_lives(instance: Instance) -> bool:
+    def _main_lives(instance: ManagedProcess) -> bool:
         """Whether its id is still the main process's; if that is not our child, only as long as it lives."""
         if not instance.adopted:
             return True
@@ -154,7 +154,7 @@ class Trees:
         if now_s - self._dying.setdefault((pid, start), now_s) < _DYING_S:
             self._ended = True
 
-    def _owner(self, process: Process, instance: Instance) -> str:
+    def _owner(self, process: Process, instance: ManagedProcess) -> str:
         if instance.pid in (process.session, process.group) and self._main_lives(instance):
             return instance.run
         if name := name_of_cgroup(process.pid, place=self._place):
@@ -163,10 +163,10 @@ class Trees:
         marks = self._marks(process)
         return marks.get("RINGWARD_RUN_ID", "") if marks.get("RINGWARD_DAEMON") == self._daemon_id else ""
 
-    def members(self, instance: Instance) -> dict[int, Process]:
+    def members(self, instance: ManagedProcess) -> dict[int, Process]:
         """The living processes of an instance, by id; its main process, while it lives, is one."""
         roots = self._orphans(instance)
-        if instance.phase is Phase.RUNNING and self._main_lives(instance):
+        if instance.phase is ProcessState.RUNNING and self._main_lives(instance):
             roots.append(instance.pid)
         found = family(roots)
         if instance.cgroup is not None:
@@ -175,7 +175,7 @@ class Trees:
                     found[pid] = process
         return found
 
-    def nobody(self, instance: Instance) -> bool:
+    def nobody(self, instance: ManagedProcess) -> bool:
         """Whether no process of an instance is left. Who forks while we look is met again, or leaves a zombie."""
         for _ in range(_PASSES):
             self._ended = False
@@ -185,7 +185,7 @@ class Trees:
                 return True
         return False
 
-    def has(self, instance: Instance, pid: int) -> bool:
+    def has(self, instance: ManagedProcess, pid: int) -> bool:
         """Whether a process, perhaps a zombie, belongs to an instance whose main process is not reaped."""
         if instance.cgroup is not None and pid in instance.cgroup.members():
             return True
@@ -201,14 +201,14 @@ class Trees:
             pid = above
         return False
 
-    def signal(self, instance: Instance, *numbers: int) -> None:
+    def signal(self, instance: ManagedProcess, *numbers: int) -> None:
         """Send these signals to each process of an instance, once."""
         reached = self._signal_group(instance, numbers)
         others = {pid: one for pid, one in self.members(instance).items() if not reached or one.group != instance.pid}
         self._signal_members(instance, others, numbers)
 
     @staticmethod
-    def signal_main(instance: Instance, *numbers: int) -> None:
+    def signal_main(instance: ManagedProcess, *numbers: int) -> None:
         """Send these signals to the main process of an instance, which is still held by its pidfd."""
         try:
             for number in numbers:
@@ -216,9 +216,9 @@ class Trees:
         except ProcessLookupError:  # ESRCH: it has ended, which its pidfd is about to tell
             pass
         except PermissionError:  # EPERM: it is another user's now
-            instance.untouchable.add(instance.pid)
+            instance.not_permitted.add(instance.pid)
 
-    def kill(self, instance: Instance) -> None:
+    def kill(self, instance: ManagedProcess) -> None:
         """SIGKILL to each process of an instance, until a pass finds no new one."""
         if instance.cgroup is not None:
             instance.cgroup.kill()
@@ -233,7 +233,7 @@ class Trees:
             self._signal_members(instance, new, (signal.SIGKILL,))
 
     @staticmethod
-    def _signal_group(instance: Instance, numbers: tuple[int, ...]) -> bool:
+    def _signal_group(instance: ManagedProcess, numbers: tuple[int, ...]) -> bool:
         """Signal the group; False when that reached nobody, so its members are signalled one by one.
 
         Its id cannot be another's, since its main process is ours and not reaped, dead or alive; else it is not used.
@@ -249,7 +249,7 @@ class Trees:
         return True
 
     @staticmethod
-    def _signal_members(instance: Instance, members: dict[int, Process], numbers: tuple[int, ...]) -> None:
+    def _signal_members(instance: ManagedProcess, members: dict[int, Process], numbers: tuple[int, ...]) -> None:
         for process in members.values():
             if not all(send(process, number) for number in numbers):
-                instance.untouchable.add(process.pid)
+                instance.not_permitted.add(process.pid)

@@ -8,7 +8,7 @@ from supervisor.host.cgroups import Usage
 from supervisor.host.pidfds import exit_status
 from supervisor.host.procfs import io_bytes
 from supervisor.ipc.messages import Exited
-from supervisor.root.process.managed_process import Instance
+from supervisor.root.process.managed_process import ManagedProcess
 
 
 class Reaped(NamedTuple):
@@ -23,7 +23,7 @@ class Reaped(NamedTuple):
     max_rss_bytes: int = 0
 
 
-def reap(instance: Instance) -> Reaped | None:
+def reap(instance: ManagedProcess) -> Reaped | None:
     """Reap a main process, or let go of one that somebody else reaps; None when that cannot be done yet."""
     if instance.adopted:
         status = status_of(instance)
@@ -37,7 +37,7 @@ def reap(instance: Instance) -> Reaped | None:
     return Reaped(status, read_bytes, write_bytes, user_us, system_us, usage.ru_maxrss * 1024)
 
 
-def own_failure(instance: Instance) -> str | None:
+def own_failure(instance: ManagedProcess) -> str | None:
     """What to say when the client of another engine has failed itself; it has ended, and is not reaped."""
     if not instance.spawn.own_failures or instance.adopted:
         return None
@@ -46,14 +46,14 @@ def own_failure(instance: Instance) -> str | None:
     return instance.spawn.own_failures.get(str(found.si_status)) if found is not None and exited else None
 
 
-def status_of(instance: Instance) -> int | None:
+def status_of(instance: ManagedProcess) -> int | None:
     """Wait status of a main process that was not our child and has ended; None: nobody knows."""
     if instance.status is None:
         instance.status = exit_status(instance.pidfd, instance.pid, instance.start)
     return instance.status
 
 
-def exited(instance: Instance, reaped: Reaped, lines: int) -> Exited:
+def exited(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
     """How an instance ended whose log has so many lines."""
     usage = instance.usage
     read_bytes, write_bytes = _most(reaped, usage)

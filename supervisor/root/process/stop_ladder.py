@@ -15,8 +15,8 @@ a shutdown at most. The control loop tells the time.
 import signal
 
 from supervisor.host.signal_sets import signal_name
-from supervisor.root.process.managed_process import Instance, Phase
-from supervisor.root.process.process_tree import Trees
+from supervisor.root.process.managed_process import ManagedProcess, ProcessState
+from supervisor.root.process.process_tree import ProcessTrees
 
 _REPORT_AFTER_S = 10.0
 _ASK_SHARE = 0.75
@@ -31,9 +31,11 @@ _MARGIN_S = 20.0
 _EXTEND_EVERY_S = 1.0
 
 
-def begin(trees: Trees, instance: Instance, cause: str, by: str | None, now_s: float, *, force: bool = False) -> None:
+def begin(
+    trees: ProcessTrees, instance: ManagedProcess, cause: str, by: str | None, now_s: float, *, force: bool = False
+) -> None:
     """Start the ladder; a repeated stop changes nothing, a forced one goes straight to SIGKILL."""
-    if instance.cause is None and instance.phase is Phase.RUNNING:
+    if instance.cause is None and instance.phase is ProcessState.RUNNING:
         instance.cause = cause
         instance.by = by
         instance.deadline_s = None
@@ -41,12 +43,12 @@ def begin(trees: Trees, instance: Instance, cause: str, by: str | None, now_s: f
         if not force:
             _signal(trees, instance, now_s)
     if force and not instance.killed:
-        instance.hurried = True
+        instance.without_grace = True
         instance.steps.clear()
         instance.kill_at_s = now_s
 
 
-def _signal(trees: Trees, instance: Instance, now_s: float) -> None:
+def _signal(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> None:
     number, wait_s = instance.steps.popleft()
     instance.kill_at_s = now_s + wait_s
     # A stopped process acts on no signal but SIGKILL until it is continued. Signal 0 is none (kill(2)).
@@ -56,12 +58,12 @@ def _signal(trees: Trees, instance: Instance, now_s: float) -> None:
         trees.signal(instance, number, signal.SIGCONT)
 
 
-def due(instance: Instance, now_s: float) -> bool:
+def due(instance: ManagedProcess, now_s: float) -> bool:
     """True when the ladder has to take its next step now."""
     return instance.kill_at_s is not None and now_s >= instance.kill_at_s
 
 
-def step(trees: Trees, instance: Instance, now_s: float) -> str:
+def step(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str:
     """Take the next step; returns what to say in the log of the run."""
     if not instance.killed and instance.steps:
         name = signal_name(instance.steps[0][0])
@@ -71,7 +73,7 @@ def step(trees: Trees, instance: Instance, now_s: float) -> str:
         instance.killed = True
         instance.kill_at_s = now_s + _REPORT_AFTER_S
         trees.kill(instance)
-        return "sending SIGKILL" if instance.hurried else "did not end in time: sending SIGKILL"
+        return "sending SIGKILL" if instance.without_grace else "did not end in time: sending SIGKILL"
     instance.kill_at_s = None
     living = ", ".join(map(str, trees.members(instance).values()))
     return f"still there 10 s after SIGKILL (uninterruptible?): {living}"

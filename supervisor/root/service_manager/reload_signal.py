@@ -32,7 +32,7 @@ class Terminal:
         return bool(poll.poll(0))
 
 
-class Reloading:
+class ReloadSignal:
     """Passes the wish on to the scheduler, and tells the service manager when it has been carried out."""
 
     def __init__(self, send: Callable[[dict[str, object]], None]) -> None:

@@ -17,8 +17,8 @@ from supervisor.host.cgroups import Cgroup
 from supervisor.host.osport import receive_fds
 from supervisor.ipc import child_process
 from supervisor.ipc.log_line import Log
-from supervisor.root.loop.epoll_watch import Watch
-from supervisor.root.process.cgroup_manager import Quarters
+from supervisor.root.loop.epoll_watch import EpollWatch
+from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.spawn.posix_spawn import Plan, Started
 from supervisor.root.spawn.zygote import MAX_MESSAGE_BYTES, Direct, Request
 
@@ -34,7 +34,7 @@ _WORD_BYTES = 64
 _PROGRAM = ["-I", "-m", "supervisor.root.spawner"]
 
 
-class _Spare:
+class _Child:
     """One process; it is there when it has a pidfd."""
 
     __slots__ = ("cgroup", "channel", "deadline_s", "pid", "pidfd")
@@ -47,10 +47,10 @@ class _Spare:
         self.pidfd = -1
 
 
-class Held:
+class HeldChild:
     """A spare that knows what to become, and waits for our word."""
 
-    def __init__(self, spare: _Spare, plan: Plan) -> None:
+    def __init__(self, spare: _Child, plan: Plan) -> None:
         self._spare = spare
         self._plan = plan
         self.cgroup = spare.cgroup
@@ -73,7 +73,7 @@ class Held:
         self._plan.close()
 
 
-class Spares:
+class PreforkPool:
     """Has one spare at most. Belongs to the control thread, and never waits.
 
     Args:
@@ -87,20 +87,20 @@ class Spares:
 
     def __init__(
         self,
-        watch: Watch,
+        watch: EpollWatch,
         log: Log,
         env: dict[str, str],
-        quarters: Quarters,
+        cgroup_manager: CgroupManager,
         show: Callable[[int], None],
         on_change: Callable[[], None],
     ) -> None:
         self._watch = watch
         self._log = log
         self._env = env
-        self._quarters = quarters
+        self._cgroup_manager = cgroup_manager
         self._show = show
         self._on_change = on_change
-        self._spare: _Spare | None = None
+        self._spare: _Child | None = None
         self._spawner: int | None = None
         self._pidfd = -1
         self._sock: socket.socket | None = None
@@ -163,7 +163,7 @@ class Spares:
             spare.channel.close()
             if spare.pidfd >= 0:
                 os.close(spare.pidfd)
-            self._quarters.leave(spare.cgroup)
+            self._cgroup_manager.leave(spare.cgroup)
 
     def close(self) -> None:
         """End the spawner and the spare."""
@@ -186,7 +186,7 @@ class Spares:
         self._ordered = not self._listening
         if self._sock is None or not self._listening:
             return False
-        cgroup = self._quarters.spare()
+        cgroup = self._cgroup_manager.spare()
         if cgroup is None:
             return False
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -199,15 +199,15 @@ class Spares:
                 fds = [their_channel.fileno(), directory]
                 socket.send_fds(self._sock, [b"\0"], fds, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
             except OSError:  # EAGAIN, EPIPE: it hangs or ends; EMFILE, ENOBUFS: what starts next tells why
-                self._quarters.leave(cgroup)
+                self._cgroup_manager.leave(cgroup)
                 return False
             ours.pop_all()
         channel.setblocking(False)
-        spare = self._spare = _Spare(cgroup, channel, time.monotonic() + _PATIENCE_S)
+        spare = self._spare = _Child(cgroup, channel, time.monotonic() + _PATIENCE_S)
         self._watch.add(channel.fileno(), lambda _mask: self._on_word(spare))
         return True
 
-    def _on_word(self, spare: _Spare) -> None:
+    def _on_word(self, spare: _Child) -> None:
         try:
             data, fds = receive_fds(spare.channel, _WORD_BYTES, 1)
         except BlockingIOError:
@@ -230,7 +230,7 @@ class Spares:
             self._log.info(f"runs join their cgroups, since processes cannot be made there: {os.strerror(code)}")
             self._disconnect()
 
-    def take(self, plan: Plan) -> Held | None:
+    def take(self, plan: Plan) -> HeldChild | None:
         """Tell the spare what to become in its cgroup; None when that is not possible."""
         spare, message = self._spare, _message(plan)
         if spare is None or message is None:
@@ -241,7 +241,7 @@ class Spares:
             return None
         self._spare = None
         self._watch.remove(spare.channel.fileno())
-        return Held(spare, plan)
+        return HeldChild(spare, plan)
 
     @property
     def cgroup(self) -> Cgroup | None:

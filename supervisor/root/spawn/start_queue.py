@@ -17,11 +17,11 @@ from supervisor.host.cgroups import Cgroup
 from supervisor.host.shortage import Descriptors, is_shortage, reason
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Frame, Spawn
-from supervisor.root.loop.epoll_watch import Watch
-from supervisor.root.process.cgroup_manager import Quarters
-from supervisor.root.process.notify_socket import Ear
+from supervisor.root.loop.epoll_watch import EpollWatch
+from supervisor.root.process.cgroup_manager import CgroupManager
+from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.spawn.posix_spawn import Plan, Started
-from supervisor.root.spawn.prefork import Held, Spares
+from supervisor.root.spawn.prefork import HeldChild, PreforkPool
 
 _QUIET_S = 0.02
 """As long as the kernel takes to forget that a process joined a cgroup."""
@@ -37,19 +37,19 @@ _HOLD_S = 2.0
 class Start:
     """One that is under way."""
 
-    __slots__ = ("cgroup", "ear", "remarks", "spawn", "stops")
+    __slots__ = ("cgroup", "log_notes", "notify_socket", "spawn", "stops")
 
-    def __init__(self, spawn: Spawn, ear: Ear | None) -> None:
+    def __init__(self, spawn: Spawn, ear: NotifySocket | None) -> None:
         self.spawn = spawn
-        self.ear = ear
+        self.notify_socket = ear
         self.cgroup: Cgroup | None = None
-        self.remarks: list[str] = []
+        self.log_notes: list[str] = []
         """For the beginning of its log."""
         self.stops: list[Frame] = []
         """Stops that came meanwhile."""
 
 
-class Starts:
+class StartQueue:
     """Starts instances. Belongs to the control thread, and never waits.
 
     Args:
@@ -66,10 +66,10 @@ class Starts:
 
     def __init__(
         self,
-        watch: Watch,
+        watch: EpollWatch,
         log: Log,
         env: dict[str, str],
-        quarters: Quarters,
+        cgroup_manager: CgroupManager,
         show: Callable[[int], None],
         on_begin: Callable[[str], None],
         on_started: Callable[[Start, Started], None],
@@ -77,12 +77,12 @@ class Starts:
         on_short: Callable[[Start, str], None],
     ) -> None:
         self._env = env
-        self._quarters = quarters
+        self._cgroup_manager = cgroup_manager
         self._on_begin = on_begin
         self._on_started = on_started
         self._on_refused = on_refused
         self._on_short = on_short
-        self.spares = Spares(watch, log, env, quarters, show, self._go_on)
+        self.spares = PreforkPool(watch, log, env, cgroup_manager, show, self._go_on)
         self.descriptors = Descriptors()
         self.under_way: dict[str, Start] = {}
         """By run id: the one that waits for a spare, and those that came after it, since they begin in order."""
@@ -90,13 +90,13 @@ class Starts:
         """When a process was last started that joins its cgroup."""
         self._order_at_s: float | None = None
         """When there is to be another spare."""
-        self._prepared: tuple[Start, Held] | None = None
+        self._prepared: tuple[Start, HeldChild] | None = None
         self._drop_at_s: float | None = None
         """When that has waited for long enough."""
 
     def expect(self) -> None:
         """Something is going to be started soon."""
-        if self._quarters.directory is not None:
+        if self._cgroup_manager.directory is not None:
             self.spares.wake()
             self._order_at_s = time.monotonic()
 
@@ -111,7 +111,7 @@ class Starts:
         if spawn.stdin_open or not (self.can_prepare and self.descriptors.reserve(others + 1)):
             return
         try:
-            start = Start(spawn, Ear(spawn) if spawn.notify is not None else None)
+            start = Start(spawn, NotifySocket(spawn) if spawn.notify is not None else None)
         except OSError:  # the order will tell
             return
         held = self._hold(start)
@@ -139,8 +139,11 @@ class Starts:
                 self._prepared = self._drop_at_s = None
                 self._on_started(start, started)
                 return
-            if start.ear is not None and start.spawn.notify == spawn.notify:
-                ear, start.ear = start.ear, None  # another one could not have its address before it is closed
+            if start.notify_socket is not None and start.spawn.notify == spawn.notify:
+                ear, start.notify_socket = (
+                    start.notify_socket,
+                    None,
+                )  # another one could not have its address before it is closed
                 ear.serve(spawn)
             self.drop()
         if not self.descriptors.reserve(others + len(self.under_way) + 1):
@@ -150,7 +153,7 @@ class Starts:
             return
         self._on_begin(spawn.run)
         try:
-            start = Start(spawn, ear or (Ear(spawn) if spawn.notify is not None else None))
+            start = Start(spawn, ear or (NotifySocket(spawn) if spawn.notify is not None else None))
         except OSError as err:  # EMFILE, ENFILE; EADDRINUSE
             self._failed(Start(spawn, None), err)
             return
@@ -165,7 +168,7 @@ class Starts:
         else:
             self._by_joining(start)
 
-    def begin_again(self, spawn: Spawn, ear: Ear | None) -> None:
+    def begin_again(self, spawn: Spawn, ear: NotifySocket | None) -> None:
         """Start an instance whose spare ended before it had executed anything; never by another spare."""
         self._on_begin(spawn.run)
         self._by_joining(Start(spawn, ear))
@@ -191,7 +194,7 @@ class Starts:
             self.drop()
         if self._order_at_s is not None and now_s >= self._order_at_s:
             self._order_at_s = None
-            if not (self.spares.ready or self.spares.under_way) and self._quarters.directory is not None:
+            if not (self.spares.ready or self.spares.under_way) and self._cgroup_manager.directory is not None:
                 self.spares.order()
 
     def close(self) -> None:
@@ -225,7 +228,7 @@ class Starts:
 
     def _by_spares(self, now_s: float) -> bool:
         """Whether a spare is better than to join."""
-        return self._quarters.directory is not None and now_s - self._joined_s >= _QUIET_S
+        return self._cgroup_manager.directory is not None and now_s - self._joined_s >= _QUIET_S
 
     def _by_spare(self, start: Start) -> None:
         err = self._become(start)
@@ -244,14 +247,14 @@ class Starts:
             self._give_back(start)
         return self._join(start)
 
-    def _hold(self, start: Start) -> Held | None:
+    def _hold(self, start: Start) -> HeldChild | None:
         """Have the spare wait to become this; None when that is not possible."""
         cgroup = self.spares.cgroup
         self._order_at_s = time.monotonic() + _REST_S
         if cgroup is None:
             return None
         try:
-            start.remarks = self._quarters.settle(cgroup, start.spawn)
+            start.log_notes = self._cgroup_manager.settle(cgroup, start.spawn)
             plan = Plan(start.spawn, self._env, self.descriptors.restore(), cgroup, inside=True)
         except OSError:  # the other way tells why
             self.spares.drop()
@@ -272,7 +275,7 @@ class Starts:
     def _join(self, start: Start) -> OSError | ValueError | None:
         """Start it here, so that it joins its cgroup; return why it was not started."""
         try:
-            start.cgroup, start.remarks = self._quarters.assign(start.spawn)
+            start.cgroup, start.log_notes = self._cgroup_manager.assign(start.spawn)
             if start.cgroup is not None:
                 self._joined_s = time.monotonic()
                 self._order_at_s = self._joined_s + _QUIET_S
@@ -300,10 +303,10 @@ class Starts:
 
     def _give_back(self, start: Start) -> None:
         if start.cgroup is not None:
-            self._quarters.leave(start.cgroup)
+            self._cgroup_manager.leave(start.cgroup)
             start.cgroup = None
 
     def _leave(self, start: Start) -> None:
         self._give_back(start)
-        if start.ear is not None:
-            start.ear.close()
+        if start.notify_socket is not None:
+            start.notify_socket.close()

@@ -12,7 +12,7 @@ _TELL_S = 60.0
 """After so long people are told."""
 
 
-class Waiting:
+class WaitingStarts:
     """Holds them in their order. Belongs to the control thread.
 
     Args:

@@ -85,7 +85,7 @@ def test_upgrade_runs_the_installed_version(daemon: Installation) -> None:
 
 
 BROKEN = {
-    "syntax": ({CONTROL: ("class Control:", "class Control")}, "control_thread.py"),
+    "syntax": ({CONTROL: ("class ControlThread:", "class ControlThread")}, "control_thread.py"),
     "newer": ({HANDOVER: ("HANDOVER = 3", "HANDOVER = 0")}, f"{VERSION} does not know what {VERSION} hands over"),
     "scheduler": (
         {"supervisor/scheduler/runs/run_engine.py": ("class RunEngine:", "import nothing\nclass RunEngine:")},
@@ -145,7 +145,7 @@ def test_a_newer_scheduler_upgrades_the_supervisor(daemon: Installation) -> None
 
 def test_a_newer_scheduler_works_under_an_older_supervisor(daemon: Installation) -> None:
     """If the supervisor cannot become the version of the scheduler, the scheduler works under it, and says so."""
-    daemon.add("half", {**NEWER, CONTROL: ("class Control:", "class Control")})
+    daemon.add("half", {**NEWER, CONTROL: ("class ControlThread:", "class ControlThread")})
     run = begin(daemon)
     daemon.install("half")
     daemon.kill_helper("ringward scheduler")

@@ -22,24 +22,24 @@ from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Exited, Spawn
 from supervisor.root.handover import table as handover
-from supervisor.root.handover.fd_store import Store
-from supervisor.root.handover.quiesce import Hold
+from supervisor.root.handover.fd_store import DescriptorStore
+from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.handover.recover import recover
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.schema import ExactState, exact_of, made, made_state, plain, plain_state, state_of
 from supervisor.root.handover.table import Keep, NotAccepted
 from supervisor.root.handover.trial import Trial, _reason
 from supervisor.root.handover.upgrade import Upgrade
-from supervisor.root.loop.epoll_watch import Watch
-from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.loop.epoll_watch import EpollWatch
+from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.run_log import RunLog
-from supervisor.root.process.managed_process import Instance, Phase
-from supervisor.root.process.notify_socket import Ear
-from supervisor.root.process.process_manager import Lives
-from supervisor.root.process.process_tree import Trees
-from supervisor.root.service_manager.reload_signal import Reloading
+from supervisor.root.process.managed_process import ManagedProcess, ProcessState
+from supervisor.root.process.notify_socket import NotifySocket
+from supervisor.root.process.process_manager import ProcessManager
+from supervisor.root.process.process_tree import ProcessTrees
+from supervisor.root.service_manager.reload_signal import ReloadSignal
 from supervisor.version import VERSION
 from tests.root.loop.test_shortage import BOOT
 from tests.root.pumping import LINE, Bench
@@ -57,7 +57,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def next_root(bench: Bench) -> None:
     """Another pump and another file thread take up what these two leave."""
     found = json.loads(json.dumps(bench.pump.take_down(lambda fd: fd)))
-    bench.files = FileThread(bench.files._log, 2, DiskRoom("/", 0))
+    bench.files = FileThread(bench.files._log, 2, DiskSpace("/", 0))
     bench.pump = Pump(bench.pump._runtime_dir, "D", bench.bell, bench.files)
     bench.pump.connect(bench.ends)
     bench.files.connect(bench.pump)
@@ -166,22 +166,22 @@ def test_what_helpers_said(bench: Bench) -> None:
         os.close(fd)
 
 
-def change(one: Instance) -> None:
+def change(one: ManagedProcess) -> None:
     """Have every attribute another value than it begins with."""
-    one.phase, one.adopted = Phase.DRAINING, True
+    one.phase, one.adopted = ProcessState.DRAINING, True
     one.cause, one.by, one.reason, one.kill_at_s, one.deadline_s = "stop", "me", "why", 12.5, 13.5
     one.steps.popleft()
-    one.hurried = one.killed = one.cut_off = one.abandoned = True
-    one.look_s, one.start, one.started_s = 0.25, 77, 1.5
+    one.without_grace = one.killed = one.closes_early = one.abandoned = True
+    one.sweep_interval_s, one.start, one.started_s = 0.25, 77, 1.5
     one.status, one.ended_at, one.lines = 9, 1_700_000_000_000, 3
     one.leftovers[3, 4] = "left (3)"
-    one.untouchable.add(5)
-    one.remarks.append("said")
+    one.not_permitted.add(5)
+    one.log_notes.append("said")
     one.usage = Usage(1, 2, 3, filled_up=True)
     assert one.cgroup is not None
     one.cgroup.limits.add("cpu")
-    assert one.ear is not None
-    one.ear.ready_at, one.ear.status, one.ear.resume_at_s = 8, "well", 3.5
+    assert one.notify_socket is not None
+    one.notify_socket.ready_at, one.notify_socket.status, one.notify_socket.resume_at_s = 8, "well", 3.5
 
 
 def test_an_instance(tmp_path: Path) -> None:
@@ -198,41 +198,46 @@ def test_an_instance(tmp_path: Path) -> None:
         stop_then=[[2, 7]],
         notify=f"@{tmp_path}",
     )
-    one = Instance(spawn, 6, 7, 9, 8, Cgroup("/x", frozenset({"memory"})), Ear(spawn))
+    one = ManagedProcess(spawn, 6, 7, 9, 8, Cgroup("/x", frozenset({"memory"})), NotifySocket(spawn))
     change(one)
     keep = Keep()
     exact = exact_of(one, None, keep)
-    assert one.ear is not None
-    assert keep.fds == {7, 8, one.ear.fileno()}
+    assert one.notify_socket is not None
+    assert keep.fds == {7, 8, one.notify_socket.fileno()}
     state, exact = json.loads(json.dumps([plain_state(state_of(one)), plain(exact)]))
     other = recover(made_state(state), made(ExactState, exact)).instance
     assert other is not None
-    for name in set(Instance.__slots__) - {"ear", "cgroup"}:
+    for name in set(ManagedProcess.__slots__) - {"notify_socket", "cgroup"}:
         assert getattr(other, name) == getattr(one, name), name
     assert other.cgroup is not None
     assert (other.cgroup.path, other.cgroup.limits, other.cgroup.controllers) == ("/x", {"cpu"}, frozenset({"memory"}))
-    assert other.ear is not None
-    assert (other.ear.fileno(), other.ear.heard()) == (one.ear.fileno(), one.ear.heard())
-    assert other.ear.resume_at_s == 3.5
-    one.ear.close()
-    other.ear._sock.detach()
+    assert other.notify_socket is not None
+    assert (other.notify_socket.fileno(), other.notify_socket.heard()) == (
+        one.notify_socket.fileno(),
+        one.notify_socket.heard(),
+    )
+    assert other.notify_socket.resume_at_s == 3.5
+    one.notify_socket.close()
+    other.notify_socket._sock.detach()
 
 
 def test_exits_that_nobody_has_acknowledged(bench: Bench) -> None:
     """The next root tells of them as this one would have, and of what could not be started."""
-    records = RunRecords(BOOT, Store(""), Log("test"))
+    records = RunRecords(BOOT, DescriptorStore(""), Log("test"))
 
-    def lives() -> Lives:
-        return Lives("D", Watch(), bench.pump, Log("test"), {}, lambda _frame: None, Trees("D", set, print), records)
+    def lives() -> ProcessManager:
+        return ProcessManager(
+            "D", EpollWatch(), bench.pump, Log("test"), {}, lambda _frame: None, ProcessTrees("D", set, print), records
+        )
 
     here, there = lives(), lives()
     here.exits["A"] = Exited(run="A", status=9 << 8, ended_at=5, lines=3, leftovers=["x (1)"])
-    here.stillborn["B"] = "cannot be started: no"
+    here.failed_starts["B"] = "cannot be started: no"
     here._trees._owners[7, 8] = "C"
     found = json.loads(json.dumps(here.take_down(Keep())))
     there.take_up([Exited(**one) for one in found["exits"]], found)
     assert there.snapshot() == here.snapshot()
-    assert there.stillborn == here.stillborn
+    assert there.failed_starts == here.failed_starts
     assert there._trees._owners == {(7, 8): "C"}
     there.acknowledge({"runs": ["A"]})
     assert there.exits == {}
@@ -276,8 +281,8 @@ def test_a_table_of_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_disk_that_does_not_answer_holds_up_nobody(bench: Bench) -> None:
     """A file thread that hangs is given up, and the pump was never stopped for it; afterwards both go on."""
     hangs = threading.Event()
-    watch, said = Watch(), list[bool]()
-    hold = Hold(watch, bench.pump, bench.files)
+    watch, said = EpollWatch(), list[bool]()
+    hold = Quiesce(watch, bench.pump, bench.files)
 
     def hang() -> None:
         hangs.wait()
@@ -310,7 +315,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(bench: Bench) -> None:
 @pytest.mark.parametrize("stage", ["trial", "execution"])
 def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> None:
     """The upgrade is refused: both threads go on, there is a scheduler, and another upgrade may follow."""
-    watch, refused, stayed = Watch(), list[str](), list[bool]()
+    watch, refused, stayed = EpollWatch(), list[str](), list[bool]()
 
     def table(_keep: Keep) -> dict[str, Any]:
         raise MemoryError
@@ -320,8 +325,8 @@ def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> No
         bench.files._log,
         str(tmp_path),
         {},
-        Hold(watch, bench.pump, bench.files),
-        Reloading(lambda _frame: None),
+        Quiesce(watch, bench.pump, bench.files),
+        ReloadSignal(lambda _frame: None),
         table=table,
         part=lambda: None,
         clear=lambda: True,
@@ -378,7 +383,7 @@ def test_a_trial_in_a_directory_that_is_gone() -> None:
 def test_a_trial_that_cannot_even_be_killed() -> None:
     """It is given up, its end awaited by nobody: it is reaped when it comes."""
     before = set(os.listdir("/proc/self/fd"))
-    watch = Watch()
+    watch = EpollWatch()
     answers: list[str | None] = []
     trial = Trial(watch, {"PATH": os.environ["PATH"]}, os.memfd_create("table"), set(), answers.append)
     with traced(trial.pid):
@@ -400,7 +405,7 @@ def test_a_trial_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(os, "pidfd_open", full)
-    watch = Watch()
+    watch = EpollWatch()
     answers: list[str | None] = []
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="Too many open files"):
@@ -416,14 +421,14 @@ def test_every_attribute_is_handed_over() -> None:
         run="R", task="t", argv=[], env={}, log="", log_max_bytes=1, stop_signal=15, grace_ms=5, notify="@every"
     )
 
-    def values(one: Instance) -> dict[str, Any]:
-        return {name: copy.copy(getattr(one, name)) for name in Instance.__slots__}
+    def values(one: ManagedProcess) -> dict[str, Any]:
+        return {name: copy.copy(getattr(one, name)) for name in ManagedProcess.__slots__}
 
-    one = Instance(spawn, 6, 7, 9, 8, Cgroup("/x"), Ear(spawn))
+    one = ManagedProcess(spawn, 6, 7, 9, 8, Cgroup("/x"), NotifySocket(spawn))
     before = values(one)
     change(one)
     after = values(one)
-    assert one.ear is not None
-    one.ear.close()
-    given = {"spawn", "pid", "pidfd", "status_fd", "started_at", "cgroup", "ear"}
+    assert one.notify_socket is not None
+    one.notify_socket.close()
+    given = {"spawn", "pid", "pidfd", "status_fd", "started_at", "cgroup", "notify_socket"}
     assert {name for name in before if before[name] == after[name]} <= given

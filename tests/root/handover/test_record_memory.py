@@ -16,10 +16,10 @@ from logring.format_table import Foreign
 from logring.mask import MAX_SECRET
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover import record_memory as records
-from supervisor.root.handover.fd_store import Store, handed_back
+from supervisor.root.handover.fd_store import DescriptorStore, handed_back
 from supervisor.root.handover.record_memory import FORMAT, Known, Record
 from supervisor.root.handover.schema import RunDetails, RunProgress, RunStart, RunState, packed, unpacked
-from supervisor.root.process.managed_process import Phase
+from supervisor.root.process.managed_process import ProcessState
 from tests.support.paths import ROOT
 
 ABOUT = {"format": FORMAT, "daemon": "D"}
@@ -75,7 +75,7 @@ def known(number: int, cause: str | None = None) -> Known:
         {"out": [1, 2]},
         RunState(
             RunStart(request=request, pid=7, ticks=8, started_at=9, started_s=1.5),
-            RunProgress(phase=Phase.RUNNING, steps_left=number, kill_at_s=0.5 * number),
+            RunProgress(phase=ProcessState.RUNNING, steps_left=number, kill_at_s=0.5 * number),
             RunDetails(cause=cause, by="ä" * number * 10_000 or None),
         ),
     )
@@ -232,11 +232,11 @@ def hear(manager: socket.socket) -> tuple[str, list[int]] | None:
     return data.decode(), inodes
 
 
-def waits(store: Store) -> bool:
+def waits(store: DescriptorStore) -> bool:
     return store.due_s is not None
 
 
-def drained(store: Store, manager: socket.socket) -> list[tuple[str, list[int]]]:
+def drained(store: DescriptorStore, manager: socket.socket) -> list[tuple[str, list[int]]]:
     """All messages, until nothing waits any more."""
     heard = []
     while True:
@@ -249,7 +249,7 @@ def drained(store: Store, manager: socket.socket) -> list[tuple[str, list[int]]]
 
 def test_a_service_manager_that_is_slow(manager: socket.socket, record: Record, tmp_path: Path) -> None:
     """What its queue has no room for is sent later, in order, also when the descriptor is closed here by then."""
-    store = Store(str(tmp_path / "notify"))
+    store = DescriptorStore(str(tmp_path / "notify"))
     inode = os.fstat(record.fd).st_ino
     count = 0
     while not waits(store):
@@ -272,7 +272,7 @@ def test_a_service_manager_that_is_slow(manager: socket.socket, record: Record, 
 
 def test_what_waits_for_it_during_an_upgrade(manager: socket.socket, record: Record, tmp_path: Path) -> None:
     """The next root, with the same descriptors, sends what the one before could not."""
-    before, after = (Store(str(tmp_path / "notify")) for _ in range(2))
+    before, after = (DescriptorStore(str(tmp_path / "notify")) for _ in range(2))
     inode, count = os.fstat(record.fd).st_ino, 0
     while not waits(before):
         before.keep(f"R{count}", [record.fd])
@@ -299,7 +299,7 @@ def test_what_waits_for_it_during_an_upgrade(manager: socket.socket, record: Rec
 
 def test_without_a_service_manager(record: Record) -> None:
     """Nothing is sent, and nothing waits."""
-    store = Store("")
+    store = DescriptorStore("")
     store.keep("R", [record.fd])
     store.forget("R")
     assert store.due_s is None

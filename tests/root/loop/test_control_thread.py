@@ -12,28 +12,28 @@ from typing import Any, cast
 import pytest
 
 from supervisor.host.cgroups import Cgroups
-from supervisor.ipc.child_process import Offspring
+from supervisor.ipc.child_process import ChildProcess
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Frame, Spawn, encode
-from supervisor.root.handover.fd_store import Store
+from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.helper_processes import Helper
-from supervisor.root.loop.control_thread import Control
-from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.loop.control_thread import ControlThread
+from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.loop.timers import Timers
-from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
-from supervisor.root.process.cgroup_manager import Quarters
-from supervisor.root.process.managed_process import Instance, Phase
-from supervisor.root.process.process_manager import Lives
-from supervisor.root.process.process_tree import Trees
+from supervisor.root.process.cgroup_manager import CgroupManager
+from supervisor.root.process.managed_process import ManagedProcess, ProcessState
+from supervisor.root.process.process_manager import ProcessManager
+from supervisor.root.process.process_tree import ProcessTrees
 from tests.root.loop.test_shortage import BOOT
 from tests.root.tracing import traced
 from tests.support.waiting import until
 
-RECORDS = RunRecords(BOOT, Store(""), Log("test"))
+RECORDS = RunRecords(BOOT, DescriptorStore(""), Log("test"))
 
 
 class _Log(Log):
@@ -67,29 +67,29 @@ def bell(tmp_path: Path) -> Iterator[DoorbellServer]:
 def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> None:
     """The API server, which strangers talk to, cannot have the root start, stop or forget anything."""
     log = _Log()
-    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskRoom(str(tmp_path), 0)))
+    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
     scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
-    control = Control(BOOT, log, pump, bell, {}, (scheduler, api))
+    control = ControlThread(BOOT, log, pump, bell, {}, (scheduler, api))
     frame = encode({"op": "spawn", "spawn": vars(spawn("R"))})
     control._on_frames(api, memoryview(frame))
-    assert not control._lives.live
-    assert not control._lives.stillborn
+    assert not control._processes.live
+    assert not control._processes.failed_starts
     assert "gunicorn sent what cannot be understood" in log.lines[0]
 
 
 def test_what_a_scheduler_said_before_it_ended(bell: DoorbellServer, tmp_path: Path) -> None:
     """A stop that it has sent is carried out, however much stands before it in the socket."""
     log = _Log()
-    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskRoom(str(tmp_path), 0)))
+    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
     scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
-    control = Control(BOOT, log, pump, bell, {}, (scheduler, api))
+    control = ControlThread(BOOT, log, pump, bell, {}, (scheduler, api))
     heard: list[str] = []
     control._operations["stop"] = lambda frame: heard.append(frame["run"])
     runs = [f"{number:026}" for number in range(500)]
     ours, theirs = socket.socketpair()
     with theirs, subprocess.Popen(["true"], start_new_session=True) as process:
         output = os.open(os.devnull, os.O_RDONLY)
-        scheduler._have(Offspring(process.pid, os.pidfd_open(process.pid), ours, output))
+        scheduler._have(ChildProcess(process.pid, os.pidfd_open(process.pid), ours, output))
         theirs.sendall(b"".join(encode({"op": "stop", "run": run, "cause": "stop"}) for run in runs))
         control._watch_helper(scheduler)
         while scheduler.pid is not None:
@@ -114,14 +114,16 @@ def test_time_outs_of_the_past_take_no_memory() -> None:
 def test_a_debugger_that_does_not_look() -> None:
     """A process that somebody traces can be reaped only after that one has; nothing else waits for that."""
     frames: list[Frame] = []
-    lives = Lives("D", Watch(), cast(Pump, _Pump()), _Log(), {}, frames.append, Trees("D", set, print), RECORDS)
+    lives = ProcessManager(
+        "D", EpollWatch(), cast(Pump, _Pump()), _Log(), {}, frames.append, ProcessTrees("D", set, print), RECORDS
+    )
     with subprocess.Popen(["sleep", "1000"]) as process:
         with traced(process.pid):
-            lives.live["R"] = instance = Instance(spawn("R"), process.pid, os.pidfd_open(process.pid), 1, None)
+            lives.live["R"] = instance = ManagedProcess(spawn("R"), process.pid, os.pidfd_open(process.pid), 1, None)
             process.kill()
             select.select([instance.pidfd], [], [])
             os.close(instance.pidfd)
-            instance.phase = Phase.SEALING
+            instance.phase = ProcessState.SEALING
             lives.notices.sealed("R", 7)
             lives.notices.catch_up()
             assert (list(lives.live), frames) == (["R"], [])
@@ -143,9 +145,9 @@ def test_a_helper_that_cannot_even_be_killed(
     """The end of the daemon does not wait for it for ever: a scheduler may hang on a disk."""
     monkeypatch.setattr("supervisor.root.loop.control_thread._HELPER_END_S", 0.05)
     log = _Log()
-    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskRoom(str(tmp_path), 0)))
+    pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
     scheduler, api = (Helper(name, name, BOOT, []) for name in ("scheduler", "gunicorn"))
-    control = Control(BOOT, log, pump, bell, {}, (scheduler, api))
+    control = ControlThread(BOOT, log, pump, bell, {}, (scheduler, api))
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
         scheduler.pid, scheduler.pidfd = process.pid, os.pidfd_open(process.pid)
         with traced(process.pid):
@@ -157,16 +159,16 @@ def test_a_helper_that_cannot_even_be_killed(
 
 def test_a_limit_of_a_cgroup_that_cannot_be_made(tmp_path: Path) -> None:
     """The log of a run without a cgroup names each limit that is not applied."""
-    quarters = Quarters("D", _Log())
+    cgroup_manager = CgroupManager("D", _Log())
     limits = {"cpu": 1, "memory": 1 << 30, "nice": 5}
     why = "no cgroup with the {0} controller is available"
-    assert quarters.assign(spawn("R", limits=limits)) == (
+    assert cgroup_manager.assign(spawn("R", limits=limits)) == (
         None,
         [f"limits.{name} is not applied: {why.format(name)}" for name in ("memory", "cpu")],
     )
-    quarters._cgroups = Cgroups(str(tmp_path / "removed" / "runs"), frozenset({"cpu"}))
+    cgroup_manager._cgroups = Cgroups(str(tmp_path / "removed" / "runs"), frozenset({"cpu"}))
     why = "the run has no cgroup (No such file or directory)"
-    assert quarters.assign(spawn("R", limits=limits)) == (
+    assert cgroup_manager.assign(spawn("R", limits=limits)) == (
         None,
         [f"limits.{name} is not applied: {why}" for name in ("memory", "cpu")],
     )
@@ -174,9 +176,9 @@ def test_a_limit_of_a_cgroup_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_a_limit_without_its_controller(tmp_path: Path) -> None:
     """A limit whose controller the hierarchy lacks is not applied, and the log of the run says so."""
-    quarters = Quarters("D", _Log())
+    cgroup_manager = CgroupManager("D", _Log())
     (tmp_path / "runs").mkdir()
-    quarters._cgroups = Cgroups(str(tmp_path / "runs"), frozenset({"io"}))
-    cgroup, remarks = quarters.assign(spawn("R", limits={"memory": 1 << 30}))
+    cgroup_manager._cgroups = Cgroups(str(tmp_path / "runs"), frozenset({"io"}))
+    cgroup, remarks = cgroup_manager.assign(spawn("R", limits={"memory": 1 << 30}))
     assert cgroup is not None
     assert remarks == ["limits.memory is not applied: no cgroup with the memory controller is available"]

@@ -4,12 +4,12 @@ import select
 import pytest
 
 from supervisor.host.osport import Wakeup
-from supervisor.root.loop.epoll_watch import Watch
+from supervisor.root.loop.epoll_watch import EpollWatch
 
 
 def test_an_event_does_not_reach_a_successor() -> None:
     """A handler that closes another descriptor and opens one of the same number gets no event of the old one."""
-    watch = Watch()
+    watch = EpollWatch()
     pipes = [os.pipe(), os.pipe()]
     called: list[str] = []
 
@@ -31,7 +31,7 @@ def test_an_event_does_not_reach_a_successor() -> None:
 
 def test_any_time_can_be_waited_for() -> None:
     """Times beyond 24.8 days do not overflow."""
-    watch = Watch()
+    watch = EpollWatch()
     end, other_end = os.pipe()
     os.close(other_end)
     watch.add(end, lambda _mask: watch.remove(end))

@@ -19,7 +19,7 @@ from supervisor.host.shortage import Descriptors, open_descriptors, take_all
 from supervisor.ipc.messages import Boot, Spawn
 from supervisor.root.helper_processes import Helper
 from supervisor.root.spawn import posix_spawn as spawn
-from supervisor.root.spawn.waiting import Waiting
+from supervisor.root.spawn.waiting import WaitingStarts
 from tests.root.births import Heard, nursery
 from tests.root.spawn.test_posix_spawn import wanted
 
@@ -237,7 +237,7 @@ class Clock:
         self.frames: list[dict[str, Any]] = []
         self.short = True
         self.attempts = 0
-        self.waiting = Waiting(Heard(), self.begin, self.frames.append)
+        self.waiting = WaitingStarts(Heard(), self.begin, self.frames.append)
 
     def begin(self, spawn: Spawn) -> None:
         self.attempts += 1

@@ -20,9 +20,9 @@ from logring.ring.writer import RingWriter
 from supervisor.ipc.doorbell import HERALD, DoorbellClient, DoorbellServer
 from supervisor.root.output import file_thread
 from supervisor.root.output import pump_thread as pump
-from supervisor.root.output.backpressure import Trouble
+from supervisor.root.output.backpressure import Backpressure
 from supervisor.root.output.channels import capacity
-from supervisor.root.output.disk_space import DiskRoom
+from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.run_log import RunLog, Shape
@@ -233,7 +233,7 @@ def test_a_log_that_makes_its_run_wait(bench: Bench) -> None:
     while not bench.stalled():
         bench.fill(bench.out)
         bench.read()
-    trouble = bench.pump._trouble
+    trouble = bench.pump._backpressure
     due_s = trouble.due_s()
     assert due_s is not None
     assert begin_s + 5.0 <= due_s <= time.monotonic() + 5.0
@@ -345,7 +345,7 @@ STEPS = (
     *((FileThread, name) for name in ("work", "changed")),
     *((Ends, name) for name in ("at_end", "sealed", "wake")),
     (DoorbellServer, "ring"),
-    (Trouble, "judge"),
+    (Backpressure, "judge"),
 )
 STEP_OF_FILES = FileThread, "_write"
 
@@ -406,7 +406,7 @@ def test_room_on_the_disk(
     """The default reserve is 256 MiB of a large disk; inodes count; 0 is no reserve."""
     found = os.statvfs_result((4096, 4096, 1 << 30, free // 4096, free // 4096, 1000, inodes, inodes, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: found)
-    assert DiskRoom("/", min_free).shortage() == said
+    assert DiskSpace("/", min_free).shortage() == said
 
 
 def test_room_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,7 +417,7 @@ def test_room_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         return os.statvfs_result((4096, 1 << 20, 10_000, free, free, 0, 0, 0, 0, 255))
 
     monkeypatch.setattr(os, "statvfs", found)
-    room = DiskRoom("/", 100 << 20)
+    room = DiskSpace("/", 100 << 20)
     assert room.shortage() is not None
     free = 109
     assert room.shortage() is not None

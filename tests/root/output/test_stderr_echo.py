@@ -1,12 +1,12 @@
 import os
 
-from supervisor.root.output.stderr_echo import Echo
+from supervisor.root.output.stderr_echo import StderrEcho
 
 
 def test_a_reader_that_does_not_read_holds_nobody_up() -> None:
     """What a pipe does not take waits, up to a megabyte, and comes in order when it is read again."""
     read_end, write_end = os.pipe()
-    echo = Echo(write_end)
+    echo = StderrEcho(write_end)
     lines = [f"{number:099d}\n".encode() for number in range(20_000)]
     taken = [line for line in lines if echo.add(line)]
     echo.flush()

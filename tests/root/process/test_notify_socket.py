@@ -10,15 +10,15 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.ipc.messages import Spawn
-from supervisor.root.process.notify_socket import BATCH, CLOSING, Ear
+from supervisor.root.process.notify_socket import BATCH, CLOSING, NotifySocket
 from tests.support.waiting import until
 
 SECRET = "hunter2hunter2"
 
 
 @pytest.fixture
-def ear() -> Iterator[Ear]:
-    made = Ear(
+def ear() -> Iterator[NotifySocket]:
+    made = NotifySocket(
         Spawn(
             run="R",
             task="t",
@@ -66,13 +66,13 @@ def ours(pid: int) -> bool:
         (b"", {}),
     ],
 )
-def test_words(ear: Ear, words: bytes, news: dict[str, object]) -> None:
+def test_words(ear: NotifySocket, words: bytes, news: dict[str, object]) -> None:
     """Those that mean something are taken, whatever else is said with them."""
     say(words)
     assert ear.listen(ours, 7) == (news, False)
 
 
-def test_all_that_holds_is_remembered(ear: Ear) -> None:
+def test_all_that_holds_is_remembered(ear: NotifySocket) -> None:
     """Readiness is said once; of the status the newest counts."""
     assert ear.heard() is None
     say(b"READY=1\nSTATUS=one")
@@ -82,14 +82,14 @@ def test_all_that_holds_is_remembered(ear: Ear) -> None:
     assert ear.heard() == {"ready_at": 7, "status": "two"}
 
 
-def test_strangers(ear: Ear) -> None:
+def test_strangers(ear: NotifySocket) -> None:
     """What they say is thrown away."""
     say(b"READY=1")
     assert ear.listen(lambda _pid: False, 7) == ({}, False)
     assert ear.heard() is None
 
 
-def test_descriptors_are_closed(ear: Ear) -> None:
+def test_descriptors_are_closed(ear: NotifySocket) -> None:
     """Who waits for that, hears that everything was read."""
     theirs, mine = os.pipe()
     say(b"BARRIER=1", mine)
@@ -104,7 +104,7 @@ def test_descriptors_are_closed(ear: Ear) -> None:
 
 
 @pytest.mark.parametrize("others", [0, 252])
-def test_a_descriptor_that_takes_long_to_close(ear: Ear, others: int) -> None:
+def test_a_descriptor_that_takes_long_to_close(ear: NotifySocket, others: int) -> None:
     """Whoever sends it cannot hold us up: here a connection that lingers, since what it has to say is not read."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -124,7 +124,7 @@ def test_a_descriptor_that_takes_long_to_close(ear: Ear, others: int) -> None:
     until(all_closed, "it to be closed")
 
 
-def test_what_takes_long_to_close_is_bounded(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_long_to_close_is_bounded(ear: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
     """While many descriptors of a run wait for that, no more of them are taken; then it is heard again."""
     go = threading.Event()
     really = os.close
@@ -140,7 +140,7 @@ def test_what_takes_long_to_close_is_bounded(ear: Ear, monkeypatch: pytest.Monke
     until(lambda: ear.listen(ours, 1)[0].get("alive"), "it to be heard again")
 
 
-def test_no_threads_for_closing(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_threads_for_closing(ear: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
     """What there is no thread for now is closed as soon as there is one, and the run is heard as before."""
     before = set(os.listdir("/proc/self/fd"))
 
@@ -161,7 +161,7 @@ def test_no_threads_for_closing(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> No
     until(lambda: set(os.listdir("/proc/self/fd")) <= before, "nothing to stay open")
 
 
-def test_a_flood_comes_in_batches(ear: Ear) -> None:
+def test_a_flood_comes_in_batches(ear: NotifySocket) -> None:
     """One call takes a bounded number, and says that there may be more."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.connect(f"\0ringward/test/{os.getpid()}")

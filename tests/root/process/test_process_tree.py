@@ -10,8 +10,8 @@ import pytest
 
 from supervisor.host.procfs import Process, look
 from supervisor.root.process import process_tree
-from supervisor.root.process.managed_process import Instance, Phase
-from supervisor.root.process.process_tree import Trees
+from supervisor.root.process.managed_process import ManagedProcess, ProcessState
+from supervisor.root.process.process_tree import ProcessTrees
 from tests.root.loop.test_control_thread import spawn
 
 _LATE = "import os, sys; sys.stdin.read(1); os.setsid(); print(flush=True); sys.stdin.read()"
@@ -34,8 +34,8 @@ def test_a_group_that_is_made_in_the_same_moment(monkeypatch: pytest.MonkeyPatch
                 stdout.readline()
 
         monkeypatch.setattr(os, "killpg", too_early)
-        instance = Instance(spawn("R"), late.pid, os.pidfd_open(late.pid), 1, None)
-        Trees("D", set, print).signal(instance, signal.SIGTERM, signal.SIGCONT)
+        instance = ManagedProcess(spawn("R"), late.pid, os.pidfd_open(late.pid), 1, None)
+        ProcessTrees("D", set, print).signal(instance, signal.SIGTERM, signal.SIGCONT)
         os.close(instance.pidfd)
         assert late.wait(60) == -signal.SIGTERM
 
@@ -51,9 +51,9 @@ def test_one_that_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True) as child:
         monkeypatch.setattr(process_tree, "own_children", lambda: [child.pid])
         monkeypatch.setattr(time, "monotonic", lambda: now_s)
-        instance = Instance(spawn("R"), os.getpid(), os.pidfd_open(os.getpid()), 1, None)
-        instance.phase = Phase.SEALING
-        trees = Trees("D", set, print)
+        instance = ManagedProcess(spawn("R"), os.getpid(), os.pidfd_open(os.getpid()), 1, None)
+        instance.phase = ProcessState.SEALING
+        trees = ProcessTrees("D", set, print)
         assert trees.nobody(instance)
         monkeypatch.setattr(process_tree, "look", without_memory)
         assert not trees.nobody(instance)

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.ipc.messages import Boot
 from supervisor.root.helper_processes import Helper
-from supervisor.root.service_manager.reload_signal import Reloading, Terminal
+from supervisor.root.service_manager.reload_signal import ReloadSignal, Terminal
 from tests.root.loop.test_shortage import BOOT
 
 
@@ -26,7 +26,7 @@ def notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 def test_a_reload_begins_and_ends(notices: socket.socket) -> None:
     """The service manager hears of both, with the time; of an end without a beginning it does not."""
     sent: list[dict[str, object]] = []
-    reloading = Reloading(sent.append)
+    reloading = ReloadSignal(sent.append)
     reloading.end()
     reloading.begin()
     assert sent == [{"op": "reload"}]
@@ -41,7 +41,7 @@ def test_a_reload_begins_and_ends(notices: socket.socket) -> None:
 def test_a_scheduler_that_dies_over_a_reload(notices: socket.socket) -> None:
     """The next one is asked again; the service manager hears of the end when that one has reloaded."""
     sent: list[dict[str, object]] = []
-    reloading = Reloading(sent.append)
+    reloading = ReloadSignal(sent.append)
     reloading.begin()
     assert notices.recv(4096).startswith(b"RELOADING=1")
     reloading.scheduler_started()
