@@ -79,7 +79,8 @@ class Stream:
 
     def _lines(self) -> Iterator[bytes]:
         try:
-            yield from self._response
+            # Not the response itself: the end of this generator would close it, and the next iteration finds nothing.
+            yield from iter(self._response.readline, b"")
         except (http.client.IncompleteRead, ConnectionResetError):  # the server was killed
             return
 

@@ -76,8 +76,8 @@ def store_runs(daemon: Daemon, count: int, task: str = "old") -> list[str]:
     return ids
 
 
-def test_deleted_is_not_there(daemon: Daemon) -> None:
-    """A deleted run and all that belongs to it is 404, and no list or number has it; restored, all is as before."""
+def test_a_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
+    """A deleted run is 404, and no list or count has it; a restored run is as before."""
     daemon.write(TASKS)
     daemon.start()
     gone, stays = daemon.trigger("bar"), daemon.trigger("bar")
@@ -113,8 +113,8 @@ def test_deleted_is_not_there(daemon: Daemon) -> None:
     assert told[0]["taskName"] == "bar"
 
 
-def test_what_has_not_ended(daemon: Daemon) -> None:
-    """A running run is not deleted; one that waits ends as stopped, its stream says deleted, and it is not started."""
+def test_unfinished_runs_and_deletion(daemon: Daemon) -> None:
+    """A running run is not deleted; a pending one ends as stopped, its stream says deleted, and it never starts."""
     daemon.write(TASKS)
     daemon.start()
     running, waiting = daemon.trigger("waits"), daemon.trigger("waits")
@@ -134,8 +134,8 @@ def test_what_has_not_ended(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_stop_and_rerun_many(daemon: Daemon) -> None:
-    """Bulk stop ends what runs and what waits; bulk rerun starts each task once that may be started."""
+def test_bulk_stop_and_rerun(daemon: Daemon) -> None:
+    """Bulk stop ends running and pending runs; bulk rerun starts each task once that may be started."""
     daemon.write(TASKS)
     daemon.start()
     ids = [daemon.trigger("waits") for _ in range(4)]
@@ -153,8 +153,8 @@ def test_stop_and_rerun_many(daemon: Daemon) -> None:
     assert bulk(daemon, "rerun", ids=["0" * 26])["triggered"] == []
 
 
-def test_purge(daemon: Daemon) -> None:
-    """When the window has passed the run cannot be restored, and its row, log and frames are gone for good."""
+def test_purge_removes_row_log_and_frames(daemon: Daemon) -> None:
+    """After the restore window a run cannot be restored, and its row, log and frames are removed."""
     daemon.write(f'{TASKS}[storage]\nundo_window = "0s"\n')
     daemon.start()
     kept, gone = daemon.trigger("t"), daemon.trigger("bar")
@@ -171,8 +171,8 @@ def test_purge(daemon: Daemon) -> None:
     reader.close()
 
 
-def test_purged_before_it_is_written(daemon: Daemon) -> None:
-    """A log for which there was no place when its run was purged does not come back when there is one."""
+def test_a_purged_log_does_not_come_back(daemon: Daemon) -> None:
+    """The log of a purged run that could not be written for lack of space is not written later."""
     daemon.write(f'{TASKS}[storage]\nundo_window = "0s"\n')
     daemon.start()
     nowhere = daemon.data / "logs" / "t"
@@ -189,8 +189,8 @@ def test_purged_before_it_is_written(daemon: Daemon) -> None:
     until(lambda: not log_files(daemon), "the log to be removed")
 
 
-def test_purged_while_the_daemon_was_down(daemon: Daemon) -> None:
-    """Time counts, not uptime; and files that a dead scheduler had still to remove are removed by the next."""
+def test_a_purge_is_made_up_for_after_a_downtime(daemon: Daemon) -> None:
+    """The restore window counts downtime; files that a dead scheduler still had to remove are removed by the next."""
     daemon.write(f'{TASKS}[storage]\nundo_window = "1h"\n')
     daemon.start()
     gone = daemon.trigger("t")
@@ -206,8 +206,8 @@ def test_purged_while_the_daemon_was_down(daemon: Daemon) -> None:
     until(lambda: gone not in {path.stem for path in log_files(daemon)}, "the file to be removed")
 
 
-def test_retention(daemon: Daemon) -> None:
-    """Of each task the newest runs stay, also of one that left the configuration; what runs is never removed."""
+def test_retention_keeps_the_newest_runs_of_each_task(daemon: Daemon) -> None:
+    """The newest runs of each task stay, also of a removed task; a running run is never removed."""
     daemon.write(f"{TASKS}[tasks.some]\nrun = 'echo hello'\n")
     daemon.start()
     ids = [daemon.trigger("t") for _ in range(5)]
@@ -230,8 +230,8 @@ def test_retention(daemon: Daemon) -> None:
     until(lambda: len(daemon.runs("waits")) == 2, "the ended one to stay, beside the one that runs")
 
 
-def test_runs_that_never_ran_push_out_none_that_ran(daemon: Daemon, tmp_path: Path) -> None:
-    """Triggers that are refused leave the history alone; the newest of them stay, and the day counts them all."""
+def test_refused_runs_do_not_displace_history(daemon: Daemon, tmp_path: Path) -> None:
+    """Refused triggers displace no run that ran; the newest of them stay, and the daily counts include all."""
     flag = tmp_path / "flag"
     daemon.write(
         f'[tasks.t]\nrun = "test ! -e {flag} || exec sleep 600"\nqueue_max = 0\nkeep_runs = 3\nkeep_refused = 2\n'
@@ -247,8 +247,8 @@ def test_runs_that_never_ran_push_out_none_that_ran(daemon: Daemon, tmp_path: Pa
     assert sum(day["counts"].get("queue_full", 0) for day in days) == 6
 
 
-def test_kept_for_no_time(daemon: Daemon) -> None:
-    """Zero means zero: nothing is kept of a run that has ended."""
+def test_keep_for_zero_keeps_nothing(daemon: Daemon) -> None:
+    """With a retention of zero nothing is kept of a run that has ended."""
     daemon.write('[tasks.t]\nrun = "echo hello"\nkeep_for = "0s"\n[tasks.u]\nrun = "echo hello"\nkeep_runs = 0\n')
     daemon.start()
     daemon.trigger("t")
@@ -258,7 +258,7 @@ def test_kept_for_no_time(daemon: Daemon) -> None:
 
 
 def test_killed_in_the_middle_of_a_bulk_delete(daemon: Daemon) -> None:
-    """Killed between two slices the scheduler has done whole ones; repeating does the rest, and all is announced."""
+    """A scheduler that is killed has deleted whole slices; a repeated request does the rest, and all are announced."""
     daemon.write(TASKS)
     daemon.start()
     assert daemon.stop() == 0

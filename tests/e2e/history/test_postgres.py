@@ -97,7 +97,7 @@ def test_runs_lists_logs_and_deletion(standing: OnPostgres) -> None:
 
 
 def test_nothing_shows_the_password(standing: OnPostgres) -> None:
-    """Neither the environment of a run, nor arguments, nor the daemon's log, nor its API."""
+    """The password is in no environment of a run, no arguments, no log of the daemon, and no answer of the API."""
     run = standing.ended(standing.trigger("env"))
     texts = standing.texts(run["id"])
     assert any(line.startswith("PATH=") for line in texts)
@@ -113,8 +113,8 @@ def test_nothing_shows_the_password(standing: OnPostgres) -> None:
     assert not [secret for secret in (PASSWORD, PASSWORD.replace(" ", "%20")) if secret in shown]
 
 
-def test_a_killed_scheduler(standing: OnPostgres) -> None:
-    """The next scheduler takes over: what ran goes on, what was stored is there."""
+def test_a_killed_scheduler_with_postgres(standing: OnPostgres) -> None:
+    """The next scheduler takes over: running runs go on, and stored rows are there."""
     long = standing.trigger("long")
     until(lambda: standing.texts(long), "its first line")
     done = standing.ended(standing.trigger("hello"))
@@ -125,8 +125,8 @@ def test_a_killed_scheduler(standing: OnPostgres) -> None:
     assert standing.ended(long)["endReason"] == "stopped"
 
 
-def test_two_daemons(standing: OnPostgres, tmp_path: Path) -> None:
-    """A second daemon on the same database does not start, and says why; the first goes on."""
+def test_a_second_daemon_on_the_database_is_refused(standing: OnPostgres, tmp_path: Path) -> None:
+    """A second daemon on the same database does not start, and names the cause; the first goes on."""
     other = OnPostgres(tmp_path / "other")
     other.directory.mkdir()
     other.url = standing.url
@@ -142,10 +142,8 @@ def test_two_daemons(standing: OnPostgres, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["shutdown", "crash"])
-def test_a_server_that_goes_and_comes_back(
-    daemon: OnPostgres, postgres: PostgresServer, number: signal.Signals
-) -> None:
-    """Runs go on meanwhile and triggers are refused; then all is as it was, with the ends of what ended since."""
+def test_an_outage_of_the_server(daemon: OnPostgres, postgres: PostgresServer, number: signal.Signals) -> None:
+    """During an outage runs go on and triggers are refused; afterwards the ends of all runs are stored."""
     go = daemon.directory / "go"
     waits = f"echo begun; while [ ! -e '{go}' ]; do sleep 0.01; done; exit 7"
     daemon.begin(f'[tasks.t]\nrun = "{waits}"\nmax_concurrent = 9\n')
@@ -170,7 +168,7 @@ def test_a_server_that_goes_and_comes_back(
 
 
 def test_a_server_that_starts_later(daemon: OnPostgres, postgres: PostgresServer) -> None:
-    """A daemon that starts before its server says so, waits, and begins when it comes; it can be ended meanwhile."""
+    """A daemon that starts before its server reports that, waits, and continues; it can be stopped meanwhile."""
     postgres.stop()
     try:
         daemon.write(f'[storage]\ndatabase = "${{DATABASE_URL}}"\n{TASKS}')
@@ -186,7 +184,7 @@ def test_a_server_that_starts_later(daemon: OnPostgres, postgres: PostgresServer
 
 
 def test_a_server_that_hangs_up_at_the_start(daemon: OnPostgres, postgres: PostgresServer) -> None:
-    """A daemon that loses its server while it takes up its work waits for it, as if it had not been there yet."""
+    """A daemon that loses its server during its start waits for it, as if it had not been up yet."""
     daemon.begin()
     daemon.stop()
     name = daemon.url.rpartition("%3D")[2]
@@ -200,8 +198,8 @@ def test_a_server_that_hangs_up_at_the_start(daemon: OnPostgres, postgres: Postg
     assert daemon.ended(daemon.trigger("hello"))["endReason"] == "succeeded"
 
 
-def test_a_server_that_refuses(daemon: OnPostgres, postgres: PostgresServer) -> None:
-    """A daemon that its server does not let in does not wait: it says why, without the password, and ends."""
+def test_a_refused_login_ends_the_start(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """If the server refuses the login, the daemon does not wait: it logs the cause, without the password, and exits."""
     daemon.write(f"[storage]\ndatabase = {json.dumps(postgres.url('no_such_database'))}\n{TASKS}")
     daemon.launch()
     assert daemon.process is not None
@@ -212,8 +210,8 @@ def test_a_server_that_refuses(daemon: OnPostgres, postgres: PostgresServer) -> 
     assert PASSWORD not in told
 
 
-def test_a_database_of_somebody_else(daemon: OnPostgres, postgres: PostgresServer) -> None:
-    """A schema that has tables of another application is refused, by name, and left alone."""
+def test_a_foreign_schema_is_refused(daemon: OnPostgres, postgres: PostgresServer) -> None:
+    """A schema with tables of another application is refused by name, and left alone."""
     name = daemon.url.rpartition("%3D")[2]
     postgres.ask(f"CREATE TABLE {name}.theirs (a int)")
     daemon.write(f"[storage]\ndatabase = {json.dumps(daemon.url)}\n{TASKS}")

@@ -70,8 +70,8 @@ def all_is_well(daemon: Daemon, long: str, side: Path) -> None:
     assert (again["endReason"], daemon.texts(again["id"])) == ("succeeded", ["hello"])
 
 
-def test_the_supervisor(daemon: Daemon, tmp_path: Path) -> None:
-    """It starts nothing until there is memory, says why, and looks after what runs."""
+def test_a_supervisor_short_of_memory_starts_nothing(daemon: Daemon, tmp_path: Path) -> None:
+    """Without memory the supervisor starts nothing, logs the cause, and keeps supervising; later it starts again."""
     side = tmp_path / "side"
     long, root = begin(daemon, side), psutil.Process(daemon.pid)
     with short(root):
@@ -93,8 +93,8 @@ def test_the_supervisor(daemon: Daemon, tmp_path: Path) -> None:
     until(lambda: daemon.get("/readyz").json()["status"] == "ok", "/readyz to say so")
 
 
-def test_the_scheduler(daemon: Daemon, tmp_path: Path) -> None:
-    """It goes on or another one does; whatever was accepted is done."""
+def test_a_scheduler_short_of_memory_is_survived(daemon: Daemon, tmp_path: Path) -> None:
+    """The scheduler goes on, or another one replaces it; every accepted command is carried out."""
     side = tmp_path / "side"
     long = begin(daemon, side)
     scheduler = daemon.helper("ringward scheduler")
@@ -110,8 +110,8 @@ def test_the_scheduler(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["worker", "gunicorn"])
-def test_the_api_server(daemon: Daemon, tmp_path: Path, which: str) -> None:
-    """What it cannot answer is refused, or not answered; when it can do nothing any more it is replaced."""
+def test_an_api_server_short_of_memory_refuses_or_is_replaced(daemon: Daemon, tmp_path: Path, which: str) -> None:
+    """The API server refuses or drops requests that it cannot answer, and is replaced when it can do nothing."""
     side = tmp_path / "side"
     long = begin(daemon, side)
     gunicorn = daemon.helper("ringward gunicorn")

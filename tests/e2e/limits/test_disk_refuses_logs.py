@@ -5,7 +5,7 @@ from tests.support.waiting import until
 
 
 def test_output_waits_for_its_log_file(daemon: Daemon) -> None:
-    """While a log file cannot be written the ring keeps the lines, others go on, and it is written afterwards."""
+    """While a log file cannot be written the ring keeps the lines, other runs go on, and the file follows later."""
     daemon.write(f'[tasks.small]\nrun = "echo hello"\n[tasks.big]\nrun = {program("floods", 6_000_000)}\n')
     daemon.start()
     logs = daemon.data / "logs"
@@ -27,8 +27,8 @@ def test_output_waits_for_its_log_file(daemon: Daemon) -> None:
     assert daemon.texts(small["id"]) == ["hello"]
 
 
-def test_logs_on_a_disk_that_is_not_there(daemon: Daemon) -> None:
-    """While the link to another disk leads nowhere the ring keeps the lines, and the daemon goes on."""
+def test_logs_on_a_missing_disk(daemon: Daemon) -> None:
+    """While the link to another disk is broken the ring keeps the lines, and the daemon goes on."""
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     disk = daemon.directory / "disk"

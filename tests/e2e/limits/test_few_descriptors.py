@@ -33,7 +33,7 @@ def daemon(tmp_path: Path) -> Iterator[FewDescriptors]:
 
 
 def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
-    """What finds too few waits, also over another scheduler, and can be stopped; it starts when others have ended."""
+    """Runs without descriptors wait, also over another scheduler, can be stopped, and start when others have ended."""
     daemon.write(f"""[tasks.t]\nrun = '''echo first; read _ < "$GATE" || :; echo last'''\nmax_concurrent = {RUNS}
 [tasks.t.env]\nGATE = "{daemon.directory / "gate"}"\n""")
     gate = daemon.directory / "gate"
@@ -64,7 +64,7 @@ def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
 
 @pytest.mark.parametrize("limit", [256, 300, 512])
 def test_many_runs_that_print(daemon: FewDescriptors, limit: int) -> None:
-    """However many are triggered at once, none is lost or refused, and all lines of each are in its log."""
+    """Of many runs that are triggered at once, none is lost or refused, and the log of each is complete."""
     daemon.soft = daemon.hard = limit
     daemon.write("""[tasks.t]
 run = "for i in $(seq 20); do echo $i; sleep 0.1; done"
@@ -78,8 +78,8 @@ max_concurrent = 1000
     assert daemon.stop() == 0
 
 
-def test_too_few_for_a_daemon(daemon: FewDescriptors) -> None:
-    """Where it could never be ready it does not start, and says what it needs."""
+def test_too_few_descriptors_refuse_the_start(daemon: FewDescriptors) -> None:
+    """With too few descriptors the daemon does not start, and says how many it needs."""
     daemon.soft = daemon.hard = LIMIT - 1
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.launch()

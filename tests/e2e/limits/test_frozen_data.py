@@ -22,8 +22,8 @@ def daemon(tmp_path: Path) -> Iterator[FrozenLogs]:
         one.clean()
 
 
-def test_frozen_data(daemon: FrozenLogs, tmp_path: Path) -> None:
-    """A stop acts, nobody waits for ever, what cannot be stored is refused and said; thawed, all is as it should be."""
+def test_a_frozen_data_directory_blocks_nobody(daemon: FrozenLogs, tmp_path: Path) -> None:
+    """Stops act, no request hangs, and commands that cannot be stored are refused; once thawed, all is consistent."""
     side = tmp_path / "side"
     daemon.write(
         f"[tasks.talks]\nrun = {program('numbered', 1_000_000, 0.01, side)}\n"

@@ -34,8 +34,8 @@ def lines_of(events: Iterator[Event]) -> Iterator[str]:
             yield event.data["text"]
 
 
-def test_frozen_logs(daemon: FrozenLogs, tmp_path: Path) -> None:
-    """Runs, streams, stopping and the API go on; a writer of much output waits, which is said; nothing is lost.
+def test_frozen_logs_block_only_their_writers(daemon: FrozenLogs, tmp_path: Path) -> None:
+    """Runs, streams, stops and the API go on; a run with much output waits, the daemon reports it, no line is lost.
 
     An upgrade is refused meanwhile.
     """
@@ -85,7 +85,7 @@ def test_frozen_logs(daemon: FrozenLogs, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
-def test_what_cannot_be_killed(daemon: FrozenLogs, cgroups: str) -> None:
+def test_a_process_on_a_dead_disk_does_not_block_its_run(daemon: FrozenLogs, cgroups: str) -> None:
     """A process that waits for a dead disk is named, and its run ends without it; it ends when the disk is back."""
     stuck = "touch '$LOGS/x' & echo $!; until grep -q '^State:.D' /proc/$!/status; do :; done"
     daemon.write(f'[tasks.t]\nrun = "{stuck.replace("$LOGS", str(daemon.logs))}"\n', daemon=f'cgroups = "{cgroups}"')
@@ -104,8 +104,8 @@ def test_what_cannot_be_killed(daemon: FrozenLogs, cgroups: str) -> None:
     assert daemon.stop() == 0
 
 
-def test_what_cannot_be_looked_at(daemon: FrozenLogs, tmp_path: Path) -> None:
-    """A process whose memory is locked by one that waits for a dead disk holds nobody up: runs start, end and stop."""
+def test_a_process_with_locked_memory_blocks_nobody(daemon: FrozenLogs, tmp_path: Path) -> None:
+    """A process whose memory a thread on a dead disk locks delays nothing: runs start, end and stop."""
     hold = program("holds_memory", daemon.logs / "x", tmp_path)
     daemon.write(
         f'[tasks.t]\nrun = {hold}\n[tasks.other]\nrun = "echo hello"\n[services.s]\nrun = "exec sleep 1000"\n',

@@ -54,8 +54,8 @@ def daemon(tmp_path: Path) -> Iterator[SmallDisk]:
     one.clean()
 
 
-def test_the_reserve(daemon: SmallDisk) -> None:
-    """On a full disk runs are still triggered, run and stored, and everybody hears of it, of the end of it, too."""
+def test_the_reserve_stores_runs_on_a_full_disk(daemon: SmallDisk) -> None:
+    """On a full disk runs are still triggered, run and stored; begin and end of the shortage are notified."""
     daemon.write('[storage]\nmin_free_space = "1mb"\n[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     reserve = daemon.disk / "reserve"

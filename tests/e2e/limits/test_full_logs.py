@@ -33,7 +33,7 @@ def all_lines(daemon: Daemon, run_id: str) -> tuple[list[dict[str, Any]], dict[s
 
 @pytest.mark.lent
 @pytest.mark.parametrize("policy", ["drop_new", "kill"])
-def test_a_full_log(daemon: Daemon, policy: str) -> None:
+def test_drop_new_and_kill(daemon: Daemon, policy: str) -> None:
     """drop_new keeps the oldest lines and counts the others; kill also ends the run, as log_overflow."""
     # One that has ended already is not stopped.
     then = "exec sleep 1000" if policy == "kill" else "exit 0"
@@ -62,7 +62,7 @@ def test_a_full_log(daemon: Daemon, policy: str) -> None:
 
 
 @pytest.mark.lent
-def test_kill_spares_who_stays_below(daemon: Daemon) -> None:
+def test_kill_spares_runs_below_the_limit(daemon: Daemon) -> None:
     """A run whose output just fits ends by itself, and loses nothing."""
     daemon.write(f'[tasks.fits]\nrun = {program("floods", 400_000)}\nlog_max_size = "512kb"\nlog_on_full = "kill"\n')
     daemon.start()
@@ -71,8 +71,8 @@ def test_kill_spares_who_stays_below(daemon: Daemon) -> None:
     assert daemon.get(f"/api/runs/{run['id']}/log/raw").body == PRINTED[:400_000]
 
 
-def test_below_min_free_space(daemon: Daemon) -> None:
-    """No log file grows then; runs go on, what the ring cannot hold is counted, and everybody hears of it."""
+def test_logs_stop_growing_below_min_free_space(daemon: Daemon) -> None:
+    """Below min_free_space log files do not grow; runs go on, lost lines are counted, and a notification is sent."""
     daemon.write(f'[storage]\nmin_free_space = "1tb"\n[tasks.big]\nrun = {FLOOD}\n[tasks.small]\nrun = "echo hello"\n')
     daemon.start()
     events = daemon.stream("/api/events/stream?types=run.updated")
@@ -108,8 +108,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", path], check=True)  # after a failure the daemon is still there
 
 
-def test_a_full_disk(daemon: Daemon, small_disk: Path) -> None:
-    """A run goes on while the disk is full, and its log when there is room again: with what is missing in between."""
+def test_a_log_continues_after_a_full_disk(daemon: Daemon, small_disk: Path) -> None:
+    """A run goes on while the disk is full; its log continues when there is room, and counts the missing lines."""
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(7968 << 10))
     daemon.data.mkdir(mode=0o700)

@@ -57,7 +57,7 @@ def shown(daemon: Daemon, task: str, run_id: str) -> list[Any]:
 
 
 def test_a_compressed_log_is_the_same_log(daemon: Daemon) -> None:
-    """Page, raw text, stream and search say the same of a run before and after its log was compressed."""
+    """Pages, raw text, stream and search of a run are the same before and after its log is compressed."""
     daemon.write(f'[tasks.t]\n{NUMBERED}\n[storage]\ncompress_after = "1h"\n')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -75,7 +75,7 @@ def test_a_compressed_log_is_the_same_log(daemon: Daemon) -> None:
 
 
 def test_a_log_is_compressed_soon_after_its_end(daemon: Daemon) -> None:
-    """The end of a run starts a janitor, which is gone when its work is done; a run that goes on is left alone."""
+    """The end of a run starts a janitor, which exits when its work is done; the log of a running run is left alone."""
     live_task = '[tasks.live]\nrun = "seq 99; exec sleep 600"\n'
     daemon.write(f'[tasks.t]\n{NUMBERED}\n{live_task}{TINY}[storage]\ncompress_after = "0s"\n')
     daemon.start()
@@ -101,7 +101,7 @@ def stopped(daemon: Daemon) -> list[psutil.Process]:
 
 
 def test_the_budget_takes_the_oldest_logs(daemon: Daemon) -> None:
-    """Beyond the budget the logs go that ended first. Their runs stay, and say that their lines are gone."""
+    """Beyond the budget the logs that ended first are removed. Their runs stay, and say that their lines are gone."""
     daemon.write(f"[tasks.t]\n{NUMBERED}\n")
     daemon.start()
     ids, lines = [], []
@@ -145,8 +145,8 @@ def stopping(tmp_path: Path) -> Iterator[Installation]:
     one.clean()
 
 
-def test_killed_while_it_compresses(stopping: Installation) -> None:
-    """A janitor that is killed costs nothing: the log is whole, and the next one does the work."""
+def test_a_killed_janitor_loses_nothing(stopping: Installation) -> None:
+    """A killed janitor leaves the log complete, and the next one does the work."""
     daemon = stopping
     text = f"[tasks.t]\nrun = {program('floods', 50_000_000)}\n{TINY}"
     daemon.write(text + '[storage]\ncompress_after = "0s"\n')

@@ -29,8 +29,8 @@ def test_both_streams_wait_for_the_log_file(daemon: Daemon) -> None:
         assert [line["text"] for line in lines if line["stream"] == stream] == expected
 
 
-def test_nobody_reads_the_daemons_output(daemon: Daemon) -> None:
-    """A terminal that was stopped, or a pipe that nobody empties, holds up no log file."""
+def test_a_blocked_daemon_output_delays_no_log(daemon: Daemon) -> None:
+    """A stopped terminal or an unread pipe as the daemon's output delays no log file."""
     daemon.write(f'[tasks.talk]\nrun = "true"\n[tasks.flood]\nrun = {program("floods", 3_000_000)}\n')
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
@@ -54,8 +54,8 @@ def test_nobody_reads_the_daemons_output(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_far_times(daemon: Daemon) -> None:
-    """Times beyond what epoll_wait(2) can count, 24.8 days, are waited for like others."""
+def test_times_beyond_the_limit_of_epoll(daemon: Daemon) -> None:
+    """Times beyond the limit of epoll_wait(2), 24.8 days, are waited for like others."""
     daemon.write(
         '[tasks.t]\nrun = "echo hello"\ntimeout = "365d"\n'
         f'[services.s]\nrun = {program("obeys_term")}\nhealthy_after = "365d"\ngraceful_stop = "365d"\n'

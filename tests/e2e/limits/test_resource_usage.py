@@ -73,8 +73,8 @@ def test_a_run_that_takes_much(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_killed_supervisor(daemon: Daemon) -> None:
-    """What was known of a run that crashed with it is not lost."""
+def test_samples_survive_a_killed_supervisor(daemon: Daemon) -> None:
+    """The samples of a run that crashed with the supervisor are kept."""
     daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n")
     daemon.start()
     run_id = daemon.trigger("t")

@@ -57,8 +57,8 @@ def daemon(tmp_path: Path) -> Iterator[FarNames]:
     one.clean()
 
 
-def test_it_does_not_answer(daemon: FarNames) -> None:
-    """Only the runs of that user wait, pending; they can be stopped, and start when the answer comes."""
+def test_a_silent_name_service_delays_only_its_user(daemon: FarNames) -> None:
+    """Only the runs of that user stay pending; they can be stopped, and start when the answer comes."""
     daemon.write(
         '[tasks.t]\nrun = "id -un"\nuser = "far"\nmax_concurrent = 2\n[tasks.other]\nrun = "echo hello"\n'
         '[services.s]\nrun = "exec sleep 1000"\nuser = "far"\n'

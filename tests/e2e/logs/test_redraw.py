@@ -46,8 +46,8 @@ def shows(events: Iterator[Event], rows: list[str]) -> Event:
 
 
 @pytest.mark.lent
-def test_a_progress_bar(daemon: Daemon, program: Program) -> None:
-    """Its frames come as regions, then its line with frameCount; its history is served, live and after the end."""
+def test_a_progress_bar_is_one_line_with_history(daemon: Daemon, program: Program) -> None:
+    """Frames arrive as regions, then the line with frameCount; the history is served live and after the end."""
     daemon.write(f"[tasks.t]\nrun = {program.run}\n")
     daemon.start()
     run_id = daemon.trigger("t")
@@ -77,8 +77,8 @@ def test_a_progress_bar(daemon: Daemon, program: Program) -> None:
 
 
 @pytest.mark.lent
-def test_redraw_off(daemon: Daemon, program: Program) -> None:
-    """Every byte is kept as it came, there is no history and no sidecar."""
+def test_redraw_off_keeps_every_byte(daemon: Daemon, program: Program) -> None:
+    """With redraw off every byte is kept, and there is neither history nor sidecar."""
     daemon.write(f'[tasks.t]\nrun = {program.run}\nredraw = "off"\n')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -91,8 +91,8 @@ def test_redraw_off(daemon: Daemon, program: Program) -> None:
     assert not os.path.exists(frames_path(log_path(str(daemon.data), "t", run_id)))
 
 
-def test_a_killed_supervisor_leaves_what_was_on_the_screen(daemon: Daemon, program: Program) -> None:
-    """The last state of the bar that a reader has seen is the last line of the crashed run; its lines keep history."""
+def test_a_killed_supervisor_keeps_the_last_frame(daemon: Daemon, program: Program) -> None:
+    """The last frame that a reader saw is the last line of the crashed run; its lines keep their history."""
     daemon.write(f"[tasks.t]\nrun = {program.run}\n")
     daemon.start()
     run_id = daemon.trigger("t")

@@ -18,8 +18,8 @@ def page(daemon: Daemon, task: str, **query: Any) -> Any:
     return answer.json()
 
 
-def test_runs_that_ended_and_one_that_goes_on(daemon: Daemon) -> None:
-    """Every run of the task is searched, the newest first; of a live one, what it has printed."""
+def test_search_covers_ended_and_running_runs(daemon: Daemon) -> None:
+    """Every run of the task is searched, newest first, and a running one up to its latest line."""
     daemon.write(
         '[tasks.t]\nrun = "echo all is well; echo Error one >&2; echo error two; exec sleep 600"\n'
         '[tasks.silent]\nrun = "true"\n'
@@ -53,7 +53,7 @@ def test_runs_that_ended_and_one_that_goes_on(daemon: Daemon) -> None:
 
 
 def test_a_cursor_goes_on_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> None:
-    """Every matching line of several runs once, though gunicorn is killed between the calls."""
+    """A cursor finds every matching line of several runs once, though gunicorn is killed between the calls."""
     daemon.write(f"[tasks.n]\nrun = {program('numbered', 5000, 0, tmp_path / 'side')}\n")
     daemon.start()
     ids = []

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.lent
 
 
 def test_a_program_sees_a_terminal(daemon: Daemon) -> None:
-    """Output and error are one terminal, input is empty, colours are kept, order is exact, the exit code is its own."""
+    """Output and error are one terminal, input is empty; colours, order and exit code are kept."""
     script = (
         "import os, sys\\n"
         "print(os.isatty(0), os.isatty(1), os.isatty(2), os.get_terminal_size(1), os.getsid(0) == os.tcgetpgrp(1))\\n"
@@ -32,8 +32,8 @@ def test_a_program_sees_a_terminal(daemon: Daemon) -> None:
     assert raw == "".join(f"{text}\n" for text in texts).encode()
 
 
-def test_everything_arrives_before_the_end(daemon: Daemon) -> None:
-    """What a program prints in its last moment is complete when the run has ended."""
+def test_the_last_output_is_complete_at_the_end(daemon: Daemon) -> None:
+    """Output of a program's last moment is complete when the run has ended."""
     daemon.write('[tasks.t]\nrun = "seq 1 40000"\ntty = true\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
@@ -43,8 +43,8 @@ def test_everything_arrives_before_the_end(daemon: Daemon) -> None:
     assert len(raw) > 200_000
 
 
-def test_progress_bars_settle(daemon: Daemon) -> None:
-    """What is drawn over itself is a line as it looks in the end: one row, and rows that the cursor goes up to."""
+def test_redrawn_lines_are_kept_as_they_end(daemon: Daemon) -> None:
+    """A redrawn line is kept as it looks at the end: one row, and several rows with cursor movement."""
     draw = (
         r"printf 'start\n10%%\r\033[K100%%\n'; printf '\033[?25lone\ntwo\n\033[2A\033[2Kone: done\n\033[2Ktwo: done\n'"
     )
@@ -58,8 +58,8 @@ def test_progress_bars_settle(daemon: Daemon) -> None:
     assert history["frames"] == [["10%"], ["100%"]]
 
 
-def test_a_stop_is_graceful(daemon: Daemon) -> None:
-    """A stopped run may say its last word, as with pipes."""
+def test_a_stop_under_a_terminal_is_graceful(daemon: Daemon) -> None:
+    """A stopped run may print a last line, as with pipes."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ntty = true\ngraceful_stop = "1h"\n')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -70,8 +70,8 @@ def test_a_stop_is_graceful(daemon: Daemon) -> None:
     assert daemon.texts(run_id) == ["ready", "bye"]
 
 
-def test_a_deaf_run_is_killed(daemon: Daemon) -> None:
-    """The stop ladder ends in SIGKILL."""
+def test_a_stop_under_a_terminal_ends_in_sigkill(daemon: Daemon) -> None:
+    """A run under a terminal that ignores SIGTERM is killed."""
     daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ntty = true\ngraceful_stop = "200ms"\n')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -82,8 +82,8 @@ def test_a_deaf_run_is_killed(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("deaf", [False, True], ids=["ends by SIGHUP", "ignores SIGHUP"])
-def test_what_is_left_behind_does_not_hold_up_the_end(daemon: Daemon, deaf: bool) -> None:
-    """A child that keeps the terminal open after the command has ended is gone when the run has ended."""
+def test_a_child_with_the_terminal_open_is_killed(daemon: Daemon, deaf: bool) -> None:
+    """A child that keeps the terminal open after the command has ended is killed at the end of the run."""
     ignore = "trap '' HUP; " if deaf else ""
     daemon.write(f'[tasks.t]\nrun = "{ignore}sleep 1000 & echo $!; seq 1 10000"\ntty = true\n')
     daemon.start()
@@ -95,7 +95,7 @@ def test_what_is_left_behind_does_not_hold_up_the_end(daemon: Daemon, deaf: bool
 
 
 def test_a_service_under_a_terminal(daemon: Daemon) -> None:
-    """Services have the key too; what they print is there at once, not when a buffer is full."""
+    """Services have the key too; their output arrives at once, not when a buffer is full."""
     script = "import time; print(1); print(2); time.sleep(1000)"
     daemon.write(f'[services.s]\nrun = ["{sys.executable}", "-I", "-c", "{script}"]\ntty = true\n')
     daemon.start()

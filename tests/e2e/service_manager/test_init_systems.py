@@ -181,9 +181,9 @@ grep -q 'all ended' /var/log/ringward.log
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount what OpenRC needs at its fixed places")
 def test_under_openrc(daemon: Daemon, tmp_path: Path) -> None:
-    """The script starts, reloads and stops the daemon, supervise-daemon starts one that is killed again.
+    """The script starts, reloads and stops the daemon; supervise-daemon replaces a killed one.
 
-    A configuration that is not valid is said at once. All in a mount namespace, which ends with its process 1.
+    An invalid configuration is reported at once. A mount namespace isolates everything, and ends with its process 1.
     """
     require_unpacked("inits")
     require("unshare", "bash")
@@ -218,10 +218,10 @@ def init(request: pytest.FixtureRequest, daemon: Daemon, tmp_path: Path) -> Iter
     one.close()
 
 
-def test_under_a_scanner(init: Runit | S6, daemon: Daemon) -> None:
-    """It is known when the daemon is ready, one that is killed is started again, and stopping is clean.
+def test_under_runit_and_s6(init: Runit | S6, daemon: Daemon) -> None:
+    """Readiness is reported, a killed daemon is replaced, and a stop is clean.
 
-    Its signals reload. A configuration that is not valid is not tried again and again.
+    The signals of the init system reload. An invalid configuration is not retried again and again.
     """
     init.start()
     init.ready()

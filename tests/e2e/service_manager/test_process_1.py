@@ -36,8 +36,8 @@ def container(tmp_path: Path) -> Container:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3])
-def test_a_signal_of_the_engine_ends_it(container: Container, number: int) -> None:
-    """Each signal that engines send is handed on as the stop signal of what runs, and all ends in order."""
+def test_signals_of_container_engines_end_the_daemon(container: Container, number: int) -> None:
+    """Each signal that container engines send ends the daemon cleanly, and reaches runs as their stop signal."""
     try:
         container.write(
             f"[tasks.t]\nrun = {program('obeys_term')}\ngraceful_stop = '50s'\n", daemon='shutdown_timeout = "50s"'
@@ -55,8 +55,8 @@ def test_a_signal_of_the_engine_ends_it(container: Container, number: int) -> No
         container.clean()
 
 
-def test_strangers_are_reaped(container: Container) -> None:
-    """What comes into the namespace from outside and loses its parent does not stay as a zombie."""
+def test_process_1_reaps_adopted_orphans(container: Container) -> None:
+    """A foreign process in the namespace that loses its parent is reaped, and leaves no zombie."""
     try:
         container.write("")
         container.start()

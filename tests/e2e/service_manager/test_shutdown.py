@@ -29,8 +29,8 @@ def test_sigquit_is_a_second_sigterm(daemon: Daemon) -> None:
     assert daemon.stored_end(run["id"]) == ("daemon_stopped", 128 + signal.SIGKILL)
 
 
-def test_signals_that_nobody_heeds(daemon: Daemon) -> None:
-    """Neither the daemon nor a start of it ends by them, the log names them, and runs have the default actions."""
+def test_ignored_signals(daemon: Daemon) -> None:
+    """Some signals end neither the daemon nor its start; the log names them, and runs have the default actions."""
     unheeded = {signal.SIGALRM, signal.SIGVTALRM, signal.SIGXCPU, signal.SIGTTOU, signal.SIGRTMIN + 3}
     daemon.write('[tasks.t]\nrun = "grep SigIgn /proc/self/status; kill -s ALRM $$"\n')
     daemon.launch()
@@ -57,8 +57,8 @@ def _is_settling(pid: int) -> bool:
     return bool(blocked & 1 << signal.SIGALRM - 1) and not blocked & 1 << signal.SIGTERM - 1
 
 
-def test_a_leftover_that_will_not_go(daemon: Daemon) -> None:
-    """The time for a shutdown is the whole time, also for what a main process left behind in the grace of its stop."""
+def test_shutdown_timeout_covers_leftovers(daemon: Daemon) -> None:
+    """shutdown_timeout bounds the whole shutdown, also for leftovers in the grace of a stop."""
     daemon.write(f'[tasks.t]\nrun = {program("leaves_child", "deaf")}\ngraceful_stop = "1h"\n', daemon=ONE_SECOND)
     daemon.start()
     run_id = daemon.trigger("t")
@@ -67,8 +67,8 @@ def test_a_leftover_that_will_not_go(daemon: Daemon) -> None:
     assert daemon.stored_end(run_id)[0] == "daemon_stopped"
 
 
-def test_a_log_that_cannot_be_written(daemon: Daemon) -> None:
-    """A disk that takes nothing does not keep the daemon from ending; what the ring holds is saved by the next one."""
+def test_a_full_log_disk_does_not_block_the_shutdown(daemon: Daemon) -> None:
+    """The daemon ends although logs cannot be written; the next one saves the lines in the ring."""
     daemon.write(f"[tasks.t]\nrun = {program('floods', 3_000_000)}\n", daemon=ONE_SECOND)
     daemon.start()
     (daemon.data / "logs").mkdir(mode=0o700)
@@ -85,8 +85,8 @@ def test_a_log_that_cannot_be_written(daemon: Daemon) -> None:
     assert texts[:-1] == [f"{number:099d}" for number in range(len(texts) - 1)]
 
 
-def test_a_scheduler_that_is_not_at_work(daemon: Daemon) -> None:
-    """While a scheduler starts, the supervisor itself asks what runs to end."""
+def test_the_supervisor_stops_runs_while_a_scheduler_starts(daemon: Daemon) -> None:
+    """While a scheduler starts, the supervisor itself stops the runs."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "50s"')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -108,8 +108,8 @@ def test_a_scheduler_that_is_not_at_work(daemon: Daemon) -> None:
     assert daemon.stored_end(run_id) == ("daemon_stopped", 5)
 
 
-def test_a_scheduler_that_hangs(daemon: Daemon) -> None:
-    """What it has told nobody the supervisor asks, in time for everybody to end as they wish."""
+def test_the_supervisor_stops_runs_of_a_hung_scheduler(daemon: Daemon) -> None:
+    """The supervisor stops the runs that a hung scheduler did not stop, early enough for their grace."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon='shutdown_timeout = "16s"')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -126,10 +126,10 @@ def _is_waiting(pid: int) -> bool:
 
 
 @pytest.mark.lent
-def test_what_waits_stays(daemon: Daemon) -> None:
-    """What is queued or waits for its retry when the daemon is shut down runs after the next start, in its order.
+def test_waiting_runs_survive_a_shutdown(daemon: Daemon) -> None:
+    """Queued runs and pending retries run after the next start, in order.
 
-    What the shutdown ended is not tried again, nor is what was stopped.
+    Runs that the shutdown ended are not retried, nor are stopped ones.
     """
     daemon.write(
         f'[tasks.q]\nrun = {program("obeys_term")}\nretry_attempts = 5\nretry_delay = "0s"\n'
@@ -151,7 +151,7 @@ def test_what_waits_stays(daemon: Daemon) -> None:
     assert daemon.ended(daemon.runs("r")[1]["id"])["endReason"] == "failed"
 
 
-def test_a_suspended_child(daemon: Daemon) -> None:
+def test_a_suspended_process_is_continued_and_stopped(daemon: Daemon) -> None:
     """A process that was stopped with SIGSTOP is continued, so that it can obey."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon=ONE_HOUR)
     daemon.start()
@@ -163,8 +163,8 @@ def test_a_suspended_child(daemon: Daemon) -> None:
     assert daemon.stored_end(run_id)[1] == 5
 
 
-def test_a_second_signal_hurries(daemon: Daemon) -> None:
-    """SIGTERM again kills what still runs, however long its grace."""
+def test_a_second_sigterm_kills(daemon: Daemon) -> None:
+    """A second SIGTERM kills the remaining runs, however long their grace."""
     daemon.write(f'[tasks.t]\nrun = {program("ignores_term")}\ngraceful_stop = "1h"\n', daemon=ONE_HOUR)
     daemon.start()
     run_id = daemon.trigger("t")
@@ -176,8 +176,8 @@ def test_a_second_signal_hurries(daemon: Daemon) -> None:
     assert daemon.stored_end(run_id) == ("daemon_stopped", 137)
 
 
-def test_a_runtime_directory_that_is_gone(daemon: Daemon) -> None:
-    """The service manager of a user removes it when the last session ends: a clean end stays one."""
+def test_a_shutdown_without_a_runtime_directory(daemon: Daemon) -> None:
+    """A shutdown stays clean after the service manager of a user has removed the runtime directory."""
     daemon.write("")
     daemon.start()
     for directory in daemon.runtime_dirs():

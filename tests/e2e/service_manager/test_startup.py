@@ -38,7 +38,7 @@ def up(daemon: Daemon) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_invalid_configuration_names_everything(daemon: Daemon) -> None:
-    """All errors at once, each with file, line, key and remedy; exit status 78."""
+    """All errors are listed at once, each with file, line, key and remedy; the exit status is 78."""
     daemon.write('[tasks.t]\nrun = "true"\ntimeot = "5s"\n[tasks.u]\ncron = "61 * * * *"\n')
     outcome = up(daemon)
     assert outcome.returncode == 78
@@ -46,7 +46,7 @@ def test_an_invalid_configuration_names_everything(daemon: Daemon) -> None:
         assert part in outcome.stderr, outcome.stderr
 
 
-def test_what_runs_lack_is_said_at_the_start(daemon: Daemon) -> None:
+def test_a_start_warns_of_missing_users_and_programs(daemon: Daemon) -> None:
     """The start warns of an unknown user, a missing directory and a missing program, each with its line."""
     text = '[tasks.t]\nrun = ["/no/such"]\nuser = "nobody-here"\n[tasks.u]\nrun = "true"\nworking_dir = "/no/dir"\n'
     with socket.socket() as other:
@@ -64,7 +64,7 @@ def test_what_runs_lack_is_said_at_the_start(daemon: Daemon) -> None:
 
 
 def test_a_taken_port(daemon: Daemon) -> None:
-    """A taken port is a one-line cause and exit status 71."""
+    """A port in use gives a one-line cause and exit status 71."""
     daemon.write("")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -77,14 +77,14 @@ def test_a_taken_port(daemon: Daemon) -> None:
 
 
 def test_a_second_daemon_names_the_first(started: Daemon) -> None:
-    """A second daemon on the same data directory says who holds it; exit status 75."""
+    """A second daemon on the same data directory names the first one; exit status 75."""
     outcome = up(started)
     assert outcome.returncode == 75
     assert str(started.pid) in outcome.stderr
 
 
 def test_an_unusable_data_directory(daemon: Daemon, tmp_path: Path) -> None:
-    """A data directory that cannot be made is a one-line cause and exit status 73."""
+    """A data directory that cannot be created gives a one-line cause and exit status 73."""
     (tmp_path / "file").write_text("")
     daemon.config.write_text(f'[daemon]\ndata_dir = "file/data"\n[http]\nlisten = ["127.0.0.1:{free_port()}"]\n')
     daemon.config.chmod(0o600)
@@ -95,7 +95,7 @@ def test_an_unusable_data_directory(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def test_private_files_under_any_umask(started: Daemon) -> None:
-    """Everything in the data directory is ours alone, whatever the umask was."""
+    """All files in the data directory are private, whatever the umask."""
     started.ended(started.trigger("t"))
     for path in (started.data, *started.data.rglob("*")):
         with contextlib.suppress(FileNotFoundError):  # some come and go
@@ -103,7 +103,7 @@ def test_private_files_under_any_umask(started: Daemon) -> None:
 
 
 def test_the_password_never_reaches_the_log(started: Daemon) -> None:
-    """Neither the configured password nor the processes' token stands in output, arguments or environments."""
+    """Neither the configured password nor the internal token appears in output, arguments or environments."""
     started.ended(started.trigger("t"))
     assert "correct horse" not in started.output.read_text()
     for helper in ("ringward scheduler", "ringward gunicorn"):
@@ -114,7 +114,7 @@ def test_the_password_never_reaches_the_log(started: Daemon) -> None:
 
 @pytest.mark.parametrize("where", ["/etc", "/proc"])
 def test_there_is_no_way_in_without_a_password(started: Daemon, where: str) -> None:
-    """Over TCP nothing but the open pages answers without credentials, and no path leads out of them."""
+    """Over TCP only the open pages answer without credentials, and no path leads out of them."""
     line = next(line for line in started.config.read_text().splitlines() if line.startswith("listen"))
     port = int(line.split(":")[1].strip('"]'))
     with socket.create_connection(("127.0.0.1", port)) as sock:
@@ -126,7 +126,7 @@ def test_there_is_no_way_in_without_a_password(started: Daemon, where: str) -> N
 
 
 def test_a_damaged_database_stops_the_start(daemon: Daemon) -> None:
-    """What is no database is left alone, named, and ends the start with exit status 73."""
+    """A file that is no database is left alone and named, and the start exits with status 73."""
     daemon.write("")
     daemon.data.mkdir(mode=0o700)
     database = daemon.data / "ringward.db"

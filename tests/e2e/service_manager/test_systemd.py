@@ -152,9 +152,9 @@ def systemd(daemon: Daemon, tmp_path: Path) -> Iterator[Systemd]:
 
 
 def test_under_systemd(systemd: Systemd, daemon: Daemon) -> None:
-    """It is started when it is ready, and runs go on when it is killed, or ended because it hangs.
+    """The unit starts the daemon, reports readiness, and keeps runs when the daemon is killed or hangs.
 
-    All with the hardening, in which tasks still have users. After the end nothing is left.
+    Tasks have users although the unit is hardened. A stop leaves nothing.
     """
     systemd.call("systemctl", "start", "ringward")
     until(lambda: daemon.get("/api/tasks/long").status == 200, "the task")
@@ -223,7 +223,7 @@ class UserManager:
         return self.call(str(RINGWARD), *words, "--config", f"{self.HOME}/.config/ringward.toml", check=check)
 
 
-def test_a_daemon_of_a_user(systemd: Systemd) -> None:
+def test_a_user_unit(systemd: Systemd) -> None:
     """The unit in the recipe for users starts the daemon, reloads it, and keeps its runs when it is killed."""
     config = "[http]\nlisten = []\n[services.web]\nrun = 'exec sleep 1d'\n[tasks.who]\nrun = 'id -un'\n"
     user = UserManager(systemd, config)

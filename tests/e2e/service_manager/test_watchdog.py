@@ -39,10 +39,10 @@ def daemon(tmp_path: Path, manager: Manager) -> Iterator[Watched]:
 
 
 def test_the_control_thread_is_watched(daemon: Watched, manager: Manager) -> None:
-    """Signs of life come from the start on, of the next version, too, and while everything is stopped.
+    """Watchdog messages come from the start on, after an upgrade, and during a shutdown.
 
-    Runs know nothing of it. The end is announced with the time that it may take. When the service manager ends a
-    daemon that hangs, its log says what each thread was at.
+    Runs do not inherit the socket. The stop is announced with the time that it may take. When the service manager kills
+    a hung daemon, the log shows the stack of each thread.
     """
     daemon.write(
         f'[tasks.t]\nrun = "env"\n[services.deaf]\nrun = {program("ignores_term")}\ngraceful_stop = "1m"\n',
@@ -75,8 +75,8 @@ def test_the_control_thread_is_watched(daemon: Watched, manager: Manager) -> Non
     assert "supervisor/root/loop/epoll_watch.py" in said
 
 
-def test_a_shutdown_that_makes_progress(daemon: Watched, manager: Manager) -> None:
-    """The service manager is asked for more time while ends come; what is stored late is stored all the same."""
+def test_a_long_shutdown_extends_its_timeout(daemon: Watched, manager: Manager) -> None:
+    """The daemon asks the service manager for more time while runs end; late ends are stored."""
     daemon.write(f"[services.deaf]\nrun = {program('ignores_term')}\n", daemon='shutdown_timeout = "1s"\n')
     daemon.start()
     (run,) = until(lambda: daemon.runs("deaf"), "the service")

@@ -28,8 +28,8 @@ def running(daemon: Daemon, name: str) -> bool:
 
 
 @pytest.mark.lent
-def test_until_it_is_ready(daemon: Daemon, tmp_path: Path) -> None:
-    """A service waits for a ready one, says so, over a killed scheduler, and starts when that is ready."""
+def test_a_service_waits_for_a_ready_dependency(daemon: Daemon, tmp_path: Path) -> None:
+    """A service shows that it waits, keeps waiting over a killed scheduler, and starts when its dependency is ready."""
     flag = tmp_path / "flag"
     daemon.write(
         f'[services.app]\n{SLEEPS}depends_on = ["db"]\npriority = 1\n'
@@ -50,8 +50,8 @@ def test_until_it_is_ready(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.lent
-def test_a_dependency_that_is_given_up(daemon: Daemon, tmp_path: Path) -> None:
-    """Its dependents wait and say so; starting one of them starts what it needs again."""
+def test_a_fatal_dependency_keeps_dependents_waiting(daemon: Daemon, tmp_path: Path) -> None:
+    """Dependents of a fatal service show that they wait; starting one of them also starts what it needs."""
     flag = tmp_path / "flag"
     daemon.write(
         f'[services.app]\n{SLEEPS}depends_on = [{{ name = "db", until = "ready" }}]\n'
@@ -71,8 +71,8 @@ def test_a_dependency_that_is_given_up(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.lent
-def test_a_stop_while_it_waits(daemon: Daemon) -> None:
-    """There is nothing to wait for: it is stopped at once."""
+def test_a_waiting_service_stops_at_once(daemon: Daemon) -> None:
+    """A service that waits for a dependency is stopped at once."""
     daemon.write(
         f'[services.app]\n{SLEEPS}depends_on = ["db"]\n'
         f'[services.db]\n{SLEEPS}ready = {{ exec = "false", timeout = "1h" }}\n'
@@ -85,8 +85,8 @@ def test_a_stop_while_it_waits(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_until_a_task_has_succeeded(daemon: Daemon, tmp_path: Path) -> None:
-    """A task that has not run yet is run, once for all dependents; when it fails they wait until a run succeeds."""
+def test_a_service_waits_for_a_successful_task(daemon: Daemon, tmp_path: Path) -> None:
+    """A task that has not run is run once for all dependents; after a failure they wait for a success."""
     flag = tmp_path / "flag"
     daemon.write(
         f"[tasks.migrate]\nrun = \"test -e '{flag}'\"\n"
@@ -106,8 +106,8 @@ def test_until_a_task_has_succeeded(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.lent
-def test_edges_come_and_go(daemon: Daemon) -> None:
-    """A reload brings dependencies into force: one that goes frees who waits for it; nothing that runs is touched."""
+def test_a_reload_changes_dependencies(daemon: Daemon) -> None:
+    """A removed dependency releases the services that wait for it; nothing that runs is touched."""
     base = f'[services.db]\n{SLEEPS}ready = {{ exec = "false", timeout = "1h" }}\n'
     daemon.write(f'{base}[services.app]\n{SLEEPS}depends_on = ["db"]\n')
     daemon.start()
@@ -128,8 +128,8 @@ def test_edges_come_and_go(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_what_a_rolling_restart_needs(daemon: Daemon) -> None:
-    """As any restart, it starts what the service depends on, and is not held up by that."""
+def test_a_rolling_restart_starts_dependencies(daemon: Daemon) -> None:
+    """A rolling restart starts the dependencies of the service, and does not wait for them."""
     daemon.write(
         f'[services.db]\n{SLEEPS}[services.web]\n{SLEEPS}instances = 2\nhealthy_after = "1ms"\ndepends_on = ["db"]\n'
     )
@@ -142,8 +142,8 @@ def test_what_a_rolling_restart_needs(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_what_a_chain_needs(daemon: Daemon) -> None:
-    """To start a service starts all that it needs, also what only others that wait for it need; so does a reload."""
+def test_a_start_starts_the_whole_chain(daemon: Daemon) -> None:
+    """Starting a service starts all that it needs, also indirectly; so does a reload."""
     base = (
         f'[services.a]\n{SLEEPS}depends_on = ["b"]\n[services.b]\n{SLEEPS}depends_on = ["c"]\n[services.c]\n{SLEEPS}'
         f"[services.d]\n{SLEEPS}autostart = false\n"
@@ -162,8 +162,8 @@ def test_what_a_chain_needs(daemon: Daemon) -> None:
     until(lambda: running(daemon, "e"), "one that a reload brought, after what it needs")
 
 
-def test_forty_services(daemon: Daemon, tmp_path: Path) -> None:
-    """In a random graph each starts after all that it depends on, and stops before them."""
+def test_start_and_stop_order_in_a_random_graph(daemon: Daemon, tmp_path: Path) -> None:
+    """In a random graph each service starts after its dependencies, and stops before them."""
     choose = random.Random(4)
     journal = tmp_path / "journal"
     run = json.dumps(

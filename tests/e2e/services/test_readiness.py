@@ -76,8 +76,8 @@ def configured(flag: Path, kind: str, more: str, name: str = "s") -> str:
 
 
 @pytest.mark.lent
-def test_ready(daemon: Daemon, tmp_path: Path) -> None:
-    """By a probe of any kind an instance is starting until that succeeds, whatever dies meanwhile; then it runs."""
+def test_a_probe_makes_an_instance_running(daemon: Daemon, tmp_path: Path) -> None:
+    """With a probe of any kind an instance is starting until the probe succeeds, even if helpers die; then it runs."""
     flags = {kind: tmp_path / kind for kind in KINDS}
     daemon.write("".join(configured(flags[kind], kind, 'timeout = "1h"', kind) for kind in KINDS))
     daemon.start()
@@ -105,8 +105,8 @@ def test_ready(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.lent
-def test_never_ready(daemon: Daemon, tmp_path: Path) -> None:
-    """One that is not ready in time is stopped, which is a quick failure; its log says what was missing."""
+def test_an_instance_that_is_not_ready_in_time_is_stopped(daemon: Daemon, tmp_path: Path) -> None:
+    """An instance that is not ready in time is stopped as a quick failure; its log names what was missing."""
     daemon.write("".join(configured(tmp_path / kind, kind, 'timeout = "200ms"', kind) for kind in KINDS))
     daemon.start()
     for kind in KINDS:
@@ -119,8 +119,8 @@ def test_never_ready(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.lent
-def test_ready_while_the_scheduler_is_away(daemon: Daemon, tmp_path: Path) -> None:
-    """What a run says by sd_notify is not lost."""
+def test_sd_notify_survives_a_killed_scheduler(daemon: Daemon, tmp_path: Path) -> None:
+    """A message by sd_notify is kept while no scheduler runs."""
     flag = tmp_path / "flag"
     daemon.write(configured(flag, "notify", 'timeout = "1h"'))
     daemon.start()
@@ -135,8 +135,8 @@ def test_ready_while_the_scheduler_is_away(daemon: Daemon, tmp_path: Path) -> No
 
 
 @pytest.mark.lent
-def test_who_may_say_it(daemon: Daemon, tmp_path: Path) -> None:
-    """A grandchild that has a session of its own may; a stranger may not, however much it sends."""
+def test_only_processes_of_the_run_may_notify(daemon: Daemon, tmp_path: Path) -> None:
+    """A grandchild in a session of its own may send READY; a stranger may not, however much it sends."""
     flag = tmp_path / "flag"
     grandchild = f"import os, socket, time; {SAY.format(b'READY=1')}; time.sleep(1000)"
     spawn = f"subprocess.run(['sh', '-c', 'setsid \"$0\" -I -c \"$1\"; :', sys.executable, {grandchild!r}])"
@@ -160,8 +160,8 @@ def test_who_may_say_it(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.lent
-def test_a_flood_of_words(daemon: Daemon) -> None:
-    """A service that says a lot harms nobody: commands are answered, another one starts, and its last word counts."""
+def test_a_flood_of_sd_notify_messages_is_harmless(daemon: Daemon) -> None:
+    """During a flood commands are answered, another service starts, and the last message counts."""
     flood = (
         "import os, socket, time",
         "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)",
@@ -205,8 +205,8 @@ def test_rolling(daemon: Daemon, tmp_path: Path) -> None:
     assert instance(daemon, "s", 2)["runId"] == after[2]
 
 
-def test_many_probes(daemon: Daemon) -> None:
-    """Sixty-four instances are all found ready, though many others never answer."""
+def test_many_probes_run_beside_hanging_ones(daemon: Daemon) -> None:
+    """Sixty-four instances become ready although many other probes never answer."""
     port = free_port()
     serve = ("import socket, time", f"s = socket.create_server(('127.0.0.1', {port}))", "time.sleep(1000)")
     daemon.write(
@@ -223,8 +223,11 @@ def test_many_probes(daemon: Daemon) -> None:
     assert all(map(gone, children))
 
 
-def test_a_probe_leaves_nothing(daemon: Daemon) -> None:
-    """What a command has started in a session of its own ends with the attempt; it is the user's that is named."""
+def test_a_probe_command_leaves_no_process(daemon: Daemon) -> None:
+    """Processes that a probe command started, also in other sessions, end with the attempt.
+
+    It runs as the configured user.
+    """
     user = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     leave = "(setsid sh -c 'echo up; exec sleep 100000' &) | grep -q up"
     daemon.write(
@@ -259,8 +262,8 @@ LIVE_KINDS = ("notify", "tcp", "http", "exec")
 
 
 @pytest.mark.lent
-def test_not_alive(daemon: Daemon, tmp_path: Path) -> None:
-    """One that is not alive any more so many times in a row is restarted; its run has failed, and its log says why."""
+def test_failed_liveness_restarts_the_instance(daemon: Daemon, tmp_path: Path) -> None:
+    """After so many failed checks in a row an instance restarts; its run has failed, and its log names the cause."""
     flag = tmp_path / "flag"
     flag.touch()
     text = ""

@@ -35,7 +35,7 @@ def test_instances_run_and_know_their_number(daemon: Daemon) -> None:
 
 
 def test_a_killed_service_comes_back(daemon: Daemon) -> None:
-    """An instance that dies is restarted as a new run, triggered by service; the old run tells how it died."""
+    """An instance that dies is restarted as a new run with the trigger service; the old run shows how it died."""
     daemon.write('[services.s]\nrun = "echo $$; exec sleep 1000"\nrestart_delay = "0s"\n')
     daemon.start()
     first = until(lambda: running(daemon, "s"), "the first")[0]
@@ -47,15 +47,15 @@ def test_a_killed_service_comes_back(daemon: Daemon) -> None:
 
 
 def test_quick_failures_become_fatal(daemon: Daemon) -> None:
-    """More than restart_attempts quick exits in a row end in the state fatal, each run with its own reason."""
+    """More than restart_attempts quick exits in a row lead to the state fatal; each run has its own reason."""
     daemon.write('[services.s]\nrun = "exit 1"\nrestart_delay = "10ms"\nrestart_attempts = 2\nhealthy_after = "1h"\n')
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "fatal", "fatal")
     assert [run["endReason"] for run in daemon.runs("s")] == ["failed"] * 3
 
 
-def test_one_that_ran_for_too_long(daemon: Daemon) -> None:
-    """It ends as timeout and comes back as after any end; when that is too soon, that is a quick failure."""
+def test_a_service_with_a_timeout_restarts(daemon: Daemon) -> None:
+    """A service that times out restarts as after any end; if that was quick, it is a quick failure."""
     daemon.write(
         '[services.s]\nrun = "exec sleep 1000"\ntimeout = "100ms"\nrestart_delay = "0s"\nrestart_attempts = 1\n'
         'healthy_after = "1h"\ngraceful_stop = "1h"\n'
@@ -66,8 +66,8 @@ def test_one_that_ran_for_too_long(daemon: Daemon) -> None:
     assert daemon.texts(daemon.runs("s")[0]["id"], "system") == ["timed out after 100 ms: stopping"]
 
 
-def test_delays(daemon: Daemon, tmp_path: Path) -> None:
-    """They grow with each quick failure, but never beyond restart_max_delay; one that was healthy begins anew."""
+def test_restart_delays_grow_and_reset(daemon: Daemon, tmp_path: Path) -> None:
+    """Restart delays grow with each quick failure up to restart_max_delay; a healthy run resets them."""
     flag = tmp_path / "flag"
     every_other = f"if test -e '{flag}'; then rm '{flag}'; sleep 0.5; else touch '{flag}'; fi; exit 1"
     daemon.write(
@@ -92,7 +92,7 @@ def _ms(time: str) -> float:
 
 
 def test_restart_never_and_on_failure(daemon: Daemon) -> None:
-    """A service that may end ends as exited."""
+    """With ``restart`` = never or on_failure, a service that may end becomes exited."""
     daemon.write(
         '[services.a]\nrun = "exit 1"\nrestart = "never"\n[services.b]\nrun = "true"\nrestart = "on_failure"\n'
     )
@@ -145,7 +145,7 @@ def reaches(daemon: Daemon, state: str, name: str = "s") -> None:
 
 
 def test_a_stopped_service_stays_down(daemon: Daemon) -> None:
-    """Over a killed scheduler too, until somebody starts it; the next daemon starts it as usual."""
+    """A stopped service stays down over a killed scheduler until it is started; the next daemon starts it as usual."""
     daemon.write(f'[services.s]\nrun = {program("obeys_term")}\nrestart_delay = "0s"\ninstances = 2\n')
     daemon.start()
     first = until(lambda: running(daemon, "s"), "the service")
@@ -174,7 +174,7 @@ def processes(daemon: Daemon, *run_ids: str) -> list[psutil.Process]:
 
 
 def test_a_scheduler_that_dies_between_a_stop_and_its_end(daemon: Daemon) -> None:
-    """The end is taken in by the next one, and the service stays down, or comes up when that was asked."""
+    """The next scheduler handles the end: the service stays down, or starts if that was requested."""
     daemon.write(
         f'[services.s]\n{DEAF}restart_delay = "0s"\n[services.late]\n{DEAF}restart_delay = "0s"\n'
         f'[services.again]\n{DEAF}restart_delay = "1h"\n'
@@ -200,8 +200,8 @@ def test_a_scheduler_that_dies_between_a_stop_and_its_end(daemon: Daemon) -> Non
     assert len(daemon.runs("s")) == len(daemon.runs("late")) == 1
 
 
-def test_a_start_while_it_is_stopping(daemon: Daemon) -> None:
-    """It comes up again when it has ended, without its restart delay."""
+def test_a_start_during_a_stop(daemon: Daemon) -> None:
+    """A service that is started while it stops starts again after its end, without its restart delay."""
     daemon.write(f'[services.s]\n{DEAF}restart_delay = "1h"\n')
     daemon.start()
     (first,) = until(lambda: running(daemon, "s"), "the service")
@@ -216,7 +216,7 @@ def test_a_start_while_it_is_stopping(daemon: Daemon) -> None:
 
 
 def test_a_stop_reaches_deaf_children(daemon: Daemon) -> None:
-    """What a service has started ends with it, also what ignores SIGTERM, after graceful_stop."""
+    """All processes of a service end with it; those that ignore SIGTERM end after graceful_stop."""
     daemon.write(f'[services.s]\nrun = {program("leaves_child", "deaf")}\ngraceful_stop = "200ms"\n')
     daemon.start()
     ids = until(lambda: running(daemon, "s"), "the service")
@@ -234,8 +234,8 @@ def environment(process: psutil.Process) -> dict[str, str]:
         return {}
 
 
-def test_fatal_and_back(daemon: Daemon, tmp_path: Path) -> None:
-    """A service that is given up is tried again after fatal_retry; people hear of it and of its end, once each.
+def test_fatal_retry_recovers_a_service(daemon: Daemon, tmp_path: Path) -> None:
+    """A fatal service is tried again after fatal_retry; its failure and its recovery are notified once each.
 
     No attempt is healthy, however long it takes, before the last one, which a scheduler finds by another file.
     """
@@ -266,8 +266,8 @@ def told(daemon: Daemon, service: str) -> list[tuple[str, int]]:
 ROLLING = 'instances = 3\nrestart_delay = "1h"\nrestart_attempts = 0\n'
 
 
-def test_a_rolling_restart(daemon: Daemon, tmp_path: Path) -> None:
-    """At any time all instances but one run; in the end all of them are new, also over a killed scheduler."""
+def test_a_rolling_restart_keeps_all_but_one_running(daemon: Daemon, tmp_path: Path) -> None:
+    """All instances but one run at any time; in the end all are new, also over a killed scheduler."""
     gates = [tmp_path / f"gate-{index}" for index in range(3)]
     for gate in gates:
         gate.touch()
@@ -296,8 +296,8 @@ def test_a_rolling_restart(daemon: Daemon, tmp_path: Path) -> None:
     assert len(daemon.runs("s")) == 6
 
 
-def test_a_rolling_restart_that_fails(daemon: Daemon, tmp_path: Path) -> None:
-    """At the second instance: the third one goes on as it was, and people are told."""
+def test_a_failed_rolling_restart_stops(daemon: Daemon, tmp_path: Path) -> None:
+    """When the second instance fails, the third one goes on unchanged, and a notification is sent."""
     flag = tmp_path / "broken"
     daemon.write(
         "[services.rolled]\n"
@@ -318,7 +318,7 @@ def test_a_rolling_restart_that_fails(daemon: Daemon, tmp_path: Path) -> None:
 
 @pytest.mark.own
 def test_services_start_and_stop_in_order(daemon: Daemon, tmp_path: Path) -> None:
-    """Lower priorities start earlier and stop later; one without autostart waits for people."""
+    """Lower priorities start earlier and stop later; a service without autostart waits for a command."""
     said = tmp_path / "said"
     daemon.write(
         "".join(
@@ -339,8 +339,8 @@ def test_services_start_and_stop_in_order(daemon: Daemon, tmp_path: Path) -> Non
     assert said.read_text().split() == ["web", "cache", "db"]
 
 
-def test_a_paused_schedule(daemon: Daemon) -> None:
-    """It is paused over restarts of scheduler and daemon, and goes on when it is resumed."""
+def test_a_paused_schedule_stays_paused(daemon: Daemon) -> None:
+    """A paused schedule stays paused over restarts of scheduler and daemon until it is resumed."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     assert "nextRunAt" in daemon.task("t")
@@ -358,8 +358,8 @@ def test_a_paused_schedule(daemon: Daemon) -> None:
     assert [ask(daemon, "pause"), ask(daemon, "start", "t"), ask(daemon, "stop", "nothing")] == [409, 409, 404]
 
 
-def test_the_commands(daemon: Daemon) -> None:
-    """The command line does the same, says what became of it as JSON, and ends with 1 when it is refused."""
+def test_service_commands(daemon: Daemon) -> None:
+    """The command line starts, stops and restarts, prints the result as JSON, and exits with 1 when it is refused."""
     daemon.write(f'[services.s]\nrun = {program("obeys_term")}\n[tasks.t]\nrun = "true"\n')
     daemon.start()
     (first,) = until(lambda: running(daemon, "s"), "the service")
@@ -378,8 +378,8 @@ def test_the_commands(daemon: Daemon) -> None:
     assert (unknown.returncode, 'no task, service or run named "nothing"' in unknown.stderr) == (1, True)
 
 
-def test_what_events_tell(daemon: Daemon) -> None:
-    """Times in events are RFC 3339, and what has no value is left out, as in records."""
+def test_events_have_rfc_3339_times(daemon: Daemon) -> None:
+    """Times in events are RFC 3339, and fields without a value are left out, as in records."""
     daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n")
     daemon.start()
     (run,) = until(lambda: running(daemon, "s"), "the service")
