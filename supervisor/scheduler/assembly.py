@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from store.database import Database
-from store.errors import Damaged, StoreError, Unusable
+from store.errors import Damaged, Lost, StoreError, Unusable
 from store.events import Draft
 from store.meta import get_meta, set_meta
 from store.runs.samples import Usage, of_running, settle_passes
@@ -28,7 +28,7 @@ from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.control.unit_view import definition_text
-from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.database.commits import Change, CommitListener, Committer
 from supervisor.scheduler.database.damage import DamageMonitor
 from supervisor.scheduler.database.database_file import DatabaseWatch, forget_all
 from supervisor.scheduler.database.disk_reserve import DiskReserve
@@ -140,13 +140,13 @@ def read_state(root: RootConnection, boot: Boot, start: StartConfig, database: D
     )
 
 
-class Scheduler:
+class Scheduler(CommitListener):
     """All parts of the process, connected."""
 
     def __init__(self, root: RootConnection, boot: Boot, start: StartConfig, log: RoundLog, database: Database) -> None:
         self._root, self._boot, self._log = root, boot, log
         self._config = start.resolved.config
-        self._loop = Loop()
+        self._loop = Loop(on_clock_step=self._clock_stepped)
         log.attach(self._loop)
         self._short_of_memory = False
         """The root cannot allocate memory."""
@@ -166,7 +166,6 @@ class Scheduler:
         take_over = self._take_over(state)
         self._start_schedules(state)
         self._build_operations(start, state, take_over)
-        self._loop.on_clock_step = self._clock_stepped
         root.attach(self._loop, self._on_frame, self._loop.end)
         self._config_applier.settings(start.resolved.boot)
         if not start.applied:
@@ -180,17 +179,14 @@ class Scheduler:
         self._event_log = EventLog(self._loop, boot.runtime_dir, boot.daemon_id, bell, state.first_event)
         self._event_log.announce(state.first_event, state.events)
         self._event_log.ring_at_round_end()
-        self._committer = Committer(self._loop, self._store, self._event_log, self._log)
-        self._committer.on_trouble = lambda error: self._report_failing_database(str(error))
-        self._committer.on_stored = self._stored
+        self._committer = Committer(self._loop, self._store, self._event_log, self._log, self)
 
     def _build_notifications(self) -> None:
         loop, boot, config, log = self._loop, self._boot, self._config, self._log
-        self._notifications = Notifications(config)
+        self._notifications = Notifications(config, self._deliver)
         self._notifier_client = NotifierClient(loop, log)
-        self._outbox = Outbox(loop, boot, self._committer, self._notifier_client, config, log)
-        self._outbox.on_lost = self._notifications.deliveries_lost
-        self._notifications.on_queued = self._outbox.queued
+        on_lost = self._notifications.deliveries_lost
+        self._outbox = Outbox(loop, boot, self._committer, self._notifier_client, config, log, on_lost=on_lost)
         self._heartbeats = Heartbeats(loop, self._committer, self._notifier_client, config, log)
 
     def _build_runs(self, state: StoredState) -> None:
@@ -208,14 +204,10 @@ class Scheduler:
 
     def _build_database_monitors(self) -> None:
         loop, boot, log, engine = self._loop, self._boot, self._log, self._engine
-        self._long_reads = LongReads(loop, boot.database)
-        self._janitor = JanitorClient(loop, boot, self._config.storage, log, growing=lambda: bool(engine.live))
+        self._long_reads = LongReads(loop, boot.database, self._damage_found)
+        self._janitor = JanitorClient(loop, boot, self._config.storage, log, self)
         doubt = engine.hold_acknowledgements
-        self._damage = DamageMonitor(
-            loop, boot, self._long_reads, log, doubt, self._report_failing_database, self._leave
-        )
-        self._janitor.on_damage = self._damage.suspected
-        self._long_reads.on_damage = self._damage.met
+        self._damage = DamageMonitor(loop, boot, self._long_reads, log, doubt, self._database_lost, self._leave)
         self._reserve: DiskReserve | None = None
         self._database_watch: DatabaseWatch | None = None
         if boot.database_url is None:
@@ -224,13 +216,11 @@ class Scheduler:
             self._database_watch = DatabaseWatch(
                 loop, boot, self._store, engine, self._committer, self._notifications, log, self._leave
             )
-            self._committer.on_unusable = self._unusable
-            self._damage.on_lost = self._database_watch.lost
 
     def _build_schedules(self, state: StoredState) -> None:
         loop, engine, log = self._loop, self._engine, self._log
         self._bulk = BulkJobs(loop, engine, self._long_reads, state.bulk_job)
-        clock = RemovalClock(loop, current_boot(), state.clock)
+        clock = RemovalClock(loop, current_boot(), state.clock, self._clock_doubted)
         self._retention = Retention(loop, engine, self._bulk, self._janitor, self._config, clock, log)
         self._scheduled_starts = ScheduledStarts(loop, engine)
         self._clock_report = ClockReport(engine, self._scheduled_starts, self._units, self._notifications, clock, log)
@@ -294,7 +284,12 @@ class Scheduler:
             on_deleted=self._retention.deleted,
             limit=limit,
         )
-        files = ConfigFiles(loop, config, stale=bool(state.info.get("config_stale")))
+        files = ConfigFiles(
+            loop,
+            config,
+            stale=bool(state.info.get("config_stale")),
+            on_stale=self._files_changed,
+        )
         certificate = CertificateReader(files, config)
         self._build_reload(start, take_over, files, many, [certificate, limit])
         operations: dict[str, Operation] = {"reload": self._reloader.command}
@@ -364,11 +359,45 @@ class Scheduler:
             **self._clock_report.found(),
         }
 
-    def _unusable(self, error: Unusable) -> None:
+    def logs_may_grow(self) -> bool:
+        """Return whether any run is active."""
+        return bool(self._engine.live)
+
+    def files_removed(self, last: int, kept: list[int]) -> None:
+        """Forget purged runs whose files the janitor removed."""
+        self._retention.files_removed(last, kept)
+
+    def database_damaged(self) -> None:
+        """Check the database after the janitor found damage."""
+        self._damage.suspected()
+
+    def storing_failed(self, error: BaseException) -> None:
+        """Report that changes cannot be stored."""
+        self._report_failing_database(str(error))
+
+    def database_unusable(self, error: Unusable) -> None:
+        """Check a damaged database, or report a replaced one."""
         if isinstance(error, Damaged):
             self._damage.met(error)
         elif self._database_watch is not None:
             self._database_watch.met(error)
+
+    def _deliver(self, dropped: dict[str, int]) -> None:
+        self._outbox.queued(dropped)
+
+    def _damage_found(self, error: Damaged) -> None:
+        self._damage.met(error)
+
+    def _clock_doubted(self) -> None:
+        self._clock_report.report_doubt()
+
+    def _files_changed(self) -> None:
+        self._reloader.files_changed()
+
+    def _database_lost(self, damage: str, remedy: str) -> None:
+        self._report_failing_database(damage)
+        if self._database_watch is not None:
+            self._database_watch.lost(Lost(f"({damage})"), remedy)
 
     def _report_failing_database(self, why: str) -> None:
         change = self._engine.change()
@@ -380,7 +409,8 @@ class Scheduler:
         if not self._engine.ending:
             self._loop.end()
 
-    def _stored(self) -> None:
+    def changes_stored(self) -> None:
+        """Continue with work that waited for the store."""
         if self._reserve is not None:
             self._reserve.look()
         if self._database_watch is not None:

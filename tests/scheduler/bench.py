@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from store.database import Database, open_writer
-from store.errors import StoreError
+from store.errors import StoreError, Unusable
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run
 from store.store_thread import StoreThread
@@ -15,7 +16,7 @@ from supervisor.config.load import load
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import PROTOCOL, Boot, Exited
 from supervisor.ipc.probe_request import ProbeRequest
-from supervisor.scheduler.database.commits import Committer
+from supervisor.scheduler.database.commits import CommitListener, Committer
 from supervisor.scheduler.loop.event_log import EventLog
 from supervisor.scheduler.loop.loop import Clock, Loop
 from supervisor.scheduler.loop.root_connection import RootConnection
@@ -73,6 +74,24 @@ class _Announcer:
 
     def ring_at_round_end(self) -> None:
         pass
+
+
+@dataclass
+class Commits(CommitListener):
+    """Calls functions that a test sets."""
+
+    failed: Callable[[BaseException], None] = lambda _error: None
+    unusable: Callable[[Unusable], None] = lambda _error: None
+    stored: Callable[[], None] = lambda: None
+
+    def storing_failed(self, error: BaseException) -> None:
+        self.failed(error)
+
+    def database_unusable(self, error: Unusable) -> None:
+        self.unusable(error)
+
+    def changes_stored(self) -> None:
+        self.stored()
 
 
 class Root:
@@ -142,12 +161,19 @@ class Bench:
         for unit in self.units.values():
             upsert_task(self.store.database, unit.name, unit.definition.kind, "{}")
 
+    def clock_stepped(self, by_ms: int) -> None:
+        """Follow a step of the wall clock."""
+
+    def queued(self, lost: dict[str, int]) -> None:
+        """Deliver new messages."""
+
     def take_up(self, *, first: bool) -> None:
         """Have a scheduler with what the store says; one that was there before is forgotten, with all that it knew."""
-        self.loop = Loop(self.clock)
+        self.loop = Loop(self.clock, self.clock_stepped)
         store, event_log = cast(StoreThread, self.store), cast(EventLog, _Announcer())
-        self.committer = Committer(self.loop, store, event_log, self.log)
-        self.notifications = Notifications(self.config)
+        self.commits = Commits()
+        self.committer = Committer(self.loop, store, event_log, self.log, self.commits)
+        self.notifications = Notifications(self.config, self.queued)
         root = cast(RootConnection, self.root)
         self.engine = RunEngine(self.loop, self.boot, root, self.committer, self.notifications, self.log)
         self.watcher = Watcher()

@@ -48,7 +48,7 @@ class ReloadBench(Bench):
         self.scheduled_starts = ScheduledStarts(self.loop, self.engine)
         self.applied: list[ResolvedConfig] = []
         self.info: dict[str, Any] = {}
-        self.files = ConfigFiles(self.loop, self.config, stale=False)
+        self.files = ConfigFiles(self.loop, self.config, stale=False, on_stale=self.files_changed)
         self.reloader = Reloader(
             self.loop,
             self.engine,
@@ -73,6 +73,10 @@ class ReloadBench(Bench):
         self.engine.commit(change)
         self.scheduled_starts.begin(self.units.values())
         self.drain()
+
+    def files_changed(self) -> None:
+        """Report that the files changed."""
+        self.reloader.files_changed()
 
     def drain(self) -> None:
         """Store everything, and let the root do everything, until nothing is left."""

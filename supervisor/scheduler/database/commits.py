@@ -116,13 +116,27 @@ class StoreStuck(Exception):
         super().__init__("earlier changes cannot be stored yet")
 
 
+class CommitListener:
+    """Observes the store; the default methods do nothing."""
+
+    def storing_failed(self, error: BaseException) -> None:
+        """Handle the first failure to store; a change committed here is retried until it is stored."""
+
+    def database_unusable(self, error: Unusable) -> None:
+        """Handle a damaged or replaced database."""
+
+    def changes_stored(self) -> None:
+        """Continue after an attempt to store changes."""
+
+
 class Committer:
     """Passes changes to the store thread and completes them in order."""
 
-    def __init__(self, loop: Loop, store: StoreThread, event_log: EventLog, log: Log) -> None:
+    def __init__(self, loop: Loop, store: StoreThread, event_log: EventLog, log: Log, listener: CommitListener) -> None:
         self._loop = loop
         self._store = store
         self._event_log = event_log
+        self._listener = listener
         self._log = log
         self._waiting: collections.deque[Change] = collections.deque()
         self._in_store: list[Change] = []
@@ -140,13 +154,6 @@ class Committer:
         """The batch at the last check of the store; None: no check is scheduled."""
         self._trouble_reported = False
         """Whether the failure was already reported."""
-        self.on_trouble: Callable[[BaseException], None] = lambda _error: None
-        """Called with the error when changes can no longer be stored; a change committed then is retried until it is
-        stored."""
-        self.on_unusable: Callable[[Unusable], None] = lambda _error: None
-        """Called when a change finds a damaged or replaced database."""
-        self.on_stored: Callable[[], None] = lambda: None
-        """Called after each attempt to store changes."""
         loop.watch(store.fileno(), lambda _mask: self._drain())
 
     @property
@@ -211,7 +218,7 @@ class Committer:
     def _report_trouble(self, error: BaseException) -> None:
         if not self._trouble_reported:
             self._trouble_reported = True
-            self.on_trouble(error)
+            self._listener.storing_failed(error)
 
     def _refuse_waiting(self) -> None:
         """Refuse all changes with a waiting client."""
@@ -222,7 +229,7 @@ class Committer:
     def _done(self, result: _Stored | BaseException) -> None:
         changes, self._in_store = self._in_store, []
         if isinstance(result, (Damaged, Replaced)):
-            self.on_unusable(result)
+            self._listener.database_unusable(result)
         if self._unresponsive:
             self._unresponsive = False
             self._log.info("the database answers again")
@@ -247,7 +254,7 @@ class Committer:
             self._reasons.clear()
             self._log.info(f"the database can be written again; {len(self._waiting)} more changes were waiting")
         self._loop.at_round_end(self._feed)
-        self.on_stored()
+        self._listener.changes_stored()
 
     @staticmethod
     def _given_up(change: Change, error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from store.errors import Damaged, Lost, StoreError
+from store.errors import Damaged, StoreError
 from store.recovery.copies import check, check_copy, suspect
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.messages import Boot
@@ -42,7 +42,7 @@ class DamageMonitor:
 
     Args:
         doubt: called with True while stored data may be lost, else with False.
-        told: called with a description of damage that cannot be repaired.
+        lost: called with damage that cannot be repaired, and its remedy.
         leave: called when the next scheduler should start from the copy.
     """
 
@@ -53,7 +53,7 @@ class DamageMonitor:
         reading: LongReads,
         log: Log,
         doubt: Callable[[bool], None],
-        told: Callable[[str], None],
+        lost: Callable[[str, str], None],
         leave: Callable[[], None],
     ) -> None:
         self._loop = loop
@@ -61,12 +61,10 @@ class DamageMonitor:
         self._reading = reading
         self._log = log
         self._doubt = doubt
-        self._told = told
+        self._lost = lost
         self._leave = leave
         self._looking = False
         self._not_before_s = 0.0
-        self.on_lost: Callable[[StoreError, str], None] = lambda _error, _remedy: None
-        """Called with damage that cannot be repaired, and its remedy."""
         self.there = False
         """Whether the database is damaged beyond repair."""
 
@@ -113,8 +111,7 @@ class DamageMonitor:
             self._log.info("checked the whole database: no damage")
         else:
             self._log.error(f"the database is damaged and has no intact copy: {found.damage}; {_NO_COPY}")
-            self._told(found.damage)
-            self.on_lost(Lost(f"({found.damage})"), _NO_COPY)
+            self._lost(found.damage, _NO_COPY)
 
 
 def _look(path: str) -> _Found:

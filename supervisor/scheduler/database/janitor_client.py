@@ -10,9 +10,9 @@ stay read-only.
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol
 
 from supervisor.config.model import Storage
 from supervisor.ipc.janitor_job import Job, Report
@@ -29,17 +29,26 @@ _FAILED = Report(next_ms=0, rest_ms=600_000)
 _MAX_REPORT = 65536
 
 
+class JanitorListener(Protocol):
+    """Receives the results of the janitor."""
+
+    def logs_may_grow(self) -> bool:
+        """Return whether logs may grow, because runs are active."""
+
+    def files_removed(self, last: int, kept: list[int]) -> None:
+        """Handle the removal of the files of purged runs up to number `last`, except `kept`."""
+
+    def database_damaged(self) -> None:
+        """Handle damage of the database that the janitor found."""
+
+
 class JanitorClient:
-    """Starts the janitor and handles its reports.
+    """Starts the janitor and handles its reports."""
 
-    Args:
-        growing: returns whether logs may grow, because runs are active.
-    """
-
-    def __init__(self, loop: Loop, boot: Boot, storage: Storage, log: Log, growing: Callable[[], bool]) -> None:
+    def __init__(self, loop: Loop, boot: Boot, storage: Storage, log: Log, listener: JanitorListener) -> None:
         self._loop = loop
         self._log = log
-        self._growing = growing
+        self._listener = listener
         self._job = Job(
             data_dir=boot.data_dir,
             runtime_dir=boot.runtime_dir,
@@ -66,10 +75,6 @@ class JanitorClient:
         """Delay before the next attempt to remove files; `_kept` has their numbers."""
         self._looks = False
         """Whether the running janitor scans all logs."""
-        self.on_removed: Callable[[int, list[int]], None] = lambda _last, _kept: None
-        """Called with the number up to which the files of purged runs are gone, and the numbers of the exceptions."""
-        self.on_damage: Callable[[], None] = lambda: None
-        """Called when the janitor finds that there is damage in the database."""
         self.want(_START_MS)
 
     def configure(self, storage: Storage, log_level: str) -> None:
@@ -144,9 +149,9 @@ class JanitorClient:
             self._log.warning(f"the janitor failed with status {status}")
             report = _FAILED
         if report.removed:
-            self.on_removed(report.removed, report.kept)
+            self._listener.files_removed(report.removed, report.kept)
         if report.damaged:
-            self.on_damage()
+            self._listener.database_damaged()
         self._rest(report)
         if self._purged and self._process is None:
             self._purged = False
@@ -165,7 +170,7 @@ class JanitorClient:
             self._again.cancel()
             self._again = self._loop.after(self._again_ms, self.purge)
         self._kept = report.kept
-        if self._growing():
+        if self._listener.logs_may_grow():
             self.want(_GROWING_MS)
 
     def close(self) -> None:

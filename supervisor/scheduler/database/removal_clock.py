@@ -33,27 +33,38 @@ class RemovalClock:
         clocks: the clocks of the host.
         boot: id of this boot; empty if the host has none.
         stored: the stored :meth:`state`, perhaps of an earlier boot; None: nothing is stored.
+        on_change: called when the clock becomes doubted or trusted, but not by the constructor.
     """
 
-    def __init__(self, clocks: Clocks, boot: str, stored: dict[str, Any] | None) -> None:
+    def __init__(
+        self,
+        clocks: Clocks,
+        boot: str,
+        stored: dict[str, Any] | None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
         self._clocks = clocks
+        self._on_change = on_change
         self._boot = boot
         wall_ms, boot_s = clocks.now_ms(), clocks.boot_s()
         self._ahead_ms = wall_ms - boot_s * 1000
         """Trusted offset of the wall clock from the time since the boot."""
         self._since_s: float | None = None
         self._step_ms = 0.0
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when a step has begun to be doubted, or is so no more."""
         if stored is not None and boot and stored["boot"] == boot:
             self._ahead_ms = stored["ahead_ms"]
             self._since_s, self._step_ms = stored["since_s"], stored["step_ms"]
         elif stored is not None:
             self._ahead_ms = stored["at_ms"] - boot_s * 1000
-        self.look()
+        self._compare()
 
     def look(self) -> None:
         """Compare the clocks; call it every few seconds."""
+        if self._compare():
+            self._on_change()
+
+    def _compare(self) -> bool:
+        """Compare the clocks; return whether the clock became doubted or trusted."""
         boot_s = self._clocks.boot_s()
         step_ms = self._clocks.now_ms() - (self._ahead_ms + boot_s * 1000)
         doubted = self._since_s is not None
@@ -63,18 +74,19 @@ class RemovalClock:
         elif self._since_s is None or abs(step_ms - self._step_ms) > _SAME_STEP_MS:
             self._since_s, self._step_ms = boot_s, step_ms
         elif boot_s - self._since_s >= HOLD_S:
-            self.believe()
-            return
-        if doubted != (self._since_s is not None):
-            self.on_change()
+            self._trust()
+        return doubted != (self._since_s is not None)
 
     def believe(self) -> None:
         """Trust the wall clock as it is set now."""
         doubted = self._since_s is not None
+        self._trust()
+        if doubted:
+            self._on_change()
+
+    def _trust(self) -> None:
         self._ahead_ms = self._clocks.now_ms() - self._clocks.boot_s() * 1000
         self._since_s, self._step_ms = None, 0.0
-        if doubted:
-            self.on_change()
 
     @property
     def step_ms(self) -> int:

@@ -68,7 +68,6 @@ class Retention:
         """Whether another check was requested during a check."""
         self._took_ms = 0.0
         self._next_deletion: int | None = None
-        janitor.on_removed = self._forget
         self._want(_START_MS)
 
     def configure(self, config: Config) -> None:
@@ -144,7 +143,7 @@ class Retention:
             self._want(max(0, self._next_deletion + self._undo_window_ms - self._clock.earliest_ms()))
         self._want(_SELDOM_MS)
 
-    def _forget(self, last: int, kept: list[int]) -> None:
+    def files_removed(self, last: int, kept: list[int]) -> None:
         """Forget purged runs up to number `last` except `kept`: the janitor removed their files."""
         change = self._engine.change()
         change.write(lambda db: forget_purged(db, last, kept))

@@ -23,15 +23,15 @@ class _Question(NamedTuple):
 class LongReads:
     """Carries out one read after the other. The thread starts with the first."""
 
-    def __init__(self, loop: Loop, path: str) -> None:
+    def __init__(self, loop: Loop, path: str, on_damage: Callable[[Damaged], None]) -> None:
+        """`on_damage` is called in addition to `done` when a read finds damage."""
         self._loop = loop
+        self._on_damage = on_damage
         self._path = path
         self._questions: SimpleQueue[_Question] = SimpleQueue()
         self._answers: deque[tuple[_Question, Any]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._started = False
-        self.on_damage: Callable[[Damaged], None] = lambda _error: None
-        """Called in addition to `done` when a read finds damage."""
         loop.watch(self._bell, lambda _mask: self._drain())
 
     def submit(self, read: Callable[[Database], T], done: Callable[[T | BaseException], None]) -> None:
@@ -77,4 +77,4 @@ class LongReads:
             question, answer = self._answers.popleft()
             question.done(answer)
             if isinstance(answer, Damaged):
-                self.on_damage(answer)
+                self._on_damage(answer)

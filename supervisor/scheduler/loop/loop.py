@@ -98,8 +98,10 @@ class _Heap:
 class Loop:
     """The event loop: one epoll and two heaps of timers."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, on_clock_step: Callable[[int], None] = lambda _by_ms: None) -> None:
+        """`on_clock_step` is called with the step of the wall clock in milliseconds, negative if set back."""
         self._clock = clock or Clock()
+        self._on_clock_step = on_clock_step
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._monotonic = _Heap()
@@ -109,8 +111,6 @@ class Loop:
         self._round_end: list[Callable[[], None]] = []
         self._ahead_s = self._ahead()
         self._looked = True
-        self.on_clock_step: Callable[[int], None] = lambda _by_ms: None
-        """Called when the wall clock was set, with how far (milliseconds, back: negative)."""
 
     def now_ms(self) -> int:
         """Return the wall clock in milliseconds since the epoch."""
@@ -196,7 +196,7 @@ class Loop:
         step_s = 0.0 if self._ahead_s is None else ahead_s - self._ahead_s
         if abs(step_s) >= _STEP_S:
             self._ahead_s = ahead_s
-            self.on_clock_step(round(step_s * 1000))
+            self._on_clock_step(round(step_s * 1000))
         elif self._ahead_s is None:
             self._ahead_s = ahead_s
 

@@ -34,7 +34,6 @@ class ClockReport:
         self._notifications = notifications
         self._clock = removal_clock
         self._log = log
-        removal_clock.on_change = self._report_doubt
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -45,7 +44,7 @@ class ClockReport:
         if first:
             self._report_waiting_tasks()
         if first and self._clock.step_ms:
-            self._report_doubt()
+            self.report_doubt()
 
     def stepped(self, by_ms: int) -> None:
         """Report a step of the wall clock."""
@@ -84,7 +83,8 @@ class ClockReport:
                 f"the wall clock was set back; {tasks} will not run until it has caught up: {name} at {stamp(at)}"
             )
 
-    def _report_doubt(self) -> None:
+    def report_doubt(self) -> None:
+        """Report that the wall clock became doubted or trusted."""
         change = self._engine.change()
         state, until = self._clock.state(), self._clock.believed_at_ms
         change.write(lambda db: set_meta(db, STATE, state))

@@ -42,10 +42,10 @@ _TITLES = {notification_kinds.RUN_TIMEOUT: "timed out", notification_kinds.RUN_C
 class Notifications:
     """Raises notifications and marks them."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, on_queued: Callable[[dict[str, int]], None] = lambda _lost: None) -> None:
+        """`on_queued` is called when deliveries are stored, with the number of dropped messages by notifier."""
         self.configure(config)
-        self.on_queued: Callable[[dict[str, int]], None] = lambda _lost: None
-        """Called when deliveries are stored, with the number of dropped messages by notifier."""
+        self._on_queued = on_queued
 
     def configure(self, config: Config) -> None:
         """Apply a new configuration."""
@@ -105,7 +105,7 @@ class Notifications:
 
             def stored(dropped: dict[str, int] | None) -> None:
                 if dropped is not None:
-                    self.on_queued(dropped)
+                    self._on_queued(dropped)
 
             change.read(lambda db: self._queue(db, draft, found)).then(stored)
 

@@ -39,16 +39,26 @@ class Outbox:
     """Delivers messages through all notifiers of the configuration.
 
     Args:
-        post: carries the messages.
+        notifier_client: delivers messages.
+        on_lost: called with dropped messages: notifier, number, reason, and the change to add to.
     """
 
     def __init__(
-        self, loop: Loop, boot: Boot, committer: Committer, notifier_client: NotifierClient, config: Config, log: Log
+        self,
+        loop: Loop,
+        boot: Boot,
+        committer: Committer,
+        notifier_client: NotifierClient,
+        config: Config,
+        log: Log,
+        *,
+        on_lost: OnLost,
     ) -> None:
         self._loop = loop
         self._boot = boot
         self._committer = committer
         self._notifier_client = notifier_client
+        self._on_lost = on_lost
         self._log = log
         self._site = config.http.external_url
         self._zone = config.daemon.timezone
@@ -60,8 +70,6 @@ class Outbox:
         self._timer: Timer | None = None
         self._looking = False
         self._again = False
-        self.on_lost: OnLost = lambda _notifier, _number, _why, _change: None
-        """Called with dropped messages: notifier, number, reason, and the change to add to."""
 
     def begin(self, *, first: bool) -> None:
         """Resume deliveries; `first`: retry failed messages of an earlier daemon at once."""
@@ -106,7 +114,7 @@ class Outbox:
             change = self._change()
             for name, number in lost.items():
                 self._log.error(f"the notifier {name}: dropped {number} notifications, {TOO_MANY}")
-                self.on_lost(name, number, TOO_MANY, change)
+                self._on_lost(name, number, TOO_MANY, change)
             self._committer.commit(change)
         self.look()
 
@@ -212,7 +220,7 @@ class Outbox:
             self._log.error(f"the notifier {name}: gave up {len(lost)} notifications after a day")
             change.write(lambda db: deliveries.give_up(db, name, lost, why, now_ms))
             if any(one.kind != DELIVERY_FAILED for one in together if one.seq in lost):
-                self.on_lost(name, len(lost), why, change)
+                self._on_lost(name, len(lost), why, change)
 
     # Requests of users.
 

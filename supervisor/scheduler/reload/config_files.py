@@ -32,13 +32,13 @@ class ConfigFiles:
     Args:
         config: the configuration whose files are watched.
         stale: whether a change of the files is already known.
+        on_stale: called once, from the loop, when a file changed.
     """
 
-    def __init__(self, loop: Loop, config: Config, *, stale: bool) -> None:
+    def __init__(self, loop: Loop, config: Config, *, stale: bool, on_stale: Callable[[], None]) -> None:
         self._config = config
         self._stale = stale
-        self.on_stale: Callable[[], None] = lambda: None
-        """Called once, from the loop, when they have changed."""
+        self._on_stale = on_stale
         self._todo: SimpleQueue[_Work] = SimpleQueue()
         self._finished: deque[Callable[[], None]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -77,7 +77,7 @@ class ConfigFiles:
     def _changed(self, config: Config) -> None:
         if config is self._config and not self._stale:  # no reload meanwhile
             self._stale = True
-            self.on_stale()
+            self._on_stale()
 
     def _finish(self, tell: Callable[[], None]) -> None:
         self._finished.append(tell)

@@ -135,7 +135,6 @@ class Reloader:
         self._requests: deque[_Request] = deque()
         self._leaving = dict(leaving)
         """Removed tasks with active runs, by name."""
-        files.on_stale = self._stale
 
     def command(self, arguments: dict[str, Any], reply: Reply) -> None:
         """Handle the operation ``reload``."""
@@ -154,7 +153,8 @@ class Reloader:
         if len(self._requests) == 1:
             self._next()
 
-    def _stale(self) -> None:
+    def files_changed(self) -> None:
+        """Report that the configuration is out of date."""
         self._info["config_stale"] = True
         path = self._resolved.config.path
         if has_same_zone(self._resolved.config):

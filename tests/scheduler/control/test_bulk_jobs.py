@@ -359,7 +359,7 @@ def test_unknown_progress_is_nobodys(jobs: Jobs) -> None:
 @pytest.fixture
 def reading(bench: Callable[[str], Bench], tmp_path: Path) -> tuple[Bench, LongReads]:
     one = bench(CONFIG)
-    return one, LongReads(one.loop, str(tmp_path / "ringward.db"))
+    return one, LongReads(one.loop, str(tmp_path / "ringward.db"), lambda _damage: None)
 
 
 def test_reading(reading: tuple[Bench, LongReads]) -> None:

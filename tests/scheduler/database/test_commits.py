@@ -243,7 +243,7 @@ def test_people_hear_of_it_once(tmp_path: Path, kind: type[StoreError]) -> None:
     clock = _SlowClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
-    one.committer.on_trouble = lambda _error: changes.commit("told")
+    one.commits.failed = lambda _error: changes.commit("told")
     changes.commit("awaited", awaited=True)
     for _ in range(3):
         one.store.fail(kind())
@@ -264,7 +264,7 @@ def test_damage_is_reported_behind_other_trouble(tmp_path: Path) -> None:
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
     damage: list[Unusable] = []
-    one.committer.on_unusable = damage.append
+    one.commits.unusable = damage.append
     changes.commit("patient")
     for error in (DiskFull(), Damaged()):
         one.store.fail(error)
@@ -306,7 +306,7 @@ def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
     troubles: list[BaseException] = []
-    one.committer.on_trouble = troubles.append
+    one.commits.failed = troubles.append
     changes.commit("stored")
     one.store.work()
     clock.now += 5

@@ -30,9 +30,15 @@ class Bench:
     def __post_init__(self) -> None:
         open_writer(self.path).close()
         boot = replace(BOOT, data_dir=os.path.dirname(self.path))
-        reading = LongReads(self.loop, self.path)
+        reading = LongReads(self.loop, self.path, lambda _damage: None)
         self.damage = DamageMonitor(
-            self.loop, boot, reading, Log("test"), self.said.append, self.said.append, lambda: self.said.append("leave")
+            self.loop,
+            boot,
+            reading,
+            Log("test"),
+            self.said.append,
+            lambda damage, _remedy: self.said.append(damage),
+            lambda: self.said.append("leave"),
         )
 
     def after(self, count: int) -> list[Any]:

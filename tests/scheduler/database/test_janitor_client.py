@@ -93,8 +93,17 @@ class Keeping:
             ),
             cast(Storage, SimpleNamespace(compress_after_ms=HOUR_MS, max_log_bytes=None)),
             Log("scheduler", fd=self._saying),
-            growing=lambda: self.growing,
+            self,
         )
+
+    def logs_may_grow(self) -> bool:
+        return self.growing
+
+    def files_removed(self, last: int, kept: list[int]) -> None:
+        pass
+
+    def database_damaged(self) -> None:
+        pass
 
     @property
     def process(self) -> Any:

@@ -34,9 +34,8 @@ def restarted(clock: RemovalClock, hands: Hands) -> RemovalClock:
 def test_a_clock_that_jumps_for_seconds() -> None:
     """Nothing becomes old by 8 s of a clock that is 400 days ahead, and afterwards all is as before."""
     hands = Hands()
-    clock = RemovalClock(hands, "boot", None)
     changes: list[int] = []
-    clock.on_change = lambda: changes.append(clock.step_ms)
+    clock = RemovalClock(hands, "boot", None, lambda: changes.append(clock.step_ms))
     hands.wall_ms += 400 * DAY_MS
     assert clock.earliest_ms() == START_MS
     hands.passes(8000)

@@ -15,10 +15,9 @@ def test_damage_is_reported(tmp_path: Path) -> None:
     open_writer(str(path)).close()
     path.write_bytes(b"\xa5" * path.stat().st_size)
     loop = Loop()
-    reading = LongReads(loop, str(path))
     reported: list[Damaged] = []
+    reading = LongReads(loop, str(path), reported.append)
     answers: list[object] = []
-    reading.on_damage = reported.append
     reading.submit(lambda db: db.row("SELECT count(*) FROM runs"), answers.append)
 
     def answered() -> bool:

@@ -76,9 +76,8 @@ class SetClock(Clock):
 def test_a_clock_that_was_set() -> None:
     """Each step is told once, with its size; time that passes is none, also while the host sleeps."""
     clock = SetClock()
-    loop = Loop(clock)
     steps: list[int] = []
-    loop.on_clock_step = steps.append
+    loop = Loop(clock, steps.append)
     clock.passes(3600)
     loop.round(0)
     assert steps == []
@@ -93,9 +92,8 @@ def test_a_clock_that_was_set() -> None:
 def test_a_step_is_told_before_what_it_makes_due() -> None:
     """What waits for a time can be put right before it comes to it."""
     clock = SetClock()
-    loop = Loop(clock)
     called: list[str] = []
-    loop.on_clock_step = lambda _by_ms: called.append("step")
+    loop = Loop(clock, lambda _by_ms: called.append("step"))
     loop.at(clock.wall + 60_000, lambda: called.append("timer"))
     clock.wall += 60_000
     loop.round(0)
@@ -169,9 +167,8 @@ def test_a_clock_that_was_set_is_noticed_at_once() -> None:
             return ringer
 
     clock = Ringing()
-    loop = Loop(clock)
     steps: list[int] = []
-    loop.on_clock_step = steps.append
+    loop = Loop(clock, steps.append)
     loop.at(clock.wall + 3_600_000, lambda: None)
     loop.round(loop._timeout_s())
     assert loop._timeout_s() == -1

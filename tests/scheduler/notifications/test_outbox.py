@@ -76,12 +76,19 @@ class Desk(Bench):
         """Have an outbox that knows nothing but what is stored."""
         self.notifier_client = FakePost()
         self.outbox = Outbox(
-            self.loop, self.boot, self.committer, cast(NotifierClient, self.notifier_client), self.config, self.log
+            self.loop,
+            self.boot,
+            self.committer,
+            cast(NotifierClient, self.notifier_client),
+            self.config,
+            self.log,
+            on_lost=self.notifications.deliveries_lost,
         )
-        self.notifications.on_queued = self.outbox.queued
-        self.outbox.on_lost = self.notifications.deliveries_lost
         self.outbox.begin(first=first)
         self.store.work_all()
+
+    def queued(self, lost: dict[str, int]) -> None:
+        self.outbox.queued(lost)
 
     def fail(self, name: str = "t", status: int = FAILED) -> str:
         run = self.trigger(name)

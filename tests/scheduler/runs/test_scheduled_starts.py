@@ -61,11 +61,10 @@ class Schedules(Bench):
         for unit in self.units.values():
             upsert_task(self.store.database, unit.name, unit.definition.kind, definition_text(unit.definition))
         self.scheduled_starts = ScheduledStarts(self.loop, self.engine)
-        self.loop.on_clock_step = self._stepped
         self.scheduled_starts.begin(self.units.values())
         self.store.work_all()
 
-    def _stepped(self, by_ms: int) -> None:
+    def clock_stepped(self, by_ms: int) -> None:
         self.scheduled_starts.clock_stepped(self.units.values(), by_ms)
 
     def dies(self, *, first: bool = False) -> None:

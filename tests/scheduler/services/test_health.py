@@ -82,7 +82,7 @@ def test_what_a_run_says(bench: Make) -> None:
 def test_what_a_run_says_while_nothing_can_be_stored(bench: Make) -> None:
     """However much it is, only the last word of it waits."""
     one = bench(NOTIFY)
-    one.committer.on_stored = one.controller.go_on
+    one.commits.stored = one.controller.go_on
     run = taken_up(one).instances[0].run
     assert run is not None
     waits = one.engine.change()
