@@ -291,7 +291,7 @@ class Scheduler(CommitListener):
             on_stale=self._files_changed,
         )
         certificate = CertificateReader(files, config)
-        self._build_reload(start, take_over, files, many, [certificate, limit])
+        self._build_reload(start, take_over, files, [certificate, limit, many])
         operations: dict[str, Operation] = {"reload": self._reloader.command}
         for subject in (
             RunOperations(engine, self._units, self._info, self._tell, limit),
@@ -311,7 +311,6 @@ class Scheduler(CommitListener):
         start: StartConfig,
         take_over: TakeOver,
         files: ConfigFiles,
-        many: BulkOperations,
         configurable: Sequence[Configurable],
     ) -> None:
         self._config_applier = ConfigApplier(
@@ -319,10 +318,7 @@ class Scheduler(CommitListener):
             self._root,
             self._boot,
             self._log,
-            [self._notifications, self._outbox, self._heartbeats, *configurable],
-            self._janitor,
-            self._retention,
-            many,
+            [self._notifications, self._outbox, self._heartbeats, self._janitor, self._retention, *configurable],
             self._shutdown,
         )
         self._reloader = Reloader(

@@ -16,7 +16,7 @@ from store.runs.bulk import (
 from store.runs.filter import RunFilter
 from store.runs.ids import derived_ulid
 from store.runs.writes import delete_run, get_run
-from supervisor.config.model import Task
+from supervisor.config.model import Config, Task
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now, unavailable
 from supervisor.scheduler.control.rate_limit import TriggerLimit
@@ -71,10 +71,14 @@ class BulkOperations:
         self._units = units
         self._reading = reading
         self._bulk = bulk
-        self.undo_window_ms = undo_window_ms
+        self._undo_window_ms = undo_window_ms
         self._on_deleted = on_deleted
         self._limit = limit
         self._last_ms = 0
+
+    def configure(self, config: Config) -> None:
+        """Apply a new configuration."""
+        self._undo_window_ms = config.storage.undo_window_ms
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -141,7 +145,7 @@ class BulkOperations:
 
     def bulk_restore(self, arguments: Arguments, reply: Reply) -> None:
         """Restore the runs of a selector that were deleted within the undo window, or by one given deletion."""
-        window_ms = self.undo_window_ms
+        window_ms = self._undo_window_ms
         deleted_at: int | None = arguments.get("deleted_at")
         now_ms = self._loop.now_ms()
         self._bulk.submit(

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from supervisor.config.model import Storage
+from supervisor.config.model import Config, Storage
 from supervisor.ipc.janitor_job import Job, Report
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
@@ -77,13 +77,13 @@ class JanitorClient:
         """Whether the running janitor scans all logs."""
         self.want(_START_MS)
 
-    def configure(self, storage: Storage, log_level: str) -> None:
-        """Apply new settings; if they changed, start a scan soon."""
+    def configure(self, config: Config) -> None:
+        """Apply a new configuration; if it changes the job, start a scan soon."""
         changed = replace(
             self._job,
-            log_level=log_level,
-            compress_after_ms=storage.compress_after_ms,
-            max_log_bytes=storage.max_log_bytes,
+            log_level=config.daemon.log_level,
+            compress_after_ms=config.storage.compress_after_ms,
+            max_log_bytes=config.storage.max_log_bytes,
         )
         if changed != self._job:
             self._job = changed

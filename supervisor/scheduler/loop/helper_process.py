@@ -25,8 +25,7 @@ class HelperProcess:
     """At most one process of a kind.
 
     Args:
-        name: name for the log.
-        module: the module to execute.
+        module: the module to execute; its last part is the name in the log.
         on_started: called after a start, to send all open requests.
         on_message: called with each message of the helper.
         is_wanted: returns whether there is work for the helper.
@@ -36,7 +35,6 @@ class HelperProcess:
         self,
         loop: Loop,
         log: Log,
-        name: str,
         module: str,
         *,
         on_started: Callable[[], None],
@@ -45,7 +43,7 @@ class HelperProcess:
     ) -> None:
         self._loop = loop
         self._log = log
-        self._name = name
+        self._name = module.rpartition(".")[2]
         self._module = module
         self._on_started = on_started
         self._on_message = on_message

@@ -39,7 +39,6 @@ class NotifierClient:
         self._process = HelperProcess(
             loop,
             log,
-            "notifier",
             "supervisor.notifier",
             on_started=self._on_started,
             on_message=self._on_message,

@@ -26,12 +26,9 @@ from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.control_socket import Reply, done, refused
 from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.database.janitor_client import JanitorClient
-from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.notifications.notifications import Notifications
@@ -407,20 +404,14 @@ class ConfigApplier:
         boot: Boot,
         log: Log,
         followers: Sequence[Configurable],
-        janitor: JanitorClient,
-        retention: Retention,
-        many: BulkOperations,
         shutdown: Shutdown,
     ) -> None:
-        """`boot`: the settings of the root; `followers`: objects that only need the new configuration."""
+        """`boot`: the settings of the root; `followers`: all objects that depend on the configuration."""
         self._loop = loop
         self._root = root
         self._boot = boot
         self._log = log
         self._followers = followers
-        self._janitor = janitor
-        self._retention = retention
-        self._many = many
         self._shutdown = shutdown
 
     def settings(self, boot: Boot) -> None:
@@ -439,9 +430,6 @@ class ConfigApplier:
         self.settings(resolved.boot)
         for one in self._followers:
             one.configure(config)
-        self._janitor.configure(config.storage, config.daemon.log_level)
-        self._retention.configure(config)
-        self._many.undo_window_ms = config.storage.undo_window_ms
         if difference.section_has(Effect.SCHEDULER):
             # The requester is answered first; the root starts the next scheduler at once.
             self._loop.after(0, self._loop.end)

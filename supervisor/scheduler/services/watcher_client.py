@@ -24,7 +24,6 @@ class WatcherClient:
         self._process = HelperProcess(
             loop,
             log,
-            "watcher",
             "supervisor.watcher",
             on_started=self._on_started,
             on_message=self._on_message,

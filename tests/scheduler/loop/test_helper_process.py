@@ -25,7 +25,6 @@ def partner_of(loop: Loop) -> HelperProcess:
     return HelperProcess(
         loop,
         Log("test", "error"),
-        "partner",
         "none",
         on_started=lambda: None,
         on_message=lambda _: None,
