@@ -23,7 +23,7 @@ import time
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
-from supervisor.root.output.channels import widen
+from supervisor.root.output.pump_thread import widen
 from supervisor.root.output.run_log import Shape
 
 SHARED_MEMORY = "/dev/shm"

@@ -1,7 +1,7 @@
 """The structure: which room may import which, circles, and full folders.
 
 Arrows are read from all imports: at the top, within functions, under TYPE_CHECKING, and by ``import_module`` of a
-constant. Known circles and full folders stand in tables here, which only become shorter.
+constant.
 """
 
 import ast
@@ -36,111 +36,7 @@ ROOMS = (
 )
 """The longest name that fits is the room of a module. The last one has the entries of helpers, and the version."""
 
-UNTIL_MOVED = {
-    "supervisor.tools.backup": "supervisor.tools",
-    "supervisor.ipc.recent_starts": "supervisor.ipc",
-    "supervisor.host.cgroup_names": "supervisor.host",
-    "supervisor.startup": "supervisor.startup",
-    "supervisor.startup.advice": "supervisor.startup",
-    "supervisor.startup.api_ahead": "supervisor.startup",
-    "supervisor.startup.api_user": "supervisor.startup",
-    "supervisor.startup.cgroup_controllers": "supervisor.startup",
-    "supervisor.startup.data_directory": "supervisor.startup",
-    "supervisor.startup.descriptors": "supervisor.startup",
-    "supervisor.startup.exposure": "supervisor.startup",
-    "supervisor.startup.refusal": "supervisor.startup",
-    "supervisor.startup.rival_package": "supervisor.startup",
-    "supervisor.startup.runtime_directory": "supervisor.startup",
-    "supervisor.startup.password": "supervisor.startup",
-    "supervisor.startup.host_check": "supervisor.startup",
-    "supervisor.startup.api_access": "supervisor.startup",
-    "supervisor.startup.certificate": "supervisor.startup",
-    "supervisor.ipc.control_client": "supervisor.ipc",
-    "supervisor.ipc.counted": "supervisor.ipc",
-    "supervisor.tools.demo": "supervisor.tools",
-    "supervisor.tools.doctor": "supervisor.tools",
-    "supervisor.ipc.doorbell": "supervisor.ipc",
-    "supervisor.host.process_environ": "supervisor.host",
-    "supervisor.ipc.msgspec_messages": "supervisor.ipc",
-    "supervisor.tools.importers": "supervisor.tools",
-    "supervisor.janitor": "supervisor.helpers.janitor",
-    "supervisor.helpers.janitor.__main__": "supervisor.helpers.janitor",
-    "supervisor.ipc.janitor_job": "supervisor.ipc",
-    "supervisor.helpers.janitor.work": "supervisor.helpers.janitor",
-    "supervisor.ipc.log_line": "supervisor.ipc",
-    "supervisor.ipc.messages": "supervisor.ipc",
-    "supervisor.host.cgroup_usage": "supervisor.host",
-    "supervisor.host.host_usage": "supervisor.host",
-    "supervisor.host.process_usage": "supervisor.host",
-    "supervisor.host.run_usage": "supervisor.host",
-    "supervisor.startup.new_history": "supervisor.startup",
-    "supervisor.notifier": "supervisor.helpers.notifier",
-    "supervisor.helpers.notifier.__main__": "supervisor.helpers.notifier",
-    "supervisor.helpers.notifier.delivery": "supervisor.helpers.notifier",
-    "supervisor.helpers.notifier.masking": "supervisor.helpers.notifier",
-    "supervisor.ipc.delivery_request": "supervisor.ipc",
-    "supervisor.helpers.notifier.redirects": "supervisor.helpers.notifier",
-    "supervisor.helpers.notifier.work": "supervisor.helpers.notifier",
-    "supervisor.config.notification_kinds": "supervisor.config",
-    "supervisor.scheduler.notifications.routes": "supervisor.scheduler",
-    "supervisor.scheduler.notifications.wording": "supervisor.scheduler",
-    "supervisor.host.osport": "supervisor.host",
-    "supervisor.startup.parent_directories": "supervisor.startup",
-    "supervisor.host.prepared_command": "supervisor.host",
-    "supervisor.host.cgroups": "supervisor.host",
-    "supervisor.root.limits": "supervisor.host",
-    "supervisor.ipc.listening_sockets": "supervisor.ipc",
-    "supervisor.ipc.child_process": "supervisor.ipc",
-    "supervisor.host.pidfds": "supervisor.host",
-    "supervisor.host.procfs": "supervisor.host",
-    "supervisor.ipc.stale_helpers": "supervisor.ipc",
-    "supervisor.ipc.run_token": "supervisor.ipc",
-    "supervisor.host.users": "supervisor.host",
-    "supervisor.schedule.catchup": "supervisor.schedule",
-    "supervisor.schedule.cron": "supervisor.schedule",
-    "supervisor.schedule.crontext": "supervisor.schedule",
-    "supervisor.schedule.cron_fields": "supervisor.schedule",
-    "supervisor.schedule.instants": "supervisor.schedule",
-    "supervisor.tools.service": "supervisor.tools",
-    "supervisor.host.shared_memory": "supervisor.host",
-    "supervisor.host.signal_sets": "supervisor.host",
-    "supervisor.tools.simulation": "supervisor.tools",
-    "supervisor.config.synonyms": "supervisor.config",
-    "supervisor.watcher": "supervisor.helpers.watcher",
-    "supervisor.helpers.watcher.__main__": "supervisor.helpers.watcher",
-    "supervisor.helpers.watcher.attempts": "supervisor.helpers.watcher",
-    "supervisor.helpers.watcher.command_probe": "supervisor.helpers.watcher",
-    "supervisor.helpers.watcher.output_lines": "supervisor.helpers.watcher",
-    "supervisor.helpers.watcher.name_lookup": "supervisor.helpers.watcher",
-    "supervisor.ipc.probe_request": "supervisor.ipc",
-    "supervisor.helpers.watcher.watch": "supervisor.helpers.watcher",
-    "supervisor.host.zones": "supervisor.host",
-}
-"""Rooms of modules that do not stand there yet."""
-
-CIRCLES = {
-    frozenset({"supervisor.root.output.file_thread", "supervisor.root.output.pump_thread"}),
-}
-FULL_FOLDERS = {
-    "api": 59,
-    "logring": 39,
-    "store": 44,
-    "supervisor": 23,
-    "supervisor/cli/commands": 38,
-    "supervisor/config": 34,
-    "supervisor/root": 54,
-    "supervisor/scheduler": 95,
-    "tests/api": 66,
-    "tests/cli": 38,
-    "tests/e2e": 75,
-    "tests/logring": 44,
-    "tests/programs": 26,
-    "tests/root": 32,
-    "tests/scheduler": 60,
-    "tests/store": 44,
-}
-"""Folders with more files than there should be, and how many at most."""
-LONE_IMPORTERS = 57
+LONE_IMPORTERS = 51
 
 _SMALL_LINES = 120
 _GROUND = {"logring", "store", "supervisor", "supervisor.host", "supervisor.ipc"}
@@ -200,8 +96,7 @@ def _known(name: str, modules: set[str]) -> str | None:
 
 
 def room_of(module: str) -> str:
-    name = max((name for name in (*ROOMS, *UNTIL_MOVED) if within(module, name)), key=len)
-    return UNTIL_MOVED.get(name, name)
+    return max((room for room in ROOMS if within(module, room)), key=len)
 
 
 def circles() -> set[frozenset[str]]:
@@ -265,9 +160,9 @@ def lone_importers() -> list[str]:
     )
 
 
-def test_no_new_circle() -> None:
-    """No modules import each other, directly or through others, besides the known ones."""
-    assert circles() == CIRCLES
+def test_no_circle() -> None:
+    """No modules import each other, directly or through others."""
+    assert circles() == set()
 
 
 def test_imports_go_one_way() -> None:
@@ -275,11 +170,9 @@ def test_imports_go_one_way() -> None:
     assert against_the_law() == set()
 
 
-def test_no_folder_grows_beyond_its_bound() -> None:
-    """A folder has at most twenty files of Python; the fuller ones do not grow."""
-    found = folders()
-    assert found.keys() <= FULL_FOLDERS.keys()
-    assert all(count <= FULL_FOLDERS[folder] for folder, count in found.items()), found
+def test_no_folder_is_full() -> None:
+    """A folder has at most twenty files of Python."""
+    assert folders() == {}
 
 
 def test_no_more_small_modules_with_one_importer() -> None:

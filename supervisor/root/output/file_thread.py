@@ -6,14 +6,16 @@ in the ring and is tried again every second: meanwhile the run's writer waits, a
 stay full for long, so there output beyond the ring is dropped instead, and counted.
 """
 
+import collections
 import contextlib
 import errno
 import os
 import queue
+import select
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from logring.logfile.log_file import LogFileWriter
 from logring.paths import frames_path
@@ -22,10 +24,61 @@ from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage
 from supervisor.ipc.log_line import Log
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.run_log import RunLog
-from supervisor.root.output.stderr_echo import StderrEcho
 
-if TYPE_CHECKING:
-    from supervisor.root.output.pump_thread import Pump
+_MAX_WAITING_BYTES = 1024 * 1024
+_WRITE_BYTES = select.PIPE_BUF
+
+
+class StderrEcho:
+    """The daemon's log on its way to standard error; one thread adds lines, another one writes them, without waiting.
+
+    Whoever started us shares standard error, so it is not made non-blocking: poll(2) is asked before each write. A pipe
+    that says POLLOUT takes PIPE_BUF bytes (pipe(7)); a terminal that was stopped does not say it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+        self._waiting: collections.deque[bytes] = collections.deque()
+        # Each counter has one thread that writes it.
+        self._added_bytes = 0
+        self._gone_bytes = 0
+
+    def add(self, lines: bytes) -> bool:
+        """Take lines; False when a megabyte waits already and they are dropped (they are in the ring)."""
+        if self._added_bytes - self._gone_bytes >= _MAX_WAITING_BYTES:
+            return False
+        self._added_bytes += len(lines)
+        self._waiting.append(lines)
+        return True
+
+    @property
+    def waiting(self) -> bytes:
+        """What is not written yet; while nobody adds or flushes."""
+        return b"".join(self._waiting)
+
+    def flush(self) -> None:
+        """Write what can be written now."""
+        while self._waiting and self._poll.poll(0):
+            lines = self._waiting[0]
+            try:
+                written = os.write(self._fd, lines[:_WRITE_BYTES])
+            except OSError:  # EPIPE, EIO, EBADF: nobody reads any more
+                written = len(lines)
+            self._gone_bytes += written
+            if written < len(lines):
+                self._waiting[0] = lines[written:]
+            else:
+                self._waiting.popleft()
+
+
+class RingUser(Protocol):
+    """The pump, which writes the rings."""
+
+    def room(self, log: RunLog) -> None:
+        """The ring of `log` has room again. From the file thread."""
+
 
 _TICK_S = 1.0
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -43,9 +96,9 @@ class FileThread(threading.Thread):
         self._changed: set[RunLog] = set()
         self._failing: dict[RunLog, str] = {}
         self._draining: set[RunLog] = set()
-        self._pump: Pump | None = None
+        self._pump: RingUser | None = None
 
-    def connect(self, pump: "Pump") -> None:
+    def connect(self, pump: RingUser) -> None:
         """Whom to tell when a ring has room again; before :meth:`start`."""
         self._pump = pump
 

@@ -11,10 +11,12 @@ closely, the pump pauses for a millisecond, which lets the pipes fill.
 import collections
 import contextlib
 import errno
+import fcntl
 import functools
 import itertools
 import os
 import select
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -29,10 +31,51 @@ from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
 from supervisor.root.output.backpressure import Backpressure
-from supervisor.root.output.channels import capacity, is_empty, is_wide, widen
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.left_output import LeftOutput, LeftOutputs
 from supervisor.root.output.run_log import RunLog, Shape, Source, free_bytes, prepare
+
+_TERMINAL_BYTES = 131072
+"""More than a pseudo-terminal holds: 64 KiB in the driver (drivers/tty/tty_buffer.c) and a line discipline's 4 KiB."""
+
+_WIDE_BYTES = 262144
+
+
+def is_empty(fd: int) -> bool:
+    """Whether a pipe without writers is at its end. Epoll cannot say: it looks for bytes first, then for writers."""
+    return not any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
+
+
+def capacity(fd: int) -> int:
+    """Bytes that a pipe or pseudo-terminal can hold at most."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
+    except OSError as err:
+        if err.errno != errno.EBADF:
+            raise
+        return _TERMINAL_BYTES  # EBADF: no pipe
+
+
+def is_wide(fd: int) -> bool:
+    """Whether a pipe holds as much as `widen` lets it."""
+    return capacity(fd) >= _WIDE_BYTES
+
+
+def widen(fd: int) -> bool:
+    """Let a pipe hold 256 KiB; whether that may be: pipe(7) limits what a user's pipes hold in all.
+
+    Who writes may have made it hold more, and is not to get less.
+    """
+    try:
+        if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) >= _WIDE_BYTES:
+            return True
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _WIDE_BYTES)
+    except OSError as err:
+        if err.errno not in (errno.EBADF, errno.EBUSY, errno.EPERM, errno.ENOMEM):
+            raise
+        return False  # EBADF: no pipe; EBUSY: it was made to hold more in this moment, and does
+    return True
+
 
 _ROUND_BYTES = 131072
 _HELPER_READ_BYTES = 65536

@@ -1,8 +1,86 @@
 """What outlives the main process of a run: found, ended or left, and named."""
 
-from supervisor.host.procfs import Process
+from collections.abc import Callable
+from typing import Any
+
+from supervisor.host.cgroups import Cgroup
+from supervisor.host.procfs import Process, family, look
+from supervisor.ipc.messages import Frame
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
+
+_LOOK_S = 1.0
+
+
+class _Run:
+    """A run that has ended, and what it left."""
+
+    def __init__(self, task: str, run: str, cgroup: str | None, known: dict[int, int]) -> None:
+        self.task = task
+        self.run = run
+        self.cgroup = cgroup
+        """Directory; None: it has none."""
+        self.known = known
+        """Start times of its processes by id: another start is another process."""
+        self.shown: list[str] = []
+
+    def look(self) -> bool:
+        """Look which processes live now; return whether any does."""
+        roots = [pid for pid, start in self.known.items() if (one := look(pid)) is not None and one.start == start]
+        found = family(roots)
+        if self.cgroup is not None:
+            members = {pid: look(pid) for pid in Cgroup(self.cgroup).members()}
+            found |= {pid: process for pid, process in members.items() if process is not None}
+        self.known = {process.pid: process.start for process in found.values()}
+        self.shown = [str(process) for process in sorted(found.values(), key=lambda process: process.pid)]
+        return bool(found)
+
+
+class LeftRunning:
+    """Lists what runs left, as long as any of it lives.
+
+    Args:
+        send: takes a message to the scheduler.
+    """
+
+    def __init__(self, send: Callable[[Frame], None]) -> None:
+        self._send = send
+        self._runs: list[_Run] = []
+        self.due_s: float | None = None
+        """When :meth:`tend` is due (monotonic seconds)."""
+
+    def add(self, instance: ManagedProcess, processes: list[Process], now_s: float) -> None:
+        """List the processes of a run that ends without them."""
+        cgroup = None if instance.cgroup is None else instance.cgroup.path
+        known = {process.pid: process.start for process in processes}
+        self._runs.append(_Run(instance.spawn.task, instance.run, cgroup, known))
+        self._look(now_s)
+
+    def tend(self, now_s: float) -> None:
+        """Look again, when it is time (monotonic seconds)."""
+        if self.due_s is not None and now_s >= self.due_s:
+            self._look(now_s)
+
+    def _look(self, now_s: float) -> None:
+        before = self.listed()
+        self._runs = [run for run in self._runs if run.look()]
+        self.due_s = now_s + _LOOK_S if self._runs else None
+        if self.listed() != before:
+            self._send({"op": "left_running", "runs": self.listed()})
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return the runs, for a message, each with its processes as ``name (pid)``."""
+        return [{"run": run.run, "task": run.task, "processes": run.shown} for run in self._runs]
+
+    def take_down(self) -> list[list[Any]]:
+        """For the next root."""
+        return [[run.task, run.run, run.cgroup, list(run.known.items())] for run in self._runs]
+
+    def take_up(self, found: list[list[Any]], now_s: float) -> None:
+        """Go on with those that were taken down."""
+        self._runs = [_Run(task, run, cgroup, dict(known)) for task, run, cgroup, known in found]
+        self._look(now_s)
+
 
 _MAX_NAMED = 20
 

@@ -1,9 +1,10 @@
 """The lives of instances: started, pumped, drained, sealed, reaped, reported. Belongs to the control thread."""
 
 import contextlib
+import heapq
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -16,20 +17,57 @@ from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.schema import exact_of, plain, plain_state, state_of
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.loop.memory_reserve import MemoryReserve
-from supervisor.root.loop.timers import Timers
 from supervisor.root.output.pump_reports import PumpReports
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.process import leftovers, reaping
 from supervisor.root.process import stop_ladder as stop
 from supervisor.root.process.cgroup_manager import CgroupManager
-from supervisor.root.process.left_running import LeftRunning
+from supervisor.root.process.leftovers import LeftRunning
 from supervisor.root.process.managed_process import ManagedProcess, ProcessState, told
 from supervisor.root.process.notify_sockets import NotifySockets
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.spawn import shim
 from supervisor.root.spawn.posix_spawn import Started
-from supervisor.root.spawn.start_queue import Start, StartQueue
-from supervisor.root.spawn.waiting import WaitingStarts
+from supervisor.root.spawn.start_queue import Start, StartQueue, WaitingStarts
+
+_MIN_SWEEP = 256
+
+
+class Timers:
+    """Moments, in monotonic seconds, each with the run that it is about; a run may have several.
+
+    Args:
+        live: ids of the runs that there are. What is due of others is passed over, and forgotten now and then: most of
+            them are time-outs of runs that ended long ago.
+    """
+
+    def __init__(self, live: Container[str]) -> None:
+        self._live = live
+        self._heap: list[tuple[float, str]] = []
+        self._sweep_at = _MIN_SWEEP
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, when_s: float, run: str) -> None:
+        """Look at `run` then."""
+        heapq.heappush(self._heap, (when_s, run))
+        if len(self._heap) >= self._sweep_at:
+            self._heap = [timer for timer in self._heap if timer[1] in self._live]
+            heapq.heapify(self._heap)
+            self._sweep_at = max(_MIN_SWEEP, 2 * len(self._heap))
+
+    def next_s(self) -> float | None:
+        """When the next one is due; None: there is none."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now_s: float) -> Iterator[str]:
+        """The runs to be looked at now, the earliest first."""
+        while self._heap and self._heap[0][0] <= now_s:
+            _, run = heapq.heappop(self._heap)
+            if run in self._live:
+                yield run
+
 
 _DRAIN_S = 0.25
 """How long pipes may stay open, and processes live on, after the main process has exited, without a stop."""

@@ -28,8 +28,7 @@ from supervisor.root.handover.recover import recover
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.schema import ExactState, exact_of, made, made_state, plain, plain_state, state_of
 from supervisor.root.handover.table import Keep, NotAccepted
-from supervisor.root.handover.trial import Trial, _reason
-from supervisor.root.handover.upgrade import Upgrade
+from supervisor.root.handover.upgrade import Trial, Upgrade, _reason
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread

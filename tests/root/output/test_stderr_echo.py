@@ -1,6 +1,6 @@
 import os
 
-from supervisor.root.output.stderr_echo import StderrEcho
+from supervisor.root.output.file_thread import StderrEcho
 
 
 def test_a_reader_that_does_not_read_holds_nobody_up() -> None:
