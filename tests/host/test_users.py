@@ -47,7 +47,7 @@ def test_numbers() -> None:
 @pytest.mark.parametrize("text", ["no-such-user", "12345678", "root:no-such-group", "99999999999:1"])
 def test_nobody(text: str) -> None:
     """Who does not exist is named."""
-    with pytest.raises(NoSuchAccount, match=r"there is no (user|group) (no-such|12345678|99999999999)"):
+    with pytest.raises(NoSuchAccount, match=r"no such (user|group): (no-such|12345678|99999999999)"):
         resolve(text)
 
 

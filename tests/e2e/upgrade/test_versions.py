@@ -149,7 +149,7 @@ def test_a_newer_scheduler_works_under_an_older_supervisor(daemon: Installation)
     run = begin(daemon)
     daemon.install("half")
     daemon.kill_helper("ringward scheduler")
-    until(lambda: "of another version than 99.0 and stays so" in daemon.output.read_text(), "the warning")
+    until(lambda: "of another version than 99.0 and was not upgraded" in daemon.output.read_text(), "the warning")
     assert_unharmed(daemon, run)
 
 
