@@ -151,9 +151,8 @@ class Crashes:
 
     def _rings(self) -> list[str]:
         runs = {run["id"] for run in self._daemon.runs("c0")} | {path.stem for path in self._sides.iterdir()}
-        identity = (self._daemon.data / "id").read_text().strip()
-        bases = ("/run/ringward", f"/dev/shm/ringward-{os.getuid()}", f"{os.environ.get('XDG_RUNTIME_DIR')}/ringward")
-        return [path.name for base in bases for path in Path(base, identity).glob("*.ring") if path.stem in runs]
+        places = self._daemon.runtime_dirs()
+        return [path.name for place in places for path in place.glob("*.ring") if path.stem in runs]
 
     def _look_for_processes(self, identity: str) -> None:
         for process in psutil.process_iter():

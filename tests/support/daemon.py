@@ -134,6 +134,11 @@ class Daemon:
             bases.insert(0, "/run/ringward")
         return [Path(base, identity) for base in bases]
 
+    def runtime_dir(self) -> Path:
+        """Where its rings, sockets and the like are."""
+        (found,) = (path for path in self.runtime_dirs() if path.is_dir())
+        return found
+
     def holding(self, text: str) -> list[str]:
         """Names of the files in its directories that have `text` in them."""
         found = []

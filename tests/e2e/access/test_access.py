@@ -16,7 +16,7 @@ JOBS = "[tasks.build-a]\nrun = 'true'\n[tasks.other]\nrun = 'true'\n"
 
 
 def test_the_life_of_a_token(daemon: Daemon) -> None:
-    """Made and revoked on the command line; in between it triggers its own tasks as what it is, and is audited."""
+    """A token is created and revoked on the command line; in between it triggers its own tasks, and is audited."""
     daemon.write(JOBS)
     daemon.start()
     made = daemon.cli("token", "create", "ci", "--role", "cloud", "--task", "build-*", "--expires", "1d")
@@ -54,8 +54,8 @@ def test_the_life_of_a_token(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_key_outlives_the_scheduler(daemon: Daemon) -> None:
-    """The same key gives the same run, after the scheduler was killed and after the daemon was started again."""
+def test_an_idempotency_key_survives_restarts(daemon: Daemon) -> None:
+    """The same key returns the same run after a killed scheduler, and after a restart of the daemon."""
     daemon.write(JOBS)
     daemon.start()
     headers = {"Idempotency-Key": "deploy 42"}
@@ -77,8 +77,8 @@ def test_a_key_outlives_the_scheduler(daemon: Daemon) -> None:
     assert len(daemon.runs("build-a")) == 1
 
 
-def test_tls(daemon: Daemon) -> None:
-    """The daemon serves its certificate; the command line and others reach it by its name with a token."""
+def test_tls_serves_the_configured_certificate(daemon: Daemon) -> None:
+    """The daemon serves its certificate; the command line and other clients reach it by its name with a token."""
     port = free_port()
     tables = f'tls_cert = "{TLS}/cert.pem"\ntls_key = "{TLS}/key.pem"\n'
     daemon.write(JOBS, http=tables)
@@ -100,8 +100,8 @@ def test_tls(daemon: Daemon) -> None:
     assert PASSWORD not in daemon.output.read_text()
 
 
-def test_triggers_a_minute(daemon: Daemon) -> None:
-    """Beyond trigger_rate a credential is answered 429 with Retry-After; others and repeated keys are not."""
+def test_trigger_rate(daemon: Daemon) -> None:
+    """Beyond trigger_rate a credential gets 429 with Retry-After; others, and repeated keys, do not."""
     task = "[tasks.job]\nrun = 'true'\nmax_concurrent = 10\n"
     daemon.write(task, http="trigger_rate = 2")
     daemon.start()

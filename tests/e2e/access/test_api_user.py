@@ -77,8 +77,8 @@ def modes(daemon: Daemon) -> set[int]:
     return {stat.S_IMODE(path.stat().st_mode) & (GROUP | OTHERS) for path in [daemon.data, *daemon.data.rglob("*")]}
 
 
-def test_who_the_workers_are(make: Make) -> None:
-    """They have that user's numbers and none of root's; all others are root."""
+def test_only_workers_have_the_api_user(make: Make) -> None:
+    """API workers have the ids of the user and none of root; all other processes are root."""
     daemon = make().start()
     assert daemon.uids("ringward gunicorn") == {UID}
     assert daemon.uids("ringward supervisor") | daemon.uids("ringward scheduler") == {0}
@@ -90,8 +90,8 @@ def test_who_the_workers_are(make: Make) -> None:
     assert "NoNewPrivs:\t1\n" in status
 
 
-def test_what_they_can_do(make: Make) -> None:
-    """All that they show can be read, while it is written and later; commands are carried out, and are in the audit."""
+def test_workers_serve_reads_and_commands(make: Make) -> None:
+    """Everything that the API shows is readable, during a write and later; commands work, and are audited."""
     daemon = make().start()
     run = daemon.trigger("hello")
     stream = daemon.stream(f"/api/runs/{run}/log/stream?from=0")
@@ -111,14 +111,14 @@ def test_what_they_can_do(make: Make) -> None:
     assert daemon.get("/api/system").status == daemon.get("/metrics").status == 200
 
 
-def test_what_they_cannot_do(make: Make) -> None:
-    """Of the daemon's files they can change none, but for the directory of their own, and read no secret."""
+def test_workers_can_change_and_read_little(make: Make) -> None:
+    """Workers can change no file of the daemon except in their own directory, and read no secret."""
     daemon = make().start()
     answer = daemon.request("POST", "/api/tasks/secret/run", {"params": {"key": "open sesame"}})
     assert answer.status == 201
     daemon.log_file(daemon.trigger("hello"))
     until(lambda: len(daemon.get("/api/audit").json()["items"]) == 2, "the audit")
-    (place,) = (place for place in daemon.runtime_dirs() if place.exists())
+    place = daemon.runtime_dir()
     until(lambda: not list(place.glob("audit/*")), "the worker to hear that it is stored")
     paths = everything(daemon)
     secret = set(daemon.holding("open sesame"))
@@ -132,8 +132,8 @@ def test_what_they_cannot_do(make: Make) -> None:
     assert not readable & (secret | others)
 
 
-def test_the_user_is_not_the_daemon(make: Make) -> None:
-    """Over the Unix socket it is a stranger as everybody else, though the workers have its number."""
+def test_the_api_user_is_not_trusted(make: Make) -> None:
+    """A process of the API user gets no trust on the Unix socket, although the workers have its id."""
     daemon = make()
     Path(daemon.socket).parent.chmod(0o755)
     daemon.write(TASKS, http=f'socket_group = "{NAME}"\n')
@@ -153,7 +153,7 @@ def test_the_user_is_not_the_daemon(make: Make) -> None:
 
 
 def test_reads_while_the_scheduler_is_away(make: Make) -> None:
-    """Whoever writes the database may be killed at any moment, or leave: every read is answered."""
+    """Every read is answered while the scheduler, the only writer of the database, is killed or ends."""
     daemon = make().start()
     daemon.ended(daemon.trigger("hello"))
     over = threading.Event()
@@ -180,8 +180,8 @@ def test_reads_while_the_scheduler_is_away(make: Make) -> None:
     assert daemon.uids("ringward gunicorn") == {UID}
 
 
-def test_a_directory_of_before(make: Make) -> None:
-    """Logs of before there was such a user can be read; when there is none any more, all is private again."""
+def test_an_older_data_directory_changes_its_owner(make: Make) -> None:
+    """Logs from before the user existed become readable; without the user everything is private again."""
     daemon = make(user=False).start()
     assert "API workers run as root: user ringward does not exist; run: useradd --system ringward" in daemon.said()
     assert daemon.uids("ringward gunicorn") == {0}
@@ -203,8 +203,8 @@ def test_a_directory_of_before(make: Make) -> None:
     assert modes(daemon) == {0}
 
 
-def test_compressed_logs(make: Make) -> None:
-    """What the janitor makes anew can be read by the same."""
+def test_compressed_logs_stay_readable(make: Make) -> None:
+    """Workers can read the logs that the janitor compressed."""
     daemon = make()
     daemon.config.write_text(f'{daemon.config.read_text()}\n[storage]\ncompress_after = "0s"\n')
     daemon.start()
@@ -216,8 +216,8 @@ def test_compressed_logs(make: Make) -> None:
     assert daemon.texts(run) == ["one", "two", "three"]
 
 
-def test_killed_workers_and_the_audit(make: Make) -> None:
-    """What a worker could not have stored any more is stored by the next one."""
+def test_audit_entries_survive_killed_workers(make: Make) -> None:
+    """Audit entries that a worker could not store are stored by the next one."""
     daemon = make().start()
     scheduler = daemon.helper("ringward scheduler")
     scheduler.suspend()
@@ -232,8 +232,8 @@ def test_killed_workers_and_the_audit(make: Make) -> None:
     until(lambda: not spool.exists(), "the file to go")
 
 
-def test_certificates(make: Make) -> None:
-    """A key that only root can read serves, and so does the next one, which comes in its place."""
+def test_private_keys_and_renewals(make: Make) -> None:
+    """A key that only root can read serves, and so does the one that replaces it."""
     daemon = make()
     place = daemon.directory / "tls"
     place.mkdir(mode=0o700)
@@ -275,8 +275,8 @@ def refusal(daemon: Daemon) -> tuple[int, str]:
     return daemon.process.wait(60), daemon.said()
 
 
-def test_a_user_who_is_not_there(make: Make) -> None:
-    """Asked for by name, it has to be there: the place and the remedy are said, by validate as well."""
+def test_a_missing_api_user_is_refused(make: Make) -> None:
+    """A configured user must exist: start and validate name the place and the remedy."""
     daemon = make(user=False)
     daemon.write("", http='user = "nobody-at-all"\n')
     line = daemon.config.read_text().split("\n").index('user = "nobody-at-all"') + 1
@@ -288,8 +288,8 @@ def test_a_user_who_is_not_there(make: Make) -> None:
     assert expected in tried.stderr
 
 
-def test_a_user_who_cannot_come_there(make: Make) -> None:
-    """Who is asked for has to be able to reach the data directory; without the usual one it goes on, and says so."""
+def test_an_api_user_must_reach_the_data_directory(make: Make) -> None:
+    """A configured user must reach the data directory; the default user is dropped with a warning."""
     daemon = make()
     closed = daemon.directory / "closed"
     closed.mkdir(mode=0o700)
@@ -307,8 +307,8 @@ def test_a_user_who_cannot_come_there(make: Make) -> None:
             assert daemon.uids("ringward gunicorn") == {0}
 
 
-def test_a_program_that_they_cannot_read(make: Make) -> None:
-    """Nor does a package that only root may read become a server whose workers die and die."""
+def test_a_package_that_workers_cannot_read(make: Make) -> None:
+    """If only root may read a package, the daemon does not start workers that die again and again."""
     daemon = make()
     daemon.bind(closed_copy(daemon.directory), ROOT / "api")
     daemon.write(TASKS, http=f'user = "{NAME}"\n')
@@ -324,8 +324,8 @@ def closed_copy(directory: Path) -> Path:
     return shut
 
 
-def test_another_user_needs_another_daemon(make: Make) -> None:
-    """A reload says so, and changes nothing."""
+def test_a_changed_api_user_needs_a_restart(make: Make) -> None:
+    """A reload with another API user is refused, and changes nothing."""
     daemon = make().start()
     text = daemon.config.read_text()
     daemon.config.write_text(text.replace("[http]\n", '[http]\nuser = "nobody"\n'))
@@ -336,8 +336,8 @@ def test_another_user_needs_another_daemon(make: Make) -> None:
     assert "restart the daemon" in error["message"]
 
 
-def test_a_data_directory_of_somebody_else(make: Make) -> None:
-    """Root keeps nothing where another user could have put something in its way; one that is empty it makes its own."""
+def test_a_data_directory_of_another_user_is_refused(make: Make) -> None:
+    """Root refuses a data directory in which another user could place files; it takes over an empty one."""
     daemon = make()
     daemon.data.mkdir()
     os.chown(daemon.data, UID, UID)
@@ -352,11 +352,11 @@ def test_a_data_directory_of_somebody_else(make: Make) -> None:
     assert (daemon.data.stat().st_uid, stat.S_IMODE(daemon.data.stat().st_mode)) == (0, 0o710)
 
 
-def test_a_lock_of_theirs(make: Make) -> None:
-    """Whoever may list the runtime directory may lock it; the daemon of before is found again all the same."""
+def test_a_foreign_lock_does_not_hide_the_daemon(make: Make) -> None:
+    """A user who can list the runtime directory can lock it; the previous daemon is found nevertheless."""
     daemon = make().start()
     identity = (daemon.data / "id").read_text()
-    (place,) = (place for place in daemon.runtime_dirs() if place.exists())
+    place = daemon.runtime_dir()
     directory = os.open(place, os.O_RDONLY)  # as its user can
     try:
         assert daemon.process is not None
@@ -370,8 +370,8 @@ def test_a_lock_of_theirs(make: Make) -> None:
 
 
 @pytest.mark.parametrize("name", ["data", "data/logs"])
-def test_behind_a_link(make: Make, name: str) -> None:
-    """The data directory, or its logs, on another disk: they can be read there."""
+def test_data_behind_a_link_is_readable(make: Make, name: str) -> None:
+    """Workers can read a data directory, or logs, behind a link to another disk."""
     daemon = make()
     elsewhere = daemon.directory / "elsewhere"
     elsewhere.mkdir(mode=0o700)
@@ -386,10 +386,10 @@ def test_behind_a_link(make: Make, name: str) -> None:
     assert daemon.texts(run) == ["one", "two", "three"]
 
 
-def test_what_they_leave_for_the_next_user(make: Make) -> None:
-    """Nobody but that one can come to the entries of the audit then, whatever was made of their directory."""
+def test_the_audit_spool_changes_its_owner(make: Make) -> None:
+    """Only the new user can read the audit entries, whatever the old one did to the directory."""
     daemon = make().start()
-    (place,) = (place for place in daemon.runtime_dirs() if place.exists())
+    place = daemon.runtime_dir()
     audit = place / "audit"
     audit.chmod(0o777)
     (audit / "audit-x.entries").touch()
@@ -403,8 +403,8 @@ def test_what_they_leave_for_the_next_user(make: Make) -> None:
     assert not permitted("w", list(audit.iterdir()))
 
 
-def test_a_version_that_they_cannot_read(make: Make) -> None:
-    """It is refused, although root can read it; the workers of the version that runs go on."""
+def test_a_version_that_workers_cannot_read_is_refused(make: Make) -> None:
+    """An upgrade to a version that only root can read is refused; the running workers go on."""
     daemon = make().start()
     shut = closed_copy(daemon.directory)
     mounts = f"--mount=/proc/{daemon.helper('ringward gunicorn').pid}/ns/mnt"

@@ -21,7 +21,7 @@ def running(daemon: Daemon, task: str) -> str | None:
 
 @pytest.mark.parametrize("how", ["tcp", "socket"])
 def test_a_run_does_what_it_may(daemon: Daemon, how: str) -> None:
-    """A run restarts a service that its may lists, over TCP or the Unix socket; the audit names the run."""
+    """A run restarts a service that its ``may`` lists, over TCP or the Unix socket; the audit names the run."""
     daemon.write(asking("ringward restart web; echo restarted", ["restart:web"]))
     if how == "socket":
         text = daemon.config.read_text()
@@ -60,7 +60,7 @@ def test_the_log_of_a_permitted_run_is_shown(daemon: Daemon) -> None:
 
 
 def test_the_token_is_masked_and_dies_with_its_run(daemon: Daemon) -> None:
-    """The output shows no token; after the end of its run a token is worth nothing."""
+    """The output masks the token, which is invalid after the end of its run."""
     daemon.write(asking("echo $RINGWARD_TOKEN; echo $RINGWARD_TOKEN | rev; sleep 0", ["restart:web"]))
     daemon.start()
     run_id = daemon.trigger("t")
@@ -74,7 +74,7 @@ def test_the_token_is_masked_and_dies_with_its_run(daemon: Daemon) -> None:
 
 
 def test_a_run_without_permissions_gets_no_token(daemon: Daemon) -> None:
-    """Neither address nor token nor the program are in the environment of a run whose definition has no may."""
+    """Without ``may`` the environment of a run has neither address nor token nor the program."""
     daemon.write('[tasks.t]\nrun = "env"\n')
     daemon.start()
     names = {line.partition("=")[0] for line in daemon.texts(daemon.ended(daemon.trigger("t"))["id"])}

@@ -7,8 +7,8 @@ from tests.support.daemon import Daemon
 SECRET = "correct-horse-42"
 
 
-def test_a_secret_is_nowhere(daemon: Daemon) -> None:
-    """In no log, no answer, no event, no file and no shared memory; what is shown instead says that it was there."""
+def test_a_secret_is_masked_everywhere(daemon: Daemon) -> None:
+    """A secret is in no log, answer, event, file or shared memory; a mask shows where it was."""
     (daemon.config.parent / "token").write_text(SECRET + "\n")
     command = (
         "echo got $TOKEN; printf 'pass: corr'; sleep 0.1; echo 'ect-horse-42!'; echo $TOKEN >&2; "

@@ -17,7 +17,6 @@ from store.database import open_reader, open_writer
 from store.runs.bulk import SLICE_ROWS, purged_runs
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run
-from tests.e2e.upgrade.test_upgrade import runtime
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
@@ -279,7 +278,7 @@ def test_killed_in_the_middle_of_a_bulk_delete(daemon: Daemon) -> None:
 
     def listens() -> bool:
         with socket.socket(socket.AF_UNIX) as sock, contextlib.suppress(OSError):
-            sock.connect(f"{runtime(daemon)}/control.sock")
+            sock.connect(f"{daemon.runtime_dir()}/control.sock")
             return True
         return False
 

@@ -28,7 +28,7 @@ def total(daemon: Daemon, **query: Any) -> int:
 
 
 def test_delete_restore_and_run_again(daemon: Daemon) -> None:
-    """By name and by filter; what cannot be deleted is told by the exit code, and what was can be had back."""
+    """Runs are selected by name and filter, and can be restored; the exit code reports undeletable ones."""
     daemon.write(TASKS)
     daemon.start()
     good = [daemon.trigger("good") for _ in range(3)]

@@ -33,8 +33,8 @@ def whole(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [sample for sample in found["samples"] if sample["rssBytes"] > 64 * _MB and sample["processes"] == 4]
 
 
-def test_a_run_that_takes_much(daemon: Daemon) -> None:
-    """Its processes are sampled with all that they take; a killed scheduler and the end of the run lose nothing."""
+def test_all_processes_of_a_run_are_sampled(daemon: Daemon) -> None:
+    """All processes of a run are sampled; a killed scheduler and the end of the run lose no sample."""
     daemon.write(f'[tasks.t]\nrun = {program("burns")}\ngraceful_stop = "100ms"\n[tasks.short]\nrun = "true"\n')
     daemon.start()
     run_id = daemon.trigger("t")

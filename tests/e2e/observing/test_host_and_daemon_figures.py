@@ -26,8 +26,8 @@ def notifications(daemon: Daemon, task: str) -> list[dict[str, Any]]:
     return [one for one in daemon.get("/api/notifications").json()["items"] if one.get("taskName") == task]
 
 
-def test_samples_survive_a_restart(daemon: Daemon) -> None:
-    """The host is measured every five seconds, live on the stream of events, and kept over a restart."""
+def test_host_samples_survive_a_restart(daemon: Daemon) -> None:
+    """The host is sampled every five seconds, streamed live as events, and the samples survive a restart."""
     daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     stream = daemon.stream("/api/events/stream?types=system")
@@ -42,8 +42,8 @@ def test_samples_survive_a_restart(daemon: Daemon) -> None:
     assert found[0] in samples(daemon)
 
 
-def test_the_daemons_own_processes(daemon: Daemon) -> None:
-    """Root, scheduler, spawner, spare, API server and its worker, each once, by real pids, with what they take."""
+def test_the_daemon_lists_its_own_processes(daemon: Daemon) -> None:
+    """Root, scheduler, zygote, pre-forked child, API server and worker are listed once each, with pid and usage."""
     daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     helpers = {"scheduler", "gunicorn"}
@@ -64,8 +64,8 @@ def test_the_daemons_own_processes(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_failure_is_told(daemon: Daemon) -> None:
-    """The last failed attempt of a task makes a notification, its repeat raises the count, and it can be marked."""
+def test_a_failure_is_notified(daemon: Daemon) -> None:
+    """The last failed attempt creates a notification, another failure raises its count, and it can be marked."""
     daemon.write('[tasks.fails]\nrun = "exit 3"\nretry_attempts = 1\nretry_delay = "1ms"\n')
     daemon.start()
     assert daemon.request("POST", "/api/notifications/read").status == 204
@@ -94,8 +94,8 @@ def test_a_failure_is_told(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_service_that_is_given_up_is_told_once(daemon: Daemon) -> None:
-    """Also when the scheduler is restarted, which finds it so."""
+def test_a_fatal_service_is_notified_once(daemon: Daemon) -> None:
+    """A fatal service is notified once, also over a restarted scheduler, which finds it fatal."""
     daemon.write('[services.given-up]\nrun = "exit 1"\nrestart_delay = "1ms"\nrestart_attempts = 1\n')
     daemon.start()
     (found,) = until(lambda: notifications(daemon, "given-up"), "the notification")
@@ -104,8 +104,8 @@ def test_a_service_that_is_given_up_is_told_once(daemon: Daemon) -> None:
     assert notifications(daemon, "given-up") == [found]
 
 
-def test_metrics(daemon: Daemon) -> None:
-    """What Prometheus reads tells of the runs, is well formed, and is open when the configuration says so."""
+def test_metrics_are_well_formed(daemon: Daemon) -> None:
+    """Metrics describe the runs, are well formed, and are public if the configuration says so."""
     daemon.write(
         '[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n[services.s]\nrun = "exec sleep 1000"\n', http='metrics = "open"'
     )
@@ -130,8 +130,8 @@ def test_metrics(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_when_and_how_it_went(daemon: Daemon) -> None:
-    """The next instants of a task, and what became of its runs today."""
+def test_a_task_shows_next_instants_and_today(daemon: Daemon) -> None:
+    """A task shows its next instants, and the outcomes of its runs today."""
     daemon.write('[tasks.nightly]\nrun = "true"\ncron = "30 2 * * *"\ntimezone = "Europe/Prague"\n')
     daemon.start()
     daemon.ended(daemon.trigger("nightly"))
@@ -144,8 +144,8 @@ def test_when_and_how_it_went(daemon: Daemon) -> None:
     assert (day["total"], day["counts"]) == (1, {"succeeded": 1})
 
 
-def test_parts_of_a_log(daemon: Daemon) -> None:
-    """A range of an ended run's log is the same before and after it was compressed."""
+def test_ranges_of_a_compressed_log(daemon: Daemon) -> None:
+    """A range of an ended run's log is the same before and after compression."""
     daemon.write('[tasks.t]\nrun = "seq 300000"\n[tasks.tiny]\nrun = "echo hello"\n[storage]\ncompress_after = "0s"\n')
     daemon.start()
     run_id = daemon.trigger("t")
@@ -166,8 +166,8 @@ def test_parts_of_a_log(daemon: Daemon) -> None:
     assert len(tags) == 1
 
 
-def test_a_configuration_that_changed(daemon: Daemon) -> None:
-    """The daemon tells when any file of its configuration is another one than it has loaded."""
+def test_a_changed_configuration_file_is_reported(daemon: Daemon) -> None:
+    """The daemon reports when any file of its configuration differs from what it loaded."""
     included = daemon.directory / "more.toml"
     included.write_text('[tasks.t]\nrun = "true"\n')
     included.chmod(0o600)

@@ -60,8 +60,8 @@ def notifiers(daemon: Daemon) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in found}
 
 
-def test_a_failure_and_its_end(daemon: Daemon, web: Web, mail: Mail) -> None:
-    """Mail and web hook get verdict, last lines and link, then the recovery; a success alone tells nobody."""
+def test_a_failure_and_its_recovery(daemon: Daemon, web: Web, mail: Mail) -> None:
+    """Mail and web hook receive verdict, last lines and link, then the recovery; a success alone sends nothing."""
     daemon.write(
         f"""{TASKS}
 [notifiers.mail]
@@ -103,8 +103,8 @@ notify = ["mail", "hook"]
     assert "token-of-the-hook" not in said + " ".join(child.cmdline()) + daemon.get("/api/tasks").body.decode()
 
 
-def test_a_dead_receiver(daemon: Daemon) -> None:
-    """Costs a row that waits, over a restart of the daemon, which tries again at once; then it is there."""
+def test_an_unreachable_receiver_is_retried(daemon: Daemon) -> None:
+    """A message for an unreachable receiver waits over a restart of the daemon, and is delivered later."""
     port = free_port()
     daemon.write(f'{TASKS}\n[notifiers.hook]\n{hook(port)}\n[[routes]]\nnotify = "hook"\nmatch = {{ tasks = "*" }}\n')
     daemon.start()
@@ -125,8 +125,8 @@ def test_a_dead_receiver(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 @pytest.mark.parametrize("victim", ["notifier", "scheduler"])
-def test_killed_in_the_middle(daemon: Daemon, web: Web, victim: str) -> None:
-    """A message that was under way when either side of the socket was killed comes once more, and only that one."""
+def test_a_killed_delivery_is_repeated_once(daemon: Daemon, web: Web, victim: str) -> None:
+    """A message whose delivery was interrupted by a kill on either side is sent once more, and no other one."""
     daemon.write(f'[tasks.t]\nrun = "false"\nnotify_on_failure = "hook"\n[notifiers.hook]\n{hook(web.port)}\n')
     daemon.start()
     web.hold.clear()
@@ -144,8 +144,8 @@ def test_killed_in_the_middle(daemon: Daemon, web: Web, victim: str) -> None:
 
 
 @pytest.mark.lent
-def test_trying_a_notifier(daemon: Daemon, web: Web) -> None:
-    """`notify test` waits for the result: 0 delivered, 1 refused with the reason, or unknown."""
+def test_notify_test(daemon: Daemon, web: Web) -> None:
+    """``notify test`` waits for the result: 0 delivered, 1 refused with the reason, or unknown."""
     port = free_port()
     daemon.write(f"[notifiers.hook]\n{hook(web.port)}\n[notifiers.dead]\n{hook(port)}\n")
     daemon.start()
@@ -160,8 +160,8 @@ def test_trying_a_notifier(daemon: Daemon, web: Web) -> None:
     assert (done.returncode, "no notifier nobody" in done.stderr) == (1, True)
 
 
-def test_heartbeats(daemon: Daemon, web: Web) -> None:
-    """A task's URL hears of start, success and failure, the daemon's that it is well; neither is shown anywhere."""
+def test_heartbeat_urls(daemon: Daemon, web: Web) -> None:
+    """A task's URL receives start, success and failure, the daemon's its liveness; neither URL is shown anywhere."""
     url = f"http://127.0.0.1:{web.port}/secret-of-the-ping"
     daemon.write(
         f'[tasks.good]\nrun = "true"\nheartbeat = "{url}/good"\n[tasks.bad]\nrun = "false"\nheartbeat = "{url}/bad"\n',
@@ -176,8 +176,8 @@ def test_heartbeats(daemon: Daemon, web: Web) -> None:
     assert "secret-of-the-ping" not in daemon.output.read_text() + daemon.get("/api/tasks").body.decode()
 
 
-def test_heartbeats_in_order(daemon: Daemon, web: Web) -> None:
-    """A start that has to be asked for again does not come after its end, where it would look like a run that hangs."""
+def test_a_repeated_start_never_follows_its_end(daemon: Daemon, web: Web) -> None:
+    """A start that is sent again never arrives after its end, where it would look like a hung run."""
     url = f"http://127.0.0.1:{web.port}/ping"
     daemon.write(f'[tasks.good]\nrun = "true"\nheartbeat = "{url}"\n')
     daemon.start()
@@ -188,8 +188,8 @@ def test_heartbeats_in_order(daemon: Daemon, web: Web) -> None:
 
 
 @pytest.mark.lent
-def test_slow_and_silent(daemon: Daemon, web: Web) -> None:
-    """While it goes on, people hear that a run takes long and that it prints nothing."""
+def test_slow_and_silent_runs_are_notified(daemon: Daemon, web: Web) -> None:
+    """A run that takes long or prints nothing is notified while it runs."""
     daemon.write(
         f"""[tasks.t]
 run = "echo once; exec sleep 1000"
@@ -220,8 +220,8 @@ silence_alert = "1s"
 
 
 @pytest.mark.lent
-def test_a_service_that_succeeds(daemon: Daemon, web: Web) -> None:
-    """Its end is told where that is asked for, once it has ended well by itself."""
+def test_success_of_a_service_is_notified_on_request(daemon: Daemon, web: Web) -> None:
+    """A successful end of a service is notified if a route asks for it."""
     daemon.write(
         f"""[services.s]
 run = "echo well; exit 3"
@@ -246,8 +246,8 @@ notify_on_success = "hook"
     assert "well" in web.messages[0]["message"]
 
 
-def test_together(daemon: Daemon, web: Web) -> None:
-    """With a digest, what comes within its time is one message, with each in a line of its own."""
+def test_a_digest_is_one_message(daemon: Daemon, web: Web) -> None:
+    """With a digest, all notifications within its time are one message with a line each."""
     daemon.write(
         f"""[tasks.a]
 run = "until test -e a.ends; do sleep 0.02; done; false"
@@ -284,8 +284,8 @@ notify = "hook"
     ]
 
 
-def test_after_several_failures(daemon: Daemon, web: Web) -> None:
-    """A route is taken after so many failures in a row, counted over a restart of the scheduler."""
+def test_after_failures_counts_over_restarts(daemon: Daemon, web: Web) -> None:
+    """A route with a number of failures in a row counts over a restart of the scheduler."""
     daemon.write(
         f"""[tasks.t]
 run = "false"
@@ -307,8 +307,8 @@ notify = "hook"
 
 
 @pytest.mark.lent
-def test_a_reload(daemon: Daemon, web: Web) -> None:
-    """Brings other notifiers into force at once, and what waited for one that is gone is dropped."""
+def test_a_reload_replaces_notifiers(daemon: Daemon, web: Web) -> None:
+    """A reload replaces the notifiers at once, and drops messages for a removed one."""
     daemon.write(f'[tasks.t]\nrun = "false"\n[notifiers.hook]\n{hook(free_port())}\n[[routes]]\nnotify = "hook"\n')
     daemon.start()
     daemon.trigger("t")
@@ -323,8 +323,8 @@ def test_a_reload(daemon: Daemon, web: Web) -> None:
     assert notifiers(daemon) == {}
 
 
-def test_a_daemon_that_was_killed(daemon: Daemon) -> None:
-    """The next one says that it had not been shut down; after a shutdown it says just that."""
+def test_an_unclean_end_is_notified(daemon: Daemon) -> None:
+    """The next daemon reports that the last one was not shut down, or that it was."""
     daemon.write("")
     daemon.start()
     assert daemon.get("/api/notifications").json()["items"] == []

@@ -72,8 +72,8 @@ def shows(server: Prometheus, expression: str, labels: set[str]) -> bool:
     return bool(series)
 
 
-def test_the_tools_of_prometheus(daemon: Daemon, tmp_path: Path) -> None:
-    """Promtool finds no fault; Prometheus takes it in, and every query of the dashboard finds something in it."""
+def test_promtool_and_dashboard_queries(daemon: Daemon, tmp_path: Path) -> None:
+    """Promtool accepts the metrics; Prometheus scrapes them, and every query of the dashboard finds data."""
     daemon.write(CONFIG)
     daemon.start()
     address = re.search(r'listen = \["([^"]+)"', daemon.config.read_text())

@@ -181,8 +181,8 @@ def test_a_flood_of_sd_notify_messages_is_harmless(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_rolling(daemon: Daemon, tmp_path: Path) -> None:
-    """Each instance's turn comes when the one before is ready, and it ends at the first that does not get there."""
+def test_a_rolling_restart_waits_for_readiness(daemon: Daemon, tmp_path: Path) -> None:
+    """Each instance restarts when the one before is ready; the first that does not become ready stops the restart."""
     broken = tmp_path / "broken"
     daemon.write(
         '[services.s]\nrun = "exec sleep 1000"\ninstances = 3\nrestart_attempts = 0\n'

@@ -117,8 +117,8 @@ def test_a_damaged_wal_and_a_killed_scheduler(daemon: Daemon) -> None:
     assert [(run["id"], run["status"]) for run in daemon.runs("s")] == [(service, "running")]
 
 
-def test_gone_while_it_runs(daemon: Daemon) -> None:
-    """Who reads it next finds that; what the copy has is there again, and what comes after is kept."""
+def test_a_database_that_disappears_is_restored(daemon: Daemon) -> None:
+    """The next reader notices that the database is gone; the copy is restored, and later rows are kept."""
     daemon.write(TASK)
     daemon.start()
     path = daemon.data / "ringward.db"
@@ -144,10 +144,10 @@ every = "1s"
 """
 
 
-def test_what_is_younger_than_the_copy(daemon: Daemon) -> None:
-    """With the rows of runs whole: no end is lost, what waited starts, what nobody saw ending has crashed.
+def test_runs_newer_than_the_copy_are_salvaged(daemon: Daemon) -> None:
+    """With whole rows of runs no end is lost, pending runs start, and runs that ended unseen have crashed.
 
-    No instant is run twice, or forgotten.
+    No instant runs twice, or is forgotten.
     """
     instants = daemon.directory / "instants"
     daemon.write(QUEUED.replace('"gate', f'"{daemon.directory}/gate').replace('"instants', f'"{instants}'))
@@ -184,8 +184,8 @@ run = "exec sleep 1000"
 """
 
 
-def test_damage_while_it_runs(daemon: Daemon) -> None:
-    """Whoever meets it: another scheduler starts again from the copy; what runs goes on, and no end is lost."""
+def test_damage_at_run_time_is_repaired(daemon: Daemon) -> None:
+    """Whichever process meets the damage, the next scheduler starts from the copy; runs go on, and no end is lost."""
     daemon.write(WORK.replace("gate", str(daemon.directory / "gate")))
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "running", "the service")
@@ -232,8 +232,8 @@ def remove(path: Path) -> None:
         Path(f"{path}{part}").unlink(missing_ok=True)
 
 
-def test_removed_while_it_runs(daemon: Daemon) -> None:
-    """A removed database is put back within seconds, whole, also when nothing is written; a notification says so."""
+def test_a_removed_database_is_put_back(daemon: Daemon) -> None:
+    """A removed database is put back complete within seconds, without a write; a notification reports it."""
     daemon.write(TASK)
     daemon.start()
     path = daemon.data / "ringward.db"
@@ -257,8 +257,8 @@ def test_removed_while_it_runs(daemon: Daemon) -> None:
     assert "Traceback" not in daemon.output.read_text()
 
 
-def test_replaced_while_it_runs(daemon: Daemon) -> None:
-    """Another file in its place is not touched and stores nothing, over a killed scheduler too, until a person acts."""
+def test_a_replaced_database_is_left_alone(daemon: Daemon) -> None:
+    """A foreign file is neither changed nor used, also by the next scheduler, until a person acts."""
     daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "running", "the service")
@@ -292,7 +292,7 @@ def test_replaced_while_it_runs(daemon: Daemon) -> None:
 
 
 def test_database_and_copy_gone(daemon: Daemon) -> None:
-    """A scheduler that finds neither waits for a person's word and stops nothing; what runs is in the new history."""
+    """A scheduler that finds neither waits for a person and stops nothing; running runs are in the new history."""
     daemon.write(WORK.replace("gate", str(daemon.directory / "gate")))
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "running", "the service")
@@ -341,7 +341,7 @@ def test_the_end_of_a_daemon_without_a_history(daemon: Daemon) -> None:
 
 
 def test_a_backup_restored_under_a_daemon_that_lost_its_history(daemon: Daemon) -> None:
-    """A backup that somebody puts in the place of a lost history is used at once; what runs goes on."""
+    """A backup that is put in the place of a lost history is used at once; runs go on."""
     daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     path = daemon.data / "ringward.db"
@@ -384,8 +384,8 @@ def test_a_start_without_a_history(daemon: Daemon) -> None:
     daemon.start()
 
 
-def test_logs_removed_under_a_run(daemon: Daemon) -> None:
-    """When somebody removes ``logs/`` under a run that prints, its log has every line, and the daemon says so."""
+def test_logs_removed_during_a_run(daemon: Daemon) -> None:
+    """When ``logs/`` is removed under a run that prints, its log has every line, and the daemon reports it."""
     daemon.write(
         f"""[tasks.t]
 run = '''seq 100000; until [ -e "$GATE" ]; do sleep 0.01; done; seq 100001 200000'''

@@ -28,7 +28,7 @@ def test_the_process_tree(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_a_killed_scheduler_costs_nothing(daemon: Daemon, tmp_path: Path) -> None:
-    """Runs go on while the scheduler is away, and what ended meanwhile is stored exactly when it is back."""
+    """Runs go on while the scheduler is away, and ends in the meantime are stored exactly when it is back."""
     side = tmp_path / "side"
     daemon.write(
         f"[tasks.long]\nrun = {program('numbered', 200, 0.005, side)}\n"
@@ -54,7 +54,7 @@ def replaced(daemon: Daemon, spawner: psutil.Process) -> bool:
 
 
 def test_a_killed_spawner_costs_nothing(daemon: Daemon) -> None:
-    """There is another one, in the same place and as quiet, and what starts meanwhile starts all the same."""
+    """A killed zygote is replaced in the same cgroup and at the same priority, and starts meanwhile succeed."""
     require_cgroups()
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
@@ -119,7 +119,7 @@ def test_a_timeout_strikes_without_a_scheduler(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_queue_and_retries_survive_a_killed_scheduler(daemon: Daemon) -> None:
-    """What waits for a slot or for its retry delay is there after the scheduler is back, in order."""
+    """Queued runs and pending retries are there after the scheduler is back, in order."""
     daemon.write(
         f'[tasks.q]\nrun = {program("obeys_term")}\n[tasks.r]\nrun = "exit 1"\nretry_attempts = 1\nretry_delay = "2s"\n'
     )
@@ -187,7 +187,7 @@ def test_events_over_another_scheduler(daemon: Daemon, killed: bool) -> None:
 
 @pytest.mark.lent
 def test_a_killed_worker_is_replaced(daemon: Daemon) -> None:
-    """Gunicorn replaces a killed worker; the listening socket stays, so nobody is refused."""
+    """Gunicorn replaces a killed worker; the listening socket stays, so no client is refused."""
     daemon.write("")
     daemon.start()
     worker = daemon.helper("ringward gunicorn").children()[0]
@@ -216,8 +216,8 @@ def test_a_killed_supervisor_is_followed_by_a_clean_start(daemon: Daemon, tmp_pa
     assert run_id not in {one["id"] for one in daemon.runs("t") if one["status"] != "ended"}
 
 
-def test_helpers_that_do_not_end_with_a_killed_supervisor(daemon: Daemon) -> None:
-    """Whoever hangs or was stopped is ended by the next start, which needs their addresses, and says so."""
+def test_stale_helpers_are_ended_by_the_next_start(daemon: Daemon) -> None:
+    """The next start ends helpers that hang or are stopped, because it needs their addresses, and logs that."""
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     helpers = psutil.Process(daemon.pid).children(recursive=True)
@@ -242,8 +242,8 @@ def listens(path: str) -> bool:
         return one.connect_ex(path) == 0
 
 
-def test_a_supervisor_that_is_killed_as_it_begins(daemon: Daemon) -> None:
-    """What it had started by then has the addresses already, and is ended by the next start."""
+def test_stale_helpers_of_an_unfinished_start(daemon: Daemon) -> None:
+    """Helpers of a supervisor that was killed during its start are ended by the next start."""
     daemon.write("")
     daemon.launch()
     beginning = psutil.Process(daemon.pid)
@@ -263,8 +263,8 @@ def test_a_supervisor_that_is_killed_as_it_begins(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 @pytest.mark.parametrize("text", ["", "[tasks.t\n", '[tasks.u]\nrun = "true"\n'], ids=["empty", "broken", "edited"])
-def test_a_restarted_scheduler_goes_by_what_is_in_force(daemon: Daemon, text: str) -> None:
-    """A scheduler that dies while the file is being edited puts nothing into force; what runs goes on."""
+def test_a_restarted_scheduler_keeps_the_loaded_configuration(daemon: Daemon, text: str) -> None:
+    """A scheduler that dies during an edit of the file does not load the edit; runs go on."""
     daemon.write('[tasks.t]\nrun = "echo hello"\n[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     service = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")[0]["id"]
@@ -277,8 +277,8 @@ def test_a_restarted_scheduler_goes_by_what_is_in_force(daemon: Daemon, text: st
     assert {task["name"] for task in daemon.get("/api/tasks").json()["items"]} >= {"s", "t"}
 
 
-def test_leftovers_after_the_clock_was_set_back(daemon: Daemon) -> None:
-    """A process that seems to be older than its run, because the clock was set back since, is ended all the same."""
+def test_orphans_are_ended_after_a_clock_step(daemon: Daemon) -> None:
+    """An orphan that seems older than its run, because the clock was set back, is ended nevertheless."""
     daemon.write('[services.s]\nrun = ["sleep", "1000"]\n', daemon='cgroups = "off"')
     daemon.start()
     run_id = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")[0]["id"]
@@ -294,8 +294,8 @@ def test_leftovers_after_the_clock_was_set_back(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_leftovers_of_a_killed_supervisor_are_ended_first(daemon: Daemon, tmp_path: Path) -> None:
-    """A silent service outlives a SIGKILLed supervisor, but not the next start: nothing runs twice."""
+def test_orphans_are_ended_before_anything_starts(daemon: Daemon, tmp_path: Path) -> None:
+    """A silent service outlives a killed supervisor, but not the next start: nothing runs twice."""
     pids = tmp_path / "pids"
     daemon.write(f"[services.s]\nrun = \"echo $$ >> '{pids}'; exec sleep 1000\"\n")
     daemon.start()
@@ -313,8 +313,8 @@ def test_leftovers_of_a_killed_supervisor_are_ended_first(daemon: Daemon, tmp_pa
 
 
 @pytest.mark.parametrize("goes_on", ["; exec sleep 1000", ""], ids=["running", "over"])
-def test_what_had_begun_is_not_begun_again(daemon: Daemon, tmp_path: Path, goes_on: str) -> None:
-    """A run that the supervisor had started, of which nothing more than that it waits could be stored, has crashed."""
+def test_a_started_run_is_not_started_again(daemon: Daemon, tmp_path: Path, goes_on: str) -> None:
+    """A run that had started, but was stored only as pending, ends as crashed."""
     pids = tmp_path / "pids"
     daemon.write(f"[tasks.t]\nrun = \"echo $$ >> '{pids}'{goes_on}\"\n")
     daemon.start()
@@ -330,8 +330,8 @@ def test_what_had_begun_is_not_begun_again(daemon: Daemon, tmp_path: Path, goes_
     assert len(pids.read_text().split()) == 1
 
 
-def test_what_ended_while_nothing_could_be_stored(daemon: Daemon, tmp_path: Path) -> None:
-    """A shutdown gives up on the end of such a run and exits with 1; the next start does not begin the run again."""
+def test_an_end_that_could_not_be_stored(daemon: Daemon, tmp_path: Path) -> None:
+    """A shutdown that cannot store the end of a run exits with 1; the next start does not repeat the run."""
     pids = tmp_path / "pids"
     daemon.write(f"[tasks.t]\nrun = \"echo $$ >> '{pids}'\"\n", daemon='shutdown_timeout = "1s"\n')
     daemon.start()
@@ -348,7 +348,7 @@ def test_what_ended_while_nothing_could_be_stored(daemon: Daemon, tmp_path: Path
 
 @pytest.mark.lent
 def test_a_restarted_scheduler_remembers_services(daemon: Daemon) -> None:
-    """What was fatal or had ended for good stays so, and running instances keep their state, run and age."""
+    """Fatal and exited services stay so, and running instances keep their state, run and age."""
     daemon.write(
         '[services.fatal]\nrun = "exit 1"\nrestart_attempts = 0\n'
         '[services.once]\nrun = "true"\nrestart = "never"\n'

@@ -32,8 +32,8 @@ def begin_in_a_stopped_spare(daemon: Daemon, side: Path, more: str = "") -> tupl
 @pytest.mark.parametrize(
     "more", ["", "tty = true", 'limits = { memory = "500 MB" }', 'env = { API_TOKEN = "hidden-by-mask" }']
 )
-def test_its_run_begins_elsewhere(daemon: Daemon, tmp_path: Path, more: str) -> None:
-    """The run goes on under its id with another process, executes once, succeeds, and its log says so."""
+def test_a_run_survives_its_killed_preforked_child(daemon: Daemon, tmp_path: Path, more: str) -> None:
+    """The run starts in another process under its id, executes once and succeeds; its log reports it."""
     side = tmp_path / "side"
     run, spare = begin_in_a_stopped_spare(daemon, side, more)
     spare.kill()
@@ -44,8 +44,8 @@ def test_its_run_begins_elsewhere(daemon: Daemon, tmp_path: Path, more: str) -> 
     assert daemon.texts(run, "system").count(said) == 1
 
 
-def test_what_was_to_stop_does_not_begin(daemon: Daemon, tmp_path: Path) -> None:
-    """A run that somebody stops before its spare has executed anything ends as stopped, and never executes."""
+def test_a_run_stopped_before_its_exec_never_executes(daemon: Daemon, tmp_path: Path) -> None:
+    """A run that is stopped before its pre-forked child executes anything ends as stopped."""
     side = tmp_path / "side"
     run, _spare = begin_in_a_stopped_spare(daemon, side)
     assert daemon.request("POST", f"/api/runs/{run}/stop").status < 300

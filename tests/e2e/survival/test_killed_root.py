@@ -57,10 +57,10 @@ def stored(manager: Manager, *runs: str) -> None:
     until(lambda: all(manager.of(run) for run in runs), "the descriptors to be stored")
 
 
-def test_what_runs_goes_on(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
-    """No process is restarted, every line that is printed in peace is there once, and each end is what it was.
+def test_runs_survive_a_killed_root(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
+    """No process restarts, every line printed in the meantime is kept once, and each exit status is exact.
 
-    That of a run which ends while no supervisor lives, too. In the end nothing is left in the store.
+    That includes a run that ends while no supervisor lives. In the end the descriptor store is empty.
     """
     go = tmp_path / "go"
     parts = partial(program, "in_parts", go, r"one\ntwo\n", r"three\n")
@@ -104,8 +104,8 @@ def test_what_runs_goes_on(daemon: Managed, manager: Manager, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
-def test_ends_in_progress(daemon: Managed, manager: Manager, cgroups: str) -> None:
-    """A stop ladder takes its next step, a time-out strikes, and all processes of a run end, however spread."""
+def test_stops_and_timeouts_survive_a_killed_root(daemon: Managed, manager: Manager, cgroups: str) -> None:
+    """A stop takes its next step, a time-out is enforced, and all processes of a run end in every session."""
     daemon.write(
         f'[tasks.stopped]\nrun = {program("tells_signals", "SIGTERM")}\ngraceful_stop = "4s"\n'
         f'[tasks.late]\nrun = {program("deaf_tree")}\ntimeout = "5s"\ngraceful_stop = "10ms"\n'
@@ -143,8 +143,8 @@ def test_ends_in_progress(daemon: Managed, manager: Manager, cgroups: str) -> No
     until(lambda: not manager.stored, "the store to be empty")
 
 
-def test_what_is_half_said(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
-    """Half a line, a progress bar and half a secret become one with their other halves; readiness is heard."""
+def test_partial_output_survives_a_killed_root(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
+    """Half a line, a progress bar and half a secret are joined with their other halves; readiness is received."""
     go = tmp_path / "go"
     (daemon.directory / "secret").write_text("correct-horse-battery")
     (daemon.directory / "secret").chmod(0o600)
@@ -180,10 +180,10 @@ def test_what_is_half_said(daemon: Managed, manager: Manager, tmp_path: Path) ->
     assert "replaced by ***: 3 secrets" in daemon.texts(runs["twice"], "system")
 
 
-def test_killed_again_and_again(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
-    """Also while it takes over, and under full output: what is printed afterwards is there, in order, without a gap.
+def test_repeated_kills_lose_only_output_in_transit(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
+    """Kills during the recovery and under full output lose only what the killed root held in memory.
 
-    Lost is what was in the hands of the one that was killed, and no more.
+    All later lines are kept, in order, without a gap.
     """
     go, side = tmp_path / "go", tmp_path / "flood"
     # Its last line is in nobody's hands who is killed.
@@ -228,7 +228,7 @@ def test_killed_again_and_again(daemon: Managed, manager: Manager, tmp_path: Pat
 
 
 def test_an_end_that_is_not_stored(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
-    """A run that ended while the scheduler was busy has its exact end and its whole log, though the supervisor died."""
+    """A run that ended while the scheduler was busy has its exact end and whole log, though the supervisor died."""
     go = tmp_path / "go"
     daemon.write(f"[tasks.t]\nrun = {program('in_parts', go, 'one', 'two', 7)}\n")
     daemon.start()
@@ -249,8 +249,8 @@ def test_an_end_that_is_not_stored(daemon: Managed, manager: Manager, tmp_path: 
     until(lambda: not manager.stored, "the store to be empty")
 
 
-def test_a_run_that_nobody_knows(daemon: Managed, manager: Manager) -> None:
-    """A run that is not in the database is stopped, one of which a descriptor is missing ends as crashed."""
+def test_unknown_and_incomplete_runs(daemon: Managed, manager: Manager) -> None:
+    """A run that is missing in the database is stopped; a run without one of its descriptors ends as crashed."""
     daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\nmax_concurrent = 2\n")
     daemon.start()
     unknown, partly = daemon.trigger("t"), daemon.trigger("t")

@@ -80,8 +80,8 @@ def system_lines(daemon: Daemon, run_id: str) -> str:
     return "\n".join(daemon.texts(run_id, "system"))
 
 
-def test_a_daemon_of_its_own_is_killed_and_named(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """What left session, group, parent and pipes behind it ends with its run, and the log says so."""
+def test_a_daemonised_process_is_killed_and_named(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """A process that left session, group, parent and pipes ends with its run, and the log names it."""
     run_id = begin(daemon, cgroups, f"run = {program('daemonises', pids)}")
     assert daemon.ended(run_id)["endReason"] == "succeeded"
     assert not alive(pid_in(pids))
@@ -89,8 +89,8 @@ def test_a_daemon_of_its_own_is_killed_and_named(daemon: Daemon, cgroups: str, p
     assert daemon.get(f"/api/runs/{run_id}/ending").json()["killedLeftovers"] == [f"sleep ({pid_in(pids)})"]
 
 
-def test_what_was_used_is_known_in_the_end(daemon: Daemon, cgroups: str) -> None:
-    """Processor time, memory, and bytes that went to the disk."""
+def test_the_usage_of_an_ended_run_is_complete(daemon: Daemon, cgroups: str) -> None:
+    """The usage of an ended run has its processor time, its memory, and the bytes that went to the disk."""
     command = "for i in $(seq 200000); do :; done; dd if=/dev/zero of=block bs=1M count=2 conv=fsync 2>&1"
     run_id = begin(daemon, cgroups, f"run = '{command}'\nworking_dir = '.'")
     daemon.ended(run_id)
@@ -103,7 +103,7 @@ def test_what_was_used_is_known_in_the_end(daemon: Daemon, cgroups: str) -> None
 
 @pytest.mark.own
 def test_an_emptied_environment_does_not_hide(daemon: Daemon, pids: Path) -> None:
-    """In a cgroup even that is found which gave up everything by which it could be told."""
+    """In a cgroup, a process is found although it removed every mark of its run."""
     require_cgroups()
     run_id = begin(daemon, "auto", f"run = {program('daemonises', pids, 'bare')}")
     daemon.ended(run_id)
@@ -112,8 +112,8 @@ def test_an_emptied_environment_does_not_hide(daemon: Daemon, pids: Path) -> Non
 
 
 @pytest.mark.own
-def test_what_is_to_be_left_is_left(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """With leftovers = "leave" it outlives its run and the daemon, and the log names it."""
+def test_leave_keeps_leftovers(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """With leftovers = "leave" a process outlives its run and the daemon, and the log names it."""
     run_id = begin(daemon, cgroups, f'leftovers = "leave"\nrun = {program("daemonises", pids)}')
     assert daemon.ended(run_id)["endReason"] == "succeeded"
     assert f"left running: sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
@@ -128,8 +128,8 @@ def daemon_lines(daemon: Daemon, run_id: str) -> list[str]:
 
 @pytest.mark.own
 @pytest.mark.parametrize("tty", ["", "tty = true\n"])
-def test_what_is_left_writes_on(daemon: Daemon, cgroups: str, tmp_path: Path, tty: str) -> None:
-    """It goes on over the end of its run and an upgrade, into the daemon's log; it is listed as long as it lives."""
+def test_a_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str, tmp_path: Path, tty: str) -> None:
+    """It writes to the daemon's log after its run and an upgrade, and is listed as long as it lives."""
     words = tmp_path / "words"
     os.mkfifo(words)
     with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
@@ -154,10 +154,10 @@ def test_what_is_left_writes_on(daemon: Daemon, cgroups: str, tmp_path: Path, tt
 
 @pytest.mark.own
 @pytest.mark.parametrize("configured", [True, False])
-def test_what_is_to_be_left_survives_a_killed_supervisor(
+def test_a_kept_leftover_survives_a_killed_supervisor(
     daemon: Daemon, cgroups: str, pids: Path, configured: bool
 ) -> None:
-    """The next start does not take it for a leftover either, though its run was not over, and its task may be gone."""
+    """The next start does not end it, though its run had not ended, and its task may be gone."""
     main = pids.with_name("main")
     begin(daemon, cgroups, f'leftovers = "leave"\nrun = "echo $$ >\'{main}\'; {words(pids)}; exec sleep 1000"')
     until(pids.exists, "the daemon of its own")
@@ -169,7 +169,7 @@ def test_what_is_to_be_left_survives_a_killed_supervisor(
     os.kill(pid_in(main), signal.SIGKILL)
 
 
-def test_a_deaf_tree(daemon: Daemon, cgroups: str) -> None:
+def test_a_tree_that_ignores_sigterm_is_stopped(daemon: Daemon, cgroups: str) -> None:
     """Children and grandchildren that ignore SIGTERM, in several sessions, all end with a stop."""
     run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('deaf_tree')}")
     until(lambda: len(daemon.texts(run_id)) == 9, "all of them")
@@ -179,8 +179,8 @@ def test_a_deaf_tree(daemon: Daemon, cgroups: str) -> None:
     assert not [pid for pid in tree if alive(pid)]
 
 
-def test_what_forks_on(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """A process that is another one all the time does not get away from a stop."""
+def test_an_endlessly_forking_process_is_stopped(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """A process that forks all the time cannot escape a stop."""
     run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('forks_on', pids, 20_000)}")
     until(pids.exists, "the first generation")
     until(lambda: daemon.texts(run_id), "the main process")
@@ -189,7 +189,7 @@ def test_what_forks_on(daemon: Daemon, cgroups: str, pids: Path) -> None:
     assert not alive(pid_in(pids))
 
 
-def test_closed_output_is_no_end(daemon: Daemon, cgroups: str, pids: Path) -> None:
+def test_closed_output_does_not_end_a_run(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """A run whose output is closed goes on until its main process ends."""
     run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("closes_output", pids)}')
     until(pids.exists, "its output to be closed")
@@ -199,8 +199,8 @@ def test_closed_output_is_no_end(daemon: Daemon, cgroups: str, pids: Path) -> No
     assert (run["endReason"], run["exitCode"]) == ("stopped", 7)
 
 
-def test_one_that_stopped_itself(daemon: Daemon, cgroups: str) -> None:
-    """It is continued, so that it can obey."""
+def test_a_process_that_stopped_itself_is_continued(daemon: Daemon, cgroups: str) -> None:
+    """A process that stopped itself is continued, so that it can obey."""
     run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("stops_itself")}')
     (process,) = until(lambda: daemon.children("stops_itself"), "its process")
     until(lambda: process.status() == psutil.STATUS_STOPPED, "it to stop itself")
@@ -208,8 +208,8 @@ def test_one_that_stopped_itself(daemon: Daemon, cgroups: str) -> None:
     assert daemon.ended(run_id)["exitCode"] == 5
 
 
-def test_a_traced_child(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """What a tracer holds and leaves behind is killed."""
+def test_a_traced_child_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """A child that its tracer holds and leaves behind is killed."""
     run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('traced', pids)}")
     until(lambda: daemon.texts(run_id), "the child")
     stop(daemon, run_id)
@@ -217,8 +217,8 @@ def test_a_traced_child(daemon: Daemon, cgroups: str, pids: Path) -> None:
     assert not alive(pid_in(pids))
 
 
-def test_a_process_without_its_first_thread(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """It looks like a zombie, but lives, and is killed."""
+def test_a_process_without_its_first_thread_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """A process whose first thread has ended looks like a zombie, but lives, and is killed."""
     run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('loses_its_leader', pids)}")
     until(lambda: daemon.texts(run_id), "its first thread to end")
     pid = pid_in(pids)
@@ -227,8 +227,8 @@ def test_a_process_without_its_first_thread(daemon: Daemon, cgroups: str, pids: 
     until(lambda: not Path(f"/proc/{pid}").exists(), "it to be reaped")
 
 
-def test_zombies_of_a_run_are_nobodys_leftovers(daemon: Daemon, cgroups: str) -> None:
-    """Children for which nobody waited are reaped, and not called leftovers."""
+def test_zombies_are_reaped_and_not_leftovers(daemon: Daemon, cgroups: str) -> None:
+    """Children that their parent does not wait for are reaped, and not called leftovers."""
     run_id = begin(daemon, cgroups, f"run = {program('makes_zombies')}")
     until(lambda: daemon.texts(run_id), "the zombies")
     stop(daemon, run_id)
@@ -237,8 +237,8 @@ def test_zombies_of_a_run_are_nobodys_leftovers(daemon: Daemon, cgroups: str) ->
     assert "outlived" not in system_lines(daemon, run_id)
 
 
-def test_a_lost_directory(daemon: Daemon, cgroups: str) -> None:
-    """To stand in a directory that is gone prevents nothing."""
+def test_a_removed_working_directory_is_harmless(daemon: Daemon, cgroups: str) -> None:
+    """A process in a removed directory goes on, and executes another program."""
     script = 'cd "$(mktemp -d)" && rmdir "$PWD" && exec sh -c "echo still here; exit 3"'
     run_id = begin(daemon, cgroups, f"run = {json.dumps(['sh', '-c', script])}")
     assert daemon.ended(run_id)["exitCode"] == 3
@@ -255,15 +255,15 @@ def test_a_missing_interpreter(daemon: Daemon, cgroups: str, tmp_path: Path) -> 
     assert "the interpreter named in its first line" in system_lines(daemon, run["id"])
 
 
-def test_an_environment_that_is_too_large(daemon: Daemon, cgroups: str) -> None:
-    """Neither is a run that the kernel refuses to start."""
+def test_an_environment_beyond_the_kernels_limit(daemon: Daemon, cgroups: str) -> None:
+    """A run whose environment the kernel refuses was never started, and its log says why."""
     variables = "\n".join(f'V{number} = "{"x" * 100_000}"' for number in range(30))
     run = daemon.ended(begin(daemon, cgroups, f'run = "true"\n[tasks.t.env]\n{variables}'))
     assert (run["endReason"], run["exitCode"]) == ("start_failed", -1)
     assert "cannot be started: Argument list too long" in system_lines(daemon, run["id"])
 
 
-def test_a_ladder_of_signals(daemon: Daemon, cgroups: str) -> None:
+def test_stop_signals_in_sequence(daemon: Daemon, cgroups: str) -> None:
     """Each signal of the list has its time, then comes SIGKILL."""
     steps = '[["SIGINT", "50ms"], ["HUP", "50ms"], ["SIGTERM", "50ms"]]'
     run = program("tells_signals", "SIGINT", "SIGHUP", "SIGTERM")
@@ -295,7 +295,7 @@ def test_only_force_hurries_a_stop(daemon: Daemon, cgroups: str) -> None:
 
 
 @pytest.mark.own
-def test_a_shutdown_takes_along_what_got_away(daemon: Daemon, cgroups: str, pids: Path) -> None:
+def test_a_shutdown_ends_daemonised_processes(daemon: Daemon, cgroups: str, pids: Path) -> None:
     """Nothing that a run started outlives the daemon."""
     begin(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
     until(pids.exists, "what gets away")
@@ -304,8 +304,8 @@ def test_a_shutdown_takes_along_what_got_away(daemon: Daemon, cgroups: str, pids
 
 
 @pytest.mark.own
-def test_leftovers_of_a_killed_supervisor(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """What got away from its run, too, is ended before anything new starts, and its cgroup is gone."""
+def test_orphans_of_a_killed_supervisor_are_ended(daemon: Daemon, cgroups: str, pids: Path) -> None:
+    """Orphans, also daemonised ones, are ended before anything new starts, and their cgroup is removed."""
     run_id = begin(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
     until(pids.exists, "what gets away")
     daemon.stop(signal.SIGKILL)

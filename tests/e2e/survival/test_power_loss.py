@@ -77,8 +77,8 @@ def daemon(tmp_path: Path) -> Iterator[OnItsOwnDisk]:
 
 
 @pytest.mark.parametrize("durability", ["power", "crash"])
-def test_power_loss(daemon: OnItsOwnDisk, tmp_path: Path, durability: str) -> None:
-    """The database is whole, with "power" with all that was acknowledged; a log has all that was on the disk."""
+def test_power_loss_keeps_synced_data(daemon: OnItsOwnDisk, tmp_path: Path, durability: str) -> None:
+    """The database is consistent, with "power" complete up to the last answer; a log has all that reached the disk."""
     daemon.write(
         f"[tasks.talks]\nrun = {program('numbered', 1_000_000, 0.0005, tmp_path / 'side')}\n"
         '[tasks.small]\nrun = "echo hello"\n'

@@ -34,12 +34,6 @@ def words(tmp_path: Path) -> Path:
     return path
 
 
-def place_of(daemon: Daemon) -> Path:
-    """Its runtime directory."""
-    (place,) = (path for path in daemon.runtime_dirs() if path.is_dir())
-    return place
-
-
 def well(daemon: Daemon) -> bool:
     """The daemon is ready for commands."""
     try:
@@ -54,11 +48,11 @@ def begun_again(daemon: Daemon, count: int) -> bool:
 
 
 @pytest.mark.parametrize("what", ["the directory", "all in it"])
-def test_the_directory(daemon: Daemon, words: Path, what: str) -> None:
-    """Directory, sockets and rings are made again; a run goes on without the loss of a line, also over an upgrade."""
+def test_a_removed_runtime_directory_is_made_again(daemon: Daemon, words: Path, what: str) -> None:
+    """Directory, sockets and rings are made again; a run loses no line, also over an upgrade."""
     daemon.write(COUNTS.format(words=words))
     daemon.start()
-    place = place_of(daemon)
+    place = daemon.runtime_dir()
     with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
         run = daemon.trigger("counts")
         speaker.write("second\n")
@@ -88,11 +82,11 @@ def test_the_directory(daemon: Daemon, words: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ring", "root.bell", "control.sock", "lock", "begun", "audit"])
-def test_one_of_its_files(daemon: Daemon, words: Path, name: str) -> None:
-    """Each file is made again; what runs goes on."""
+def test_each_removed_file_is_made_again(daemon: Daemon, words: Path, name: str) -> None:
+    """Each removed file is made again; runs go on."""
     daemon.write(COUNTS.format(words=words))
     daemon.start()
-    place = place_of(daemon)
+    place = daemon.runtime_dir()
     with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
         run = daemon.trigger("counts")
         until(lambda: daemon.texts(run) == ["first"], "the first line")
@@ -105,11 +99,11 @@ def test_one_of_its_files(daemon: Daemon, words: Path, name: str) -> None:
     assert daemon.stop() == 0
 
 
-def test_the_ring_of_events(daemon: Daemon) -> None:
-    """It is made again, and streams of events go on: those that were open, and those that come then."""
+def test_a_removed_events_ring_is_made_again(daemon: Daemon) -> None:
+    """The events ring is made again, and open and new streams of events go on."""
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.start()
-    ring = place_of(daemon) / "events.ring"
+    ring = daemon.runtime_dir() / "events.ring"
     old = daemon.stream("/api/events/stream?types=run.ended")
     before = daemon.trigger("t")
     daemon.ended(before)
@@ -128,8 +122,8 @@ def ended_in(stream: Stream, count: int) -> list[str]:
     return [event.data["runId"] for event in itertools.islice(stream, count)]
 
 
-def test_the_socket_of_the_api(daemon: Daemon) -> None:
-    """It is made again, and the command line finds the daemon there."""
+def test_a_removed_api_socket_is_made_again(daemon: Daemon) -> None:
+    """The API socket is made again, and the command line finds the daemon there."""
     daemon.write("")
     daemon.start()
     found: dict[str, Any] = daemon.get("/api/daemon").json()
@@ -140,11 +134,11 @@ def test_the_socket_of_the_api(daemon: Daemon) -> None:
     until(lambda: daemon.cli("health").returncode == 0, "the answer")
 
 
-def test_it_cannot_be_made_again(daemon: Daemon, words: Path) -> None:
-    """Until then readyz answers 503; afterwards a log says what it lost, and a killed scheduler is back."""
+def test_a_directory_that_cannot_be_made_again(daemon: Daemon, words: Path) -> None:
+    """Until the directory exists, readyz answers 503; then logs count lost lines, and a killed scheduler is back."""
     daemon.write(f'[tasks.late]\nrun = "while read line; do echo $line; done <{words}"\n')
     daemon.start()
-    place = place_of(daemon)
+    place = daemon.runtime_dir()
     with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
         run = daemon.trigger("late")
         until(lambda: daemon.run(run)["status"] == "running", "the start")
@@ -191,8 +185,8 @@ def in_session(tmp_path: Path) -> Iterator[InSession]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
-def test_the_shared_memory_is_gone(in_session: InSession, words: Path) -> None:
-    """The directory moves to the next fit place, with all rings; clients, an upgrade and the end find it there."""
+def test_lost_shared_memory_moves_the_directory(in_session: InSession, words: Path) -> None:
+    """The directory moves to the next suitable place with all rings; clients, an upgrade and a shutdown find it."""
     daemon = in_session
     daemon.write(COUNTS.format(words=words))
     daemon.start()
@@ -213,7 +207,7 @@ def test_the_shared_memory_is_gone(in_session: InSession, words: Path) -> None:
         finally:
             os.kill(daemon.pid, signal.SIGCONT)
         until(lambda: begun_again(daemon, 2) and well(daemon), "the move")
-        place = place_of(daemon)
+        place = daemon.runtime_dir()
         assert f"it is in {place} now" in daemon.said()
         assert (place / f"{run}.ring").exists()
         with (place / "lock").open() as lock, pytest.raises(BlockingIOError):

@@ -16,8 +16,8 @@ from tests.support.daemon import Daemon, command_lines, gone, program
 from tests.support.waiting import until
 
 
-def test_a_first_scheduler_that_dies_at_once(daemon: Daemon, tmp_path: Path) -> None:
-    """What belongs to a start is done by the scheduler that gets that far, once, be it the first or not."""
+def test_startup_work_is_done_once(daemon: Daemon, tmp_path: Path) -> None:
+    """The work of a start is done once, by the first scheduler that gets that far."""
     pids = tmp_path / "pids"
     daemon.write(
         f'[services.s]\nrun = "echo $$ >> \'{pids}\'; exec sleep 1000"\n[tasks.t]\nrun = "true"\nrun_on_start = true\n'
@@ -46,7 +46,7 @@ def test_a_first_scheduler_that_dies_at_once(daemon: Daemon, tmp_path: Path) -> 
 
 
 @pytest.mark.lent
-def test_a_damaged_ring(daemon: Daemon) -> None:
+def test_a_damaged_ring_does_not_block_the_start(daemon: Daemon) -> None:
     """A ring that cannot be read is reported, and the daemon starts."""
     daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n")
     daemon.start()
@@ -55,18 +55,15 @@ def test_a_damaged_ring(daemon: Daemon) -> None:
     helpers = [one for one, line in command_lines(daemon.family()).items() if line.startswith("ringward")]
     daemon.stop(signal.SIGKILL)
     until(lambda: all(map(gone, helpers)), "its helpers to end")
-    identity = (daemon.data / "id").read_text().strip()
-    bases = [Path("/run/ringward"), Path(f"/dev/shm/ringward-{os.getuid()}")]
-    (ring,) = [path for base in bases for path in base.glob(f"{identity}/{run_id}.ring")]
-    ring.write_bytes(b"this is no ring" * 1000)
+    (daemon.runtime_dir() / f"{run_id}.ring").write_bytes(b"this is no ring" * 1000)
     daemon.start()
     assert daemon.run(run_id)["endReason"] == "crashed"
-    until(lambda: "cannot be saved" in daemon.said(), "a word about it")
+    until(lambda: "cannot save the end of its log" in daemon.said(), "a word about it")
     assert "Traceback" not in daemon.said()
 
 
-def test_services_that_left_the_file(daemon: Daemon) -> None:
-    """A scheduler without a copy of what is in force reads the file: services that left it stop, tasks run on."""
+def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
+    """A scheduler without a copy of the loaded configuration reads the file: removed services stop, tasks run on."""
     text = f'run = {program("obeys_term")}\ngraceful_stop = "1h"\n'
     daemon.write(f"[services.gone]\n{text}[services.fewer]\n{text}instances = 3\n[tasks.t]\n{text}")
     daemon.start()
@@ -85,8 +82,8 @@ def test_services_that_left_the_file(daemon: Daemon) -> None:
     assert daemon.ended(task)["exitCode"] == 5
 
 
-def test_runs_end_as_they_began(daemon: Daemon) -> None:
-    """They are judged, and tried again, as their tasks said when they were started, whatever the file says since."""
+def test_runs_end_under_the_policy_of_their_start(daemon: Daemon) -> None:
+    """Runs are judged and retried by the definition of their start, whatever the file says since."""
     gate, early = daemon.directory / "gate", daemon.directory / "early"
     waits, waits_less = (f"until [ -e '{path}' ]; do sleep 0.01; done" for path in (gate, early))
     daemon.write(
@@ -115,8 +112,8 @@ def test_runs_end_as_they_began(daemon: Daemon) -> None:
     assert (daemon.ended(again["id"])["endReason"], again["retryAttempt"]) == ("succeeded", 1)
 
 
-def test_services_that_left_and_come_back(daemon: Daemon) -> None:
-    """While their processes still end, before or after another scheduler began: they never run twice, and come up."""
+def test_a_service_removed_and_added_again(daemon: Daemon) -> None:
+    """A service that is removed and added while its processes end never runs twice, and starts."""
     text = "[services.{}]\nrun = " + program("ignores_term") + '\ngraceful_stop = "1h"\nrestart_delay = "1h"\n'
     names = ("before", "after")
     both = "".join(map(text.format, names))
@@ -148,8 +145,8 @@ def test_services_that_left_and_come_back(daemon: Daemon) -> None:
     assert not {*first.values()} & {*living().values()}
 
 
-def test_a_queued_run_whose_name_is_another_kind_now(daemon: Daemon) -> None:
-    """What waits for a task that is a service now cannot start, and says so instead of waiting for ever."""
+def test_a_queued_run_of_a_task_that_became_a_service(daemon: Daemon) -> None:
+    """A queued run of a task that became a service ends at once, and says why."""
     daemon.write(f"[tasks.x]\nrun = {program('obeys_term')}\n")
     daemon.start()
     first, second = daemon.trigger("x"), daemon.trigger("x")
@@ -162,8 +159,8 @@ def test_a_queued_run_whose_name_is_another_kind_now(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_service_that_dies_unseen(daemon: Daemon) -> None:
-    """A service that was healthy and dies while no scheduler is there starts again as if it had been seen."""
+def test_a_service_that_dies_without_a_scheduler_restarts(daemon: Daemon) -> None:
+    """A healthy service that dies while no scheduler runs restarts as if its end had been seen."""
     daemon.write(
         '[services.s]\nrun = "echo $$; exec sleep 1000"\nrestart_attempts = 0\nrestart_delay = "0s"\n'
         'healthy_after = "100ms"\n'
@@ -182,8 +179,8 @@ def test_a_service_that_dies_unseen(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
-def test_a_schedule_from_the_future(daemon: Daemon) -> None:
-    """A clock that was a year ahead once does not silence a schedule for a year."""
+def test_a_clock_that_was_ahead_does_not_silence_a_schedule(daemon: Daemon) -> None:
+    """A clock that was once a year ahead does not silence a schedule for a year."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
     daemon.start()
     daemon.stop()

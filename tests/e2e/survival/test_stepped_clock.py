@@ -47,7 +47,7 @@ def daemon(tmp_path: Path) -> Iterator[Clockwork]:
 
 
 def test_a_jump_by_days_removes_nothing(daemon: Clockwork) -> None:
-    """Runs stay while the clock is doubted, over another scheduler, too, until a person trusts the clock."""
+    """Runs are kept while the clock is in doubt, also by the next scheduler, until a person trusts the clock."""
     daemon.write('[tasks.t]\nrun = "true"\nkeep_for = "30d"\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))["id"]

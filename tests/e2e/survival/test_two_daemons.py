@@ -35,7 +35,7 @@ def started(daemon: Daemon) -> tuple[str, psutil.Process]:
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
 def test_a_copy_of_a_directory_in_use(daemon: Daemon, other: Daemon, cgroups: str) -> None:
-    """Its daemon leaves alone what runs of the original, whose run has crashed only in the copy."""
+    """The daemon of a copy leaves the processes of the original alone; their runs have crashed only in the copy."""
     for one in (daemon, other):
         one.write(SLEEPS, daemon=f'cgroups = "{cgroups}"')
     daemon.start()
@@ -56,7 +56,7 @@ def test_a_copy_of_a_directory_in_use(daemon: Daemon, other: Daemon, cgroups: st
 
 
 def test_a_directory_that_was_moved(daemon: Daemon, other: Daemon) -> None:
-    """It is the same: what a killed daemon left is ended, history and logs are there."""
+    """A moved data directory is the same daemon: orphans are ended, history and logs are there."""
     daemon.write(SLEEPS + '[tasks.says]\nrun = "echo hello"\n')
     other.write(SLEEPS + '[tasks.says]\nrun = "echo hello"\n')
     daemon.start()

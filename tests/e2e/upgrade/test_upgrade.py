@@ -29,14 +29,8 @@ from tests.support.waiting import until
 __all__ = ["container"]
 
 
-def runtime(daemon: Daemon) -> Path:
-    identity = (daemon.data / "id").read_text().strip()
-    places = (Path("/run/ringward"), Path(f"/dev/shm/ringward-{os.getuid()}"))
-    return next(place / identity for place in places if (place / identity).exists())
-
-
 def answer(daemon: Daemon) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((runtime(daemon) / "upgrade.json").read_text())
+    found: dict[str, Any] = json.loads((daemon.runtime_dir() / "upgrade.json").read_text())
     return found
 
 
@@ -65,7 +59,7 @@ def processes(daemon: Daemon) -> dict[str, int]:
 
 def shown(daemon: Daemon, run: str) -> bool:
     """Whether anything of its unfinished line can be seen."""
-    reader = LogReader(str(runtime(daemon) / f"{run}.ring"), None)
+    reader = LogReader(str(daemon.runtime_dir() / f"{run}.ring"), None)
     try:
         return any(one.text for one in reader.pending())
     finally:
