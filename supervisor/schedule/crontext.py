@@ -1,8 +1,7 @@
-"""croniter, which reads the text of cron expressions.
+"""Loads croniter, which parses cron expressions, without unnecessary work.
 
-When it is loaded it asks how wide addresses are, for which :mod:`platform` would execute file(1): 40 ms of each start,
-for something that croniter finds out by itself as well. And it loads the time zones of dateutil, a megabyte, of which
-the text of an expression needs none.
+At its import croniter asks :mod:`platform` for the word size, which executes file(1) and takes 40 ms. It also imports
+the time zones of dateutil, which take a megabyte and which parsing does not need.
 """
 
 import importlib
@@ -13,7 +12,7 @@ from supervisor.later import import_later
 
 
 def _datetime_exists(time: datetime) -> bool:
-    """As dateutil's, which is asked where instants are to be found."""
+    """Call the function of dateutil, which croniter only needs to search for instants."""
     exists: bool = importlib.import_module("dateutil.tz.tz").datetime_exists(time)
     return exists
 

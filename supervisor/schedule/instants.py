@@ -37,7 +37,7 @@ class _Timed(Protocol):
 
 class _Source(Protocol):
     def occurrences(self, mark_ms: int, after_ms: int) -> Iterator[Occurrence]:
-        """Yield the instants after both; `mark_ms` is the last one that is accounted for."""
+        """Yield the instants after both; `mark_ms` is the last instant accounted for."""
 
 
 class _Crons:

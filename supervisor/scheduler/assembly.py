@@ -227,7 +227,7 @@ class Scheduler(CommitListener):
         self._sampler = HostSampler(loop, clock, self._boot.data_dir, self._running, engine.commit)
 
     def _information(self, start: StartConfig, state: StoredState) -> dict[str, Any]:
-        """Return the facts about the configuration; those of an unchanged one stay as they were reported."""
+        """Return the facts about the configuration; an unchanged configuration keeps its reported facts."""
         config = self._config
         return {
             "pid": os.getpid(),

@@ -164,10 +164,10 @@ class BulkJobs:
     @staticmethod
     def _announce(known: Progress, change: Change) -> None:
         affected: int = known["affected"]
-        untold = affected - known.get("told", 0)
-        if untold:
+        unannounced = affected - known.get("told", 0)
+        if unannounced:
             change.write(lambda db: set_meta(db, _PROGRESS, {**known, "told": affected}))
-            change.announce(known["event"], {"affected": untold})
+            change.announce(known["event"], {"affected": unannounced})
 
 
 def _progress(job: Job, affected: int, told: int) -> Progress:

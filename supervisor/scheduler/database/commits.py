@@ -6,8 +6,8 @@ that cannot be stored (full disk, locked database) blocks later changes and is r
 and none overtakes its start. A change with a waiting client is refused instead.
 
 The number of waiting changes is bounded by the number of runs and instances, however long the database cannot be
-written: no new run starts, samples are dropped, schedules are deferred (:mod:`..runs.scheduled_starts`), and of the
-details of a service only the latest wait (:mod:`..services.service_controller`).
+written. Meanwhile no new run starts, samples are dropped, and schedules are deferred (:mod:`..runs.scheduled_starts`).
+Of the details of a service only the latest wait (:mod:`..services.service_controller`).
 """
 
 import collections

@@ -1,10 +1,10 @@
 """The client of the janitor: starts it when there is work.
 
-The janitor starts shortly after a run with a log ends, when a log becomes old enough for compression (the janitor
-reports when), every ten minutes while logs grow, and a minute after the start of the scheduler. At most one janitor
-runs at a time; each reports the pause before the next. Files of purged runs are removed at once, without a scan and
-without a pause. Files that cannot be removed are retried with a doubling delay: a disk may be full for a moment, or
-stay read-only.
+The janitor starts shortly after a run with a log ends, and when a log becomes old enough for compression, as the last
+janitor reported. It also starts every ten minutes while logs grow, and a minute after the scheduler. At most one
+janitor runs at a time; each reports the pause before the next. Files of purged runs are removed at once, without a
+scan and without a pause. Files that cannot be removed are retried with a doubling delay: a disk may be full for a
+moment, or stay read-only.
 """
 
 import os

@@ -113,14 +113,14 @@ def _start_again(
         except Damaged as err:
             no_copy = f"its copy cannot be used either: {err.detail}"
         else:
-            log.error(f"the database is {_told(found)}: {why}")
+            log.error(f"the database is {_restored_text(found)}: {why}")
             return
     if not new_history_allowed(boot.data_dir):
         command = "recover" if running else "up"
         remedy = f"restore a backup, or begin an empty history with: ringward {command} --new-history"
         raise Lost(f"{why.detail}; {no_copy}; {remedy}") from why
     aside = begin_anew(path, now_ms, lambda aside: _remembered(_from_nothing(aside, why)) | dict(known), newest_event)
-    log.error(f"the database is {_begun(aside)}: {why}")
+    log.error(f"the database is {_new_history_text(aside)}: {why}")
 
 
 def _remembered(again: Restoration) -> dict[str, object]:
@@ -128,24 +128,24 @@ def _remembered(again: Restoration) -> dict[str, object]:
 
 
 def _from_copy(found: Restored, why: Damaged) -> Restoration:
-    return Restoration(f"It was {_told(found)}. {why}", found.salvaged.waiting)
+    return Restoration(f"It was {_restored_text(found)}. {why}", found.salvaged.waiting)
 
 
 def _from_nothing(aside: str | None, why: Damaged) -> Restoration:
-    return Restoration(f"It was {_begun(aside)}. {why}", frozenset())
+    return Restoration(f"It was {_new_history_text(aside)}. {why}", frozenset())
 
 
-def _begun(aside: str | None) -> str:
+def _new_history_text(aside: str | None) -> str:
     where = "" if aside is None else f"; the damaged one is {aside}"
     return f"new, with an empty history, as requested{where}"
 
 
-def _told(found: Restored) -> str:
+def _restored_text(found: Restored) -> str:
     where = "" if found.damaged is None else f"; the damaged one is {found.damaged}"
-    return f"restored from its copy of {stamp(found.copied_at_ms)}; {_left(found.salvaged)}{where}"
+    return f"restored from its copy of {stamp(found.copied_at_ms)}; {_saved_text(found.salvaged)}{where}"
 
 
-def _left(salvaged: "Salvaged") -> str:
+def _saved_text(salvaged: "Salvaged") -> str:
     """Return a summary of the data saved from after the copy."""
     if salvaged.failed:
         return f"later data is lost: {salvaged.failed}"

@@ -74,7 +74,7 @@ class EventLog:
         return RingWriter(self._path, self._daemon_id, file_blocks=0, first_line=first_number - 1)
 
     def _check(self) -> None:
-        """Make the ring again if somebody has removed it, with everything that was in it."""
+        """Create the ring again, with its contents, if it was removed."""
         writer = self._writer
         if writer.created and not writer.sealed and not os.path.exists(self._path):
             with contextlib.suppress(OSError):  # the directory is gone, too: the root makes it again

@@ -116,7 +116,7 @@ class Notifications:
         told = set() if over is None else deliveries.end_of_trouble(db, over, task)
         lost: dict[str, int] | None = None
         for one in found:
-            if one.only_if_told and one.notifier not in told:
+            if one.only_if_notified and one.notifier not in told:
                 continue
             if over is None and not deliveries.tell(
                 db, one.notifier, draft.kind, task, draft.created_at, settings.coalesce_window_ms

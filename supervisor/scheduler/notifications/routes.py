@@ -65,7 +65,7 @@ class Target:
     """A notifier that receives a notification."""
 
     notifier: str
-    only_if_told: bool = False
+    only_if_notified: bool = False
     """Whether it receives a recovery only if it received the failure."""
     until: int | None = None
     """End of the quiet hours in milliseconds since the epoch; None: send at once."""
@@ -88,21 +88,21 @@ def targets(fact: Fact, routes: Iterable[Route], zone: str, now_ms: int) -> list
     if fact.named and (fact.final or over):
         ways.append((fact.named, over, None))
     for route in routes:
-        only_if_told = _leads(route, fact)
-        if only_if_told is not None:
-            ways.append((route.notify, only_if_told, route.quiet))
-    for names, only_if_told, quiet in ways:
+        only_if_notified = _leads(route, fact)
+        if only_if_notified is not None:
+            ways.append((route.notify, only_if_notified, route.quiet))
+    for names, only_if_notified, quiet in ways:
         until = end_of_quiet(quiet, zone, now_ms)
         for name in names:
             if name != fact.without:
-                found.setdefault(name, []).append(Target(name, only_if_told, until))
+                found.setdefault(name, []).append(Target(name, only_if_notified, until))
     return [_together(several) for _, several in sorted(found.items())]
 
 
 def _together(several: list[Target]) -> Target:
-    sure = [one for one in several if not one.only_if_told] or several
+    sure = [one for one in several if not one.only_if_notified] or several
     untils = [one.until for one in sure if one.until is not None]
-    return Target(sure[0].notifier, sure[0].only_if_told, min(untils) if len(untils) == len(sure) else None)
+    return Target(sure[0].notifier, sure[0].only_if_notified, min(untils) if len(untils) == len(sure) else None)
 
 
 def _leads(route: Route, fact: Fact) -> bool | None:

@@ -5,7 +5,7 @@
     files -> read, checked, settled (thread) -> plan -> copied -> stored -> memory -> stored -> answer
              nothing is changed until here ------^
 
-Only one reload runs at a time. The copy of the active configuration is written first: if the scheduler dies later, the
+Only one reload runs at a time. The copy of the active configuration is written first. If the scheduler dies later, the
 next one starts from that copy, compares it with active runs, and so completes the reload. The first transaction stores
 the definitions; if it fails, the previous copy is restored and nothing has changed. Then memory follows, and the second
 transaction stores the runs that this ends or starts.
@@ -98,7 +98,7 @@ class Reloader:
         units: all configured units; shared, not copied.
         info: facts about the configuration; shared, not copied.
         apply: applies settings outside of tasks and services.
-        settled: the configuration in force, and the boot settings.
+        resolved: the active configuration and its daemon settings.
         leaving: removed tasks with active runs, by name.
     """
 

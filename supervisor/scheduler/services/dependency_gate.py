@@ -1,4 +1,4 @@
-"""Instances that wait for what their service depends on: let go when that is there, and told for what until then."""
+"""The dependency gate: instances wait until the dependencies of their service are met."""
 
 from collections.abc import Callable, Mapping
 

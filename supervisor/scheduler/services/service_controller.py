@@ -350,9 +350,9 @@ class ServiceController:
         """Report pending details if the database can be written; only the latest details of an instance wait."""
         if not self._unreported or not self._engine.storing:
             return
-        untold, self._unreported = self._unreported, set()
+        unreported, self._unreported = self._unreported, set()
         change = self._engine.change()
-        for unit, instance in untold:
+        for unit, instance in unreported:
             if instance in unit.instances:
                 self.report(unit, instance, change)
         self._engine.commit(change)

@@ -93,7 +93,7 @@ def oracle(fact: Fact, name: str, rules: list[Route]) -> Target | None:
     if not chosen:
         return None
     earliest = None if None in chosen else min(way for way in chosen if way is not None)
-    return Target(name, only_if_told=not ways["yes"], until=earliest)
+    return Target(name, only_if_notified=not ways["yes"], until=earliest)
 
 
 @given(facts(), st.lists(routes, max_size=4))
