@@ -14,7 +14,39 @@ from itertools import islice
 from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import Problem
-from supervisor.startup.cgroup_controllers import BY_CGROUP, available
+from supervisor.host.shared_memory import file_system_types
+
+BY_CGROUP = ("memory", "cpu")
+"""The limits of a run that only a controller of that name applies."""
+_OWN_CGROUP = "/proc/self/cgroup"
+
+
+def available_controllers(types: Mapping[str, str] | None = None, own: str = _OWN_CGROUP) -> frozenset[str]:
+    """Return the controllers that a daemon of this user can give to its runs.
+
+    A daemon of root gets what the hierarchy has, from its service manager or by itself; another user gets what the
+    cgroup has that this process is in, if that may be written.
+
+    Args:
+        types: of the file system at each mount point; None: as they are.
+        own: the file that names our cgroups.
+    """
+    found = file_system_types() if types is None else types
+    mount = next((place for place, kind in found.items() if kind == "cgroup2"), None)
+    if mount is None:
+        return frozenset()
+    directory = mount
+    try:
+        if os.geteuid() != 0:
+            with open(own, encoding="ascii", errors="replace") as file:
+                directory += next((line[3:].strip() for line in file if line.startswith("0::")), "/").rstrip("/")
+        if not os.access(directory, os.W_OK):
+            return frozenset()
+        with open(f"{directory}/cgroup.controllers", encoding="ascii") as file:
+            return frozenset(file.read().split())
+    except OSError:  # ENOENT: out of our namespace; EACCES
+        return frozenset()
+
 
 Unit = Task | Service
 
@@ -44,7 +76,7 @@ def missing(config: Config, environ: Mapping[str, str]) -> list[Problem]:
     Raises:
         ConfigError: a file of the configuration has changed and is not valid any more.
     """
-    there = available() if config.daemon.cgroups else frozenset[str]()
+    there = available_controllers() if config.daemon.cgroups else frozenset[str]()
     return _placed(config, [*_missing(config, environ), *_not_applied(config, there)])
 
 

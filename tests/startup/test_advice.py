@@ -9,8 +9,7 @@ import pytest
 
 from supervisor.cli import exit_codes
 from supervisor.config.load import load
-from supervisor.startup.advice import cut_short, missing
-from supervisor.startup.cgroup_controllers import available
+from supervisor.startup.advice import available_controllers, cut_short, missing
 from tests.support.command_line import Ringward
 
 NOW_MS = 1_764_000_000_000
@@ -124,7 +123,7 @@ def test_limits_that_are_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyP
     elsewhere = (
         "[launchers.l]\npreset = 'ssh'\nhost = 'h'\n[tasks.b]\nrun = 'x'\nlauncher = 'l'\nlimits = { cpu = 1 }\n"
     )
-    monkeypatch.setattr("supervisor.startup.advice.available", lambda: frozenset({"cpu", "io"}))
+    monkeypatch.setattr("supervisor.startup.advice.available_controllers", lambda: frozenset({"cpu", "io"}))
     message = "limits.memory is not applied: no cgroup with the memory controller is available"
     assert warned(tmp_path, text + elsewhere) == [(3, "tasks.a.limits", message)]
     assert len(warned(tmp_path, "[daemon]\ncgroups = 'off'\n" + text)) == 2
@@ -140,5 +139,5 @@ def test_controllers(tmp_path: Path) -> None:
     own.write_text("4:memory:/old\n0::/mine\n")
     types = {"/": "ext4", str(tmp_path): "cgroup2"}
     wanted = {"cpu", "memory", "pids"} if os.geteuid() == 0 else {"memory"}
-    assert available(types, str(own)) == wanted
-    assert available({"/": "ext4"}, str(own)) == frozenset()
+    assert available_controllers(types, str(own)) == wanted
+    assert available_controllers({"/": "ext4"}, str(own)) == frozenset()

@@ -1,4 +1,9 @@
-"""Crontabs: of users, and of the system (``/etc/crontab``, ``/etc/cron.d``), which have a column for the user."""
+"""Crontabs: of users, and of the system (``/etc/crontab``, ``/etc/cron.d``), which have a column for the user.
+
+Cron runs ``SHELL -c COMMAND``, ignores the exit status, and leaves background processes alone. Ringward runs
+``SHELL -e -c COMMAND``, counts every status other than 0 as a failure, and a run ends with its command. The importer
+rewrites commands accordingly. Jobs in a crontab have no name: a job is named after the program that does the work.
+"""
 
 import os
 import pwd
@@ -10,9 +15,180 @@ from typing import Any
 
 from supervisor.host.zones import is_zone
 from supervisor.schedule.cron import validate
-from supervisor.tools.importers.job_names import name_of
 from supervisor.tools.importers.outcome import Outcome
-from supervisor.tools.importers.shell_commands import as_run
+
+_WORD = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s;&|()<>"'])+|[<>]+&?\s*\S*|&&|\|\||[;&|()\n]""")
+_SEPARATOR = re.compile(r"&&|\|\||[;&|()\n]")
+_NUMBER = re.compile(r"[\d.,:+-]+[a-zA-Z%]?")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_PLAIN = re.compile(r"[A-Za-z][\w.+@-]*")
+_ARITHMETIC = re.compile(r"\$\(\([^)]*\)\)")
+# fmt: off
+_KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "!", "{", "}", "time"})
+_INTERPRETERS = frozenset({
+    "sh", "bash", "dash", "zsh", "ksh", "python", "python2", "python3", "perl", "ruby", "php", "node", "java",
+})
+_WRAPPERS = {
+    "nice": "n", "ionice": "cnp", "timeout": "ks", "env": "uCS", "sudo": "ugh", "flock": "wE", "chrt": "", "time": "",
+    "taskset": "", "command": "", "exec": "a", "nohup": "", "setsid": "", "cronic": "", "chronic": "", "stdbuf": "ioe",
+    "systemd-cat": "tp", "runuser": "ug", "su": "sg", "xargs": "nIPL", "unbuffer": "", "doas": "u", "setpriv": "",
+}
+"""Programs that run the one that follows, and their options that take a value."""
+_ASIDE = frozenset({
+    "cd", "test", "[", "[[", "source", ".", "true", "false", "yes", "echo", "printf", "sleep", "set", "export",
+    "ulimit", "umask", "for", "case", ":", "wait", "eval", "kill", "exit", "date", "mkdir", "touch", "cat",
+})
+"""Commands that prepare another one, as a rule."""
+# fmt: on
+_STATUSES = frozenset({"true", "false", "test"})
+"""Commands that do nothing."""
+
+
+def name_of(command: str) -> str:
+    """Return a name for a command: of the first program that does the work, or of its script; else ``task``."""
+    aside = ""
+    for words in _commands(_ARITHMETIC.sub("0", command)):
+        program, script = _program(words)
+        found = next((name for name in (_bare(script), _bare(program)) if _PLAIN.fullmatch(name)), "")
+        if found and os.path.basename(program) not in _ASIDE:
+            return found
+        aside = aside or (found if found not in _STATUSES else "")
+    return aside or "task"
+
+
+def _commands(command: str) -> list[list[str]]:
+    found: list[list[str]] = [[]]
+    for word in _WORD.findall(command):
+        if _SEPARATOR.fullmatch(word):
+            found.append([])
+        elif word[0] not in "<>":
+            found[-1].append(word)
+    return [words for words in found if words]
+
+
+def _program(words: list[str]) -> tuple[str, str]:
+    """Return the program of a command behind keywords and wrappers, and the script that it interprets."""
+    rest = [word.strip("\"'") for word in words]
+    while rest and (rest[0] in _KEYWORDS or _ASSIGNMENT.match(rest[0])):
+        rest.pop(0)
+    while rest and (wrapper := os.path.basename(rest[0])) in _WRAPPERS:
+        rest = _unwrapped(wrapper, rest[1:])
+    if not rest:
+        return "", ""
+    program = os.path.basename(rest[0])
+    if program in ("su", "runuser") or program not in _INTERPRETERS:
+        return rest[0], ""
+    if "-c" in rest[1:-1]:
+        return "", name_of(rest[rest.index("-c") + 1])
+    return rest[0], next((word for word in rest[1:] if not word.startswith("-")), "")
+
+
+def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
+    """Return the command that a wrapper runs."""
+    words = list(words)
+    lock = wrapper == "flock"
+    while words:
+        word = words[0]
+        if word == "-c" and wrapper in ("flock", "su", "runuser"):
+            return _commands(words[1])[0] if len(words) > 1 and _commands(words[1]) else []
+        if word.startswith("-") and len(word) > 1:
+            takes_value = word[1:] in tuple(_WRAPPERS[wrapper]) and len(words) > 1
+            words = words[2 if takes_value else 1 :]
+        elif word == "-" or _ASSIGNMENT.match(word) or _NUMBER.fullmatch(word):
+            words = words[1:]
+        elif lock:
+            words, lock = words[1:], False
+        elif wrapper in ("su", "runuser") and "-c" in words:
+            words = words[words.index("-c") :]
+        else:
+            return words
+    return []
+
+
+def _bare(word: str) -> str:
+    """Return the last part of a path, without the end that says which language it is in."""
+    name = os.path.basename(word)
+    stem, end = os.path.splitext(name)
+    return stem if end in (".sh", ".py", ".pl", ".rb", ".php", ".js", ".bash", ".jar", ".cgi", ".bat") else name
+
+
+_QUOTED = r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\."
+_OPERATOR = re.compile(rf"{_QUOTED}|(?P<operator>&>>|&>|>&|<&|&&|\|&|\|\||;|&|\n)", re.DOTALL)
+_DETACHED = re.compile(r"\s*(?:(?:nohup|setsid)(?:\s+(?:--\w+|-\w+))*\s+)+(?=\S)")
+_TEST = re.compile(r"(?:\[\[?\s.*\s\]\]?|test\s.*)", re.DOTALL)
+_BASH = frozenset({"bash", "zsh"})
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command and the remarks on it."""
+
+    run: str | list[str]
+    """For the key ``run``: a list where ``-e`` would change what the command does."""
+    advice: tuple[str, ...]
+
+
+def as_run(command: str, shell: str, *, input_text: str = "") -> Command:
+    """Return the command for the key ``run``.
+
+    Args:
+        command: as cron gives it to its shell.
+        shell: the program that cron gives it to.
+        input_text: what stands behind it as its input, as a here-document.
+    """
+    advice = []
+    if os.path.basename(shell) not in _BASH and (text := _both_redirected(command)) != command:
+        command = text
+        advice.append(f"&> is of bash, {shell} may read it as &: written as > FILE 2>&1")
+    if (text := _foreground(command)) != command:
+        command = text
+        advice.append("stays in the foreground here: the run lasts as long as the command")
+    if (text := _guarded(command)) != command:
+        command = text
+        advice.append("a false test is not a failure here either: written with if")
+    wrong_with_e = any(operator in (";", "&", "\n") for operator, _ in _operators(command))
+    text = f"{{ {command}\n}} {input_text}" if input_text else command
+    return Command([shell, "-c", text] if wrong_with_e else text, tuple(advice))
+
+
+def _operators(command: str) -> list[tuple[str, int]]:
+    """Return the operators outside of quotes, and where each begins."""
+    return [(found["operator"], found.start("operator")) for found in _OPERATOR.finditer(command) if found["operator"]]
+
+
+def _both_redirected(command: str) -> str:
+    for operator, start in reversed(_operators(command)):
+        if operator in ("&>>", "&>"):
+            behind = start + len(operator)
+            if target := re.match(rf"\s*(?:{_QUOTED}|[^\s;&|<>()])+", command[behind:]):
+                end = behind + target.end()
+                command = f"{command[:start]}{operator[1:]}{command[behind:end]} 2>&1{command[end:]}"
+    return command
+
+
+def _foreground(command: str) -> str:
+    """Return the command without an ampersand at its end, and without programs that would detach it."""
+    operators = _operators(command)
+    if operators and operators[-1][0] == "&" and not command[operators[-1][1] + 1 :].strip():
+        command = command[: operators[-1][1]].rstrip()
+    starts = [0, *(start + len(operator) for operator, start in _operators(command) if operator in ("&&", "||", ";"))]
+    for start in reversed(starts):
+        if found := _DETACHED.match(command, start):
+            command = command[:start] + (" " if start else "") + command[found.end() :]
+    return command
+
+
+def _guarded(command: str) -> str:
+    """Return a test and what follows when it is true as an ``if``, whose status is 0 where it is false."""
+    operators = _operators(command)
+    if [operator for operator, _ in operators if operator in ("&&", "||", ";", "&", "\n")][:1] != ["&&"]:
+        return command
+    if any(operator in ("||", ";", "&", "\n") for operator, _ in operators):
+        return command
+    at = next(start for operator, start in operators if operator == "&&")
+    test, rest = command[:at].strip(), command[at + 2 :].strip()
+    return f"if {test}; then {rest}; fi" if _TEST.fullmatch(test) else command
+
 
 _SYSTEM = ("/etc/crontab", "/etc/cron.d/")
 _VARIABLE = re.compile(r"""("?)([A-Za-z_][A-Za-z0-9_]*)\1\s*=\s*(.*)""")
