@@ -49,7 +49,7 @@ def test_names_are_free() -> None:
 
 
 def test_the_root_is_standard_library_only() -> None:
-    """The process that everything hangs on needs nothing that is installed, nor does what it imports of ours."""
+    """The root needs no installed package, nor do the modules of ours that it imports."""
     files = {module_of(path): path for path in FILES}
     waiting = [name for name in files if within(name, "supervisor.root")]
     seen = set(waiting)

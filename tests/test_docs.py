@@ -120,7 +120,7 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
 
 
 def test_the_readme_leads_to_every_page() -> None:
-    """Whoever reads it on a code host finds all of them."""
+    """The README links to every page, so that readers on a code host find them."""
     targets = {link.get("refuri") for link in parsed(BY_NAME["README"]).findall(docutils.nodes.reference)}
     assert {f"docs/{page.name}" for page in DOCS.glob("*.rst")} - {"docs/index.rst"} <= targets
 
@@ -191,7 +191,7 @@ def parameters(command: click.Command) -> list[click.Parameter]:
 
 
 def test_every_command_has_a_section_with_an_example() -> None:
-    """And with each of its own options."""
+    """Every command has a section with an example, and each of its own options."""
     context = click.Context(cli)
     shared = {name for parameter in cli.params for name in parameter.opts}
     for name in COMMANDS:
@@ -263,16 +263,16 @@ def test_configurations_that_are_shown_are_valid(page: Path, tmp_path: Path) -> 
 
 
 @every_page
-def test_no_configuration_hides(page: Path) -> None:
-    """What looks like a configuration of ours is a block of TOML, and so is looked at."""
+def test_configurations_are_toml_blocks(page: Path) -> None:
+    """Every text that looks like a configuration is a TOML block, and is therefore loaded."""
     table = re.compile(r"\[(daemon|http|storage|notify|defaults|\[routes\]|(tasks|services|notifiers)\.[^\]]+)\]")
     for block in blocks(page):
         assert block.language in ("toml", "console") or block.file or not table.match(block.text), block.text
 
 
 @every_page
-def test_blocks_of_commands_are_console(page: Path) -> None:
-    """So that they are run; those of a script, or without a prompt, say why nobody runs them."""
+def test_commands_are_console_blocks(page: Path) -> None:
+    """Commands are in console blocks, which are run; scripts and blocks without a prompt say why they are not."""
     for block in blocks(page):
         if block.language in ("sh", "bash") or (not block.language and re.match(r"\$ |(systemctl|sudo) ", block.text)):
             assert block.not_run, block.text
@@ -307,15 +307,15 @@ def test_json_that_is_shown_is_json(page: Path) -> None:
         json.loads(block)
 
 
-def test_defaults_that_are_repeated() -> None:
-    """What the page for operators says of retention is what the schema has."""
+def test_repeated_defaults_match_the_schema() -> None:
+    """The figures of retention on the operations page match the schema."""
     defaults = {key.name: shown(key.default) for key in KEYS}
     for row in rows(BY_NAME["operations"], "Retention"):
         assert defaults[row[0]] in (row[2], "-"), row
 
 
-def test_what_is_imported_is_in_the_tables() -> None:
-    """Every key of supervisord and systemd that becomes one of ours is named, and so are those of ours."""
+def test_imported_keys_are_in_the_tables() -> None:
+    """Each imported key of supervisord and systemd is in the table, with the key that it becomes."""
     named = words(BY_NAME["migration"])
     known = {key.name for key in KEYS}
     for keys in (supervisord._KEYS, systemd._KEYS, systemd._LIMITS):
@@ -362,7 +362,7 @@ def test_messages_that_are_explained_exist() -> None:
 
 
 @pytest.mark.parametrize("name", ["guarantees", "architecture"])
-def test_what_proves_it_is_there(name: str) -> None:
+def test_cited_tests_exist(name: str) -> None:
     """Each test that a page names as a proof exists."""
     page = BY_NAME[name]
     for proof in sorted(word for word in words(page) if re.match(r"tests/\S+\.py", word)):
@@ -371,7 +371,7 @@ def test_what_proves_it_is_there(name: str) -> None:
         assert not test or test in defined, proof
 
 
-def test_every_guarantee_is_proved() -> None:
+def test_every_guarantee_cites_tests() -> None:
     """Each cell of the first table has its tests in the list below it, and each crash and failure below names some."""
     page = BY_NAME["guarantees"]
     table = section(page, "Crashes and outages")

@@ -20,7 +20,7 @@ def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 
 def test_the_table_has_figures() -> None:
-    """Each row tells a figure, its floor and their ratio, and whether the bar was met."""
+    """Each row shows a figure, its floor, their ratio, and whether the bar was met."""
     done = bench("--quick", "lines", "stop")
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stdout.splitlines() if re.match("line by line|clean stop", line)]
@@ -37,8 +37,8 @@ def test_an_unknown_row_is_refused() -> None:
     assert "no such row: speed; there are: ingest" in done.stderr
 
 
-def test_peers_that_are_not_there_are_skipped() -> None:
-    """Each is named, with how to get it; that is no failure, and no row."""
+def test_missing_peers_are_skipped() -> None:
+    """Each missing peer is named, with the command that installs it; the exit status is 0."""
     done = bench("peers", BENCH_PEERS="", PATH="/var/empty")
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^(\w+) is skipped: .*; to have it: (?:pip|npm) install", done.stderr, re.MULTILINE) == [
@@ -50,7 +50,7 @@ def test_peers_that_are_not_there_are_skipped() -> None:
 
 
 def test_memory_has_a_row_for_each_load() -> None:
-    """The supervisor and the rings, while much passes through one ring and while many live."""
+    """The supervisor and the rings are measured under one busy ring, and under many runs."""
     done = bench("--quick", "memory")
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^memory: .*, (supervisor|rings)\b.* \d+\.\d+ MB +\d+\.\d+ MB", done.stdout, re.MULTILINE)
@@ -58,7 +58,7 @@ def test_memory_has_a_row_for_each_load() -> None:
 
 
 def test_many_clients_get_everything() -> None:
-    """Every line and the end come to each of two hundred clients, also to those that come with the trigger."""
+    """Each of two hundred clients receives every line and the end, also clients that connect with the trigger."""
     done = bench("--quick", "fanout", "streams", "herd")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^fan-out: .*, API worker +\d+ % of a core", done.stdout, re.MULTILINE)
@@ -67,8 +67,8 @@ def test_many_clients_get_everything() -> None:
     assert re.search(r"^200 streams at the trigger, .* 200 of 200 .* ok$", done.stdout, re.MULTILINE)
 
 
-def test_what_is_measured_is_measured() -> None:
-    """What samples, their two weeks, and a scrape cost."""
+def test_metrics_have_rows() -> None:
+    """The cost of samples, of two weeks of them, and of a scrape is measured."""
     done = bench("--quick", "metrics")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^a sample of the host, .* +\d+\.\d+ ms .* (ok|MISSED)$", done.stdout, re.MULTILINE)
@@ -88,8 +88,8 @@ def test_the_slowest_list_is_named() -> None:
     assert len(re.findall(r"^lists of 5,000 runs with that bar: \d+, over it: \d+", done.stdout, re.MULTILINE)) == 2
 
 
-def test_many_tasks() -> None:
-    """Boot, idling and reload with all schedules changed, and a simulation, each with its figure."""
+def test_many_tasks_have_rows() -> None:
+    """Boot, idling, a reload with all schedules changed, and a simulation each have a figure."""
     done = bench("--quick", "scale", "simulate")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^boot with 200 cron tasks +\d+\.\d+ s", done.stdout, re.MULTILINE)

@@ -42,10 +42,10 @@ PAGES = (
 )
 
 
-def test_logging_in_and_out(browser: Browser, site: Site, complaints: list[str]) -> None:
-    """A wrong password is refused in words, and the right one then lets in.
+def test_login_and_logout(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """A wrong password is refused with a message, and the right one logs in.
 
-    Who logs out ends the session, and is shown the way in.
+    A logout ends the session, and shows the login page.
     """
     context = browser.new_context()
     page = watched(context, complaints)
@@ -63,8 +63,8 @@ def test_logging_in_and_out(browser: Browser, site: Site, complaints: list[str])
     complaints[:] = [one for one in complaints if "401" not in one]
 
 
-def test_a_cookie_that_is_not_kept(browser: Browser, site: Site, complaints: list[str]) -> None:
-    """Whose browser does not send it back is told so, instead of waiting for ever."""
+def test_a_refused_cookie_is_explained(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """A browser that refuses the cookie gets an explanation, instead of waiting without end."""
     context = browser.new_context()
     page = watched(context, complaints)
     page.route("**/api/auth/login", lambda route: route.fulfill(status=204))
@@ -76,10 +76,10 @@ def test_a_cookie_that_is_not_kept(browser: Browser, site: Site, complaints: lis
     context.close()
 
 
-def test_a_browser_that_keeps_nothing(
+def test_the_dashboard_works_without_local_storage(
     browser: Browser, session: StorageState, site: Site, complaints: list[str]
 ) -> None:
-    """Which lets no page ask what it has remembered: everything works, until it is left."""
+    """In a browser without local storage everything works until the page is left."""
     context = browser.new_context(storage_state=session)
     context.add_init_script(
         "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } });"
@@ -93,8 +93,8 @@ def test_a_browser_that_keeps_nothing(
     context.close()
 
 
-def test_what_needs_attention_comes_first(page: Page, site: Site) -> None:
-    """A task whose last run failed and a service that is given up, each with the way to its log."""
+def test_failed_tasks_and_services_come_first(page: Page, site: Site) -> None:
+    """A task whose last run failed and a fatal service come first, each with a link to its log."""
     site.see(page, "#/")
     attention = page.get_by_role("region", name="Needs attention")
     expect(attention.get_by_role("listitem").filter(has_text="broken")).to_contain_text("given up")
@@ -106,7 +106,7 @@ def test_what_needs_attention_comes_first(page: Page, site: Site) -> None:
 
 
 def test_the_failed_backup_is_found_read_repaired_and_run_again(page: Page, site: Site) -> None:
-    """The story of three in the morning: why, repair, again, and the new run succeeds before one's eyes."""
+    """A failed backup is found, its cause is read and repaired, and the new run is seen to succeed."""
     site.see(page, "#/")
     page.get_by_role("link", name="backup", exact=True).first.click()
     runs = page.get_by_role("region", name="Runs", exact=True)
@@ -121,8 +121,8 @@ def test_the_failed_backup_is_found_read_repaired_and_run_again(page: Page, site
     expect(page.get_by_role("region", name="Needs attention")).not_to_contain_text("backup")
 
 
-def test_filters_stand_in_the_address(page: Page, site: Site) -> None:
-    """What is filtered and how it is sorted can be sent to a colleague."""
+def test_the_address_holds_filters_and_sorting(page: Page, site: Site) -> None:
+    """The address holds filters and sorting, so that it can be sent to a colleague."""
     site.see(page, "#/runs")
     choose_statuses(page, "failed", "timed out")
     page.get_by_role("button", name="Duration").click()
@@ -144,10 +144,10 @@ def test_filters_stand_in_the_address(page: Page, site: Site) -> None:
     expect(rows.first).to_contain_text("failed")
 
 
-def test_deleting_many_and_taking_it_back(page: Page, site: Site) -> None:
-    """All runs that match, not only those of the page, are deleted and restored.
+def test_deleting_and_restoring_all_matches(page: Page, site: Site) -> None:
+    """All matching runs, also on other pages, are deleted and restored.
 
-    None that came after they were chosen is deleted, none that the same filter had deleted before is restored.
+    Runs that came after the selection are kept, and runs that the same filter had deleted before stay deleted.
     """
     first = site.request("GET", "/api/runs?task_name=old&sort_direction=asc&limit=1").json()["runs"][0]["id"]
     site.request("POST", "/api/runs/bulk/delete", {"ids": [first]})
@@ -172,8 +172,8 @@ def test_deleting_many_and_taking_it_back(page: Page, site: Site) -> None:
     assert site.request("GET", f"/api/runs/{first}").status == 200
 
 
-def test_the_last_runs_by_keyboard(page: Page, site: Site) -> None:
-    """One of the bars is in the order of Tab; arrows go to others, which say what they stand for; Enter leads there."""
+def test_the_bars_of_runs_by_keyboard(page: Page, site: Site) -> None:
+    """Tab reaches one bar; arrows move to others, which announce their meaning; Enter opens the run."""
     site.see(page, "#/")
     page.get_by_role("row", name=re.compile("^old ")).scroll_into_view_if_needed()
     bars = page.get_by_role("group", name="Last runs of old").get_by_role("link")
@@ -190,8 +190,8 @@ def test_the_last_runs_by_keyboard(page: Page, site: Site) -> None:
     expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
 
 
-def test_the_year_by_keyboard(page: Page, site: Site) -> None:
-    """One of the days is in the order of Tab; arrows go to others, which say what happened; Enter leads to the runs."""
+def test_the_year_of_a_task_by_keyboard(page: Page, site: Site) -> None:
+    """Tab reaches one day; arrows move to others, which announce their outcome; Enter opens the runs."""
     site.see(page, "#/task/old")
     days = page.get_by_role("region", name="The last year").locator("svg a")
     here = days.and_(page.locator("[tabindex='0']"))
@@ -209,8 +209,8 @@ def test_the_year_by_keyboard(page: Page, site: Site) -> None:
     assert f"created_after={newest}" in page.url
 
 
-def test_notifiers(page: Page, site: Site) -> None:
-    """How deliveries go, the reason where they fail, and a message to try a notifier."""
+def test_notifiers_show_their_deliveries(page: Page, site: Site) -> None:
+    """Notifiers show their deliveries, the cause of failures, and a button that sends a test message."""
     with web_server() as web:
         notifier = f"[notifiers.ops]\nurl = 'json://127.0.0.1:{web.port}/secret'\n"
         site.configure(f"{notifier}[[routes]]\nnotify = 'ops'\nmatch = {{ tasks = 'tries' }}\n")
@@ -233,7 +233,7 @@ def test_notifiers(page: Page, site: Site) -> None:
     site.request("POST", "/api/daemon/reload")
 
 
-def test_attempts(page: Page, site: Site) -> None:
+def test_a_run_and_its_retry_link_to_each_other(page: Page, site: Site) -> None:
     """A run and its retry lead to each other."""
     first = site.run_to_end("tries")
     site.see(page, f"#/run/{first}")
@@ -244,7 +244,7 @@ def test_attempts(page: Page, site: Site) -> None:
 
 
 def test_stopping_and_starting_a_service(page: Page, site: Site) -> None:
-    """After a question it goes down, and comes up again; its state is seen changing."""
+    """After a confirmation a service stops, and starts again; its state changes on the page."""
     site.see(page, "#/task/web")
     head = page.get_by_role("main")
     expect(head.locator(".page-head .badge").first).to_have_text("running")
@@ -256,8 +256,8 @@ def test_stopping_and_starting_a_service(page: Page, site: Site) -> None:
     expect(head.locator(".page-head .badge").first).to_have_text("running")
 
 
-def test_pausing_a_schedule(page: Page, site: Site) -> None:
-    """It says so, and its next runs are gone until it is resumed."""
+def test_a_paused_schedule_shows_no_next_runs(page: Page, site: Site) -> None:
+    """A paused task shows that it is paused, and no next runs until it is resumed."""
     site.see(page, "#/task/backup")
     page.get_by_role("button", name="More for backup").click()
     page.get_by_role("menuitem", name="Pause the schedule").click()
@@ -271,16 +271,16 @@ def test_pausing_a_schedule(page: Page, site: Site) -> None:
     expect(coming.get_by_role("listitem")).to_have_count(6)
 
 
-def test_only_the_schedule_may_run_it(page: Page, site: Site) -> None:
-    """Its button says why it cannot be pressed."""
+def test_a_disabled_run_button_explains_itself(page: Page, site: Site) -> None:
+    """The run button of a task with api_trigger = false is disabled, and says why."""
     site.see(page, "#/task/hidden")
     button = page.get_by_role("main").get_by_role("button", name="Run", exact=True)
     expect(button).to_be_disabled()
     expect(button).to_have_attribute("title", re.compile("api_trigger"))
 
 
-def test_parameters(page: Page, site: Site, complaints: list[str]) -> None:
-    """A task that has some asks for them, refuses in words what does not fit, and shows them with the run."""
+def test_a_form_asks_for_parameters(page: Page, site: Site, complaints: list[str]) -> None:
+    """A task with parameters asks for them, explains invalid values, and shows the values with the run."""
     site.see(page, "#/task/report")
     page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
     dialog = page.get_by_role("dialog")
@@ -295,8 +295,8 @@ def test_parameters(page: Page, site: Site, complaints: list[str]) -> None:
     complaints[:] = [one for one in complaints if "422" not in one]
 
 
-def test_nothing_as_a_choice(page: Page, site: Site) -> None:
-    """Who chooses the empty value gets it, not the default."""
+def test_an_empty_choice_is_not_the_default(page: Page, site: Site) -> None:
+    """A chosen empty value is sent as such, not as the default."""
     params = '[{ name = "M", kind = "env", default = "some", choices = ["some", ""] }]'
     site.configure(f"[tasks.chooses]\nrun = 'echo \"<$M>\"'\nparams = {params}\n")
     site.request("POST", "/api/daemon/reload")
@@ -308,7 +308,7 @@ def test_nothing_as_a_choice(page: Page, site: Site) -> None:
 
 
 def test_a_dialog_that_follows_another_at_once(page: Page, site: Site) -> None:
-    """The end of the one, which the browser tells a moment later, is not that of the other; the focus returns then."""
+    """The late close event of one dialog does not close the next; the focus returns after the last."""
     site.see(page, "#/")
     page.get_by_role("button", name="Keyboard shortcuts").press("Enter")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
@@ -322,8 +322,8 @@ def test_a_dialog_that_follows_another_at_once(page: Page, site: Site) -> None:
     expect(page.get_by_role("button", name="Keyboard shortcuts")).to_be_focused()
 
 
-def test_palette(page: Page, site: Site) -> None:
-    """Tasks, pages and things to do are found by a few letters, by keyboard alone."""
+def test_the_palette_finds_tasks_pages_and_actions(page: Page, site: Site) -> None:
+    """Tasks, pages and actions are found by a few letters, by keyboard alone."""
     site.see(page, "#/")
     page.keyboard.press("Control+k")
     field = page.get_by_role("combobox", name="Find a task")
@@ -361,8 +361,8 @@ def test_palette(page: Page, site: Site) -> None:
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_tokens(page: Page, site: Site) -> None:
-    """One is made, shown once, listed, used, and revoked."""
+def test_a_token_is_created_used_and_revoked(page: Page, site: Site) -> None:
+    """A token is created, shown once, listed, used, and revoked."""
     site.see(page, "#/tokens")
     page.get_by_role("button", name="New token").click()
     dialog = page.get_by_role("dialog")
@@ -380,8 +380,8 @@ def test_tokens(page: Page, site: Site) -> None:
     assert site.request("GET", "/api/tasks", headers=headers).status == 401
 
 
-def test_stale_configuration(page: Page, site: Site, complaints: list[str]) -> None:
-    """A changed file is noticed, its plan shown, a reload puts it in force; a broken one is refused with the place."""
+def test_a_changed_configuration_can_be_reloaded(page: Page, site: Site, complaints: list[str]) -> None:
+    """A changed file is noticed and its plan shown; a reload loads it, and an invalid one is refused with the place."""
     site.see(page, "#/")
     site.configure("\n[tasks.fresh]\nrun = 'true'\n")
     page.get_by_role("link", name="See the plan and reload").click()
@@ -399,8 +399,8 @@ def test_stale_configuration(page: Page, site: Site, complaints: list[str]) -> N
     complaints[:] = [one for one in complaints if "422" not in one]
 
 
-def test_a_viewer_may_only_look(browser: Browser, site: Site, complaints: list[str]) -> None:
-    """With a token that only reads, nothing can be pressed that changes something, and the page says why."""
+def test_a_viewer_cannot_change_anything(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """With a read-only token every control that changes something is disabled, and the page says why."""
     token = site.request("POST", "/api/tokens", {"name": "look", "role": "viewer"}).json()["token"]
     context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
     page = watched(context, complaints)
@@ -413,8 +413,8 @@ def test_a_viewer_may_only_look(browser: Browser, site: Site, complaints: list[s
     context.close()
 
 
-def test_an_address_that_leads_nowhere(page: Page, site: Site, complaints: list[str]) -> None:
-    """It says so, also in the title of the window, and offers a way on; so does a run that is no longer kept."""
+def test_unknown_addresses_are_explained(page: Page, site: Site, complaints: list[str]) -> None:
+    """An unknown address or removed run is explained on the page and in its title, with a way on."""
     site.see(page, "#/tokens")
     site.see(page, "#/nonsense")
     expect(page.get_by_role("heading", name="No such page")).to_be_visible()
@@ -433,21 +433,21 @@ def shown(page: Page, site: Site) -> Iterator[str]:
         yield address
 
 
-def test_accessible(page: Page, site: Site) -> None:
-    """Nothing for axe to complain of on any page, in light and in dark colours."""
+def test_axe_finds_nothing_on_any_page(page: Page, site: Site) -> None:
+    """Axe finds no fault on any page, in light and in dark colours."""
     for address in shown(page, site):
         assert complaints_of(page) == [], address
 
 
-def test_fits_a_phone(phone: Page, site: Site) -> None:
-    """No page is wider than the screen."""
+def test_no_page_is_wider_than_a_phone(phone: Page, site: Site) -> None:
+    """No page is wider than the screen of a phone."""
     for address in shown(phone, site):
         assert phone.evaluate(TOO_WIDE) == [], address
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, address
 
 
-def test_a_form_fits_a_phone(phone: Page, site: Site) -> None:
-    """Nothing of a dialog is cut off, however long a choice is."""
+def test_a_dialog_fits_a_phone(phone: Page, site: Site) -> None:
+    """No part of a dialog is cut off, however long a choice is."""
     site.see(phone, "#/tokens")
     phone.get_by_role("button", name="New token").tap()
     dialog = phone.get_by_role("dialog")
@@ -456,7 +456,7 @@ def test_a_form_fits_a_phone(phone: Page, site: Site) -> None:
 
 
 def test_the_search_of_a_log_fits_the_smallest_phone(phone: Page, site: Site) -> None:
-    """Its button is on the screen."""
+    """The search button of a log is on the screen of the smallest phone."""
     wide = phone.viewport_size
     assert wide
     phone.set_viewport_size({"width": 320, "height": 640})
@@ -467,7 +467,7 @@ def test_the_search_of_a_log_fits_the_smallest_phone(phone: Page, site: Site) ->
 
 
 def test_the_names_of_pages_fit_the_smallest_phone(phone: Page, site: Site) -> None:
-    """Each can be read, and all of them are on the screen: so wide is a desk's, too, at 400 %."""
+    """All names of pages are legible and on the screen, also on a desktop at 400 %."""
     wide = phone.viewport_size
     assert wide
     phone.set_viewport_size({"width": 320, "height": 640})
@@ -477,15 +477,15 @@ def test_the_names_of_pages_fit_the_smallest_phone(phone: Page, site: Site) -> N
     phone.set_viewport_size(wide)
 
 
-def test_on_a_phone(phone: Page, site: Site) -> None:
-    """From what failed to the reason in two taps."""
+def test_from_a_failure_to_its_cause_on_a_phone(phone: Page, site: Site) -> None:
+    """On a phone, two taps lead from a failure to its cause."""
     site.see(phone, "#/")
     phone.get_by_role("region", name="Needs attention").get_by_role("link", name="See why").first.tap()
     expect(phone.get_by_role("log")).to_contain_text("cannot")
 
 
-def test_disconnected(page: Page, site: Site, complaints: list[str]) -> None:
-    """When the daemon goes, the page says so at once; when it is back, the page is live again by itself."""
+def test_a_lost_connection_is_shown_and_restored(page: Page, site: Site, complaints: list[str]) -> None:
+    """The page shows at once that the daemon is gone, and is live again by itself when it is back."""
     site.see(page, "#/")
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     site.stop()

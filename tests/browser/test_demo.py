@@ -57,7 +57,7 @@ def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demonstr
 def test_the_failed_backup_of_last_tuesday(
     browser: Browser, demonstration: Demonstration, complaints: list[str], size: dict[str, Any]
 ) -> None:
-    """It is found, its reason read, it is run again, and seen to succeed."""
+    """The failed backup is found, its cause is read, and a new run is seen to succeed."""
     context = browser.new_context(locale="en-GB", **size)
     page = watched(context, complaints)
     page.goto(demonstration.address)

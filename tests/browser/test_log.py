@@ -10,7 +10,7 @@ from tests.support.waiting import until
 
 
 def test_output_is_text(page: Page, site: Site) -> None:
-    """Colours of terminals are shown; markup in output is not."""
+    """Terminal colours are shown; markup in output is shown as text."""
     site.see(page, f"#/run/{site.done['colours']}")
     log = page.get_by_role("log")
     expect(log.locator(".ansi-green-fg")).to_have_text("green")
@@ -28,8 +28,8 @@ def scroll_until(log: Locator, direction: int, n: int) -> None:
     until(there, f"line {n} to be there")
 
 
-def test_a_long_log(page: Page, site: Site) -> None:
-    """Its end at first; any line by its number; up and down by scrolling; and never more than a window of it."""
+def test_a_long_log_shows_a_window(page: Page, site: Site) -> None:
+    """A long log opens at its end, jumps to any line, scrolls both ways, and never holds more than a window."""
     site.see(page, f"#/run/{site.done['long']}")
     log = page.get_by_role("log")
     expect(log.locator("[data-n='199999'] .x")).to_have_text("200000")
@@ -49,21 +49,21 @@ def test_a_long_log(page: Page, site: Site) -> None:
 
 
 def test_a_permanent_link_to_a_line(page: Page, site: Site) -> None:
-    """The number of a line is a link that leads to it, also in a new window."""
+    """The number of a line is a link to it, also in a new window."""
     site.see(page, f"#/run/{site.done['long']}?line=54321")
     expect(page.locator(".log-row.target .x")).to_have_text("54321")
     page.locator(".log-row.target .n").click()
     assert page.url.endswith("line=54321")
 
 
-def test_a_link_behind_the_end(page: Page, site: Site) -> None:
-    """It leads to the end."""
+def test_a_link_beyond_the_end_leads_to_the_end(page: Page, site: Site) -> None:
+    """A link beyond the end of a log leads to its end."""
     site.see(page, f"#/run/{site.done['long']}?line=999999999")
     expect(page.get_by_role("log").locator("[data-n='199999']")).to_be_in_viewport()
 
 
-def test_a_stream_whose_lines_are_all_before(page: Page, site: Site) -> None:
-    """Who reads where a stream has no more lines is shown those that it has."""
+def test_a_filter_shows_earlier_lines_of_a_stream(page: Page, site: Site) -> None:
+    """Where a stream has no later lines, its earlier ones are shown."""
     site.configure("[tasks.early]\nrun = 'seq 1 3 >&2; sleep 0.3; seq 1 5000'\n")
     site.request("POST", "/api/daemon/reload")
     site.see(page, f"#/run/{site.run_to_end('early')}?line=3000")
@@ -74,7 +74,7 @@ def test_a_stream_whose_lines_are_all_before(page: Page, site: Site) -> None:
 
 
 def test_search_in_a_log(page: Page, site: Site) -> None:
-    """Hits are listed; one that is chosen is shown among its neighbours, with what was found marked."""
+    """Hits are listed; a chosen hit is shown among its neighbours, with the match marked."""
     site.see(page, f"#/run/{site.done['long']}")
     page.get_by_label("Search this log").fill("^1?23456$")
     page.get_by_role("button", name="Regular expression").click()
@@ -89,7 +89,7 @@ def test_search_in_a_log(page: Page, site: Site) -> None:
 
 
 def test_search_in_all_runs(page: Page, site: Site) -> None:
-    """A hit in another run of the task leads there, where it is marked, and the search goes on."""
+    """A hit in another run of the task opens that run with the match marked, and the search goes on."""
     first = site.run_to_end("tries-to-say")
     other = site.run_to_end("tries-to-say")
     site.see(page, f"#/run/{other}")
@@ -107,8 +107,8 @@ def test_search_in_all_runs(page: Page, site: Site) -> None:
     expect(hits).to_have_count(1)
 
 
-def test_a_search_in_the_logs_of_a_task_is_found_again(page: Page, site: Site) -> None:
-    """Whoever goes back from a hit sees the hits."""
+def test_back_from_a_hit_shows_the_hits(page: Page, site: Site) -> None:
+    """The back button leads from a hit to the list of hits."""
     site.see(page, "#/task/backup")
     page.get_by_label("Search all runs of backup").fill("disk")
     page.get_by_role("button", name="Search", exact=True).click()
@@ -120,8 +120,8 @@ def test_a_search_in_the_logs_of_a_task_is_found_again(page: Page, site: Site) -
     expect(hits.first).to_contain_text("disk full")
 
 
-def test_a_time_in_the_log_of_the_daemon(page: Page, site: Site) -> None:
-    """It leads to the first line of that time or later."""
+def test_a_time_leads_to_its_line(page: Page, site: Site) -> None:
+    """A time leads to the first line of that time or later."""
     site.see(page, "#/daemon")
     log = page.get_by_role("log")
     expect(log.locator(".log-row").first).to_be_visible()
@@ -130,8 +130,8 @@ def test_a_time_in_the_log_of_the_daemon(page: Page, site: Site) -> None:
     expect(log.locator(".target")).to_have_attribute("data-n", "0")
 
 
-def test_a_live_log(page: Page, site: Site) -> None:
-    """Lines appear as they are printed; one who reads further up is not torn away, but told how many came."""
+def test_a_live_log_follows_unless_scrolled(page: Page, site: Site) -> None:
+    """Lines appear as they are printed; a reader further up keeps the position, and sees how many came."""
     site.pipe.unlink()
     site.mkfifo()
     site.see(page, "#/task/talks")
@@ -153,11 +153,8 @@ def test_a_live_log(page: Page, site: Site) -> None:
     expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
 
 
-def test_a_flood(page: Page, site: Site) -> None:
-    """A run that prints faster than anybody reads: its end is there, whole, and the page holds a window only.
-
-    What was passed over on the way is there for who scrolls up.
-    """
+def test_a_flood_keeps_a_window_and_the_end(page: Page, site: Site) -> None:
+    """Of a flood the page holds a window, and the end is complete. Skipped lines are there after scrolling up."""
     site.pipe.unlink()
     site.mkfifo()
     run = site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"]
@@ -177,8 +174,8 @@ def test_a_flood(page: Page, site: Site) -> None:
     assert texts == [str(n) for n in range(int(texts[0]), 60_000)]
 
 
-def test_how_a_line_was_drawn(page: Page, site: Site) -> None:
-    """A progress bar is one line, and its frames can be looked through."""
+def test_the_frames_of_a_progress_bar(page: Page, site: Site) -> None:
+    """A progress bar is one line, and its frames can be browsed."""
     site.see(page, f"#/run/{site.done['progress']}")
     page.get_by_role("button", name=re.compile("was redrawn")).click()
     dialog = page.get_by_role("dialog")
@@ -188,8 +185,8 @@ def test_how_a_line_was_drawn(page: Page, site: Site) -> None:
     expect(dialog.locator("pre")).to_contain_text("copying 5 of 5")
 
 
-def test_download(page: Page, site: Site, downloads: Path) -> None:
-    """The whole log, as it was printed, under a telling name."""
+def test_a_log_can_be_downloaded(page: Page, site: Site, downloads: Path) -> None:
+    """The whole log is downloaded, as printed, under a telling name."""
     site.see(page, f"#/run/{site.done['long']}")
     with page.expect_download() as waiting:
         page.get_by_role("link", name="Download").click()
@@ -199,7 +196,7 @@ def test_download(page: Page, site: Site, downloads: Path) -> None:
 
 
 def test_the_position_in_a_log_by_keyboard(page: Page, site: Site) -> None:
-    """The bar beside a log says where one is, and goes with the keys."""
+    """The bar beside a log shows the position, and moves with the keys."""
     site.see(page, f"#/run/{site.done['long']}")
     log = page.get_by_role("log")
     expect(log.locator("[data-n='199999']")).to_have_count(1)

@@ -40,8 +40,8 @@ def holding() -> tuple[list[Route], Callable[[Route], None]]:
     return held, hold
 
 
-def test_a_log_that_nobody_looks_at(page: Page, site: Site) -> None:
-    """A hidden page draws nothing: of what comes meanwhile it keeps what it could show, and then shows the end."""
+def test_a_hidden_log_draws_nothing(page: Page, site: Site) -> None:
+    """A hidden page draws nothing: it keeps a window of the new lines, and then shows the end."""
     site.see(page, f"#/run/{talking(site)}")
     log = page.get_by_role("log")
     with site.pipe.open("w") as pipe:
@@ -61,10 +61,12 @@ def test_a_log_that_nobody_looks_at(page: Page, site: Site) -> None:
     assert log.locator(".gap").count() == 0
 
 
-def test_tabs_that_nobody_looks_at(browser: Browser, site: Site, session: StorageState, complaints: list[str]) -> None:
-    """However many there are, they hold no connection, of which a browser has six: the one that is seen is live.
+def test_hidden_tabs_hold_no_connection(
+    browser: Browser, site: Site, session: StorageState, complaints: list[str]
+) -> None:
+    """However many tabs are hidden, the visible one is live, although a browser has six connections.
 
-    One that is seen again goes on without a gap, and one that is hidden for a while lets go of its connections.
+    A tab that is shown again goes on without a gap, and one that stays hidden closes its connections.
     """
     run = talking(site)
     context = browser.new_context(storage_state=session)
@@ -100,8 +102,8 @@ def test_tabs_that_nobody_looks_at(browser: Browser, site: Site, session: Storag
     context.close()
 
 
-def test_the_end_of_one_stream(page: Page, site: Site) -> None:
-    """The last lines of a stream are its last, however far before the end of the log, and however many there are."""
+def test_the_last_lines_of_one_stream(page: Page, site: Site) -> None:
+    """The end of a stream shows its last lines, however far before the end of the log, however many there are."""
     site.configure("[tasks.two]\nrun = 'seq 1 30000 >&2; sleep 0.2; seq 1 5000'\n")
     site.request("POST", "/api/daemon/reload")
     site.see(page, f"#/run/{site.run_to_end('two')}")
@@ -111,8 +113,8 @@ def test_the_end_of_one_stream(page: Page, site: Site) -> None:
     expect(log.locator(".log-row .x").last).to_have_text("30000")
 
 
-def test_a_stream_that_is_whole(page: Page, site: Site) -> None:
-    """What was read to both ends is not read again with every move."""
+def test_a_complete_stream_is_not_read_again(page: Page, site: Site) -> None:
+    """A stream that was read to both ends is not read again with every move."""
     site.see(page, f"#/run/{site.done['backup']}")
     log = page.get_by_role("log")
     expect(log.locator(".log-row")).to_have_count(2)
@@ -135,8 +137,8 @@ def test_a_stream_that_is_whole(page: Page, site: Site) -> None:
     assert len([url for url in asked if "/log?" in url]) <= 1
 
 
-def test_an_attempt_that_comes_later(page: Page, site: Site) -> None:
-    """It is shown at the run that it repeats, as it goes on."""
+def test_a_later_retry_appears_live(page: Page, site: Site) -> None:
+    """A later retry appears at the run that it repeats, and its progress is live."""
     later = "[tasks.later]\nrun = 'exit 3'\nretry_attempts = 1\nretry_delay = '1h'\n"
     site.configure(later)
     site.request("POST", "/api/daemon/reload")
@@ -147,7 +149,7 @@ def test_an_attempt_that_comes_later(page: Page, site: Site) -> None:
 
 
 def test_a_search_ends_with_its_page(page: Page, site: Site) -> None:
-    """Nobody waits for it any more, so nothing more is searched."""
+    """When its page is left, a search stops."""
     asked: list[str] = []
 
     def answer(route: Route) -> None:
@@ -167,8 +169,8 @@ def test_a_search_ends_with_its_page(page: Page, site: Site) -> None:
     assert len(asked) == before
 
 
-def test_a_session_that_ends(browser: Browser, site: Site, complaints: list[str]) -> None:
-    """The page says so by showing the way in, also one that asks for nothing by itself."""
+def test_an_ended_session_shows_the_login_page(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """A page whose session ends shows the login page, also if it requests nothing by itself."""
     context = browser.new_context()
     page = watched(context, complaints)
     site.enter(page)
@@ -181,8 +183,10 @@ def test_a_session_that_ends(browser: Browser, site: Site, complaints: list[str]
 
 
 @pytest.mark.parametrize("role", ["viewer", "admin"])
-def test_for_some_tasks_only(browser: Browser, site: Site, complaints: list[str], role: str) -> None:
-    """With such a token no page asks for what would be refused, also when it is the first that is loaded."""
+def test_a_limited_token_causes_no_refused_requests(
+    browser: Browser, site: Site, complaints: list[str], role: str
+) -> None:
+    """With a token for some tasks no page requests data that would be refused, not even the first page."""
     body = {"name": f"some-{role}", "role": role, "tasks": "back*"}
     token = site.request("POST", "/api/tokens", body).json()["token"]
     context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
@@ -199,8 +203,8 @@ def test_for_some_tasks_only(browser: Browser, site: Site, complaints: list[str]
     context.close()
 
 
-def test_a_line_that_ends_while_the_api_is_away(page: Page, site: Site, complaints: list[str]) -> None:
-    """What was drawn before is not drawn any more."""
+def test_a_region_that_ended_during_an_outage_disappears(page: Page, site: Site, complaints: list[str]) -> None:
+    """A redrawn region that ended while the API was away is not shown any more."""
     site.see(page, f"#/run/{talking(site)}")
     region = page.locator(".log-region")
     with site.pipe.open("w") as pipe:
@@ -215,8 +219,8 @@ def test_a_line_that_ends_while_the_api_is_away(page: Page, site: Site, complain
     complaints.clear()
 
 
-def test_what_one_stream_draws(page: Page, site: Site) -> None:
-    """It is not shown among the lines of another one."""
+def test_a_region_stays_with_its_stream(page: Page, site: Site) -> None:
+    """A redrawn region of one stream is not shown among the lines of another."""
     site.see(page, f"#/run/{talking(site)}")
     region = page.locator(".log-region")
     with site.pipe.open("w") as pipe:
@@ -229,8 +233,8 @@ def test_what_one_stream_draws(page: Page, site: Site) -> None:
         expect(region).to_have_text("half")
 
 
-def test_a_run_that_others_delete(page: Page, site: Site, complaints: list[str]) -> None:
-    """Its page says that it is gone, and shows it again when it is restored."""
+def test_a_run_deleted_elsewhere(page: Page, site: Site, complaints: list[str]) -> None:
+    """The page of a run that another client deletes says so, and shows the run when it is restored."""
     for operation in ("one", "bulk"):
         run = site.run_to_end("tries-to-say")
         site.see(page, f"#/run/{run}")
@@ -246,8 +250,8 @@ def test_a_run_that_others_delete(page: Page, site: Site, complaints: list[str])
     complaints[:] = [one for one in complaints if "404" not in one]
 
 
-def test_the_scheduler_is_away(page: Page, site: Site) -> None:
-    """A command says that it was not done, a banner why; both are over by themselves."""
+def test_an_absent_scheduler_is_explained(page: Page, site: Site) -> None:
+    """A command reports that it was not carried out, a banner says why; both disappear by themselves."""
 
     def away(route: Route) -> None:
         route.fulfill(json={**route.fetch().json(), "schedulerActive": False})
@@ -263,8 +267,8 @@ def test_the_scheduler_is_away(page: Page, site: Site) -> None:
     expect(banner).to_have_count(0)
 
 
-def test_the_last_page_is_emptied(page: Page, site: Site) -> None:
-    """Who stands on a page that is no more comes to the last one that is."""
+def test_an_emptied_page_leads_to_the_last_one(page: Page, site: Site) -> None:
+    """When the shown page of a list disappears, the last remaining page is shown."""
     page.route(re.compile(r"/api/runs\?.*offset=50(&|$)"), lambda route: route.fulfill(json={"runs": [], "total": 50}))
     site.see(page, "#/runs?offset=50")
     expect(
@@ -272,8 +276,8 @@ def test_the_last_page_is_emptied(page: Page, site: Site) -> None:
     ).to_be_visible()
 
 
-def test_histories_are_asked_for_one_after_the_other(page: Page, site: Site) -> None:
-    """However many tasks are on the screen, only a few requests are under way at a time."""
+def test_few_requests_for_histories_at_a_time(page: Page, site: Site) -> None:
+    """However many tasks are on the screen, only a few requests are open at a time."""
     held, hold = holding()
     site.see(page, "#/tokens")
     page.route("**/runs?limit=20", hold)
@@ -286,8 +290,8 @@ def test_histories_are_asked_for_one_after_the_other(page: Page, site: Site) -> 
     expect(page.get_by_role("row", name=re.compile("^backup")).locator(".strip a").first).to_be_visible()
 
 
-def test_the_focus_comes_back(page: Page, site: Site) -> None:
-    """Who works by keyboard is after a question where they were before."""
+def test_the_focus_returns_after_a_dialog(page: Page, site: Site) -> None:
+    """After a dialog the keyboard focus is where it was before."""
     site.see(page, "#/task/web")
     main = page.get_by_role("main")
     expect(main.get_by_role("button", name="Restart")).to_be_enabled()  # who we are is known
@@ -302,8 +306,8 @@ def test_the_focus_comes_back(page: Page, site: Site) -> None:
     expect(more).to_be_focused()
 
 
-def test_sent_twice(page: Page, site: Site, complaints: list[str]) -> None:
-    """Who presses Enter again because nothing seems to happen has asked for one run."""
+def test_a_second_enter_starts_no_second_run(page: Page, site: Site, complaints: list[str]) -> None:
+    """Enter pressed twice triggers one run."""
     held, hold = holding()
     page.route("**/api/tasks/*/run?*", hold)
     site.see(page, "#/task/report")
@@ -326,8 +330,8 @@ def test_sent_twice(page: Page, site: Site, complaints: list[str]) -> None:
     complaints.clear()
 
 
-def test_over_a_restart(page: Page, site: Site, complaints: list[str]) -> None:
-    """The daemon's log goes on with the new one, and the host's charts have what was measured meanwhile."""
+def test_pages_go_on_after_a_restart(page: Page, site: Site, complaints: list[str]) -> None:
+    """The daemon's log goes on with the new daemon, and the charts of the host include the meantime."""
     for _ in range(30):
         site.request("POST", "/api/daemon/reload")
     site.see(page, "#/daemon")

@@ -100,7 +100,7 @@ def generated(served: Served, generator: str, target: Path, *options: str) -> No
     called(command, "generate", "-i", served.document, "-g", generator, "-o", target, *options, cwd=target.parent)
 
 
-def test_python(served: Served, tmp_path: Path) -> None:
+def test_the_python_client(served: Served, tmp_path: Path) -> None:
     """openapi-python-client leaves nothing out, and its client gets every value as its type."""
     command = require(BIN / "openapi-python-client")
     target = tmp_path / "generated"
@@ -112,7 +112,7 @@ def test_python(served: Served, tmp_path: Path) -> None:
     assert json.loads(out) == EXPECTED
 
 
-def test_go(served: Served, tmp_path: Path) -> None:
+def test_the_go_client(served: Served, tmp_path: Path) -> None:
     """The client compiles, `go vet` finds nothing, and every value arrives."""
     go = require("go")
     if not (GO_PACKAGES / "src/gopkg.in/validator.v2").is_dir():
@@ -137,7 +137,7 @@ def compiled(script: str, directory: Path) -> str:
     return f"built/{Path(script).with_suffix('.js')}"
 
 
-def test_typescript(served: Served, tmp_path: Path) -> None:
+def test_the_typescript_client(served: Served, tmp_path: Path) -> None:
     """openapi-generator's client for fetch compiles under --strict, and every value arrives."""
     node = require("node")
     generated(served, "typescript-fetch", tmp_path / "generated")
@@ -145,7 +145,7 @@ def test_typescript(served: Served, tmp_path: Path) -> None:
     assert json.loads(out) == EXPECTED
 
 
-def test_types_of_typescript(served: Served, tmp_path: Path) -> None:
+def test_the_types_for_typescript(served: Served, tmp_path: Path) -> None:
     """The types that openapi-typescript makes are those of the answers."""
     node = require("node")
     called(require(NODE_BIN / "openapi-typescript"), served.document, "-o", "schema.d.ts", cwd=tmp_path)

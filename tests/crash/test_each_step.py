@@ -82,7 +82,7 @@ def all_is_well(daemon: StepsDaemon, accepted: set[str]) -> None:
 
 @at_some_time
 def test_schedulers_die_at_work(times: tuple[int, ...], daemon: StepsDaemon) -> None:
-    """Whatever the moment: every accepted trigger ran once, every line and every ending is there."""
+    """Whatever the step, every accepted trigger runs once, and every line and every end is kept."""
     daemon.write(configuration(daemon.sides))
     accepted = set()
     daemon.start()
@@ -96,8 +96,8 @@ def test_schedulers_die_at_work(times: tuple[int, ...], daemon: StepsDaemon) -> 
 
 
 @pytest.mark.parametrize("label", ["after spawn", "before started"])
-def test_a_start_and_an_end_that_nobody_saw(label: str, daemon: StepsDaemon) -> None:
-    """A run that began and ended while there was no scheduler: both are announced, in their order."""
+def test_a_run_that_started_and_ended_without_a_scheduler(label: str, daemon: StepsDaemon) -> None:
+    """Start and end of a run that no scheduler saw are both announced, in order."""
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.start()
     daemon.plan(label)
@@ -115,7 +115,7 @@ def test_a_start_and_an_end_that_nobody_saw(label: str, daemon: StepsDaemon) -> 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 def test_schedulers_die_while_they_start(first: bool, daemon: StepsDaemon) -> None:
-    """One after the other does, with the daemon or while much goes on: all of it goes on."""
+    """Schedulers die one after the other at the start of the daemon, or under load; everything goes on."""
     daemon.write(configuration(daemon.sides))
     if first:
         daemon.plan(*steps.STARTING)

@@ -177,8 +177,8 @@ def told(daemon: FailingDaemon, before: int, what: str) -> None:
     until(balanced, "log files to be written again")
 
 
-def test_steps_of_work(daemon: FailingDaemon) -> None:
-    """All that was accepted runs and is kept. What is lost or put off is told, also in the log of the run."""
+def test_failing_steps_under_load(daemon: FailingDaemon) -> None:
+    """All accepted runs are run and kept. Lost or delayed steps are reported, also in the log of the run."""
     daemon.write(CONFIG)
     daemon.start()
     until((daemon.data / "reserve").exists, "the reserve")
@@ -196,8 +196,8 @@ def test_steps_of_work(daemon: FailingDaemon) -> None:
     assert "Traceback" not in daemon.output.read_text()
 
 
-def test_steps_of_a_beginning(daemon: FailingDaemon) -> None:
-    """A daemon that cannot say where it listens does not start, and says why; nothing else stops it."""
+def test_failing_steps_of_a_start(daemon: FailingDaemon) -> None:
+    """A daemon that cannot publish its address does not start, and says why; no other step stops it."""
     daemon.write(CONFIG)
     for label in UNPUBLISHED:
         daemon.plan(label)

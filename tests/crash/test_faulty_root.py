@@ -49,8 +49,8 @@ def daemon(tmp_path: Path) -> Iterator[FaultyDaemon]:
     one.clean()
 
 
-def test_a_defect_of_any_thread(daemon: FaultyDaemon) -> None:
-    """Ends the daemon with status 70 and a traceback: half of it would look alive. The next start puts it in order."""
+def test_a_fault_in_any_thread_ends_the_root(daemon: FaultyDaemon) -> None:
+    """A fault in any thread of the root ends the daemon with status 70 and a traceback. The next start recovers."""
     daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
     before = ""
     for thread in ("control", "pump", "file"):
@@ -67,7 +67,7 @@ def test_a_defect_of_any_thread(daemon: FaultyDaemon) -> None:
 
 
 def test_a_root_that_is_killed_while_a_trial_hangs(daemon: FaultyDaemon) -> None:
-    """A trial ends with its root; one that hangs so early that it cannot has nothing that the next daemon needs."""
+    """A trial ends with its root; one that hangs too early for that holds nothing that the next daemon needs."""
     daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
 
     def serves(*statuses: str) -> None:

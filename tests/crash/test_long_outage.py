@@ -28,8 +28,11 @@ def daemon(tmp_path: Path) -> Iterator[HandsDaemon]:
     one.clean()
 
 
-def test_locked_by_somebody_else(daemon: HandsDaemon) -> None:
-    """Who waits is refused, stops act, no end is lost; schedules rest and catch up. It takes no memory to wait long."""
+def test_a_locked_database(daemon: HandsDaemon) -> None:
+    """While another program locks the database, waiting requests are refused, stops act, and no end is lost.
+
+    Schedules pause and catch up. A long wait takes no memory.
+    """
     gate = daemon.directory / "gate"
     text = f"[tasks.ends]\nrun = \"until [ -e '{gate}' ]; do sleep 0.01; done; exit 7\"\n"
     text += f'[tasks.stopped]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n'

@@ -58,7 +58,7 @@ def settled(daemon: Daemon, ids: set[str]) -> set[str]:
 
 
 @at_some_time
-def test_schedulers_die(times: tuple[int, ...], daemon: StepsDaemon) -> None:
+def test_schedulers_die_during_service_commands(times: tuple[int, ...], daemon: StepsDaemon) -> None:
     """Each command is carried out to its end, no two processes of an instance ever run, and no ending is lost."""
     daemon.write(
         f"[services.s]\n{numbered_then_silent(daemon.sides)}\n"

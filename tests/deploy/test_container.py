@@ -12,8 +12,8 @@ from tests.support.waiting import until
 TASKS = '[tasks.who]\nrun = "id -un; echo $$"\n[services.s]\nrun = "exec sleep 3600"\n'
 
 
-def test_what_is_copied_is_there() -> None:
-    """Into the image, and through the list of what engines do not get to see."""
+def test_copied_files_exist_and_are_not_ignored() -> None:
+    """Every file that the Containerfile copies exists, and the ignore list lets it through."""
     sources = [rest.split()[0] for word, rest in instructions() if word == "COPY" and not rest.startswith("--from=")]
     assert sources == [".", "deploy/container/ringward.toml"]
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
@@ -22,8 +22,8 @@ def test_what_is_copied_is_there() -> None:
     assert {"api", "logring", "store", "supervisor", "setup.cfg", "pyproject.toml", "deploy/container"} <= shown
 
 
-def test_a_container(tmp_path: Path) -> None:
-    """Process 1 and everything it runs belong to the image's user; it is healthy, and ends when the engine says so."""
+def test_the_container_runs_as_its_user(tmp_path: Path) -> None:
+    """Process 1 and everything it runs belong to the image's user; it is healthy, and stops when told to."""
     if subprocess.run([*UNSHARE, "true"], capture_output=True).returncode:
         pytest.skip("no namespaces can be made here")
     container = Container(Image(), tmp_path, TASKS)

@@ -115,13 +115,13 @@ def client(proxy: Proxy) -> Client:
     return Client(proxy.port, CLIENTS[proxy.name])
 
 
-def test_both_ask_for_the_same() -> None:
-    """One configuration of Ringward serves behind either."""
+def test_both_samples_need_the_same_settings() -> None:
+    """One configuration of Ringward serves behind either proxy."""
     assert http_settings(NGINX) == http_settings(CADDY)
 
 
-def test_who_the_client_is(daemon: Behind, client: Client) -> None:
-    """The audit has the address that called the proxy, whatever the client says; cookies are for https only."""
+def test_the_audit_has_the_clients_address(daemon: Behind, client: Client) -> None:
+    """The audit has the address that called the proxy, whatever the client claims; cookies are for https only."""
     assert {"Secure", "HttpOnly", "SameSite=Strict", "Path=/ringward"} <= set(
         client.login.headers["Set-Cookie"].split("; ")
     )
@@ -133,8 +133,8 @@ def test_who_the_client_is(daemon: Behind, client: Client) -> None:
     assert logins() <= {*CLIENTS.values(), "127.0.0.1"}  # the last one: the browser
 
 
-def test_what_is_passed_on(client: Client) -> None:
-    """Compressed once, by the daemon; refused in the daemon's words; not at all: what is for Prometheus."""
+def test_compression_errors_and_metrics_through_a_proxy(client: Client) -> None:
+    """The daemon compresses answers once, its errors arrive unchanged, and /metrics is not reachable."""
     plain = client.ask("GET", "/ringward/static/js/main.js", Accept_Encoding="identity")
     packed = client.ask("GET", "/ringward/static/js/main.js", Accept_Encoding="gzip")
     assert packed.headers.get_all("Content-Encoding") == ["gzip"]
@@ -144,8 +144,8 @@ def test_what_is_passed_on(client: Client) -> None:
     assert client.ask("GET", "/ringward/metrics").status == 404
 
 
-def test_a_stream(daemon: Behind, proxy: Proxy, client: Client) -> None:
-    """Each line comes when it is printed, also over a reload of nginx; by its number the stream goes on later."""
+def test_a_stream_through_a_proxy(daemon: Behind, proxy: Proxy, client: Client) -> None:
+    """Each line arrives when it is printed, also over a reload of nginx; the stream resumes by its number."""
     run = client.run()
     path = f"/ringward/api/runs/{run}/log/stream"
     with daemon.pipe.open("w") as pipe:
@@ -173,7 +173,9 @@ def test_a_stream(daemon: Behind, proxy: Proxy, client: Client) -> None:
     again.close()
 
 
-def test_the_dashboard(daemon: Behind, proxy: Proxy, client: Client, browser: Browser, complaints: list[str]) -> None:
+def test_the_dashboard_through_a_proxy(
+    daemon: Behind, proxy: Proxy, client: Client, browser: Browser, complaints: list[str]
+) -> None:
     """A browser logs in below the path, even without the slash, and follows a log."""
     context = browser.new_context(ignore_https_errors=True)
     page = watched(context, complaints)

@@ -96,7 +96,7 @@ def daemon(tmp_path: Path) -> Iterator[OneFile]:
 
 
 def test_a_daemon_of_one_file(daemon: OneFile, archive: Path) -> None:
-    """It runs tasks, outlives its scheduler, and becomes the version that was put in its place: still that process."""
+    """It runs tasks, outlives its scheduler, and upgrades to the file in its place in the same process."""
     put(daemon, archive)
     daemon.write('[tasks.t]\nrun = "echo $0 $HOME"\nshell = "/bin/sh"\n[services.s]\nrun = "exec sleep 3600"\n')
     daemon.start()
@@ -117,10 +117,10 @@ def test_a_daemon_of_one_file(daemon: OneFile, archive: Path) -> None:
     assert (before.parent, before.exists()) == (after.parent, False)
 
 
-def test_unpacking(daemon: OneFile, archive: Path) -> None:
-    """Once, by whoever is first; the program is known by the name of the archive.
+def test_the_archive_is_unpacked_once(daemon: OneFile, archive: Path) -> None:
+    """The first process unpacks the archive, under its name.
 
-    What root unpacks API workers can read, who become another user; what others unpack is theirs alone.
+    If root unpacks it, API workers of another user can read it; other users unpack it for themselves alone.
     """
     put(daemon, archive)
     command = [*daemon.command(), "--version"]
@@ -138,8 +138,8 @@ def test_unpacking(daemon: OneFile, archive: Path) -> None:
     assert f"ExecStart={daemon.archive} up " in unit.stdout
 
 
-def test_what_is_refused(daemon: OneFile, archive: Path) -> None:
-    """Archives that were changed or are for another Python, and places where others could change what is executed."""
+def test_unsafe_archives_and_places_are_refused(daemon: OneFile, archive: Path) -> None:
+    """Changed archives, archives for another Python, and places that other users can change are refused."""
     put(daemon, archive, honest=False, version="98.0")
     damaged = daemon.called("--version")
     assert (damaged.returncode, damaged.stderr) == (1, f"ringward: {daemon.archive} {_DAMAGED}\n")

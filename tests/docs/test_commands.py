@@ -44,14 +44,14 @@ def test_commands_do_what_is_shown(page: Path, daemon: Shown) -> None:
     assert not wrong, "\n".join((*wrong, "the daemon says:", said))
 
 
-def test_what_is_not_run_is_counted() -> None:
-    """A block of commands is run, or says why not; another exception is another number here."""
+def test_skipped_blocks_are_counted() -> None:
+    """A block of commands is run, or says why not; the number of skipped blocks is fixed here."""
     found = Counter(block.not_run for page in PAGES for block in blocks(page) if block.not_run is not None)
     assert found == NOT_RUN
 
 
 def test_commands_that_are_run_are_harmless() -> None:
-    """They begin with one of a few programs; what changes a host is not run."""
+    """Commands begin with one of a few programs; commands that change the host are not run."""
     for page in PAGES:
         for block in filter(is_run, blocks(page)):
             for command in block.commands():
@@ -83,15 +83,15 @@ SHOWN = (
         ("NAME RESULT STARTED\nweb failed (1) today 01M80000000000000000000000\nat 2030-01-01T00:00:00Z x\n", False),
     ],
 )
-def test_what_counts_as_the_same(output: str, *, same: bool) -> None:
-    """Times, ids and widths of columns may differ, and dots are what they stand for; nothing else."""
+def test_output_is_compared_but_for_times_and_ids(output: str, *, same: bool) -> None:
+    """Times, ids and column widths may differ, and dots stand for any text; everything else must match."""
     ids = Ids()
     assert ids.matches(SHOWN, output) == same
     assert ids.real == ({"01M7Y4S5W8ZZEFJCB1RHHNKRSN": "01M80000000000000000000000"} if same else {})
 
 
 def test_an_id_stands_for_one_run() -> None:
-    """What was learnt from one output holds for the next."""
+    """An id from one output stands for the same run in later outputs."""
     ids = Ids()
     assert ids.matches(("01M7Y4S5W8ZZEFJCB1RHHNKRSN",), "01M80000000000000000000000\n")
     assert not ids.matches(("01M7Y4S5W8ZZEFJCB1RHHNKRSN",), "01M80000000000000000000001\n")

@@ -60,14 +60,14 @@ def check(daemon: Daemon, examples: int, *options: str) -> None:
 
 
 def test_without_authentication(daemon: Daemon) -> None:
-    """Nobody in particular gets the documented refusals, and changes nothing."""
+    """Without credentials, operations give the documented refusals, and change nothing."""
     before = [daemon.runs("job"), daemon.runs("fails")]
     check(daemon, 1, "--phases", "fuzzing", "--warnings", "off")
     assert [daemon.runs("job"), daemon.runs("fails")] == before
 
 
 def test_with_a_token(daemon: Daemon) -> None:
-    """What the document says holds: statuses, media types, bodies, refusals, what is gone is gone."""
+    """With a token, the document holds: statuses, media types, bodies, refusals, and 404 for removed resources."""
     secret = daemon.cli("token", "create", TOKEN, "--role", "admin").stdout.strip()
     check(daemon, 1, "--header", f"Authorization: Bearer {secret}")
     assert daemon.request("GET", "/api/tokens", headers={"Authorization": f"Bearer {secret}", "Via": "x"}).status == 200

@@ -83,8 +83,8 @@ def in_memory(table: dict[str, Any]) -> int:
     return fd
 
 
-def test_what_a_root_hands_over(table: dict[str, Any]) -> None:
-    """Instances, exits and the writers of logs are taken up, with what was said only in half."""
+def test_a_handover_is_read(table: dict[str, Any]) -> None:
+    """Instances, exits, writers of logs and partial lines of an older handover are read."""
     found = Inherited.take_up(in_memory(table))
     instances = [run.instance for run in found.runs if run.instance is not None]
     assert {one.spawn.task for one in instances} == TASKS
@@ -105,7 +105,7 @@ def test_what_a_root_hands_over(table: dict[str, Any]) -> None:
             log.writer.close()
 
 
-def test_a_run_of_format_3() -> None:
+def test_a_run_of_format_3_is_read() -> None:
     """A run as JSON and its packed progress are read as the first version with that format wrote them."""
     found = json.loads((Path(__file__).parent / "run-3.json").read_text())
     state, exact = made_state(found["state"]), made(ExactState, found["exact"])
@@ -122,8 +122,8 @@ def test_a_run_of_format_3() -> None:
     assert plain(exact) == found["exact"]
 
 
-def test_which_field_came_when() -> None:
-    """Each field stands in the table with the format that it came with; one that came later has a default."""
+def test_fields_are_listed_by_format() -> None:
+    """Each field is listed with the format that introduced it; a later field has a default."""
     for cls in FIELDS[3]:
         names = [name for fields in FIELDS.values() for name in fields.get(cls, "").split()]
         known = dataclasses.fields(cls)
@@ -132,8 +132,8 @@ def test_which_field_came_when() -> None:
             assert (one.default, one.default_factory) != (dataclasses.MISSING, dataclasses.MISSING), one.name
 
 
-def test_the_record_of_a_run_that_is_not_reported(old: Path) -> None:
-    """Its instance is known again, with defaults for the fields that came later."""
+def test_the_record_of_an_unreported_run_is_read(old: Path) -> None:
+    """The instance in the record is read, with defaults for later fields."""
     record = Record(os.open(old / "record-secret", os.O_RDWR | os.O_CLOEXEC))
     known = record.read()
     assert known is not None
@@ -147,8 +147,8 @@ def test_the_record_of_a_run_that_is_not_reported(old: Path) -> None:
     record.close()
 
 
-def test_the_record_of_a_run_that_has_ended(old: Path) -> None:
-    """How it ended is known again."""
+def test_the_record_of_an_ended_run_is_read(old: Path) -> None:
+    """The record shows how the run ended."""
     record = Record(os.open(old / "record-ended", os.O_RDWR | os.O_CLOEXEC))
     known = record.read()
     assert known is not None
@@ -160,8 +160,8 @@ def test_the_record_of_a_run_that_has_ended(old: Path) -> None:
     record.close()
 
 
-def test_messages_from_the_root(old: Path) -> None:
-    """Settings, what runs, and exits are understood."""
+def test_messages_of_an_older_root_are_read(old: Path) -> None:
+    """Settings, running runs and exits are read."""
     seen = set()
     for line in (old / "frames.jsonl").read_text().splitlines():
         frame = json.loads(line)
@@ -178,15 +178,15 @@ def test_messages_from_the_root(old: Path) -> None:
     assert {"hello", "snapshot", "started", "exited", "notified"} <= seen
 
 
-def test_the_note_of_the_last_starts(old: Path) -> None:
-    """The ids of the runs are known again."""
+def test_recent_starts_are_read(old: Path) -> None:
+    """The ids of the recent starts are read."""
     noted = begun(str(old / "runtime"))
     table = json.loads((old / "handover.json").read_text())
     running = {one["instance"]["Instance"]["spawn"]["Spawn"]["run"] for one in table["lives"]["live"]}
     assert running <= noted
 
 
-def test_events(old: Path) -> None:
+def test_events_are_json_with_a_kind(old: Path) -> None:
     """The lines of the events ring are JSON with a kind, as streams send them."""
     reader = LogReader(str(old / "runtime" / "events.ring"), None)
     try:
@@ -199,8 +199,8 @@ def test_events(old: Path) -> None:
     assert any(b"run.created" in line.text for line in lines)
 
 
-def test_a_database(old: Path) -> None:
-    """Runs, a retry, a deleted run, tasks and tokens are there after the migrations of today."""
+def test_an_older_database_is_migrated(old: Path) -> None:
+    """Runs, a retry, a deleted run, tasks and tokens are there after the current migrations."""
     with contextlib.closing(open_writer(str(old / "ringward.db"))) as db:
         found, total = list_runs(db, RunFilter(), now_ms=0)
         assert total == len(found)
