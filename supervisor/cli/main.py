@@ -28,10 +28,10 @@ COMMANDS = {
     "runs": ("runs.runs", "List runs, newest first."),
     "ending": ("runs.ending", "Show why and how a run ended."),
     "stop": ("units.stop", "Stop a run, all active runs of a task, or a service."),
-    "start": ("units.start", "Start a service."),
-    "restart": ("units.restart", "Restart a service."),
-    "pause": ("units.pause", "Pause a task's schedule."),
-    "resume": ("units.resume", "Resume a task's schedule."),
+    "start": ("units.control", "Start a service."),
+    "restart": ("units.control", "Restart a service."),
+    "pause": ("units.control", "Pause a task's schedule."),
+    "resume": ("units.control", "Resume a task's schedule."),
     "next": ("units.next", "Show the next times of tasks."),
     "simulate": ("units.simulate", "Simulate the schedules."),
     "rm": ("runs.rm", "Delete ended runs."),
@@ -59,8 +59,15 @@ COMMANDS = {
 
 
 def module_of(name: str) -> str:
-    """The module of a command."""
+    """Return the module of a command."""
     return f"supervisor.cli.commands.{COMMANDS[name][0]}"
+
+
+def load(name: str) -> click.Command:
+    """Import a command: the `command` of its module, or its entry in the `commands` of a module with several."""
+    module = importlib.import_module(module_of(name))
+    command: click.Command = module.commands[name] if hasattr(module, "commands") else module.command
+    return command
 
 
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -81,8 +88,7 @@ class CommandLine(SuggestingGroup):
         """Load a command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(module_of(cmd_name)).command
-        return command
+        return load(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

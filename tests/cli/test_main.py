@@ -18,7 +18,7 @@ import pytest
 
 from supervisor.cli import exit_codes
 from supervisor.cli.client import UnixEndpoint, UrlEndpoint, url_endpoint
-from supervisor.cli.main import COMMANDS, cli, module_of
+from supervisor.cli.main import COMMANDS, cli, load, module_of
 from supervisor.version import VERSION
 from tests.support.command_line import Ringward
 from tests.support.fake_daemon import Answer, FakeDaemon, Request, problem
@@ -44,7 +44,7 @@ def test_each_command_has_help_with_an_example(ringward: Ringward, name: str) ->
     result = ringward(name, "--help", plain=True)
     assert result.exit_code == 0
     assert "Example: " in result.output
-    command = importlib.import_module(module_of(name)).command
+    command = load(name)
     assert command.name == name
     assert command.get_short_help_str(200).rstrip(".")[:10] == COMMANDS[name][1][:10]
 
