@@ -11,6 +11,7 @@ import socket
 import time
 
 import gevent
+import psutil
 from gevent.lock import BoundedSemaphore
 from msgspec import UNSET, UnsetType
 
@@ -19,11 +20,6 @@ from api.host_info.own_processes import named_pids
 from api.schemas import daemon_info as schemas
 from api.schemas.wire_times import rfc3339
 from api.server.thread_pool import Threads
-from supervisor.later import import_later
-
-import_later("psutil")  # by who asks for the host
-
-import psutil  # noqa: E402
 
 _KEEP_S = 1.0
 _PATIENCE_S = 3.0

@@ -1,7 +1,6 @@
 """Times on the wire: RFC 3339 text here, integer milliseconds since the Unix epoch everywhere else."""
 
 import re
-import time
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -17,11 +16,6 @@ def rfc3339(at_ms: int) -> str:
     """`at_ms` in UTC with milliseconds."""
     seconds, ms = divmod(at_ms, 1000)
     return (_EPOCH_PLAIN + timedelta(0, seconds, ms * 1000)).isoformat("T", "milliseconds") + "Z"
-
-
-def http_date() -> str:
-    """Now, as the field ``Date`` of HTTP has it; stands in for gunicorn's, which takes five times as long."""
-    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
 
 
 def parse_rfc3339(text: str, *, up: bool) -> int:

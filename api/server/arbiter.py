@@ -15,6 +15,7 @@ import sys
 import time
 from typing import Any, cast
 
+import gunicorn.workers.base
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.sock import close_sockets, create_sockets
@@ -24,7 +25,6 @@ from api.server.log_format import ApiLogger
 from api.server.tls import Contexts, Files, OnDisk
 from supervisor.host.osport import become, set_title
 from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Decoder, Frame
-from supervisor.later import load
 
 TITLE = "ringward gunicorn"
 _WORKER = "api.server.worker"
@@ -67,7 +67,8 @@ class Seed:
         gc.disable()  # until all is loaded, which stays
         module = importlib.import_module(_WORKER)
         importlib.import_module(_LENT_KEY)  # now: when a client comes, its file may be that of another release
-        module.gunicorn.workers.base.WorkerTmp = lambda _cfg: self.tmp
+        # Gunicorn would make a file below /tmp, which may be read-only; it looks at this one.
+        gunicorn.workers.base.WorkerTmp = lambda _cfg: self.tmp
         worker = module.Worker(*self._arguments)
         worker.pid = self.pid
         self._worker = worker
@@ -229,8 +230,6 @@ def run(fd: int) -> None:
         resource.RLIMIT_NOFILE, (min(hard, _NOFILE) if hard != resource.RLIM_INFINITY else _NOFILE, hard)
     )
     sys.argv[1:] = []
-    if boot.tls_cert:
-        load("ssl")
     if boot.workers > 1:
         importlib.import_module(_WORKER)
     # What is loaded now is shared with the workers: the collector must not touch, and so copy, it.

@@ -89,12 +89,6 @@ class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
             msg, args = "%.500s", (_QUOTED.split(str(msg), maxsplit=1)[0].rstrip(": "),)
         super().warning(msg, *args, **kwargs)
 
-    def debug(self, msg: Any, *args: Any, **kwargs: Any) -> None:
-        """Of who hangs up in the middle of a request gunicorn would log what came of it, credentials among that."""
-        if str(msg).startswith("Ignored premature client disconnection"):
-            msg, args = "a client has hung up in the middle of a request", ()
-        super().debug(msg, *args, **kwargs)
-
     def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         """A client that takes nothing for too long ends in a time-out, which gunicorn calls an error."""
         error = sys.exc_info()[1]

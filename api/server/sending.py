@@ -24,17 +24,6 @@ def frame(data: bytes) -> bytes:
     return b"%X\r\n%b\r\n" % (len(data), data) if data else b""
 
 
-def write(sock: Any, data: bytes, chunked: bool = False) -> None:
-    """Stands in for ``gunicorn.util.write``."""
-    framed = b"%X\r\n%b\r\n" % (len(data), data) if chunked else data
-    if len(framed) <= PIECE_BYTES:
-        give(sock, framed)
-        return
-    view = memoryview(framed)
-    for begin in range(0, len(view), PIECE_BYTES):
-        give(sock, view[begin : begin + PIECE_BYTES])
-
-
 def give(sock: Any, piece: bytes | memoryview) -> None:
     """Send a piece; the client takes it when it likes.
 
@@ -52,23 +41,39 @@ def give(sock: Any, piece: bytes | memoryview) -> None:
         del taking[greenlet]
 
 
+class PatientSocket:
+    """The socket of a client, to which a response writes: sends one piece after the other."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+
+    def sendall(self, data: bytes) -> None:
+        """Send `data`, each piece with the socket's whole patience."""
+        if len(data) <= PIECE_BYTES:
+            give(self._sock, data)
+            return
+        view = memoryview(data)
+        for begin in range(0, len(view), PIECE_BYTES):
+            give(self._sock, view[begin : begin + PIECE_BYTES])
+
+
 class _Pieces:
     """Takes what is for a socket, and keeps it."""
 
     def __init__(self) -> None:
         self.data = b""
 
-    def send(self, data: bytes) -> int:
+    def sendall(self, data: bytes) -> None:
         self.data += data
-        return len(data)
-
-    sendall = send
 
 
 class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
-    """Stands in for ``gunicorn.http.wsgi.Response``."""
+    """An answer that goes out in pieces."""
 
     sock: Any
+
+    def __init__(self, req: Any, sock: Any, cfg: Any) -> None:
+        super().__init__(req, PatientSocket(sock), cfg)
 
     def write(self, arg: bytes) -> None:
         """Send a part of the body; with the first one, unless it is large, the head."""
@@ -80,4 +85,4 @@ class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
             super().write(arg)
         finally:
             pieces, self.sock = self.sock, sock
-        write(sock, pieces.data)
+        sock.sendall(pieces.data)

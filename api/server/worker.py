@@ -15,47 +15,66 @@ What differs from gunicorn's own gevent worker:
 """
 
 import contextlib
+import errno
 import faulthandler
 import functools
 import gc
+import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import Any
 
 import gevent
-import gevent.events
-from gevent import monkey
+from gevent import hub, monkey
 
 from supervisor.host.osport import take_short_slices
-from supervisor.later import is_later, settle
 
-# Else the metadata of all installed packages is read 19 times, for plug-ins of gevent that we do not have.
-gevent.events.notify_and_call_entry_points = gevent.events.notify
+log = logging.getLogger("gunicorn.error")
+
+
+class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
+    """Ends a worker that has no memory even to switch to a greenlet: it could answer nobody, and another one begins."""
+
+    serving = False
+    """Before that, gunicorn ends the whole server when a worker fails."""
+
+    def handle_error(self, context: Any, kind: type[BaseException] | None, value: Any, traceback: Any) -> None:
+        """Handle an error that no greenlet has caught."""
+        if self.serving and kind is not None and issubclass(kind, MemoryError):
+            try:
+                log.error("there is no memory left, another worker begins")
+            finally:
+                os._exit(1)
+        super().handle_error(context, kind, value, traceback)
+
+
+# Before gevent patches, which makes the hub.
+hub.set_default_hub_class(WorkerHub)
 # os, signal and subprocess stay: workers start and reap nothing, and handle signals as gunicorn means it to.
-monkey.patch_all(os=False, signal=False, subprocess=False, ssl=not is_later("ssl"))
+monkey.patch_all(os=False, signal=False, subprocess=False)
 
-import gunicorn.http.message  # noqa: E402
-import gunicorn.http.parser  # noqa: E402
-import gunicorn.http.wsgi  # noqa: E402
 import gunicorn.sock  # noqa: E402
 import gunicorn.util  # noqa: E402 - gevent patches first, or gunicorn keeps what is not patched
-from gevent import hub  # noqa: E402
 from gevent.event import Event  # noqa: E402
 from gevent.pool import Pool  # noqa: E402
 from gevent.server import StreamServer  # noqa: E402
-from gunicorn.http.body import ChunkedReader  # noqa: E402
+from gunicorn.http import wsgi  # noqa: E402
+from gunicorn.http.body import Body, ChunkedReader  # noqa: E402
 from gunicorn.http.errors import NoMoreData, ParseException  # noqa: E402
+from gunicorn.http.message import Request  # noqa: E402
+from gunicorn.http.parser import RequestParser  # noqa: E402
 from gunicorn.http.unreader import SocketUnreader  # noqa: E402
 from gunicorn.workers.base_async import AsyncWorker  # noqa: E402
 
 from api.app import build, open_context  # noqa: E402
 from api.errors import write_error  # noqa: E402
-from api.schemas.wire_times import http_date  # noqa: E402
 from api.server.client_address import Exposure  # noqa: E402
-from api.server.sending import Response, taking, write  # noqa: E402
+from api.server.sending import Response, taking  # noqa: E402
 from api.worker_context import Context  # noqa: E402
 
 _LOOK_S = 2.0
@@ -88,17 +107,8 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             for listener in self.sockets
         ]
         hub.reinit()
+        # Gunicorn finds a status for what it cannot parse, and then writes a page of HTML with it, all in one method.
         gunicorn.util.write_error = write_error
-        gunicorn.util.write = write
-        gunicorn.util.http_date = http_date
-        gunicorn.http.wsgi.Response = Response
-        gunicorn.http.parser.SocketUnreader = FairUnreader
-        gunicorn.http.parser.RequestParser.mesg_class = BoundedRequest
-        gunicorn.http.message.ChunkedReader = FairChunkedReader
-        # Gunicorn would make one for each request, and look up each setting through two functions, twenty times.
-        errors = gunicorn.http.wsgi.WSGIErrorsWrapper(self.cfg)
-        gunicorn.http.wsgi.WSGIErrorsWrapper = lambda _cfg: errors
-        self.cfg.__dict__.update({name: setting.get() for name, setting in self.cfg.settings.items()})
         super().init_process()
 
     def load_wsgi(self) -> None:
@@ -108,12 +118,10 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self._idle: set[gevent.Greenlet] = set()
         self._waiting: dict[gevent.Greenlet, None] = {}
         self._pools: list[Pool] = []
-        FairUnreader.waiting = self._waiting
         self.context: Context = open_context(self.app.boot, self.app.daemon_pid)
         self.context.stopping = self.stopping
         self.exposure = Exposure(self.app.boot)
         self.wsgi = build(self.context)
-        settle()
         # What is there now stays: looking for garbage among it would hold up streams for milliseconds.
         gc.freeze()
         gc.enable()
@@ -143,7 +151,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
     def run(self) -> None:
         """Accept until told to stop; then finish what is being answered."""
         self.context.auditor.take_over()
-        self._end_without_memory()
+        gevent.get_hub().serving = True
         hello = gevent.get_hub().loop.io(self.app.hello.fileno(), 1)
         hello.start(self._root_may_be_gone)
         pools, servers = self._pools, []
@@ -167,21 +175,6 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         for server in servers:
             server.close()
         self._drain(pools)
-
-    def _end_without_memory(self) -> None:
-        """Have another worker begin when this one cannot even switch to a greenlet: it could answer nobody."""
-        hub = gevent.get_hub()
-        whole = hub.handle_error
-
-        def handle_error(context: Any, kind: type[BaseException] | None, value: Any, traceback: Any) -> None:
-            if kind is not None and issubclass(kind, MemoryError):
-                try:
-                    self.log.error("there is no memory left, another worker begins")
-                finally:
-                    os._exit(1)
-            whole(context, kind, value, traceback)
-
-        hub.handle_error = handle_error
 
     def _root_may_be_gone(self) -> None:
         if self.app.root_is_gone(socket.MSG_PEEK):
@@ -209,6 +202,74 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self.log.info("Parent changed, shutting down: %s", self)
             sys.exit(0)
 
+    def _serve(self, listener: Any, client: Any, addr: Any) -> None:
+        """Answer one request of a connection after the other, as gunicorn does, by HTTP/1.1 alone."""
+        req = None
+        try:
+            requests = FairParser(self.cfg, client, addr, self._waiting)
+            name = listener.getsockname()
+            while True:
+                req = None
+                with self.timeout_ctx():
+                    req = next(requests)
+                if req is None:  # the next one did not come in time
+                    break
+                self.handle_request(name, req, client, addr)
+        except NoMoreData:  # its text is what came, which may hold a credential
+            self.log.debug("a client has hung up in the middle of a request")
+        except StopIteration:
+            self.log.debug("a connection ends")
+        except ssl.SSLError as err:
+            if err.errno == ssl.SSL_ERROR_EOF:
+                self.log.debug("a client has ended TLS")
+            else:
+                self.handle_error(req, client, addr, err)
+        except OSError as err:
+            if err.errno in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
+                self.log.debug("a client is gone: %s", err)
+            else:
+                self.log.exception("Socket error processing request.")
+        except BaseException as err:  # noqa: BLE001 - GreenletExit is one
+            self.handle_error(req, client, addr, err)
+        finally:
+            gunicorn.util.close(client)
+
+    def _answer(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
+        """Have the application answer one request, and log it.
+
+        Raises:
+            StopIteration: the connection ends with this answer.
+            OSError: the client is gone, or took too long.
+        """
+        began = datetime.now()  # noqa: DTZ005 - for a difference, which gunicorn's log wants as a timedelta
+        response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, response_class=Response)
+        environ["wsgi.multithread"] = True
+        if not self.alive:
+            response.force_close()
+        try:
+            body = self.wsgi(environ, response.start_response)
+            try:
+                for piece in body:
+                    response.write(piece)
+                response.close()
+            finally:
+                self.log.access(response, req, environ, datetime.now() - began)  # noqa: DTZ005
+                if hasattr(body, "close"):
+                    body.close()
+        except (OSError, StopIteration):
+            raise
+        except Exception:
+            if not response.headers_sent:
+                raise
+            # A second head in the middle of an answer would be read as a part of its body.
+            self.log.exception("Error handling request")
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+                sock.close()
+            raise StopIteration from None
+        if response.should_close():
+            raise StopIteration
+
     def timeout_ctx(self) -> Any:
         """How long a connection may wait for its next request."""
         return gevent.Timeout(self.cfg.keepalive, False)
@@ -225,7 +286,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         if _is_last(req.headers):
             req.force_close()
         try:
-            going_on = super().handle_request(listener_name, req, sock, addr)
+            self._answer(listener_name, req, sock, addr)
             if _pass_over(req.body):
                 self._idle.add(greenlet)
                 if req.unreader.buf.tell():
@@ -234,7 +295,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             for pool in self._pools:
                 if greenlet in pool:  # nobody waited when the last place was taken
                     self._make_room(pool)
-            return going_on
+            return True
         except StopIteration:
             _pass_over(req.body)
             raise
@@ -262,7 +323,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             if client.family != socket.AF_UNIX and self.cfg.is_ssl:
                 client = self._with_tls(client)
             if client is not None:
-                super().handle(listener, client, addr)
+                self._serve(listener, client, addr)
         finally:
             self._idle.discard(greenlet)
             self._waiting.pop(greenlet, None)
@@ -330,8 +391,10 @@ class _Listener:
 class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no types
     """Reads from a client that may send as fast as we read: then neither reading nor writing ever waits."""
 
-    waiting: ClassVar[dict[gevent.Greenlet, None]] = {}
-    """Those that wait for their clients, the longest first."""
+    def __init__(self, client: Any, waiting: dict[gevent.Greenlet, None]) -> None:
+        super().__init__(client)
+        self.waiting = waiting
+        """Greenlets that wait for their clients, the longest first."""
 
     def chunk(self, size_hint: int | None = None) -> bytes:
         """What has come, after everybody else had a turn."""
@@ -347,13 +410,31 @@ class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no typ
         return data
 
 
-class BoundedRequest(gunicorn.http.message.Request):  # type: ignore[misc]  # gunicorn has no types
+class BoundedRequest(Request):  # type: ignore[misc]  # gunicorn has no types
     """Reads a head, and trailers, of bounded size: who sends half of one makes us keep it."""
+
+    body: Any
 
     def parse(self, unreader: Any) -> Any:
         """The head; returns what came behind it."""
         self.max_buffer_headers = _HEAD_BYTES
         return super().parse(unreader)
+
+    def set_body_reader(self) -> None:
+        """Choose the reader of the body; one of chunks is fair to others."""
+        super().set_body_reader()
+        if isinstance(self.body.reader, ChunkedReader):
+            self.body = Body(FairChunkedReader(self, self.unreader))
+
+
+class FairParser(RequestParser):  # type: ignore[misc]  # gunicorn has no types
+    """The requests of one connection."""
+
+    mesg_class = BoundedRequest
+
+    def __init__(self, cfg: Any, client: Any, addr: Any, waiting: dict[gevent.Greenlet, None]) -> None:
+        super().__init__(cfg, client, addr)
+        self.unreader = FairUnreader(client, waiting)
 
 
 class FairChunkedReader(ChunkedReader):  # type: ignore[misc]  # gunicorn has no types

@@ -45,7 +45,7 @@ import socket
 
 ours, theirs = socket.socketpair()
 worker = Worker.__new__(Worker)
-worker._waiting = FairUnreader.waiting = {}
+worker._waiting = {}
 pool = Pool(2)
 
 def first():
@@ -53,7 +53,7 @@ def first():
     worker._waiting[greenlet] = None
     for _ in range(int(sys.argv[1])):
         gevent.sleep(0)
-    FairUnreader(ours).chunk()
+    FairUnreader(ours, worker._waiting).chunk()
     worker._waiting.pop(greenlet, None)  # as with each request
     try:
         gevent.sleep(0.01)

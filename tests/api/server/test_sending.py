@@ -3,9 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+from gunicorn import util
 from gunicorn.config import Config
 
-from api.server.sending import PIECE_BYTES, Response, write
+from api.server.sending import PIECE_BYTES, PatientSocket, Response
 
 
 class Socket:
@@ -29,7 +30,7 @@ class Socket:
 def test_pieces(size: int, chunked: bool, room: int) -> None:
     """Each has a time limit of its own, so none is large; together they are the body, or one chunk of it."""
     sock, data = Socket(room), bytes(number % 251 for number in range(size))
-    write(sock, data, chunked)
+    util.write(PatientSocket(sock), data, chunked)
     assert all(len(piece) <= PIECE_BYTES for piece in sock.pieces)
     assert b"".join(sock.pieces) == (b"%X\r\n%b\r\n" % (size, data) if chunked else data)
 

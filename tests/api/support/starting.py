@@ -13,7 +13,7 @@ _CHANGED = """
 import importlib
 from types import SimpleNamespace
 
-import api.server.serve
+import api.serve
 
 def load(name):
     module = importlib.import_module(name)
@@ -22,12 +22,9 @@ def load(name):
             vars(importlib.import_module(place)).update(constants)
     return module
 
-def postpone(plain=api.server.serve.postpone):
-    plain()
-    load("api.server.arbiter").importlib = SimpleNamespace(import_module=load)  # with which it loads the worker
+load("api.server.arbiter").importlib = SimpleNamespace(import_module=load)  # with which it loads the worker
 
-api.server.serve.postpone = postpone
-api.server.serve.main()
+api.serve.main()
 """
 
 
