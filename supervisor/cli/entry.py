@@ -9,13 +9,13 @@ from supervisor.startup import api_ahead
 def _open_what_is_closed() -> None:
     """Give the standard descriptors that the caller has closed to /dev/null.
 
-    Else the next file that is opened would have their number, and what is printed would go there: for the daemon that
-    is a file of its data directory.
+    Otherwise the next opened file would get such a number, and prints would end up in that file. In
+    the daemon it would be a file of the data directory.
     """
     for fd in range(3):
         try:
             os.fstat(fd)
-        except OSError:  # EBADF: then the next one that is opened has this number
+        except OSError:  # EBADF; the next open(2) returns the lowest free number: this one
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -74,14 +74,14 @@ _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class ReaderGone(Exception):
-    """Nobody reads standard output any more."""
+    """The reader of standard output has closed its end."""
 
 
 class CommandLine(SuggestingGroup):
     """The commands by name, and exit codes for every way to end."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """The commands, in the order of the help."""
+        """Return the commands in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
@@ -93,7 +93,7 @@ class CommandLine(SuggestingGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command; one that is for the daemon of this host alone is not run for another one."""
+        """Return the command; with --url, refuse commands that work on the daemon of this host only."""
         name, command, rest = super().resolve_command(ctx, args)
         here = command is not None and all(parameter.name != "url" for parameter in command.params)
         here = here and not isinstance(command, click.Group) and not ctx.resilient_parsing
@@ -102,12 +102,12 @@ class CommandLine(SuggestingGroup):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """The commands and what they do, without loading them."""
+        """Write the list of commands with their help lines, without loading the commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """The exit codes."""
+        """Write the list of exit codes."""
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes.MEANINGS.items()])
 
@@ -181,12 +181,12 @@ def _printing() -> Iterator[None]:
 
 
 def _discard(fd: int) -> None:
-    """What is still buffered for `fd` goes nowhere, without a traceback at the end."""
+    """Send the text still buffered for `fd` to /dev/null, so that the exit prints no traceback."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
 
 
 def _tell(err: click.ClickException) -> None:
-    """Show what is wrong; the exit code tells it, too, where that cannot be shown."""
+    """Print an error; where standard error fails too, the exit code alone reports it."""
     try:
         err.show()
     except OSError:  # EPIPE, ENOSPC

@@ -107,7 +107,7 @@ _WITHOUT_CRON: Mapping[str, Effect] = {
     "dst_gap": _E.AT_ONCE,
     "dst_overlap": _E.AT_ONCE,
 }
-"""For tasks that run at intervals, once, or only when somebody asks."""
+"""For tasks that run at intervals, once, or only by hand."""
 SERVICE: Mapping[str, Effect] = {
     "run": _E.RESTART,
     "shell": _E.RESTART,

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, told so that it can be put right.
+"""Problems of a configuration: message, position and remedy.
 
 Exception
 └── ConfigError    all problems of one configuration

@@ -1,4 +1,4 @@
-"""Words of other programs for what has another name here; a suggestion by spelling alone would mislead."""
+"""Keys of other programs and their names here, where a suggestion by spelling alone would mislead."""
 
 from collections.abc import Collection, Mapping
 

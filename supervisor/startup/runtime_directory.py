@@ -1,4 +1,4 @@
-"""The runtime directory: rings and internal sockets, in shared memory, for nobody else."""
+"""The runtime directory: rings and internal sockets in shared memory, accessible to this user alone."""
 
 import fcntl
 import glob
