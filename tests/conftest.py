@@ -14,8 +14,8 @@ from tests.support.postgres import PostgresServer, programs
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# How fast a machine makes examples says nothing about the code; and which it makes is to say something about a change,
-# not about luck: `make fuzz` draws others each time.
+# The speed at which a machine makes examples says nothing about the code. The examples are always the same, so that a
+# failure comes from a change and not from luck; `make fuzz` draws others each time.
 settings.register_profile(
     "any machine",
     deadline=None,
@@ -35,11 +35,11 @@ _FIRST = (
     "tests/docs/",
     "tests/logring/test_fuzz",
 )
-"""Where the tests are that take long."""
+"""Folders and files with the longest tests."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first: in the end no process is left alone with one of them."""
+    """Run the longest files first, so that no process is busy alone at the end."""
     items.sort(key=_place)
 
 
@@ -49,13 +49,13 @@ def _place(item: pytest.Item) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Units | None:
-    """How `make test` shares the tests out among its processes."""
+    """Distribute the tests of `make test` among its processes."""
     return Units(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)
 def collector() -> Iterator[None]:
-    """Whoever ends with an error has the garbage collector as it was: else all that tests leave would pile up."""
+    """Check that the test left the garbage collector on: without it the memory of all later tests would grow."""
     yield
     assert gc.isenabled()
 
@@ -73,10 +73,10 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    """One Chromium for all tests of a file: while there is one, the process can drive no second, and run no loop."""
+    """One Chromium for all tests of a file: a process can drive only one, and runs no event loop beside it."""
     from playwright.sync_api import sync_playwright  # only by processes that have such a test
 
-    # The same engine without the windows of a desktop, which nobody would see, takes half the work.
+    # The same engine without the windows of a desktop takes half the processor time.
     program = shutil.which("chromium-headless-shell") or require("chromium")
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])

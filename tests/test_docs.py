@@ -185,7 +185,7 @@ def test_the_exit_statuses() -> None:
 
 
 def parameters(command: click.Command) -> list[click.Parameter]:
-    """Those of a command and of the commands below it."""
+    """Return the options of a command and of its subcommands."""
     below = command.commands.values() if isinstance(command, click.Group) else ()
     return [*command.params, *(parameter for one in below for parameter in one.params)]
 

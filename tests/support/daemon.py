@@ -238,7 +238,7 @@ class Daemon:
         return [line["text"] for line in self.lines(run_id) if line["stream"] == stream]
 
     def helper(self, title: str) -> psutil.Process:
-        """Our child process that ps shows under this title; the oldest, for copies have it until they have another."""
+        """Return the oldest child with this title in ps: a fork has the title of its parent at first."""
         found: list[psutil.Process] = []
 
         def look() -> bool:
@@ -272,7 +272,7 @@ class Daemon:
     def replaced(self, title: str, before: int) -> None:
         """Wait until the helper with the pid `before` has a successor that is at work.
 
-        What is said of readiness alone may be a second old, and so that of the dead.
+        Readiness alone may be a second old, and so describe the dead helper.
         """
         until(lambda: before != self.helper(title).pid in self._at_work(), f"another {title}")
         until(self.ready, "the daemon to be ready again")
@@ -296,7 +296,7 @@ class Daemon:
 
 
 def command_lines(processes: Iterable[psutil.Process]) -> dict[psutil.Process, str]:
-    """The command lines of those that there still are: others come and go."""
+    """Return the command lines of the processes that still exist."""
     found = {}
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -305,7 +305,7 @@ def command_lines(processes: Iterable[psutil.Process]) -> dict[psutil.Process, s
 
 
 def gone(process: psutil.Process) -> bool:
-    """Whether it has ended; perhaps nobody has asked yet how."""
+    """Whether the process has ended; it may still be a zombie."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,7 +1,7 @@
 """A file system that can be frozen: an image on a loop device, in a mount namespace of the daemon's own.
 
-A file system that stays frozen hangs whoever touches it, for ever. So a guard process thaws it when the test is over,
-however that ends: it waits for the end of a pipe whose other end the test's process has.
+A file system that stays frozen hangs each process that touches it. So a guard process thaws it after the test,
+however the test ends: the guard waits for the end of a pipe whose other end the test's process holds.
 """
 
 import fcntl
@@ -46,7 +46,7 @@ class FrozenLogs(Daemon):
         return [*in_namespace(), "sh", "-c", _MOUNT, "sh", str(self._image), str(self.logs), *super().command()]
 
     def freeze(self) -> None:
-        """Let nothing be written to the logs from now on."""
+        """Block all writes to the logs from now on."""
         self._fd = os.open(f"/proc/{self.pid}/root{self.logs}", os.O_RDONLY | os.O_DIRECTORY)
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-c", _GUARD, str(self._fd)],

@@ -1,4 +1,4 @@
-"""A daemon that goes from test to test: each finds it with the configuration it asks for, and without runs."""
+"""A daemon that tests share: each test finds it with its own configuration, and without runs."""
 
 import tempfile
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.support.waiting import until
 
 
 class Lent(Daemon):
-    """Started when its own tables change; else what is written is reloaded, which takes a twentieth of the time."""
+    """Restarted when [daemon] or [http] change, else reloaded, which takes a twentieth of the time."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -40,7 +40,7 @@ class Lent(Daemon):
         return self._reloaded() if self._runs else super().start()
 
     def take_back(self) -> None:
-        """Leave nothing to the next test; a daemon that was ended or cannot be tidied up is followed by another."""
+        """Tidy up for the next test; replace a daemon that has ended or cannot be tidied up."""
         if not self._runs:
             self._give_up()
             return

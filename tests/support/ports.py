@@ -4,14 +4,14 @@ import socket
 from collections import deque
 
 _RESERVED: deque[socket.socket] = deque(maxlen=64)
-"""Bound, but not listening: who asks for any port is not given these, and who connects to one is refused.
+"""Bound, but not listening: the kernel assigns these ports to no other socket, and refuses connections to them.
 
-Who binds to one by its number gets it, if that one sets SO_REUSEADDR too, as servers do.
+A server that binds to such a port by its number gets it, if it sets SO_REUSEADDR too.
 """
 
 
 def free_port() -> int:
-    """A port that nobody has; for the next tests of this process it stays so."""
+    """Return a free port, which stays reserved during the next tests of this process."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", 0))

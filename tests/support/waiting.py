@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 _FIRST_S, _GROWTH, _SHORT_S = 0.003, 1.2, 0.03
 _SHARE, _LONGEST_S = 0.05, 0.15
-"""What comes soon is seen at once; what takes long is not slowed down by being asked for."""
+"""Short waits end at once; long waits are polled rarely, so that polling does not slow them down."""
 
 
 def until(condition: Callable[[], T | None], what: str, deadline_s: float = 30.0) -> T:
@@ -27,7 +27,7 @@ def until(condition: Callable[[], T | None], what: str, deadline_s: float = 30.0
 
 
 def catch(condition: Callable[[], T | None], what: str, deadline_s: float = 30.0) -> T:
-    """The same without a pause between two looks, for what is true for some milliseconds."""
+    """Like :func:`until` without a pause between two looks, for a condition that holds for milliseconds."""
     begin_s = time.monotonic()
     while not (result := condition()):
         if time.monotonic() - begin_s > deadline_s:
