@@ -155,7 +155,7 @@ def test_an_outage_of_the_server(daemon: OnPostgres, postgres: PostgresServer, n
         assert refused.status == 503, refused.body
         assert daemon.get("/api/runs").status == 503
         go.touch()
-        until(lambda: "cannot be written" in daemon.output.read_text(), "a message")
+        until(lambda: "cannot write the database" in daemon.output.read_text(), "a message")
         assert daemon.process is not None
         assert daemon.process.poll() is None
     finally:
