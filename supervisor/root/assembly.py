@@ -55,10 +55,10 @@ def _clean_up(boot: Boot) -> None:
     stale_helpers.clear(boot.runtime_dir)
     with contextlib.suppress(OSError):  # ENOTEMPTY: entries that could not be stored; ENOENT
         os.rmdir(boot.audit_dir)
-    # Last: without it another daemon may take the directory, and make what is removed here.
+    # Last: without the lock another daemon may take the directory and create the files that are removed here.
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(f"{boot.runtime_dir}/{LOCK}")
-    with contextlib.suppress(OSError):  # ENOTEMPTY: what has just been named, or another daemon's
+    with contextlib.suppress(OSError):  # ENOTEMPTY: a new file, or one of another daemon
         os.rmdir(boot.runtime_dir)
 
 
@@ -108,7 +108,7 @@ def run(
         control.adopt(stored)
     files.start()
     pump.start()
-    os.umask(umask)  # what is made from now on is made with a mode of its own; runs have that of before
+    os.umask(umask)  # files get explicit modes from now on; runs get the original umask
     try:
         status = control.run()
     except Exception:  # noqa: BLE001 - a defect; what it leaves is for the next start to put in order

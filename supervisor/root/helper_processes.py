@@ -17,7 +17,7 @@ _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _HEALTHY_S = 10.0
 _REPLACED_S = 10.0
-"""How long one that is replaced may take to finish what it does."""
+"""How long a replaced helper may take to finish its work."""
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
 
@@ -31,7 +31,7 @@ class Helper:
         self.pidfd: int | None = None
         self.sock: socket.socket | None = None
         self.output: int | None = None
-        """Read end of what it prints, from its start until somebody reads it."""
+        """Read end of its output, until the pump takes it."""
         self.start_at_s: float | None = 0.0
         """When to start it next; None while it runs or must not run."""
         self.kill_at_s: float | None = None
@@ -44,13 +44,13 @@ class Helper:
         self.watched_backlog = False
         """Whether the loop watches the socket for writing."""
         self.boot = boot
-        """What the next one is told."""
+        """Settings for the next process."""
         self._module = module
         self.listeners = listeners
         """Sockets that the process gets."""
         self._unsent = bytearray()
         self._unsent_fds: list[int] = []
-        """What goes with the first byte of that."""
+        """Descriptors that accompany the first byte."""
         self._failures = 0
         self._started_s = 0.0
         self.replaced = False
@@ -87,7 +87,7 @@ class Helper:
         self._unsent_fds = []
 
     def take_output(self) -> int | None:
-        """What it prints, once after each start."""
+        """Return its output pipe, once after each start."""
         output, self.output = self.output, None
         return output
 
@@ -97,7 +97,7 @@ class Helper:
             self._unsent += encode(frame)
 
     def flush(self) -> None:
-        """Send what is queued; what the socket does not take now is kept."""
+        """Send the queue. The rest is kept if the socket is full."""
         if self.sock is None or not self._unsent:
             return
         try:
@@ -109,7 +109,7 @@ class Helper:
             self._unsent.clear()
             return
         del self._unsent[:sent]
-        if len(self._unsent) > _MAX_UNSENT_BYTES:  # it hangs: what it missed it will read in the next snapshot
+        if len(self._unsent) > _MAX_UNSENT_BYTES:  # it hangs; the next snapshot has everything that it missed
             self.kill()
 
     @property
@@ -148,7 +148,7 @@ class Helper:
         return True
 
     def part(self, now_s: float) -> bool:
-        """Have it leave, while we still hear what it says; it is not started again. False when it does not run."""
+        """Ask it to leave, without a restart. Its last messages are still read. False when it does not run."""
         self.start_at_s = None
         if self.pid is None:
             return False
@@ -171,7 +171,7 @@ class Helper:
         }
 
     def take_up(self, found: dict[str, Any]) -> None:
-        """Be the one that was taken down, in another program; one that did not run is started."""
+        """Restore the helper in the next root. A helper that did not run is started."""
         self.epoch = found["epoch"]
         if found["pid"] is not None:
             self.pid, self.pidfd = found["pid"], found["pidfd"]

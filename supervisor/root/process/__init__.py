@@ -1,4 +1,4 @@
-"""Processes of runs: their table, how they are stopped and reaped, and what they leave behind.
+"""Processes of runs: their table, stopping, reaping, and leftovers.
 
 Only the root imports this room. The control thread owns it; nothing here waits for a file system.
 """

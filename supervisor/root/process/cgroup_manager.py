@@ -1,4 +1,4 @@
-"""Cgroups for runs: made with their limits where there are some to be had, kept while somebody is left in them."""
+"""Cgroups of runs: created with their limits where the host allows it, and kept while they have processes."""
 
 import itertools
 from typing import Any
@@ -30,7 +30,7 @@ class CgroupManager:
         return None if self._cgroups is None else self._cgroups.directory
 
     def use(self, wanted: bool) -> bool:
-        """Whether what is started from now on has cgroups, if there are some to be had; returns whether that is new."""
+        """Set whether new runs get cgroups, where the host has them. Return whether that is a change."""
         before = self._cgroups
         if wanted and before is None:
             self._cgroups = Cgroups.find()
@@ -44,13 +44,13 @@ class CgroupManager:
         """Return a cgroup with the limits of a run, and a line for its log for each limit that is not applied.
 
         Raises:
-            OSError: one that could be made cannot be limited.
+            OSError: a limit of a new cgroup cannot be set.
         """
         if self._cgroups is None:
             return None, _not_applied(wanted, frozenset())
         try:
             cgroup = self._cgroups.make(wanted.run)
-        except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: somebody removed the cgroup that we are in
+        except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: our own cgroup was removed
             self._log.warning(f"{wanted.task} {wanted.run} has no cgroup: {err.strerror}")
             return None, [
                 f"limits.{name} is not applied: the run has no cgroup ({err.strerror})"
@@ -70,7 +70,7 @@ class CgroupManager:
                 return self._cgroups.make(cgroup_names.spare(self._daemon_id, next(self._numbers)))
             except FileExistsError:  # of a root before us
                 pass
-            except OSError:  # what starts next tells why
+            except OSError:  # the next start reports the reason
                 return None
         return None
 
@@ -90,22 +90,22 @@ class CgroupManager:
         return _not_applied(wanted, there)
 
     def leave(self, cgroup: Cgroup) -> None:
-        """Keep the cgroup of a run that has ended, until nobody is left in it."""
+        """Keep the cgroup of an ended run until it has no processes."""
         if not cgroup.remove():
             self._left.append(cgroup)
 
     def sweep(self) -> None:
-        """Remove those in which nobody is left."""
+        """Remove the kept cgroups without processes."""
         self._left = [cgroup for cgroup in self._left if not cgroup.remove()]
 
     def close(self) -> None:
-        """Remove what we made, as far as nobody is left there."""
+        """Remove the directories made here that have no processes."""
         self.sweep()
         if self._cgroups is not None:
             self._cgroups.close()
 
     def take_down(self) -> list[dict[str, Any]]:
-        """Those that are left, for the next root."""
+        """Return the kept cgroups, for the next root."""
         return plain_cgroups(self._left)
 
     def take_up(self, found: list[dict[str, Any]]) -> None:

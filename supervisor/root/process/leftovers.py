@@ -13,7 +13,7 @@ _LOOK_S = 1.0
 
 
 class _Run:
-    """A run that has ended, and what it left."""
+    """An ended run and its leftovers."""
 
     def __init__(self, task: str, run: str, cgroup: str | None, known: dict[int, int]) -> None:
         self.task = task
@@ -37,7 +37,7 @@ class _Run:
 
 
 class LeftRunning:
-    """Lists what runs left, as long as any of it lives.
+    """Lists the leftovers of ended runs while any of them is alive.
 
     Args:
         send: takes a message to the scheduler.
@@ -77,7 +77,7 @@ class LeftRunning:
         return [[run.task, run.run, run.cgroup, list(run.known.items())] for run in self._runs]
 
     def take_up(self, found: list[list[Any]], now_s: float) -> None:
-        """Go on with those that were taken down."""
+        """Restore the list of another root."""
         self._runs = [_Run(task, run, cgroup, dict(known)) for task, run, cgroup, known in found]
         self._look(now_s)
 
@@ -98,7 +98,7 @@ def nobody_left(trees: ProcessTrees, instance: ManagedProcess) -> bool:
 
 
 def kill(trees: ProcessTrees, instance: ManagedProcess) -> None:
-    """Kill what is left, and note what that was."""
+    """Kill the leftovers, and note their names."""
     for process in trees.members(instance).values():
         instance.leftovers[process.pid, process.start] = str(process)
     trees.kill(instance)

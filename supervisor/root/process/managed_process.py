@@ -1,4 +1,4 @@
-"""What the root knows of each instance it started, from the spawn to the acknowledged exit.
+"""The process of a run as the root knows it, from the spawn to the acknowledged exit.
 
 ::
 
@@ -6,8 +6,8 @@
                  |                                       nobody left                                      |
                  +-- cannot be started -------------------------------------------------------------------+
 
-The main process stays a zombie until the end of SEALING: as long as it is one, its process id, and so the id of its
-process group, cannot be given to anybody else, and signals sent to the group reach nobody but its members.
+The main process stays a zombie until the end of SEALING. The kernel does not reuse the id of a zombie, or of its
+process group. So signals to the group reach only its members.
 """
 
 import collections
@@ -82,7 +82,7 @@ class ManagedProcess:
         self.pidfd = pidfd
         self.started_at = started_at
         self.started_s = _boot_s()
-        """When that was, by a clock that nobody sets: seconds since the boot, those of sleep among them."""
+        """Start in seconds since the boot, including sleep. This clock cannot be set."""
         self.status_fd = status_fd
         """On which it tells why the command cannot be started; None: nothing of that kind is to be told."""
         self.cgroup = cgroup
@@ -95,7 +95,7 @@ class ManagedProcess:
         """Why we stop it: stop, timeout, overflow, shutdown, unfit."""
         self.by: str | None = None
         self.kill_at_s: float | None = None
-        """Monotonic time at which the stop ladder takes its next step, or what is left has had its time."""
+        """Monotonic time of the next step of the stop ladder, or of the end of the time that leftovers have."""
         self.steps: collections.deque[tuple[int, float]] = collections.deque(
             [(spawn.stop_signal, spawn.grace_ms / 1000), *((number, ms / 1000) for number, ms in spawn.stop_then)]
         )
@@ -104,17 +104,17 @@ class ManagedProcess:
         """It is to end without its grace."""
         self.killed = False
         self.closes_early = False
-        """Its pipes are closed as soon as what they hold is in the log."""
+        """Its pipes are closed once their present content is in the log."""
         self.abandoned = False
-        """Its end does not wait for those who are left."""
+        """Its end does not wait for leftovers."""
         self.sweep_interval_s = 0.0
-        """Seconds until it is looked at again whether somebody is left."""
+        """Seconds until the next search for leftovers."""
         self.start = 0
-        """Of the main process, in clock ticks since the host was booted; 0: nobody asked."""
+        """Start of the main process in clock ticks since the boot; 0: not read yet."""
         self.adopted = False
         """Another root started it, and was killed: the main process is not our child, and is no zombie when it ends."""
         self.status: int | None = None
-        """Wait status of one that is not our child, once that is known."""
+        """Wait status of an adopted process, once it is known."""
         self.ended_at: int | None = None
         self.reason: str | None = None
         self.leftovers: dict[tuple[int, int], str] = {}
@@ -139,7 +139,7 @@ class ManagedProcess:
 
 
 def told(instance: ManagedProcess) -> dict[str, Any]:
-    """What a scheduler that begins hears of one that runs."""
+    """Return the entry of a running process in the snapshot for a new scheduler."""
     return {
         "run": instance.run,
         "task": instance.spawn.task,

@@ -24,11 +24,11 @@ from logring.mask import Mask
 from supervisor.ipc.messages import Spawn
 
 BATCH = 64
-"""Datagrams that are read at once. After a full batch nobody listens for a while, so that a flood harms nobody."""
+"""Datagrams that are read at once. Pause after a full batch, so that a flood costs little."""
 REST_S = 0.1
 
 CLOSING = "closing"
-"""Name of the threads that close what was sent."""
+"""Name of the threads that close received descriptors."""
 _MAX_BYTES = 4096
 _MAX_STATUS = 200
 _UCRED = struct.Struct("3i")
@@ -40,7 +40,7 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(_UCRED.size) + socket.CMSG_SPACE(_FDS * arr
 
 
 class NotifySocket:
-    """The socket of one run, and what was heard on it.
+    """The socket of one run, and the state that the run reported on it.
 
     Args:
         spawn: the run; `notify` is the address.
@@ -53,13 +53,13 @@ class NotifySocket:
         self.ready_at: int | None = None
         """When it said that it is ready, ms since the epoch."""
         self.status: str | None = None
-        """The newest of its words about what it does, on one line."""
+        """The newest status text, on one line."""
         self.resume_at_s: float | None = None
         """Monotonic time from which on it is listened to again, after a flood."""
         self._mask = _mask(spawn)
         self._room = threading.BoundedSemaphore(_MOST_CLOSED)
         self._came: list[array.array[int]] = []
-        """What is to be closed, for which there was no thread yet."""
+        """Descriptors to close that no thread has taken yet."""
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -150,7 +150,7 @@ class NotifySocket:
             self.status = news["status"] = shown
 
     def close(self) -> None:
-        """Hear nothing more; what was not read may have descriptors, too."""
+        """Close the socket. Unread datagrams may carry descriptors, so they are read first."""
         self._close_what_came()
         _aside(self._sock.close, lambda: None)
 
@@ -179,7 +179,7 @@ def _aside(close: Callable[[], object], closed: Callable[[], None]) -> bool:
     """Have a thread close something, since that may wait, and tell; False: no more threads may be had."""
 
     def run() -> None:
-        # As in supervisor.host.process_environ: what is sent to the process must not wait for a thread that hangs.
+        # As in supervisor.host.process_environ: sending to the process must not wait for a hanging thread.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         with contextlib.suppress(OSError):
             close()

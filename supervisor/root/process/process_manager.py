@@ -53,14 +53,14 @@ class NotifySockets:
             self._watch.add(instance.notify_socket.fileno(), lambda _mask: self._readable(instance))
 
     def tend(self, instance: ManagedProcess, now_s: float) -> None:
-        """Listen again, when the rest after a flood is over."""
+        """Listen again after the pause that follows a flood."""
         ear = instance.notify_socket
         if ear is not None and ear.resume_at_s is not None and now_s >= ear.resume_at_s:
             ear.resume_at_s = None
             self.open(instance)
 
     def close(self, instance: ManagedProcess) -> None:
-        """Take what it said at last, and hear no more."""
+        """Read the last datagrams, and close the socket."""
         self._listen(instance)
         ear = self.release(instance)
         if ear is not None:
@@ -99,8 +99,8 @@ class Timers:
     """Moments, in monotonic seconds, each with the run that it is about; a run may have several.
 
     Args:
-        live: ids of the runs that there are. What is due of others is passed over, and forgotten now and then: most of
-            them are time-outs of runs that ended long ago.
+        live: ids of the runs that there are. Timers of
+            other runs are skipped, and removed now and then. Most of them are timeouts of runs that ended long ago.
     """
 
     def __init__(self, live: Container[str]) -> None:
@@ -136,7 +136,7 @@ _DRAIN_S = 0.25
 _GIVE_UP_S = 10.0
 """How long the killed may take to end before the run ends without them."""
 _LOOK_S = (0.001, 0.1)
-"""Between two looks whether somebody is left: the first time, and at most."""
+"""Interval of the search for leftovers: the first, and the longest."""
 _UNKNOWN = (
     "its exit status is not known: the supervisor that started it was killed, "
     "and a kernel before Linux 6.15 tells nobody else"
@@ -148,7 +148,7 @@ def _now_ms() -> int:
 
 
 class ProcessManager:
-    """All instances, and the exits that nobody has acknowledged."""
+    """All processes of runs, and the exits that the scheduler has not acknowledged."""
 
     def __init__(
         self,
@@ -193,10 +193,10 @@ class ProcessManager:
             on_overflow=self._on_overflow,
             on_short=self.ran_short,
         )
-        """Takes what the pump says."""
+        """Receives the reports of the pump."""
 
     def use_cgroups(self, wanted: bool) -> None:
-        """Whether what is started from now on has cgroups, if there are some to be had."""
+        """Set whether new runs get cgroups, where the host has them."""
         if self.cgroup_manager.use(wanted):
             limit_again(self.live.values(), self._log)
         if self.cgroup_manager.directory is None:
@@ -204,7 +204,7 @@ class ProcessManager:
             self.starts.spares.drop()
 
     def close(self) -> None:
-        """End spawner and spare, and remove what we made for cgroups, and what the next root would go on with."""
+        """End the zygote and its child. Remove our cgroups, and the records for the next root."""
         self.starts.close()
         self._trees.reap_soon()
         self._trees.tend(float("inf"))
@@ -290,17 +290,17 @@ class ProcessManager:
             self._records.update(self.live[frame["run"]])
 
     def _hold(self, instance: ManagedProcess) -> None:
-        """Hear of its end, and what it says, unless we do already."""
+        """Watch its pidfd and its notification socket, unless they are watched already."""
         if instance.pidfd not in self._watch:
             self._watch.add(instance.pidfd, lambda _mask: self._on_exit(instance))
         ear = instance.notify_socket
         if ear is not None and ear.resume_at_s is None and ear.fileno() not in self._watch:
             self._notify_sockets.open(instance)
 
-    # What the scheduler wants to know.
+    # Answers for the scheduler.
 
     def snapshot(self) -> Frame:
-        """What runs, and what ended unacknowledged; what waits is ordered again by whoever hears this."""
+        """Return the running processes and the unacknowledged exits. The scheduler requests waiting starts again."""
         self._waiting.clear()
         return {
             "op": "snapshot",
@@ -328,16 +328,16 @@ class ProcessManager:
         return min((at for at in times if at is not None), default=None)
 
     def note_again(self, boot: Boot) -> None:
-        """The runtime directory is a new one: note there what runs."""
+        """Write the records of all processes to a new runtime directory."""
         self._records.make_again(boot, self.live.values())
 
     def ran_short(self, err: BaseException) -> None:
-        """Something failed because something has run out; memory that is kept for that is given up."""
+        """Handle a failure for want of a resource: release the memory reserve if memory ran out."""
         if is_of_memory(err):
             self.memory.give_up()
 
     def look_again(self) -> None:
-        """What was being done when something had run out may have been done only in part."""
+        """Look at every process again: a shortage may have interrupted work."""
         for instance in self.live.values():
             if instance.phase is ProcessState.RUNNING:
                 self._hold(instance)
@@ -445,7 +445,7 @@ class ProcessManager:
 
     @staticmethod
     def _begins_again(instance: ManagedProcess) -> bool:
-        """Whether its main process, a zombie, has provably executed nothing though nobody wanted it to end."""
+        """Return whether its main process, a zombie, provably never executed its command and was not to stop."""
         if instance.adopted or instance.cause is not None or instance.reason is not None:
             return False
         return procfs.has_executed_nothing(instance.pid)
@@ -472,7 +472,7 @@ class ProcessManager:
             self._settle(instance, time.monotonic())
 
     def _settle(self, instance: ManagedProcess, now_s: float) -> None:
-        """The main process has exited: seal the log when the pipes are at their end and nobody is left.
+        """Handle the exit of the main process: seal the log when the pipes are at their end and no leftovers live.
 
         Both have until `kill_at_s`. Then the pipes are closed, and who is left is killed, unless it is to be left.
         """
@@ -512,7 +512,7 @@ class ProcessManager:
         return told
 
     def _abandon(self, instance: ManagedProcess, how: str) -> bool:
-        """The run ends without those who are left; returns True."""
+        """End the run in spite of leftovers; return True."""
         instance.abandoned = True
         living = list(self._trees.members(instance).values())
         for process in living:
@@ -571,14 +571,14 @@ class ProcessManager:
         """Reap the main process, and say how the run ended."""
         run = instance.run
         reaped = reaping.reap(instance)
-        if reaped is None:  # whoever traces it (ptrace(2)) has its end first, and may take long to look at it
+        if reaped is None:  # a tracer (ptrace(2)) sees the end first, and may take long to look at it
             self._timers.add(time.monotonic() + _LOOK_S[1], run)
             return
         del self.live[run]
         self._ended_pipes.pop(run, None)
         self._noted.discard(run)
         self._trees.mains.discard(instance.pid)
-        self._trees.reap_soon()  # those that this zombie hid
+        self._trees.reap_soon()  # processes that this zombie hid
         self.cgroup_manager.sweep()
         self._waiting.hurry()
         self._exited(reaping.exited(instance, reaped, lines), instance)

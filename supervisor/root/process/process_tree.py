@@ -2,8 +2,8 @@
 
 We are a subreaper (prctl(2)), so what loses its parent becomes our child. A process of a run is thus below its main
 process, or below one of our children that we did not start: an orphan. Whose an orphan is tell its session and process
-group, its cgroup, or the marker in its environment. Where there are no cgroups, one that has left session and group
-and emptied its environment belongs to nobody.
+group, its cgroup, or the marker in its environment. Without cgroups, a process that left session and group and emptied
+its environment cannot be assigned.
 """
 
 import os
@@ -24,7 +24,7 @@ _REAP_S = 0.01
 _PATIENCE_S = 0.05
 """How long an orphan that cannot be looked at holds up everything else, once."""
 _DYING_S = 1.0
-"""How long one that is about to end, so that nobody can tell any more whose it is, keeps runs from being over."""
+"""How long a dying process of unknown origin keeps runs from ending."""
 _PASSES = 20
 """Sweeps of one call; what forks faster than that is met again at the next one."""
 
@@ -42,7 +42,7 @@ class ProcessTrees:
         self._unread: set[tuple[int, int]] = set()
         """Orphans, by id and start, that could not be looked at yet."""
         self._dying: dict[tuple[int, int], float] = {}
-        """Those that have no memory any more, and since when we know (monotonic seconds)."""
+        """Processes without memory, and the monotonic second in which that was seen."""
         self.reap_at_s: float | None = None
         """When :meth:`tend` is due (monotonic seconds)."""
         self._ended = False
@@ -53,7 +53,7 @@ class ProcessTrees:
         """Runs by process and start."""
 
     def take_down(self) -> list[list[Any]]:
-        """What was found out about orphans, for the next root."""
+        """Return the known owners of orphans, for the next root."""
         return [[*key, owner] for key, owner in self._owners.items()]
 
     def take_up(self, found: list[list[Any]]) -> None:
@@ -115,7 +115,7 @@ class ProcessTrees:
         return found
 
     def _unrelated(self, instance: ManagedProcess) -> list[int]:
-        """Ids of the processes among which those of an instance are whose main process is not below us.
+        """Return the ids of processes that may belong to a run whose main process is not our descendant.
 
         None when it has a cgroup, since that has all of them.
         """
@@ -146,7 +146,7 @@ class ProcessTrees:
         return found or {}
 
     def _wait_for(self, pid: int, start: int) -> None:
-        """Have nobody be over as long as one that is about to end may be theirs, within bounds: it may hang in that."""
+        """Delay the end of all runs while a dying process may be theirs, within bounds: it may hang."""
         now_s = time.monotonic()
         if (pid, start) not in self._dying:
             there = {(one.pid, one.start) for pid, _ in self._dying if (one := look(pid)) is not None}
@@ -234,7 +234,7 @@ class ProcessTrees:
 
     @staticmethod
     def _signal_group(instance: ManagedProcess, numbers: tuple[int, ...]) -> bool:
-        """Signal the group; False when that reached nobody, so its members are signalled one by one.
+        """Signal the group. Return False if the signal reached no process; then its members are signalled one by one.
 
         Its id cannot be another's, since its main process is ours and not reaped, dead or alive; else it is not used.
         """

@@ -1,4 +1,4 @@
-"""The end of a main process: its status, and what it took."""
+"""The end of a main process: its status and its usage."""
 
 import os
 import time
@@ -12,10 +12,10 @@ from supervisor.root.process.managed_process import ManagedProcess
 
 
 class Reaped(NamedTuple):
-    """What is known of a main process after its end; of one that was not our child, little more than its status."""
+    """The result of a main process. Of an adopted one, little more than the status is known."""
 
     status: int | None
-    """Wait status; None: nobody knows."""
+    """Wait status; None: unknown."""
     read_bytes: int | None = None
     write_bytes: int | None = None
     user_us: int = 0
@@ -24,7 +24,7 @@ class Reaped(NamedTuple):
 
 
 def reap(instance: ManagedProcess) -> Reaped | None:
-    """Reap a main process, or let go of one that somebody else reaps; None when that cannot be done yet."""
+    """Reap a main process, or release an adopted one; return None if that is not possible yet."""
     if instance.adopted:
         status = status_of(instance)
         os.close(instance.pidfd)
@@ -47,7 +47,7 @@ def own_failure(instance: ManagedProcess) -> str | None:
 
 
 def status_of(instance: ManagedProcess) -> int | None:
-    """Wait status of a main process that was not our child and has ended; None: nobody knows."""
+    """Return the wait status of an adopted main process that has ended; None: unknown."""
     if instance.status is None:
         instance.status = exit_status(instance.pidfd, instance.pid, instance.start)
     return instance.status
@@ -59,7 +59,7 @@ def exited(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
     read_bytes, write_bytes = _most(reaped, usage)
     user_us, system_us = reaped.user_us, reaped.system_us
     if usage is not None and usage.user_us + usage.system_us > user_us + system_us:
-        # It counts those, too, for whom nobody waited.
+        # It includes processes that were never waited for.
         user_us, system_us = usage.user_us, usage.system_us
     return Exited(
         run=instance.run,
@@ -83,7 +83,7 @@ def exited(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
 
 
 def _most(reaped: Reaped, usage: Usage | None) -> tuple[int | None, int | None]:
-    """Bytes read and written. A cgroup counts those, too, for whom nobody waited, but not what is yet to be written."""
+    """Bytes read and written. A cgroup includes processes that were never waited for, but not unwritten pages."""
     counted = (None, None) if usage is None else (usage.read_bytes, usage.write_bytes)
     pairs = zip((reaped.read_bytes, reaped.write_bytes), counted, strict=True)
     read_bytes, write_bytes = (max((one for one in pair if one is not None), default=None) for pair in pairs)

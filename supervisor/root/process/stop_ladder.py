@@ -20,14 +20,14 @@ from supervisor.root.process.process_tree import ProcessTrees
 
 _REPORT_AFTER_S = 10.0
 _ASK_SHARE = 0.75
-"""Of the time for a shutdown. By half of it the scheduler has told everybody to end; one that hangs tells nobody."""
+"""Of the time for a shutdown. Within half of it the scheduler has stopped all runs; a hanging scheduler stops none."""
 _KILLED_S = 1.0
 """How long after the kill the killed may take to end, and the scheduler to store their exits, at least."""
 _PROGRESS_S = 5.0
 """How long the next end may take to come or to be stored."""
 _MOST_TIMES = 10
 _MARGIN_S = 20.0
-"""How long what comes after the shutdown takes at most: the end of the helpers and of the threads."""
+"""Longest time after the shutdown for the end of helpers and threads."""
 _EXTEND_EVERY_S = 1.0
 
 
@@ -86,7 +86,7 @@ class Ending:
         now_s: the present (monotonic seconds), as everywhere here.
         timeout_s: the time for a clean shutdown.
         managed: a service manager waits for as long as it is asked to.
-        at_once: kill what runs, instead of asking it to end.
+        at_once: kill the runs instead of asking them to end.
     """
 
     def __init__(self, now_s: float, timeout_s: float, *, managed: bool, at_once: bool) -> None:
@@ -94,7 +94,7 @@ class Ending:
         self._most_s = now_s + _MOST_TIMES * timeout_s
         self.kill_at_s = now_s if at_once else now_s + timeout_s
         self.ask_at_s: float | None = now_s + (0.0 if at_once else _ASK_SHARE * timeout_s)
-        """When to ask those that nobody has asked; None: they were."""
+        """When to stop the runs that the scheduler has not stopped; None: done."""
         self._left: int | None = None
         self._progress_s = now_s
         self._extend_at_s = now_s + timeout_s
@@ -122,7 +122,7 @@ class Ending:
 
     @property
     def give_up_at_s(self) -> float:
-        """When to give up what is left, unless there is progress before."""
+        """When to give up on the remaining runs without progress."""
         least_s = self.kill_at_s + _KILLED_S
         wanted_s = max(least_s, self._progress_s + _PROGRESS_S)
         return wanted_s if self._managed else max(least_s, min(wanted_s, self._most_s))
