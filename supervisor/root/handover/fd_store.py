@@ -1,8 +1,8 @@
-"""The service manager's descriptor store: what is put there outlives us (FileDescriptorStoreMax=, systemd.service(5)).
+"""The service manager's descriptor store, which outlives the root (FileDescriptorStoreMax=, systemd.service(5)).
 
 All descriptors of a run have one name, so they are stored by one message and removed by one. FDPOLL=0 has them kept
-also when they hang up, as a pipe does when its writers are gone (sd_notify(3)). Whether there is a store, and room in
-it, nobody tells: what is not handed back to the next root is as if it had not been stored.
+also when they hang up, as a pipe does when its writers are gone (sd_notify(3)). Nothing reports whether a store exists
+and has room. A descriptor that the next root does not get was not stored.
 """
 
 import array
@@ -15,7 +15,7 @@ from typing import Any
 _PREFIX = "ringward-"
 _FIRST_FD = 3
 _AGAIN_S = 0.05
-"""Until what the service manager's queue had no room for is sent again."""
+"""Pause before a message that the service manager's queue refused is sent again."""
 
 
 class DescriptorStore:
@@ -31,7 +31,7 @@ class DescriptorStore:
         # A leading @ stands for the NUL of an abstract address (unix(7)).
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._waiting: dict[str, list[int] | None] = {}
-        """By name, what is to be stored; None: removed. In the order of the wishes."""
+        """Descriptors to store, by name; None: to remove. In the order of the wishes."""
         self._sock: socket.socket | None = None
         self.due_s: float | None = None
         """Monotonic time at which :meth:`tend` is due; None: never."""
@@ -60,7 +60,7 @@ class DescriptorStore:
             self.due_s = time.monotonic() + _AGAIN_S
 
     def tend(self, now_s: float) -> None:
-        """Send what is left, when it is time."""
+        """Send the rest when it is time."""
         if self.due_s is None or now_s < self.due_s:
             return
         self.due_s = None
@@ -72,7 +72,7 @@ class DescriptorStore:
             _close(fds or [])
 
     def take_down(self, keep: Callable[[int], int]) -> list[list[Any]]:
-        """What is left, for the next root that is executed in our place; `keep` takes note of descriptors."""
+        """Return the unsent rest for the next root in this process; `keep` takes note of descriptors."""
         return [[run, None if fds is None else [keep(fd) for fd in fds]] for run, fds in self._waiting.items()]
 
     def take_up(self, found: list[list[Any]]) -> None:
@@ -97,7 +97,7 @@ class DescriptorStore:
                 )
             self._sock.sendmsg(*self._message(run, fds), 0, self._address)
         except OSError:
-            # EAGAIN, ENOBUFS, ETOOMANYREFS: it has not read what it has; ECONNREFUSED, ENOENT: it is not there just now
+            # EAGAIN, ENOBUFS, ETOOMANYREFS: its queue is full; ECONNREFUSED, ENOENT: it is absent at the moment
             return False
         return True
 

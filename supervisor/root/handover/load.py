@@ -1,4 +1,4 @@
-"""What a root finds in the table of the one before it. The trial of a version does the same, and no more."""
+"""The content of the table of the previous root. The trial of a version does the same, and no more."""
 
 import json
 import os
@@ -31,7 +31,7 @@ class Inherited:
     boot: Boot
     runs: list[RecoveredRun]
     logs: list[tuple[RunLog, float | None]]
-    """Those that belong to no run any more, or to one that never began, and since when they wait for their files."""
+    """Logs without a run, or of a run that never began, and the time since which they wait for their files."""
     daemon: RunLog
     exits: list[Exited]
 
@@ -40,8 +40,8 @@ class Inherited:
         """From the descriptor of a table. Nothing is changed by that.
 
         Raises:
-            NotAccepted: a newer version wrote it, or one that is too old.
-            Foreign, KeyError, TypeError: what is in it is not what this version has, whatever its number says.
+            NotAccepted: a newer version wrote it, or a version that is too old.
+            Foreign, KeyError, TypeError: its content contradicts its version number.
             OSError: a ring cannot be mapped.
             LogError: a ring is none of ours.
         """
@@ -86,7 +86,7 @@ def check(fd: int) -> int:
 
 
 def _begin(entry: str, settings: bytes, account: tuple[int, int, list[int]] | None = None) -> str | None:
-    """Have the process that begins with the module `entry` try whether it can; returns what it said if it cannot.
+    """Have the process that begins with the module `entry` try its imports; return its output if they fail.
 
     It gets `settings` on standard input, and none of our descriptors, which lead to the output of runs.
     """

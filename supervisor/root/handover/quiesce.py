@@ -1,4 +1,4 @@
-"""Having the pump and the file thread wait, so that what they own holds still."""
+"""Pauses of the pump and the file thread, during which their state does not change."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 
 _PATIENCE_S = 5.0
-"""How long they may take to get there: one that writes to a disk that does not answer never does."""
+"""How long they may take to pause: a thread on a hung disk never does."""
 
 
 class Gate:
@@ -41,7 +41,7 @@ class Quiesce:
         self._here: set[Gate] = set()
         self._then: Callable[[bool], None] | None = None
         self.due_s: float | None = None
-        """Monotonic time at which :meth:`tend` gives up; None: nobody is waited for."""
+        """Monotonic time at which :meth:`tend` gives up; None: no pause is in progress."""
         watch.add(self._wakeup.fileno(), self._on_wakeup)
 
     def begin(self, then: Callable[[bool], None]) -> None:
@@ -61,7 +61,7 @@ class Quiesce:
 
     def _on_wakeup(self, _mask: int) -> None:
         self._wakeup.clear()
-        if self.due_s is None or not self._here.issuperset(self._gates):  # those of before may come late
+        if self.due_s is None or not self._here.issuperset(self._gates):  # gates of an earlier pause may report late
             return
         if len(self._gates) == 1:
             self._pump.hold(self._gate().wait)

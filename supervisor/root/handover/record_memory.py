@@ -36,7 +36,7 @@ _START = (34 * _MIB, 34 * _MIB)
 _DETAILS = (50 * _MIB, 58 * _MIB)
 _MAX_BYTES = {_START: 16 * _MIB, _DETAILS: 8 * _MIB}
 _HELD_HEADER = struct.Struct("<IQ")
-"""Length of what is held back of standard output, and how many were replaced."""
+"""Length of the held-back text of standard output, and the number of replaced secrets."""
 _DETAILS_NUMBER = struct.Struct("<Q")
 """Of the details that belong to some progress."""
 
@@ -47,12 +47,12 @@ class Known(NamedTuple):
     about: dict[str, Any]
     """Format, daemon, boot and place; a root uses only a record in which they are its own."""
     fds: dict[str, list[int]]
-    """Device and inode of each pipe, by what it is: out, err, status."""
+    """Device and inode of each pipe by its role: out, err, status."""
     state: RunState
 
 
 class Record:
-    """One such memory; the control thread writes the record, the pump what is held back.
+    """The memory of one record. The control thread writes the record, the pump the held-back text.
 
     Args:
         fd: of the memory; ours from now on.

@@ -1,4 +1,4 @@
-"""Runs that another root owned: handed over in an upgrade, or left by one that was killed.
+"""Runs of another root: handed over in an upgrade, or left by a killed root.
 
 In both cases :func:`recover` makes them of the same :class:`.schema.RunState`. What stays different:
 

@@ -1,4 +1,4 @@
-"""What a root that is killed leaves to the next one: all that is needed to go on with each run that lives.
+"""Records that a killed root leaves to the next one: everything that is needed to continue each run.
 
 The descriptors of a run (its pipes or its terminal, its pidfd and a :mod:`.record`) are in the service manager's store
 from its start until its end is stored. The record has the :class:`.schema.RunState`, the device and inode of each pipe
@@ -9,7 +9,7 @@ by what it is (out, err, status), and
     boot       of the host: after another one nothing of it lives
     place      device and inode of the runtime directory, where the rings are
 
-Where no service manager keeps anything there is at least a note of what was begun: see
+Without a descriptor store there is at least a note of the started runs: see
 :mod:`supervisor.ipc.recent_starts`.
 """
 
@@ -56,7 +56,7 @@ class RunRecords:
         return None
 
     def make_again(self, boot: Boot, instances: Iterable[ManagedProcess]) -> None:
-        """Note what runs in a runtime directory that somebody removed and that is there again, or elsewhere."""
+        """Write the records of all runs to a runtime directory that was created again, or elsewhere."""
         self._boot = boot
         self._begun = self._make_begun()
         self._about = {}
@@ -70,7 +70,7 @@ class RunRecords:
             self._begun.note(run)
 
     def begin(self, instance: ManagedProcess, out: int, err: int | None) -> Record | None:
-        """A run was started, with these pipes; None: nobody would find a record of it."""
+        """Record a started run with these pipes. Return None if no next root would find the record."""
         process = look(instance.pid) if self.store.there else None
         if process is None:
             return None
@@ -122,7 +122,7 @@ class RunRecords:
             self.store.forget(run)
 
     def clear(self, *, stored: bool) -> None:
-        """Leave nothing behind but, unless all is `stored`, the note of what was begun."""
+        """Leave nothing behind but, unless all is `stored`, the note of started runs."""
         for run in list(self._records):
             self.forget(run)
         if stored and self._begun is not None:
@@ -146,7 +146,7 @@ class RunRecords:
 
 
 def about(boot: Boot) -> dict[str, Any]:
-    """What has to be the same for a record to be of use."""
+    """The facts that must be equal for a record to be valid."""
     place = os.stat(boot.runtime_dir)
     return {
         "format": FORMAT,

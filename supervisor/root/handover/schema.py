@@ -5,8 +5,8 @@
 its program changes. The functions at the end are the only place that knows which attribute is which field.
 
 The names of fields are the format and never change; classes and attributes may. A field that comes later stands at the
-end of its class and has a default, which stands for it in what an older version wrote. A field that has its default is
-not written: so an older version accepts a run that does not use the field, and refuses one that does.
+end of its class and has a default, which stands for it in what an older version wrote. A field with its default value
+is not written. So an older version accepts runs that do not use the field, and refuses the others.
 """
 
 import collections
@@ -33,7 +33,7 @@ class CgroupState:
 
     path: str
     limits: list[str] = field(default_factory=list)
-    """Of memory and cpu those that it limits."""
+    """The limited controllers out of memory and cpu."""
     controllers: list[str] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""The table that a root leaves to the one that it is executed anew as, in memory that only its descriptor leads to.
+"""The table that a root leaves to its successor in the same process, in memory that only a descriptor reaches.
 
 It is an object of JSON, with
 
@@ -12,7 +12,7 @@ and what belongs to no run, described by whoever contributes to it (each ``take_
 helpers, listeners, logs that are still to be written, exits that nobody has acknowledged.
 
 A root reads the format of the version before, too: :data:`CONVERSIONS` has for each older format what makes the next
-one of it. Of a newer format it knows nothing, and says so when it is tried, before anything was given up.
+one of it. It does not know newer formats; the trial reports that before anything is given up.
 """
 
 import json
@@ -95,7 +95,7 @@ _BEFORE = Schema(
 
 
 def _state(found: dict[str, Any], heard: dict[str, Any] | None, exited: Exited | None = None) -> RunState:
-    """The run of which those formats have an instance, decoded, and what it said of itself."""
+    """Return the decoded run of such a format, and its reported state."""
     heard = heard or {}
     return RunState(
         RunStart(
@@ -178,7 +178,7 @@ def read(fd: int) -> Table:
     """The table behind a descriptor, as a root of this version would have written it. Closes the descriptor.
 
     Raises:
-        NotAccepted: a newer version wrote it, or one that is too old.
+        NotAccepted: a newer version wrote it, or a version that is too old.
     """
     with open(fd, "rb") as file:
         file.seek(0)

@@ -1,4 +1,4 @@
-"""Executing the installed version in place of the one that runs: the same process, which keeps everything it holds.
+"""Upgrades: the root executes the installed version in the same process, which keeps its descriptors and children.
 
 ::
 
@@ -6,8 +6,8 @@
                                                                   | it works
     as before <--execve fails-- threads held, table written <-- the scheduler leaves
 
-The scheduler is asked to leave, and what it still says is heard to its end. From the last table on nobody but the
-control thread does anything, all signals are blocked, and what runs only sees its pipes fill for some milliseconds.
+The root asks the scheduler to leave, and reads its last messages. After the last table only the control thread runs,
+and all signals are blocked. Runs only see full pipes for some milliseconds.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Trial:
     scheduler and the API server, and ends. Its last output is the reason why the version does not work.
 
     Args:
-        table: descriptor with what is to be handed over; closed here.
+        table: descriptor of the table; closed here.
         keep: descriptors that the table speaks of.
         then: called with None when the version can be executed, else with the reason why not.
 
@@ -128,7 +128,7 @@ class Trial:
 
 
 def _reason(output: str) -> str:
-    """What was said last; of an error in Python, also where."""
+    """Return the last line of the output; for an error in Python, with its place."""
     lines = [line.strip() for line in output.strip().splitlines()]
     places = [line for line in lines if line.startswith("File ")]
     return ": ".join(filter(None, (places[-1] if places else "", lines[-1] if lines else "")))[:_MAX_WHY]
@@ -158,7 +158,7 @@ class Upgrade:
 
     Args:
         env: of our helpers.
-        table: what is to be handed over.
+        table: the content to hand over.
         part: asks the scheduler to leave; :meth:`parted` has to be called when it has.
         clear: whether no run is just being started.
         stay: has a scheduler started again after `part`.
@@ -200,7 +200,7 @@ class Upgrade:
         self.number = 0
         """Of the upgrade, over all versions."""
         self.by: str | None = None
-        """The version that has just handed over to us; None: nobody has."""
+        """The version that handed over to this one; None: there was no handover."""
 
     def move(self, runtime_dir: str) -> None:
         """Answer in this directory from now on."""
@@ -249,7 +249,7 @@ class Upgrade:
             self._begin()
 
     def ready(self) -> None:
-        """The scheduler has taken up its work: an upgrade is complete, or one that was wanted begins."""
+        """The scheduler works: complete an upgrade, or begin a requested one."""
         if self.by is not None:
             self._log.info(f"upgraded from {self.by} to {VERSION}")
             self._tell("done")
@@ -274,7 +274,7 @@ class Upgrade:
             table = self._table(keep)
             tried = keep.fds - _ours(table)
             self._trial = Trial(self._watch, self._env, write(table, keep, set()), tried, self._tried)
-        except (OSError, MemoryError, TypeError, ValueError) as err:  # EMFILE, EAGAIN; what cannot be written down
+        except (OSError, MemoryError, TypeError, ValueError) as err:  # EMFILE, EAGAIN; values that cannot be serialised
             self._refuse(f"the trial cannot be started: {_why(err)}")
         finally:
             self._hold.release()
@@ -288,7 +288,7 @@ class Upgrade:
         self._part()
 
     def parted(self) -> None:
-        """There is no scheduler any more, and nobody who would start another run."""
+        """The scheduler is gone, so no other run can start."""
         self._stage = Stage.PARTED
         self._clear_by_s = time.monotonic() + _PATIENCE_S
 
@@ -357,7 +357,7 @@ class Upgrade:
             "version": VERSION,
             "environment": sys.prefix,
         }
-        with contextlib.suppress(OSError):  # ENOSPC: whoever asked reads the log
+        with contextlib.suppress(OSError):  # ENOSPC: the log has the answer, too
             new = f"{self._answer}.new"
             with open(new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 json.dump(answer, file)
@@ -365,7 +365,7 @@ class Upgrade:
 
 
 def _ours(table: Table) -> set[int | None]:
-    """Locks, listeners and helpers: a trial needs none, and one that hangs must not have them when we are gone."""
+    """Locks, listeners and helpers: a trial needs none, and a hung trial must not keep them."""
     helpers = {table[name][what] for name in ("scheduler", "api") for what in ("sock", "pidfd")}
     return helpers.union(*table["kept"].values())
 

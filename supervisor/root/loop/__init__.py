@@ -1,4 +1,4 @@
-"""The control thread: what wakes it, its signals and timers, and what it does when memory is short.
+"""The control thread: its events, signals and timers, and its reserve for a shortage of memory.
 
 Only the root imports this room. Nothing here waits for a file system or a name service.
 """

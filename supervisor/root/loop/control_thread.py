@@ -44,7 +44,7 @@ _EX_LEFT = 1
 """Something could not be ended, or its end could not be stored."""
 _EX_CANTCREAT = 73
 _READ_BYTES = 8192
-"""Of frames in one round: what a dozen of them start is looked after before more is started."""
+"""Messages in one round: a dozen starts are handled before the next ones."""
 _QUIET_S = 60.0
 """From one line about errors that are tried again to the next."""
 
@@ -109,7 +109,7 @@ class ControlThread:
         self._asked_for_upgrade = False
         """Whether the scheduler wants to hear that there is none."""
         self.kept: dict[str, list[int]] = {}
-        """Descriptors besides ours that the next root needs, by what they are."""
+        """Descriptors besides ours that the next root needs, by purpose."""
         self.ready_fd: int | None = None
         """Where to tell that the daemon is ready, besides the service manager's socket."""
         self._upgrade = Upgrade(
@@ -177,7 +177,7 @@ class ControlThread:
         return self._exit_status
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """Take a step; a shortage ends nothing but the step, of which the next round makes up for what is missing."""
+        """Take a step. A shortage ends only this step; the next round completes it."""
         try:
             step()
         except SHORTAGES as err:
@@ -208,7 +208,7 @@ class ControlThread:
             self._place.tend(now_s, scheduler_works=self._scheduler.at_work)
 
     def _recover(self) -> None:
-        """Make up for what a shortage kept the round before from doing."""
+        """Complete the work that a shortage interrupted in the previous round."""
         err, self._short = self._short, None
         if err is None:
             return
@@ -269,7 +269,7 @@ class ControlThread:
             if helper.start_at_s is not None and now_s >= helper.start_at_s:
                 try:
                     helper.start(self._base_env, now_s)
-                except OSError as err:  # EMFILE, EAGAIN, ENOMEM: try again, what runs goes on
+                except OSError as err:  # EMFILE, EAGAIN, ENOMEM: try again; active runs continue
                     self._log.error(f"{helper.name} cannot be started: {err}")
                     helper.kill()
                     helper.ended(now_s)
@@ -280,7 +280,7 @@ class ControlThread:
                 self._watch_helper(helper)
 
     def _watch_helper(self, helper: Helper) -> None:
-        """Hear of its end, and what it says, unless we do already."""
+        """Watch its pidfd and its socket, unless they are watched already."""
         if helper.pidfd is not None and helper.pidfd not in self._watch:
             self._watch.add(helper.pidfd, lambda _mask: self._on_helper_exit(helper))
         if helper.sock is not None and helper.sock.fileno() not in self._watch:
@@ -288,18 +288,18 @@ class ControlThread:
 
     def _on_helper_exit(self, helper: Helper) -> None:
         if helper.pid is None or helper.pidfd is None or helper.says_more:
-            return  # what it said before its end counts; its pidfd stays readable
+            return  # its last messages count; its pidfd stays readable
         helper.kill()  # gunicorn's workers may be left; the zombie still holds the group's id
         _, status = os.waitpid(helper.pid, 0)
         self._watch.remove(helper.pidfd)
         if helper.sock is not None:
             self._watch.remove(helper.sock.fileno())
-        self._trees.reap_soon()  # those that this zombie hid
+        self._trees.reap_soon()  # processes that this zombie hid
         say = self._log.info if helper.replaced else self._log.warning
         delay_s = helper.ended(time.monotonic())
         code = os.waitstatus_to_exitcode(status)
         if helper is self._scheduler and code == _EX_CANTCREAT and not self._told_ready:
-            # It said why. What does not even start once is for whoever started us to repair.
+            # It said why. A helper that never starts is a matter for the starter of the daemon.
             self._exit_status = code
             self._scheduler_done = True
             self._shut_down("the scheduler cannot start", at_once=True)
@@ -341,7 +341,7 @@ class ControlThread:
             # Another version's frame, or a defect: its next incarnation starts from a fresh snapshot.
             self._log.error(f"{helper.name} sent what cannot be understood ({err!r}); ending it")
             helper.kill()
-        except SHORTAGES:  # the rest of what it sent is lost, too
+        except SHORTAGES:  # the rest of its messages is lost, too
             helper.kill()
             raise
 
@@ -353,13 +353,13 @@ class ControlThread:
                 helper.watched_backlog = helper.backlog
                 self._watch.writing(helper.sock.fileno(), helper.backlog)
 
-    # What the scheduler says besides instances.
+    # Messages of the scheduler that concern no run.
 
     def _on_snapshot(self, _frame: Frame) -> None:
         self._snapshot_for = self._scheduler.epoch
 
     def _answer_snapshot(self) -> None:
-        """As soon as nothing is half started: a snapshot has what runs and what has ended, nothing between."""
+        """Send the snapshot once no start is in progress: it has running and ended processes, nothing between."""
         if self._snapshot_for != self._scheduler.epoch or self._processes.starts.under_way:
             return
         self._snapshot_for = None
@@ -384,7 +384,7 @@ class ControlThread:
         self._upgrade.ready()
 
     def _on_settings(self, frame: Frame) -> None:
-        """A reload has changed what was settled before the start."""
+        """Apply settings that a reload has changed."""
         wanted = Boot.from_dict(frame["boot"])
         # A scheduler of before a move of the runtime directory may have sent it.
         self._use(replace(wanted, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
@@ -446,7 +446,7 @@ class ControlThread:
 
     def take_up(self, found: Inherited) -> None:
         """Go on in the place of another root, of which we are the next; before :meth:`run`."""
-        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # forgets those that came during the upgrade
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # drops signals that came during the upgrade
         table = found.table
         self._caught = {signal.SIGCHLD, *table["signals"]}
         self._told_ready = self._scheduler.has_worked = table["told_ready"]
@@ -513,7 +513,7 @@ class ControlThread:
         self._upgrade.move(boot.runtime_dir)
 
     def _on_place_restored(self, anew: bool) -> None:
-        """Have the helpers begin again, which hold what was removed; note what runs, if nothing there knows it."""
+        """Restart the helpers, which hold removed files. Record the runs if the directory has no record of them."""
         self.kept["listeners"] = [one.fileno() for one in self._api.listeners]
         if self._place.new_lock is not None:
             data_lock, place_lock = self.kept["lock"]
@@ -533,7 +533,7 @@ class ControlThread:
     # The end.
 
     def _shut_down(self, why: str, *, at_once: bool = False) -> None:
-        """Begin to shut down; when that has begun, or `at_once`, kill what runs."""
+        """Begin to shut down; when that has begun, or `at_once`, kill the runs."""
         now_s = time.monotonic()
         if self._ending is not None:
             self._log.info(f"{why} again: killing what still runs")
@@ -549,7 +549,7 @@ class ControlThread:
             self._processes.stop_all("shutdown")
 
     def _tend_shutdown(self, now_s: float) -> None:
-        """Ask who was not asked to end; when the time for a clean shutdown is over, kill what still runs."""
+        """Stop the runs that were not stopped. Kill the remaining ones at the end of the time for a clean shutdown."""
         ending = self._ending
         if ending is None:
             return
@@ -583,7 +583,7 @@ class ControlThread:
         return True
 
     def _end_helpers(self) -> None:
-        """When all is stored they take the time they need; one that cannot store, or hangs, has had its time.
+        """Once all is stored, helpers take their time; a scheduler that hangs or cannot store has used it up.
 
         The API server comes first: the scheduler stores for it who asked for what, to the last request.
         """

@@ -46,15 +46,15 @@ class EpollWatch:
                 raise
 
     def round(self, timeout_s: float) -> None:
-        """Wait for what is ready, for at most `timeout_s` (-1: for ever) or an hour, and call the handlers."""
+        """Wait for ready descriptors, for at most `timeout_s` (-1: for ever) or an hour, and call the handlers."""
         self.call(self.wait(timeout_s))
 
     def wait(self, timeout_s: float) -> Ready:
-        """What is ready, after at most `timeout_s` (-1: for ever) or an hour."""
+        """Return the ready descriptors, after at most `timeout_s` (-1: for ever) or an hour."""
         return [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(min(timeout_s, _LONGEST_S))]
 
     def call(self, ready: Ready) -> None:
-        """Call the handlers of what is ready.
+        """Call the handlers of the ready descriptors.
 
         Raises:
             OSError, MemoryError: a shortage of the first handler that met one, after all have been called.

@@ -1,8 +1,8 @@
-"""Memory that is kept for bad times, so that what runs can be looked after when there is no more to be had.
+"""A reserve of memory, so that the root can supervise active runs when the kernel gives no more.
 
 It is mapped and never touched: it takes no page, but counts where memory is limited or promised (RLIMIT_AS,
-vm.overcommit_memory). When it is given up there is room for what a supervisor does all the time, and nothing new is
-started, which would use that up. It is kept again as soon as twice as much is free.
+vm.overcommit_memory). Its release leaves room for supervision. New runs, which would use it up, do not start meanwhile.
+It is kept again as soon as twice as much is free.
 """
 
 import mmap

@@ -1,6 +1,6 @@
 """Signals of the root process: which ones it heeds, which ones it ignores, and how its loop learns of them.
 
-A handler only notes the number and wakes the loop. A signal that nobody heeds is caught, too, because a child starts
+A handler only notes the number and wakes the loop. An unused signal is caught, too, because a child starts
 with the default action of each caught signal (execve(2)), and because the log can name the signal.
 """
 
@@ -48,7 +48,7 @@ class Signals:
             signal.signal(number, self._note)
         for number in STOPS_OF_TERMINALS:
             signal.signal(number, signal.SIG_IGN)
-        # What is written to it only wakes: when it is full, a number would be lost.
+        # The bytes only wake the loop: a full socket would lose a number.
         signal.set_wakeup_fd(self._ringer.fileno(), warn_on_full_buffer=False)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
@@ -64,14 +64,14 @@ class Signals:
         return set(self._caught)
 
     def take(self) -> set[int]:
-        """What was caught since the last time."""
+        """Return the signals that were caught since the last call."""
         with contextlib.suppress(BlockingIOError):
             self._bell.recv(_MANY)  # if there is more, it is readable again
         caught, self._caught = self._caught, set()
         return caught
 
     def close(self) -> None:
-        """Wake nobody any more; the handlers stay."""
+        """Stop waking the loop; the handlers stay."""
         signal.set_wakeup_fd(-1)
         self._bell.close()
         self._ringer.close()

@@ -32,8 +32,8 @@ _WRITE_BYTES = select.PIPE_BUF
 class StderrEcho:
     """The daemon's log on its way to standard error; one thread adds lines, another one writes them, without waiting.
 
-    Whoever started us shares standard error, so it is not made non-blocking: poll(2) is asked before each write. A pipe
-    that says POLLOUT takes PIPE_BUF bytes (pipe(7)); a terminal that was stopped does not say it.
+    The starter of the daemon shares standard error, so it is not made non-blocking: poll(2) is asked before each write.
+    A pipe that says POLLOUT takes PIPE_BUF bytes (pipe(7)); a terminal that was stopped does not say it.
     """
 
     def __init__(self, fd: int) -> None:
@@ -55,16 +55,16 @@ class StderrEcho:
 
     @property
     def waiting(self) -> bytes:
-        """What is not written yet; while nobody adds or flushes."""
+        """Lines that are not written yet; only while no thread adds or flushes."""
         return b"".join(self._waiting)
 
     def flush(self) -> None:
-        """Write what can be written now."""
+        """Write as much as is possible without waiting."""
         while self._waiting and self._poll.poll(0):
             lines = self._waiting[0]
             try:
                 written = os.write(self._fd, lines[:_WRITE_BYTES])
-            except OSError:  # EPIPE, EIO, EBADF: nobody reads any more
+            except OSError:  # EPIPE, EIO, EBADF: no reader is left
                 written = len(lines)
             self._gone_bytes += written
             if written < len(lines):
@@ -153,7 +153,7 @@ class FileThread(threading.Thread):
             self.echo(found["echo"].encode("latin-1"))
 
     def finish(self, timeout_s: float) -> bool:
-        """Write what is queued and end; False when that takes longer than `timeout_s` (a frozen disk)."""
+        """Write the queue and end; False when that takes longer than `timeout_s` (a frozen disk)."""
         self._queue.put(None)
         self.join(timeout_s)
         return not self.is_alive()
@@ -236,7 +236,7 @@ class FileThread(threading.Thread):
         self._written(log, log.file)
 
     def _written(self, log: RunLog, file: LogFileWriter) -> None:
-        """Say what is over, and what was put right."""
+        """Log that writing works again, and the repair."""
         if file.made_again:
             file.made_again = False
             self._log.error(
@@ -247,7 +247,7 @@ class FileThread(threading.Thread):
             self._log.info(f"{log.name}: the log file is written again")
 
     def _write_frames(self, log: RunLog, frames: FramesWriter) -> None:
-        """History is worth less than lines: what finds no place is given up, and that is said once."""
+        """History matters less than lines: frames without space are dropped, which is logged once."""
         try:
             frames.write()
         except OSError as err:

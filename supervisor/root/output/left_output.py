@@ -44,7 +44,7 @@ class LeftOutput:
     Args:
         task: the name of the task or service.
         run: the id of the run.
-        secrets: what is replaced in the output.
+        secrets: values that are masked in the output.
         now_s: monotonic seconds.
     """
 
@@ -97,7 +97,7 @@ class LeftOutput:
 
     @classmethod
     def take_up(cls, found: dict[str, Any], now_s: float) -> "LeftOutput":
-        """Return the one that was taken down, in another program."""
+        """Restore the output in the next root."""
         self = cls(found["task"], found["run"], found["secrets"], now_s)
         if self._mask is not None:
             self._mask.hold(found["held"][0].encode("latin-1"), found["held"][1])
@@ -129,12 +129,12 @@ class LeftOutputs:
             self._epoll.register(fd, select.EPOLLIN)
 
     def read(self, fd: int) -> None:
-        """Write what a pipe has, and close it at its end."""
+        """Write the content of a pipe, and close it at its end."""
         try:
             data = os.read(fd, _READ_BYTES)
         except BlockingIOError:  # EAGAIN: woken for nothing
             return
-        except OSError:  # EIO: nobody has the terminal open any more
+        except OSError:  # EIO: the terminal has no other end any more
             data = b""
         if lines := self._by_fd[fd].take(data, time.monotonic()):
             self._write(lines)
@@ -148,6 +148,6 @@ class LeftOutputs:
         return [[keep(fd), output.take_down()] for fd, output in self._by_fd.items()]
 
     def take_up(self, found: list[list[Any]]) -> None:
-        """Go on with those that were taken down."""
+        """Restore the outputs of another root."""
         for fd, output in found:
             self.add(fd, LeftOutput.take_up(output, time.monotonic()))

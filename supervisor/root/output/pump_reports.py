@@ -1,4 +1,4 @@
-"""What the pump says of logs, on its way to the control thread."""
+"""Reports of the pump about logs, on their way to the control thread."""
 
 import collections
 from collections.abc import Callable
@@ -69,7 +69,7 @@ class PumpReports:
     # Called in the control thread.
 
     def catch_up(self) -> bool:
-        """Tell what was noted; whether there was anything."""
+        """Deliver the reports; return whether there were any."""
         busy = bool(self._waiting)
         self._tell()
         return busy

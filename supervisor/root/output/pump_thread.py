@@ -1,8 +1,8 @@
 """The pump thread: from pipes to rings.
 
-Each readable pipe gives 128 KiB a round and what its last read brings beyond, less than 256 KiB in all, so that one
-flood starves nobody. A run whose ring is full because its log file is slow is not read until there is room; its writer
-then waits as on any full pipe. After each round doorbells ring. Pipes of busy runs hold more, so that these go on.
+In each round a readable pipe yields at least 128 KiB and less than 256 KiB, so that a flood starves no other pipe. A
+run whose ring is full because its log file is slow is not read until there is room; its writer then waits as on any
+full pipe. After each round doorbells ring. Pipes of busy runs hold more, so that these go on.
 
 Writers that print line by line would make us read line by line. When rounds bring little and follow each other
 closely, the pump pauses for a millisecond, which lets the pipes fill.
@@ -62,7 +62,7 @@ def is_wide(fd: int) -> bool:
 
 
 def widen(fd: int) -> bool:
-    """Let a pipe hold 256 KiB; whether that may be: pipe(7) limits what a user's pipes hold in all.
+    """Let a pipe hold 256 KiB; return whether the kernel allows it. It limits the pipes of a user (pipe(7)).
 
     Who writes may have made it hold more, and is not to get less.
     """
@@ -109,7 +109,7 @@ class Listener(Protocol):
         """Something failed because something has run out; it is tried again."""
 
     def wake(self) -> None:
-        """Act on what was told."""
+        """Act on the reports."""
 
 
 class Pump(threading.Thread):
@@ -263,7 +263,7 @@ class Pump(threading.Thread):
             self._bell.pre_wake(source.log.name, time.monotonic())
 
     def _obey(self) -> None:
-        """Carry out what was asked for; what a shortage kept from being done is begun again in the next round."""
+        """Execute the commands. After a shortage, the next round repeats the interrupted command."""
         while self._commands:
             command = self._commands.popleft()
             try:
@@ -278,7 +278,7 @@ class Pump(threading.Thread):
             self._listener.wake()
 
     def _look_again(self, err: OSError | MemoryError) -> None:
-        """What was being done when something had run out may have been done only in part."""
+        """Look at every log again: a shortage may have interrupted work."""
         if self._listener is not None:
             self._listener.ran_short(err)
         for log in self._backpressure.since_s:
@@ -291,7 +291,7 @@ class Pump(threading.Thread):
 
     @property
     def rings_are_gone(self) -> bool:
-        """Somebody has removed a ring."""
+        """Whether a ring was removed."""
         return any(log.ring_is_gone for log in (self._daemon, *self._by_run.values()))
 
     def move(self, runtime_dir: str) -> None:
@@ -301,7 +301,7 @@ class Pump(threading.Thread):
             log.move_ring(ring_path(runtime_dir, log.name))
 
     def make_rings_again(self) -> int:
-        """Make the rings again that somebody removed, while both threads wait; return how many.
+        """Create removed rings again while both threads wait; return their number.
 
         Raises:
             OSError: one of them cannot be made.
@@ -317,7 +317,7 @@ class Pump(threading.Thread):
     # For the next root, while both threads wait; called by the control thread.
 
     def catch_up(self) -> bool:
-        """Do what was asked for meanwhile; whether there was anything."""
+        """Execute the commands that arrived meanwhile; return whether there were any."""
         busy = bool(self._commands)
         self._obey()
         self._publish()
@@ -393,7 +393,7 @@ class Pump(threading.Thread):
             except OSError as err:
                 if err.errno != errno.EIO:
                     raise
-                size = 0  # EIO: nobody has the terminal open any more
+                size = 0  # EIO: the terminal has no other end any more
             if size == 0:
                 self._close(source, now_ms)
                 break
@@ -473,7 +473,7 @@ class Pump(threading.Thread):
                 self._tell(log, now_s)
 
     def _pass_on(self, log: RunLog) -> None:
-        """Let the file thread know of what is new, and wake it when there is much."""
+        """Report news to the file thread, and wake it if there is much to write."""
         writer = log.writer
         self._files.changed(log)
         if writer.frames.pressing:
@@ -483,7 +483,7 @@ class Pump(threading.Thread):
             self._files.work(log)
 
     def _tell(self, log: RunLog, now_s: float) -> None:
-        """Say what has become of a log, if that is news."""
+        """Report a new state of a log."""
         if self._listener is None or not log.path or log.silent:
             return
         if log.writer.overflowed and not log.told_overflow:
@@ -496,7 +496,7 @@ class Pump(threading.Thread):
     def _add(self, spawn: Spawn, out: int | None, err: int | None, record: Record | None) -> None:
         fds = {stream: fd for stream, fd in ((STDOUT, out), (STDERR, err)) if fd is not None}
         make = functools.partial(self._writer, spawn, list(fds))
-        # A terminal that is hung up may still be about to hand over what was written to it.
+        # A hung-up terminal may still deliver its last output.
         log = self._by_run.get(spawn.run)  # there is one when its first process ended before it executed anything
         if log is None:
             log = RunLog(spawn.run, spawn.log, make() if spawn.tty else None, make)
@@ -504,7 +504,7 @@ class Pump(threading.Thread):
         log.sources = {Source(fd, stream, log) for stream, fd in fds.items()}
         self._by_fd.update({source.fd: source for source in log.sources})
         self._by_run[spawn.run] = log
-        for fd in fds.values():  # what stands in both already is read in the order in which they are watched
+        for fd in fds.values():  # present content is read in the order of registration
             self._listen(fd)
 
     def _writer(self, spawn: Spawn, streams: list[int]) -> RingWriter:
@@ -564,10 +564,10 @@ class Pump(threading.Thread):
         self._drain(spawn.run)
 
     def _take_the_rest(self, log: RunLog) -> None:
-        """Read what the pipes hold now, and close them; when the ring is full, that goes on when it has room."""
+        """Read the present content of the pipes, and close them. If the ring is full, continue when it has room."""
         now_ms = time.time_ns() // 1_000_000
         for source in list(log.sources):
-            left = capacity(source.fd)  # whoever still holds the other end may write without end
+            left = capacity(source.fd)  # a holder of the other end may write without end
             while left > 0 and source in log.sources and (taken := self._read(source, now_ms)):
                 left -= taken
             if log.stalled:

@@ -34,8 +34,8 @@ class Shape(NamedTuple):
     """Blocks of a log.
 
     Large ones cost a busy writer half as much, and many of them keep pump and file thread from waiting for each other.
-    A log that may not become large has small ones, so that what gives way at once stays a small part of it, and so have
-    all while shared memory is short.
+    A log with a small limit has small ones, so that each dropped block is a small part of it. All logs have small ones
+    while shared memory is short.
     """
 
     block_size: int
@@ -61,7 +61,7 @@ class Source:
         self.stream = stream
         self.log = log
         self.wide: bool | None = None
-        """Whether the pipe was made to hold more than pipes do; None: nobody tried."""
+        """Whether the pipe was enlarged; None: not tried."""
 
 
 class RunLog:
@@ -73,8 +73,8 @@ class RunLog:
         writer: of the ring.
         make: makes that one, when there is something to write.
 
-    The file thread owns `file`, `frames`, `frames_failed` and `finished`, the pump everything else. Each reads of the
-    other's only what is a single value.
+    The file thread owns `file`, `frames`, `frames_failed` and `finished`, the pump everything else. Each reads only
+    single values of the other.
     """
 
     __slots__ = (
@@ -114,7 +114,7 @@ class RunLog:
         self.told_overflow = False
         self.told_blocks = 0
         self.closes_early = False
-        """Its pipes are to be closed as soon as what they hold is in the ring."""
+        """Its pipes are closed once their present content is in the ring."""
         self.left: tuple[str, list[str]] | None = None
         """Task and secrets, where processes outlive the run and may go on writing; None: its pipes are closed."""
         self.sealing = False
@@ -126,9 +126,9 @@ class RunLog:
         """Some of its history could not be written, and that was said."""
         self.finished = False
         self.record: Record | None = None
-        """Where to put down what masks hold back; None: there are none, or nobody would find it."""
+        """Record for text held back by masks; None: there are no masks, or no next root would find it."""
         self.held = b"", b"", 0
-        """What was put down."""
+        """The last recorded state."""
 
     @property
     def writer(self) -> RingWriter:
@@ -146,7 +146,7 @@ class RunLog:
 
     @property
     def ring_is_gone(self) -> bool:
-        """Somebody has removed the ring. Any thread may ask: a log that is being sealed is not missed."""
+        """Return whether the ring was removed. Any thread may ask. A log that is being sealed does not count."""
         writer = self._writer
         if writer is None or not writer.created or os.path.exists(writer.path):
             return False
@@ -194,7 +194,7 @@ class RunLog:
 
     @classmethod
     def take_up(cls, found: dict[str, Any]) -> "RunLog":
-        """The one that was taken down, in another program.
+        """Restore the log in the next root.
 
         Raises:
             Foreign, KeyError: another version took it down.
@@ -215,7 +215,7 @@ class RunLog:
 
 
 def free_bytes(runtime_dir: str) -> int:
-    """Shared memory that is free; 0 when somebody removed the directory: making the ring will tell."""
+    """Return the free shared memory in bytes; 0 if the directory was removed: creating the ring then fails."""
     try:
         found = os.statvfs(runtime_dir)
     except OSError:  # ENOENT

@@ -1,4 +1,4 @@
-"""The runtime directory, made again when somebody removes it or something in it. Belongs to the control thread.
+"""The runtime directory, created again when it or one of its files is removed. Belongs to the control thread.
 
 At the last logout of a user logind removes what the user has in shared memory, unless that user lingers or is a system
 user (RemoveIPC, logind.conf(5)); people remove it by hand. Mapped rings live on without a name. So they are copied into
@@ -66,14 +66,14 @@ class RuntimeDirectory:
         self._failing = ""
         """Why it cannot be made again, as the log says it."""
         self.new_lock: int | None = None
-        """Descriptor that locks a new directory, until somebody takes it."""
+        """Lock of a new directory, until the control thread takes it."""
         self.due_s = time.monotonic() + _LOOK_S
         """When :meth:`tend` is due (monotonic seconds)."""
         self._holding = False
         """The threads are being held."""
 
     def tend(self, now_s: float, *, scheduler_works: bool) -> None:
-        """Look, when it is time, and begin to make again what is gone."""
+        """Check when it is time, and start to create missing files again."""
         if now_s < self.due_s:
             return
         self.due_s = now_s + _LOOK_S
@@ -85,7 +85,7 @@ class RuntimeDirectory:
             self._hold.begin(lambda held: self._make_again(gone, held))
 
     def _gone(self, *, scheduler_works: bool) -> list[str]:
-        """Return what is missing, for the log."""
+        """Return the missing files, for the log."""
         boot = self._boot
         if not os.path.isdir(boot.runtime_dir):
             return [boot.runtime_dir]

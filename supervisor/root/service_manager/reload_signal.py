@@ -1,8 +1,8 @@
 """SIGHUP: a wish to have the configuration read again, or the end of the terminal that we run on.
 
-Both come as the same signal, from the kernel or from a shell that forwards it. They are told apart by looking at the
-terminal: when it has hung up, poll(2) says so. A daemon that was started to survive that (nohup(1) ignores SIGHUP for
-what it starts) or whose standard error is no terminal always takes it as the wish.
+Both come as the same signal, from the kernel or from a shell that forwards it. The terminal tells the two apart: after
+a hang-up, poll(2) reports it. A daemon under nohup(1), which ignores SIGHUP for its command, or without a terminal as
+standard error always reloads.
 """
 
 import os
@@ -15,7 +15,7 @@ from supervisor.root.service_manager.sd_notify import notify
 
 
 class Terminal:
-    """The terminal that a descriptor is, if it is one whose end is ours, too; made before SIGHUP is caught."""
+    """The controlling terminal behind a descriptor; created before SIGHUP is caught."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -58,7 +58,7 @@ class ReloadSignal:
         self._under_way, self.asked = True, asked
 
     def scheduler_started(self) -> None:
-        """A scheduler is at work. It goes by the configuration in force, so it is asked what the one before was."""
+        """A scheduler is at work. It knows the applied configuration, so it is asked for the result."""
         if self.asked:
             self._send({"op": "reload"})
         self.end()
@@ -69,7 +69,7 @@ class ReloadSignal:
         self.end()
 
     def end(self) -> None:
-        """Tell the service manager that it is over, unless the scheduler is still asked; again it does nothing."""
+        """Report the end of the reload to the service manager, once, when the scheduler has answered."""
         if self._under_way and not self.asked:
             self._under_way = False
             notify("READY=1\nSTATUS=running")

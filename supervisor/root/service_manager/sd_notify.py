@@ -9,7 +9,7 @@ _US = 1_000_000
 
 
 def notify(text: str, address: str | None = None) -> None:
-    """Send newline-separated assignments such as ``READY=1``; nothing happens when nobody listens."""
+    """Send newline-separated assignments such as ``READY=1``; without a receiver, nothing happens."""
     path = address if address is not None else os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return
@@ -22,7 +22,7 @@ def notify(text: str, address: str | None = None) -> None:
 
 def tell_descriptor(fd: int) -> None:
     """Say that we are ready as s6, dinit and OpenRC want it: a line on a descriptor, which is closed then."""
-    with contextlib.suppress(OSError):  # EPIPE, EAGAIN: nobody listens any more
+    with contextlib.suppress(OSError):  # EPIPE, EAGAIN: there is no receiver any more
         os.write(fd, b"\n")
     os.close(fd)
 

@@ -111,7 +111,7 @@ class Plan:
         return ends
 
     def _open_pipe(self) -> int:
-        """Return a pipe that never ends: whoever has the descriptor has both of its ends (fifo(7), O_RDWR)."""
+        """Return a pipe that never ends: its descriptor holds both of its ends (fifo(7), O_RDWR)."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
             both = os.open(f"/proc/self/fd/{reading}", os.O_RDWR | os.O_CLOEXEC)
@@ -161,7 +161,7 @@ class Plan:
         return self._started(pid, pidfd, status[0] if status else None)
 
     def outputs_there(self) -> list[int]:
-        """What a spare gets for standard output, standard error, and with a status pipe standard input."""
+        """Return the standard descriptors of a preforked child; 0 only with a status pipe."""
         status = [self._status[1]] if self._status else []
         return [self._out[1], self._err[1] if self._err else self._out[1], *status]
 

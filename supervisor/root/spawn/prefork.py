@@ -81,7 +81,7 @@ class PreforkPool:
         log: the daemon's.
         env: environment of the spawner.
         quarters: where cgroups are.
-        show: takes the read end of what the spawner prints.
+        show: takes the read end of the zygote's output.
         on_change: called when there is one, or none any more.
     """
 
@@ -144,7 +144,7 @@ class PreforkPool:
         return min((at for at in (deadline_s, self._wake_at_s) if at is not None), default=None)
 
     def tend(self, now_s: float) -> None:
-        """Do what is due (monotonic seconds)."""
+        """Handle due work (monotonic seconds)."""
         if self._spare is not None and self.under_way and now_s >= self._spare.deadline_s:
             self._log.warning(f"the spawner has done nothing for {_PATIENCE_S:g} s: killing it")
             if self._spawner is not None:
@@ -156,7 +156,7 @@ class PreforkPool:
             self.wake()
 
     def drop(self) -> None:
-        """Have none, not even one that is being made."""
+        """Drop the child, even one in preparation."""
         spare, self._spare = self._spare, None
         if spare is not None:
             self._watch.remove(spare.channel.fileno())
@@ -198,7 +198,7 @@ class PreforkPool:
                 theirs.callback(os.close, directory)
                 fds = [their_channel.fileno(), directory]
                 socket.send_fds(self._sock, [b"\0"], fds, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-            except OSError:  # EAGAIN, EPIPE: it hangs or ends; EMFILE, ENOBUFS: what starts next tells why
+            except OSError:  # EAGAIN, EPIPE: it hangs or ends; EMFILE, ENOBUFS: the next start reports the reason
                 self._cgroup_manager.leave(cgroup)
                 return False
             ours.pop_all()
@@ -346,7 +346,7 @@ def _has_ended(pidfd: int) -> bool:
 
 
 def _is_child(pidfd: int) -> bool:
-    """Whether a process is a child of ours that nobody has reaped."""
+    """Return whether a process is our child and not reaped."""
     try:
         os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:  # ECHILD: it was killed, and reaped with the strangers

@@ -1,4 +1,4 @@
-"""What a run needs before its command is executed, done by a shell in the child.
+"""Preparations of a run before its command is executed, by a shell in the child.
 
 posix_spawn(3) can neither change the directory nor the user, and while the child has not yet executed its program the
 whole root waits, so a command on a hung network mount would stop everything. So the root itself executes only
@@ -175,7 +175,7 @@ _SETPRIV = prepared_command.setpriv()
 
 
 def explain(spawn: Spawn, words: str) -> str | None:
-    """What the shim's report means, in words for the log of the run; None: the command was executed."""
+    """Return the shim's report in words for the log of the run; None: the command was executed."""
     if words.startswith("start "):
         return f"cannot be started: {os.strerror(int(words.split()[1]))}"
     told = words.split("\n")

@@ -1,12 +1,12 @@
 """The two ways to start an instance: at once by posix_spawn(3), or by letting a spare become it.
 
-A process that joins its cgroup after a while in which none did waits about 10 ms for the kernel; one that was made in
-its cgroup need not (:mod:`.spares`). When many start, joining takes microseconds, and to make spares costs more than
-posix_spawn. So a spare is there for the first one after a while; what comes while there is none, or soon after one has
-joined, joins. A run whose standard input stays open joins, too: a spare gets no descriptor for it.
+After a pause, a process that joins its cgroup waits about 10 ms for the kernel. A process created in its cgroup does
+not (:mod:`.spares`). When many start, joining takes microseconds, and to make spares costs more than posix_spawn. So a
+preforked child serves the first start after a pause. Starts without one, or soon after a join, join. A run whose
+standard input stays open joins, too: a spare gets no descriptor for it.
 
-The scheduler may say beforehand what it is going to start, while it stores that. Then what the run needs is opened, and
-the spare told; it waits for the order. Without that nothing runs, and what was prepared goes again.
+The scheduler may announce a start while it stores the run. Then the root opens the descriptors of the run and informs
+the child, which waits for the request. Without the request nothing runs, and the preparation is dropped.
 """
 
 import select
@@ -26,7 +26,7 @@ from supervisor.root.spawn.prefork import HeldChild, PreforkPool
 _LOOK_S = (0.25, 5.0)
 """Between two attempts: the first time, and at most."""
 _TELL_S = 60.0
-"""After so long people are told."""
+"""Delay before people are notified."""
 
 
 class WaitingStarts:
@@ -45,7 +45,7 @@ class WaitingStarts:
         self._spawns: dict[str, Spawn] = {}
         self._why = ""
         self._explained: dict[str, str] = {}
-        """What the scheduler has heard of each."""
+        """The last report to the scheduler about each run."""
         self._look_s = _LOOK_S[0]
         self._look_at_s: float | None = None
         """Monotonic time of the next attempt; None: nothing waits."""
@@ -68,7 +68,7 @@ class WaitingStarts:
         return min((at for at in (self._look_at_s, self._tell_at_s) if at is not None), default=None)
 
     def start(self, spawn: Spawn) -> None:
-        """Start it now or, behind those that wait, later."""
+        """Start it now, or later behind the waiting starts."""
         if self._spawns:
             self._spawns[spawn.run] = spawn
             self._explain(spawn.run)
@@ -99,7 +99,7 @@ class WaitingStarts:
         return self._spawns.pop(run, None) is not None
 
     def clear(self) -> None:
-        """Forget all, and what was said: the next scheduler orders them again."""
+        """Forget all starts and reports: the next scheduler requests them again."""
         self._spawns.clear()
         self._explained.clear()
         self._tell_at_s, self._told = None, False
@@ -111,7 +111,7 @@ class WaitingStarts:
             self._look_at_s = time.monotonic()
 
     def tend(self, now_s: float) -> None:
-        """Start those that can be started, and tell of a shortage that lasts (monotonic seconds)."""
+        """Start as many as possible, and report a lasting shortage (monotonic seconds)."""
         if self._look_at_s is not None and now_s >= self._look_at_s:
             self._try_again(now_s)
         if self._tell_at_s is not None and now_s >= self._tell_at_s:
@@ -139,12 +139,12 @@ class WaitingStarts:
 _QUIET_S = 0.02
 """As long as the kernel takes to forget that a process joined a cgroup."""
 _REST_S = 0.003
-"""From the use of a spare to the making of the next: what has just begun comes first."""
+"""From the use of a child to the creation of the next one: new runs come first."""
 _END_S = 1.0
 """How long a spare may take to end."""
 _TOO_FEW = "too few descriptors are left"
 _HOLD_S = 2.0
-"""How long what was prepared waits for the order."""
+"""How long a prepared run waits for its request."""
 
 
 class Start:
@@ -170,11 +170,11 @@ class StartQueue:
         log: the daemon's.
         env: the environment of the daemon, without our own variables.
         quarters: where cgroups are.
-        show: takes the read end of what the spawner prints.
+        show: takes the read end of the zygote's output.
         on_begin: takes the id of a run just before it is started.
-        on_started: takes what was started.
-        on_refused: takes what cannot be started, and why.
-        on_short: takes what cannot be started yet, and what there is too little of.
+        on_started: takes a started process.
+        on_refused: takes a start that failed, and the reason.
+        on_short: takes a start that has to wait, and the missing resource.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class StartQueue:
         self.spares = PreforkPool(watch, log, env, cgroup_manager, show, self._go_on)
         self.descriptors = Descriptors()
         self.under_way: dict[str, Start] = {}
-        """By run id: the one that waits for a spare, and those that came after it, since they begin in order."""
+        """By run id: the start that waits for a child, and all later ones, since starts keep their order."""
         self._joined_s = -_QUIET_S
         """When a process was last started that joins its cgroup."""
         self._order_at_s: float | None = None
@@ -215,12 +215,12 @@ class StartQueue:
 
     @property
     def can_prepare(self) -> bool:
-        """There is a spare for what is going to be wanted."""
+        """Use the new child for an announced run."""
         idle = self._prepared is None and not self.under_way
         return idle and self.spares.ready and self._by_spares(time.monotonic())
 
     def prepare(self, spawn: Spawn, others: int) -> None:
-        """Make ready what is going to be wanted, beside so many others; it is no loss if that is not possible."""
+        """Prepare an announced run, beside so many others; a failure costs nothing."""
         if spawn.stdin_open or not (self.can_prepare and self.descriptors.reserve(others + 1)):
             return
         try:
@@ -235,7 +235,7 @@ class StartQueue:
         self._drop_at_s = time.monotonic() + _HOLD_S
 
     def drop(self) -> None:
-        """Give up what is prepared."""
+        """Drop the prepared run."""
         if self._prepared is not None:
             start, held = self._prepared
             self._prepared = self._drop_at_s = None
@@ -299,7 +299,7 @@ class StartQueue:
         return bool(self.under_way) and not self.spares.under_way
 
     def tend(self, now_s: float) -> None:
-        """Do what is due (monotonic seconds)."""
+        """Handle due work (monotonic seconds)."""
         self.spares.tend(now_s)
         if self._in_vain:
             self._go_on()
@@ -311,7 +311,7 @@ class StartQueue:
                 self.spares.order()
 
     def close(self) -> None:
-        """End the spawner and the spare; what was under way, or prepared, will not run."""
+        """End the zygote and its child. Pending and prepared runs will not start."""
         held = None if self._prepared is None else self._prepared[1].cgroup
         ending = [cgroup for cgroup in (self.spares.cgroup, held) if cgroup is not None]
         self.drop()
@@ -325,7 +325,7 @@ class StartQueue:
             select.poll().poll(1)
 
     def _go_on(self) -> None:
-        """There is a spare for the first of those that are under way, or none for any."""
+        """Use the new child for the first pending start, or start all without one."""
         starts = list(self.under_way.values())
         self.under_way.clear()
         failed = []

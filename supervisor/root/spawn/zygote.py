@@ -11,13 +11,13 @@ of a cgroup. The channel carries then:
 * from here: ``cannot ERRNO`` when no copy could be made.
 * from the copy: its pid and a pidfd of it, as soon as it is ready to become anything.
 * from the root: what to become, with standard output, standard error, and standard input unless that is empty.
-* from the root: one byte, when it is to become that. Without it nothing is executed; so a copy that the root has given
-  up, or a dead root, leaves nothing running.
+* from the root: one byte, when it is to become that. Without it nothing is executed. So an abandoned copy, or a dead
+root, leaves nothing running.
 * from the copy: ``start ERRNO``, when the shell cannot be executed; or on standard input, where that is the status pipe
   of :mod:`.shim`. Who executes something does not get the channel.
 
 Where the shell would only enter a directory, set a umask and give back a limit, the copy does that, and executes the
-command itself. When anything of it fails, the shell is executed after all: it finds out what is wrong, and says so.
+command itself. If a step fails, the shell is executed after all; it finds and reports the error.
 
 Nothing is remembered here. This process says a byte when it begins to listen, and ends when the socket does.
 """
@@ -48,7 +48,7 @@ _MAX_FDS = 3
 _FAILED = 127
 """Exit status of a copy that did not become a shell."""
 
-_libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: keeps the interpreter, which nobody could give back to a copy
+_libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL: keeps the interpreter's lock, which a copy could not get back
 _libc.syscall.restype = ctypes.c_long
 
 
@@ -102,7 +102,7 @@ class Request:
         argv: a shell, by its path, and its arguments.
         env: the entries of its environment, ``NAME=VALUE``.
         terminal: standard output is to become the controlling terminal.
-        direct: what the shell would execute, if that can be done without it.
+        direct: the command that the shell would execute, if no shell is needed.
     """
 
     def __init__(self, argv: list[bytes], env: list[bytes], *, terminal: bool, direct: Direct | None) -> None:
@@ -175,7 +175,7 @@ def serve(sock: socket.socket) -> None:
 
 
 def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
-    """The next message, with its descriptors; empty when nobody is there any more."""
+    """Return the next message and its descriptors; empty when the root is gone."""
     try:
         return receive_fds(sock, MAX_MESSAGE_BYTES, _MAX_FDS)
     except ConnectionResetError:
@@ -237,10 +237,10 @@ def _become(channel: socket.socket) -> None:
 
 
 def _rehearse() -> None:
-    """Fail to become a directory: what is done for the first time in a copy, the kernel has to copy a page for."""
+    """Fail a chdir in advance: the kernel copies a page for each first use in a copy."""
     direct = Direct([b"/"], [b"/"], b".", None, None, [])
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs, contextlib.suppress(OSError):  # EBADF: nobody is to be told
+    with ours, theirs, contextlib.suppress(OSError):  # EBADF: there is no status pipe
         request = Request.encode([b"/"] * 4, [b"A=1"] * 40, terminal=False, direct=direct)
         socket.send_fds(ours, [request], [1, 2, 0])
         ours.send(b"\0")
@@ -248,7 +248,7 @@ def _rehearse() -> None:
 
 
 def _enter(direct: Direct) -> bool:
-    """Make this process what a shell would make of it before it executes the command; False when that cannot be."""
+    """Prepare this process as the shell would before the command; return False if that fails."""
     empty = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(empty, 0)
     os.close(empty)
