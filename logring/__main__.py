@@ -1,7 +1,7 @@
 """Look into a ring or a log file: ``python -m logring dump|check|tail FILE``.
 
-``dump`` shows the state, the blocks and their entries; ``check`` reads everything and tells what is damaged (exit
-status 1 when something is); ``tail`` prints the last lines, ``tail -f`` those that are added too.
+``dump`` shows the state, the blocks and their entries. ``check`` reads the whole log, reports damage and exits with
+status 1 if it finds any. ``tail`` prints the last lines; ``tail -f`` also prints new lines.
 """
 
 import argparse

@@ -98,7 +98,7 @@ class Block:
         self.where = where
 
     def is_intact(self) -> bool:
-        """Whether text and table are what the checksum says; True when the block has none."""
+        """Return whether text and table match the checksum; True when the block has none."""
         header = self.header
         return not header.flags & BLOCK_CHECKED or crc32(self.table, crc32(self.text)) == header.checksum
 
@@ -136,7 +136,7 @@ class Block:
         """All entries, in order; none of an empty block.
 
         Raises:
-            Corrupt: at the first one that cannot be one of this block.
+            Corrupt: at the first entry that is invalid in this block.
         """
         if self.header.lines:
             for index in range(self.header.entries + 1):
@@ -309,7 +309,7 @@ class Block:
 
 
 def text_size(header: BlockHeader, table: bytes, streams: Sequence[int]) -> int:
-    """How many bytes of these streams a block has, told from its header and its entry table: what `raw` yields.
+    """Return how many bytes of these streams `raw` yields, according to the block's header and entry table.
 
     Raises:
         Corrupt: the table cannot be that of the block.

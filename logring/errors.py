@@ -1,4 +1,4 @@
-"""What can be wrong with a ring or a log file.
+"""Errors of a ring or a log file.
 
 ::
 

@@ -23,8 +23,8 @@ def follow(
     Args:
         reader: of the log, which may not exist yet.
         position: the line to begin with.
-        wait: returns when there may be news. Whoever has a doorbell lets it wait for that, POLL_S at most: a bell that
-            is lost must not cost more.
+        wait: returns when there may be new lines. A caller with a doorbell waits for the bell, POLL_S at most, so that
+            a lost bell costs no more than a poll.
         limit: most lines of a page.
 
     Raises:
@@ -32,7 +32,7 @@ def follow(
         OSError: the disk failed.
     """
     while True:
-        head = reader.head()  # before reading: what is sealed then has all its lines
+        head = reader.head()  # before reading: a log that is sealed now already has all its lines
         while position < head.lines:
             page = _page(reader, position, limit)
             position = page.next

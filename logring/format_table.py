@@ -1,8 +1,8 @@
 """Objects as values that JSON has, and back, by tables that say which attribute is which field of the format.
 
-A program hands objects over to another version of itself. So the format has names of its own: a class or an attribute
-may be renamed, and only its line in the table changes. A field that came later has a default, which stands for it in
-what an older version wrote; a field that this version does not know is refused, since it would be lost.
+A program hands objects over to another version of itself, so the format has its own names: renaming a class or an
+attribute changes only its line in the table. A field added later has a default, which applies to data of an older
+version. A field unknown to this version is refused, because its value would be lost.
 
 JSON lacks some types; these become an object with one member, the name of the type::
 
@@ -35,7 +35,7 @@ class Field:
     attribute: str
     """Of the object; may change."""
     default: Callable[[], Any] | None = None
-    """Makes the value for what was written before there was this field; None: there always was."""
+    """Makes the value for data written before this field existed; None: the field always existed."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def fields(
     Args:
         names: in the format, separated by blanks.
         renamed: attributes by field, where they are called otherwise.
-        later: defaults by field, of those that came later.
+        later: defaults of the fields that were added later, by field.
     """
     attributes, defaults = renamed or {}, later or {}
     return tuple(Field(name, attributes.get(name, name), defaults.get(name)) for name in (*names.split(), *defaults))
@@ -73,7 +73,7 @@ def attributes_of(what: str, found: Mapping[str, Any], known: Iterable[Field]) -
     """Return values by attribute, with defaults for fields that came later.
 
     Raises:
-        Foreign: a field is missing, or one is unknown; the message begins with `what`.
+        Foreign: a field is missing or unknown; the message begins with `what`.
     """
     rest = dict(found)
     values = {}
@@ -132,7 +132,7 @@ class Schema:
         return {shape.name: found}
 
     def up(self, value: Any) -> Any:
-        """Return what :meth:`down` was given.
+        """Return the object that was given to :meth:`down`.
 
         Raises:
             Foreign: an unknown shape, or other fields than it has.

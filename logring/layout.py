@@ -56,12 +56,12 @@ numbers: the next block's first line is then more than this block's first line p
 number in the state differs, the text has entered a block and the mirror says nothing any more. With FRAMES it is what a
 stream draws: rows, with newlines between them.
 
-A region is what the streams draw at this moment: the rows of stdout and then those of stderr, with newlines between
-the rows of each. Copy A has its text in the first half of the slot, copy B in the second, so the text of the newer copy
-is never written to; the region epoch of the state is its seq. A stream without rows draws nothing.
+A region is the text that the streams draw at this moment: the rows of stdout and then the rows of stderr, with newlines
+between the rows of each. Copy A has its text in the first half of the slot, copy B in the second, so the text of the
+newer copy is never written to; the region epoch of the state is its seq. A stream without rows draws nothing.
 
-A packed file says what the sealed file said, in less room. Its blocks, from the oldest that is kept to the head, stand
-back to back, with no free space within, and can be read each without the others::
+A packed file has the content of the sealed file in less space. Its blocks, from the oldest that is kept to the head,
+stand back to back without free space. Each block can be read without the others::
 
     block         header 64 B | stored length bytes: text and entries, which have no gap between them
     index record  at 512: seq u32 (0) | crc u32 (as of a header) | offset of the index u64 | first block u64 |
@@ -74,9 +74,9 @@ One whose header was damaged, too, has no bytes: it ends where it begins. Both p
 ends at 1 KiB. When the index is damaged, headers are looked for from the first block on, and where one is damaged, the
 next place that has such a seq: no other log has it.
 
-A crc says that a record is what was written, not that it can be trusted. What no writer makes is refused as damaged:
-blocks over 16 MiB, more than 65,535 ring slots, counts from 2^63 on, times outside the years 1 to 9999, a text or a
-table that leaves its block, a state that its head block contradicts.
+A crc proves that a record is intact, not that its numbers can be trusted. Values that no writer makes are refused as
+damaged: blocks over 16 MiB, more than 65,535 ring slots, counts from 2^63 on, times outside the years 1 to 9999, a text
+or a table that leaves its block, a state that its head block contradicts.
 
 How a reader copes with a writer that goes on meanwhile: it reads a publication, whose crc proves it whole; bytes
 that a publication speaks of are not touched until their slot is used again, and before that happens a publication
@@ -161,7 +161,7 @@ Entry = tuple[int, int, int, int, int, int]
 _MAX_COUNT = 2**63 - 1
 """Lines, blocks and bytes beyond that are nonsense: it leaves room to count on."""
 _EARLIEST_MS, _LATEST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999: what a date can be."""
+"""The years 1 to 9999, which is the range of a date."""
 
 
 def max_line(block_size: int) -> int:
@@ -175,7 +175,7 @@ def newer(seq: int, than: int) -> bool:
 
 
 class Static:
-    """What is written once, when a ring or a file is made."""
+    """The part that is written once, when a ring or a file is made."""
 
     __slots__ = (
         "block_size",
@@ -367,7 +367,7 @@ class BlockHeader:
         return header if header.is_sensible() else None
 
     def is_sensible(self) -> bool:
-        """Whether a program can trust its numbers: a crc only says that they are what was written."""
+        """Return whether the numbers are plausible: a crc proves only that they are intact."""
         return (
             HEADER_SIZE <= self.text_end <= self.extent - self.entries * ENTRY_SIZE
             and self.number <= _MAX_COUNT

@@ -1,14 +1,14 @@
 """Secrets in output are replaced before anybody can read them.
 
-A secret of several lines counts line by line, so no decision ever has to wait for the next line; only the end of an
-unfinished line that could begin a secret is held back until more of it comes, also when it is one already and could
-become a longer one.
+A secret of several lines is matched line by line, so no decision has to wait for the next line. Only the end of an
+unfinished line that could begin a secret is held back until more of the line arrives. A complete secret is also held
+back while it could become a longer one.
 """
 
 from collections.abc import Iterable
 
 MIN_SECRET = 6
-"""Shorter ones occur by chance in what has nothing to do with them."""
+"""Shorter secrets would match unrelated text by chance."""
 MAX_SECRET = 8192
 MASK = b"***"
 
@@ -19,7 +19,7 @@ class Mask:
     """Replaces secrets in the output of one stream.
 
     Args:
-        secrets: their bytes; of those with several lines each line of at least 6 bytes is a secret.
+        secrets: their bytes. Each line of at least 6 bytes of a secret with several lines is a secret.
 
     Attributes:
         count: how many were replaced.
@@ -39,20 +39,20 @@ class Mask:
             found |= lines
         self._secrets = sorted(found)
         self._held = b""
-        self._begun = 0  # of what is held: belongs to a secret that is shown as replaced already
+        self._begun = 0  # of the held output: belongs to a secret that is already shown as replaced
         self.count = 0
 
     def feed(self, data: bytes) -> bytes:
-        """What may be shown now of the output so far."""
+        """Return the output that may be shown now."""
         text = self._held + data
         return self._show(text, self._undecided(text))
 
     def finish(self) -> bytes:
-        """The stream is at its end: what was held back becomes nothing longer."""
+        """Return the rest at the end of the stream: held output can no longer become a longer secret."""
         return self._show(self._held, len(self._held))
 
     def _show(self, text: bytes, cut: int) -> bytes:
-        """What is before `cut`, and secrets that begin there; the rest is held back."""
+        """Return the output before `cut`, and secrets that begin there; hold back the rest."""
         parts: list[bytes] = []
         spans = self._found(text)
         self.count += sum(begin < cut for begin, _ in spans)
@@ -69,7 +69,7 @@ class Mask:
 
     @property
     def held(self) -> bytes:
-        """The end of the output so far that could begin a secret; a line's end in it follows what is shown."""
+        """Return the end of the output so far that could begin a secret; a line end in it follows the shown output."""
         return b"\n".join((self._held[: self._begun], self._held[self._begun :])) if self._begun else self._held
 
     def hold(self, held: bytes, count: int) -> None:
@@ -109,7 +109,7 @@ class Mask:
 
 
 def _groups(spans: list[_Span]) -> list[_Span]:
-    """Those that overlap or touch go together."""
+    """Return the spans with overlapping or touching ones merged."""
     groups: list[_Span] = []
     for begin, end in spans:
         if groups and begin <= groups[-1][1]:

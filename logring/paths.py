@@ -21,6 +21,6 @@ def log_path(data_dir: str, task: str, run_id: str) -> str:
 def frames_path(log_path: str) -> str:
     """The sidecar of a log file: how its redrawn lines came to be. Often there is none.
 
-    Whoever removes the log file removes this, too.
+    The code that removes the log file also removes this file.
     """
     return f"{log_path}.frames"

@@ -1,9 +1,9 @@
 """Reading a log, in any process, while it is written and ever after.
 
-A log is in its ring while its writer lives (the last blocks; the older ones in the file) and in its file alone after
-that. The ring is made before the file, and unlinked after the file is sealed, so whoever looks for ring, file, ring
-and file, in this order, finds it or it is not there yet; and who has a ring mapped that is unlinked under him still
-has its last blocks, which is why nobody sees a seam.
+While its writer lives, the last blocks of a log are in its ring and the older blocks in its file. After that the whole
+log is in its file. The ring is made before the file, and unlinked after the file is sealed. So a reader that looks for
+ring, file, ring and file, in this order, finds the log unless it does not exist yet. A reader that has an unlinked ring
+mapped still has its last blocks, so it sees no gap.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +64,7 @@ class Pending(NamedTuple):
 
 
 class Region(NamedTuple):
-    """What one stream draws at present."""
+    """The rows that one stream draws at present."""
 
     stream: int
     epoch: int
@@ -87,8 +87,8 @@ class Extent(NamedTuple):
 class LogReader:
     """Reads one log. An absent log is an empty log, and may appear at any time.
 
-    Only `head` looks whether the ring it has mapped was ended or replaced by somebody else meanwhile (a daemon that
-    starts again after a crash): who keeps a reader asks it before reading on.
+    Only `head` checks whether another process ended or replaced the mapped ring, such as a daemon that starts again
+    after a crash. A caller that keeps a reader calls `head` before it continues to read.
 
     Every method raises LogError when the log is damaged, foreign or of a newer format, and OSError when something is
     there that cannot be opened or read.
@@ -177,14 +177,14 @@ class LogReader:
                     break
                 number += 1
             if not lines and position < end:
-                position = end  # nothing is left of what was asked for
+                position = end  # no requested line is left
         first = lines[0].n if lines else position
         return Page(lines, position, max(0, first - start))
 
     def newest(self, start: int, limit: int, max_bytes: int) -> list[Line] | None:
         """The same lines as of :meth:`read`, when they are all that was read last; None: it has to look for them.
 
-        Whoever is told of each new line needs the last entry alone, neither the block nor its table.
+        A follower that is woken for each new line needs only the last entry, neither the block nor its table.
         """
         publication = self._refresh()
         if publication is None or self._ring is None:
@@ -192,7 +192,7 @@ class LogReader:
         return self._ring.newest(publication, start, limit, max_bytes)
 
     def mark(self) -> bytes:
-        """Equal to that of before when there is nothing new in the ring; empty when nobody can tell. Very cheap."""
+        """Return a mark that is unchanged when the ring has nothing new, and empty when this is unknown. Very cheap."""
         return self._ring.mark() if self._ring is not None else b""
 
     def pending(self) -> list[Pending]:
@@ -214,9 +214,9 @@ class LogReader:
         return found
 
     def region(self) -> list[Region]:
-        """What the streams draw, as it was mirrored last; nothing of a stream that does not, or of a sealed log.
+        """Return the rows that the streams draw, as last mirrored; empty without drawing and for a sealed log.
 
-        Nothing either when shared memory is too short for it: `pending` tells of the rows then, if it is not.
+        It is also empty when shared memory is too short for it; `pending` then has the rows, if it has room.
         """
         publication = self._refresh()
         if publication is None or self._ring is None or publication.state.sealed:
@@ -230,8 +230,8 @@ class LogReader:
     def history(self, n: int) -> list[list[bytes]] | None:
         """How line `n` came to be: frames, oldest first, each with its rows; None: there is no such line (any more).
 
-        It is empty for a line that was not redrawn; and perhaps for one that was: frames are written up to a second
-        after their line, are bounded, and are given up when there is no place for them.
+        It is empty for a line that was not redrawn, and perhaps for a redrawn line: frames are written up to a second
+        after their line, are bounded, and are dropped when there is no space for them.
         """
         lines = self.read(n, 1).lines if n >= 0 else []
         if not lines or lines[0].n != n:
@@ -252,10 +252,10 @@ class LogReader:
             yield from block.raw(streams)
 
     def blocks(self, start: int = 0) -> Iterator[Block | LogError]:
-        """The blocks that are there, up to the present end; in place of one that cannot be read, what is wrong.
+        """Yield the available blocks, up to the present end; for an unreadable block, yield the error instead.
 
         Args:
-            start: a line; blocks before the one that has it are left out.
+            start: a line; blocks before the block of that line are left out.
         """
         publication = self._refresh()
         if publication is None or start >= publication.state.lines > 0:
@@ -280,13 +280,13 @@ class LogReader:
                 yield block
 
     def extents(self, streams: Sequence[int] = (STDOUT, STDERR), start: int = 0) -> Iterator[Extent | LogError]:
-        """How large the blocks of a log are to which nothing is added any more; in place of one that says nothing, why.
+        """Yield the sizes of a log's complete blocks; for an unreadable header, yield the error instead.
 
         Only headers are read, and tables of blocks with several entries, so a block may turn out to be damaged later.
 
         Args:
             streams: whose bytes count.
-            start: a line; blocks before the one that has it are left out.
+            start: a line; blocks before the block of that line are left out.
         """
         publication = self._refresh()
         if publication is None or start >= publication.state.lines > 0:
@@ -367,7 +367,7 @@ class LogReader:
             if not check or now.seq != self._seq or now.state.sealed or ring.is_current():
                 self._seq = now.seq
                 return now
-            # Somebody else ended or replaced the log: what we know may be out of date.
+            # Another process ended or replaced the log, so the known state may be out of date.
             self.close()
         publication: Publication | None = None
         for _ in range(2):
@@ -451,7 +451,7 @@ class LogReader:
                 return Block(header, text, table, f"{ring.path}: block {number}")
         try:
             file = self._open_file()
-        except LogError as err:  # what is in the ring can be read all the same
+        except LogError as err:  # the ring is readable all the same
             raise Corrupt(str(err)) from err
         if file is None:
             return None
@@ -467,7 +467,7 @@ class LogReader:
         return block
 
     def _find(self, line: int, publication: Publication) -> int:
-        """The block with `line`, or the next one that is there when the line is gone."""
+        """Return the block with `line`, or the next available block when the line is gone."""
         head = publication.header
         if line >= head.first_line:
             return head.number

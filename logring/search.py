@@ -8,10 +8,10 @@ hang who searches. Text and pattern are taken as UTF-8: ``.`` is one character, 
 A byte that is no UTF-8 breaks nothing: nothing but ``\C`` (any byte) matches it. (RE2's Latin-1 mode would match every
 byte, and take an umlaut for two characters.)
 
-What counts as the text that a pattern is applied to is one line, without its newline: ``^`` and ``\A`` are its
-start, ``$`` and ``\z`` its end, and nothing matches across lines. A carriage return before the newline belongs to the
-line end: no pattern sees it, but it stays in the text of the hit. A line over 16 KiB is searched part by part, as it is
-stored: what lies across the border of two parts is not found. Unfinished lines are not searched.
+A pattern is applied to one line, without its newline: ``^`` and ``\A`` are its start, ``$`` and ``\z`` its end, and
+nothing matches across lines. A carriage return before the newline belongs to the line end: no pattern sees it, but it
+stays in the text of the hit. A line over 16 KiB is searched part by part, as it is stored, so a match across the border
+of two parts is not found. Unfinished lines are not searched.
 """
 
 import math
@@ -29,7 +29,7 @@ from logring.search_literals import present, required
 __all__ = ["BadPattern", "Found", "Hit", "Pattern", "search"]
 
 _MEMORY_BYTES = 8 << 20
-"""What a compiled pattern may take: RE2 begins its cache of states anew when that is full."""
+"""Memory of a compiled pattern for its cache of states: RE2 clears the cache when it is full."""
 _PROGRAM_BYTES = 1 << 18
 """What it may take besides these states. To compile ``a?`` behind one another takes time that grows with the square of
 their number, and meanwhile nothing else runs in this process: a fifth of a second for as many as this lets through."""
@@ -48,11 +48,11 @@ class BadPattern(ValueError):
 
 
 class Pattern:
-    """What to search for.
+    """The pattern to search for.
 
     Args:
         text: a plain text, or with `regex` a regular expression in RE2's syntax.
-        regex: what `text` is.
+        regex: whether `text` is a regular expression.
         ignore_case: take upper and lower case for the same.
 
     Raises:
@@ -70,7 +70,7 @@ class Pattern:
         self._regexp = None
         self._required = required(text) if regex and not ignore_case else ()
         if regex:
-            # An error message then speaks of what was typed.
+            # The error message then quotes the pattern as typed.
             _compile(text, ignore_case=ignore_case, memory_bytes=_PROGRAM_BYTES)
             self._regexp = _compile(f"(?m){_line_anchors(text)}", ignore_case=ignore_case)
         elif ignore_case:
@@ -118,7 +118,7 @@ def _compile(text: str, *, ignore_case: bool, literal: bool = False, memory_byte
 
 
 def _line_anchors(text: str) -> str:
-    """The pattern with the anchors of a text replaced by those of a line.
+    """Return the pattern with text anchors replaced by line anchors.
 
     Raises:
         BadPattern: it switches the meaning of ``^`` and ``$``.
@@ -145,7 +145,7 @@ class Hit(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What one call of `search` found."""
+    """The result of one call of `search`."""
 
     hits: list[Hit]
     next: int
@@ -198,13 +198,13 @@ def search(
 
     Args:
         reader: of the log.
-        pattern: what to search for.
+        pattern: the pattern to search for.
         start: where to begin; to go on, the `next` of the call before.
         limit: most hits to return, at least 1.
         max_bytes: stop behind the block with which so much text was passed; damaged blocks count.
         wanted: which lines count.
-        until_s: stop when that time (of `time.monotonic`) is over and some text was passed. The slowest patterns pass
-            50 KB a second, so it is looked at within blocks, too.
+        until_s: stop after this time (of `time.monotonic`) once some text was searched. The slowest patterns search 50
+            KB a second, so the time is also checked within blocks.
 
     Raises:
         LogError: the log cannot be read at all. (Single blocks that cannot be read are counted.)
@@ -219,7 +219,7 @@ def search(
             return Found(hits, following, exhausted=False, scanned=scanned, damaged=damaged)
         if isinstance(block, LogError):
             damaged += 1
-            # Only what is not looked at again may count: a call must get somewhere.
+            # Only text that is not searched again may count: each call must make progress.
             if isinstance(block, Corrupt) and block.next is not None and block.next > following:
                 following = block.next
                 spent += BLOCK_SIZE
@@ -272,7 +272,7 @@ class _InBlock:
         passed: bytes that were passed.
 
     Raises:
-        Corrupt: the entries are not those of the text.
+        Corrupt: the entries do not match the text.
     """
 
     def __init__(self, block: Block, pattern: Pattern, wanted: Wanted, start: int, pace: _Pace) -> None:

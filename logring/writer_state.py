@@ -1,8 +1,8 @@
 """A writer that outlives the program: taken down to plain values, and taken up where the process is executed anew.
 
-Everything of it goes along, also what no reader has seen yet: unfinished lines, what is held back because a secret
-could begin there, a progress bar that is being drawn, frames on their way to the disk. The ring stays where it is; its
-descriptor is inherited. The tables here are the format (:mod:`logring.format_table`).
+The state is complete, including output that no reader has seen yet: unfinished lines, text held back as a possible
+secret, a progress bar that is being drawn, frames on their way to the disk. The ring stays in place; its descriptor is
+inherited. The tables here are the format (:mod:`logring.format_table`).
 """
 
 from collections.abc import Callable
@@ -69,7 +69,7 @@ Keep = Callable[[int], int]
 
 
 def take_down(writer: RingWriter, keep: Keep) -> dict[str, Any]:
-    """Return all of a writer, which nobody uses meanwhile; it can be used afterwards."""
+    """Return the whole state of an idle writer; the writer can be used afterwards."""
     found: dict[str, Any] = {"writer": SCHEMA.down(values_of(writer, WRITER))}
     if writer.created:
         ring = writer.ring
@@ -100,9 +100,9 @@ def take_up(found: dict[str, Any]) -> RingWriter:
 
 
 def in_a_new_file(writer: RingWriter) -> RingWriter:
-    """Return a writer that goes on for another one whose ring is not at its path any more, and close that one.
+    """Return a writer that replaces one whose ring is no longer at its path, and close the old one.
 
-    All that the old ring had is in the new one. Nobody may use the old writer meanwhile.
+    The new ring has the whole content of the old one. The old writer must be idle meanwhile.
 
     Raises:
         OSError: the ring cannot be made again; the old writer is as it was.

@@ -41,9 +41,9 @@ Packed = tuple[BlockHeader, bytes]
 def compress(path: str, level: int = LEVEL) -> bool:
     """Rewrite a sealed log file packed, under the same path, if that saves a page of the disk at least.
 
-    The new file has the time of the old one. Whoever has the old one open goes on reading that. What is damaged stays
-    damaged, and nothing else: the lines that can be read are the same ones. One process at a time may do this to one
-    file; when it dies it leaves the old file or the new one, and maybe another one with ``.new`` behind its name.
+    The new file keeps the time of the old one. A reader that has the old file open continues to read the old file.
+    Damaged parts stay damaged and every other line stays readable. Only one process at a time may compress a file. If
+    it dies, it leaves the old file or the new one, and perhaps a second file with the suffix ``.new``.
 
     Returns:
         Whether it was rewritten; False also when it is gone, replaced, or packed already.
@@ -131,7 +131,7 @@ def _write(source: StoredFile, file: BinaryIO, level: int) -> int:
 
 
 def _packed(source: StoredFile, first: int, head: int, level: int) -> Iterator[Packed | None]:
-    """Header and stored bytes of each block; None for one that has not even a header."""
+    """Yield header and stored bytes of each block; None for a block whose header is also damaged."""
     for number in range(first, head + 1):
         try:
             block = source.block(number, salvage=False)

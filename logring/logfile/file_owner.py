@@ -1,9 +1,9 @@
 """Whom a file is for, by the directory that it stands in.
 
-A directory of mode 0710 is also for readers, who are of its group: they may read its logs and rings, and cannot list or
-change it. One that they may list has 1750, which nobody has by accident. In any other one a file is its owner's alone,
-whatever that directory permits. So whoever makes a file or a directory need not know who reads: it is enough that the
-topmost one was made for them.
+A directory of mode 0710 also serves readers in its group: they may read its logs and rings, and cannot list or change
+it. A directory that they may list has mode 1750, which no directory has by accident. In any other directory a file is
+private to its owner, whatever the directory permits. So the code that makes a file or a directory need not know the
+readers: only the topmost directory must be made for them.
 """
 
 import os
@@ -16,7 +16,7 @@ _FILE = 0o640
 
 
 def readers_of(directory: str) -> int | None:
-    """The group whose members may read what is in a directory; None: it is its owner's alone.
+    """Return the group whose members may read the files of a directory; None: only the owner may.
 
     Raises:
         OSError: there is no such directory.
@@ -26,7 +26,7 @@ def readers_of(directory: str) -> int | None:
 
 
 def share_file(fd: int, path: str) -> None:
-    """Let those read a new file for whom its directory is.
+    """Let the readers of its directory read a new file.
 
     Raises:
         OSError: its directory is gone.
@@ -39,7 +39,7 @@ def share_file(fd: int, path: str) -> None:
 
 
 def make_directory(path: str) -> None:
-    """Make a directory for those for whom the one above it is.
+    """Make a directory with the same readers as its parent.
 
     Raises:
         FileExistsError: it is there.
@@ -54,17 +54,17 @@ def make_directory(path: str) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Make a directory and those above it that are missing, for those for whom the first that is there is.
+    """Make a directory and its missing parents, with the same readers as the first existing parent.
 
     Raises:
-        OSError: it cannot be made; or what stands there is a link, and what it leads to is not there.
+        OSError: the directory cannot be made, or the path is a link whose target does not exist.
     """
     if not path:
         return
     try:
         make_directory(path)
     except FileExistsError:
-        if os.path.islink(path):  # whoever looks for what is not there would have it made again and again
+        if os.path.islink(path):  # otherwise each caller that misses the directory would make it again
             os.stat(path)
     except FileNotFoundError:
         make_directories(os.path.dirname(path))

@@ -42,7 +42,7 @@ class LogFileWriter:
 
     Attributes:
         may_grow: False: blocks that would make the file larger fail with ENOSPC, except in `finish`.
-        made_again: Somebody removed the file or moved it away, and it was made again with all that it had.
+        made_again: The file was removed or moved away, and was made again with its whole content.
     """
 
     def __init__(self, path: str, ring: RingWriter, file_blocks: int) -> None:
@@ -59,7 +59,7 @@ class LogFileWriter:
 
     @property
     def progress(self) -> tuple[int, tuple[int, int], tuple[int, int]]:
-        """What was written last, for the one that goes on with the file in this one's place."""
+        """Return the position of the last write, for the writer that continues the file."""
         return self._seen_seq, self._last_written, self._part
 
     @progress.setter
@@ -150,7 +150,7 @@ class LogFileWriter:
         if header.number < self._blocks:  # else the file ends with another block
             os.ftruncate(self._fd, self._slot_at(header.number) + extent)
         self._write_state(header, sealed=True)
-        ring.settle()  # first_available may have moved: for those who have the ring mapped
+        ring.settle()  # first_available may have moved: readers that have the ring mapped must see it
         with suppress(FileNotFoundError):
             os.unlink(ring.path)
         self.close()
@@ -177,7 +177,7 @@ class LogFileWriter:
     def _write_blocks(self, headers: list[BlockHeader], last_extent: int) -> None:
         """Write blocks that follow each other, with checksums, the last of them packed into `last_extent` bytes.
 
-        The headers become what is written.
+        The headers of the blocks are updated.
         """
         self._open(headers[-1].number)
         ring = self._ring.ring
@@ -190,7 +190,7 @@ class LogFileWriter:
                     self._make_way(header)
                     at = ring.slot_at(header.number)
                     table = header.entries * ENTRY_SIZE
-                    # What stands between text and table may be pages that were never taken: it is not touched.
+                    # The pages between text and table may not be allocated yet, so they are not touched.
                     text = whole[at + HEADER_SIZE : at + header.text_end]
                     entries = whole[at + size - table : at + size]
                     views += [text, entries]
@@ -206,7 +206,7 @@ class LogFileWriter:
         self._last_written = headers[-1].number, last_extent
 
     def _write_part(self, header: BlockHeader) -> None:
-        """Write what is new of the block that is being filled: text, table, then the header that speaks of them."""
+        """Write the new part of the block that is being filled: text, table, then the header that refers to them."""
         self._open(header.number)
         ring = self._ring.ring
         at, to = ring.slot_at(header.number), self._slot_at(header.number)
@@ -285,13 +285,13 @@ class LogFileWriter:
             else:
                 found = Publication.latest(os.pread(fd, PAGE, 0).ljust(PAGE, b"\0")[PUBLICATION_AT[0] :])
                 self._seq = found.seq if found else 0
-        except BaseException:  # whatever it is, nobody else closes it
+        except BaseException:  # close it on every error, as no other code does
             os.close(fd)
             raise
         self._fd = fd
 
     def _keep_name(self) -> None:
-        """Make the file again if somebody has removed it, or moved it away.
+        """Make the file again if it was removed or moved away.
 
         Raises:
             OSError: it cannot be made.

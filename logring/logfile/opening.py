@@ -24,7 +24,7 @@ def open_log_file(path: str) -> StoredFile | None:
             os.close(fd)
             return None  # being made, or nothing of it had reached the disk when the machine died
         static = Static.parse(page, path, KIND_FILE, KIND_PACKED)
-    except BaseException:  # whatever it is, nobody else closes it
+    except BaseException:  # close it on every error, as no other code does
         os.close(fd)
         raise
     return PackedFile(path, fd, static) if static.kind == KIND_PACKED else StoredFile(path, fd, static)

@@ -154,7 +154,7 @@ class PackedFile(StoredFile):
         return (begin, header) if header is not None and header.number == number else None
 
     def _check_index(self) -> bool:
-        """Whether the index can be trusted: what it does not lead to is then damaged or missing."""
+        """Return whether the index can be trusted; blocks outside the index are then damaged or missing."""
         index = self._index
         if not self._index_is_whole and index is not None and index.at + index.size <= self._size:
             crc = 0

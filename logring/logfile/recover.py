@@ -1,4 +1,4 @@
-"""After a writer died: what it left in its ring goes to the log file."""
+"""Recovery after a writer died: the content of its ring moves to the log file."""
 
 import os
 
@@ -38,7 +38,7 @@ def save_leftover_ring(ring_path: str, log_path: str) -> int | None:
         if _is_sealed(log_path, ring):  # the writer died between sealing the file and unlinking the ring
             os.unlink(ring_path)
             return writer.lines
-        # A log without a file (our own) gets one that holds what the ring holds.
+        # A log without a file (our own) gets a file with the content of the ring.
         writer.file_blocks = ring.static.file_blocks or ring.slots + 1
         writer.seal(writer.last_ms)
         log = LogFileWriter(log_path, writer, writer.file_blocks)

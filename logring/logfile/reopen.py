@@ -1,6 +1,7 @@
 """Going on with the log of a writer that died: the same ring, the same file, the same numbers.
 
-What is lost is what that writer had read and not published: one batch. Its unfinished lines are mirrored in the ring.
+At most one batch is lost: the output that the dead writer had read and not yet published. Its unfinished lines are
+mirrored in the ring.
 """
 
 import os
@@ -16,10 +17,10 @@ _PAIR = slice(PUBLICATION_AT[0], PUBLICATION_AT[0] + 2 * PUBLICATION_SIZE)
 
 @dataclass(frozen=True)
 class Written:
-    """What stands in a log file."""
+    """The content of a log file."""
 
     head: int
-    """Number of the block that was written last; those before it are in the file, too."""
+    """Number of the block that was written last; the blocks before it are in the file, too."""
     lines: int
     first_available: int
     sealed: bool
@@ -31,7 +32,7 @@ class Written:
 
     @classmethod
     def read(cls, path: str, run_id: str) -> "Written | None":
-        """What the log file of a run says; None when there is none, or nothing whole in it yet.
+        """Return the content of a run's log file; None when the file is absent or has no intact block yet.
 
         Raises:
             OSError: it is there and cannot be read.
@@ -60,12 +61,12 @@ class Written:
 def reopen(ring_path: str, run_id: str, written: Written | None) -> RingWriter | None:
     """The writer of a ring that another one left, which goes on there; None when there is no ring.
 
-    To be called only when that writer is dead. Masks and what reduces redrawn lines have to be set again.
+    Call this only after that writer is dead. Masks and the reducer of redrawn lines must be set again.
 
     Args:
         ring_path: of the ring.
         run_id: whose it has to be.
-        written: what its log file says.
+        written: the content of its log file.
 
     Raises:
         OSError: it cannot be mapped.

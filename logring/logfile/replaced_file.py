@@ -1,4 +1,4 @@
-"""Files that somebody removes or moves away while they are written: they get their names again, with what they had."""
+"""Files that are removed or moved away while they are written: they get their names and their content back."""
 
 import os
 
@@ -8,7 +8,7 @@ _MOST_AT_ONCE = 1 << 30
 
 
 def has_name(fd: int, path: str) -> bool:
-    """Whether the file that is open is still the one that has the name."""
+    """Return whether the open file still has the name."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
@@ -31,7 +31,7 @@ def made_again(fd: int, path: str) -> int:
         while done < size and (count := os.sendfile(copy, fd, done, min(size - done, _MOST_AT_ONCE))):
             done += count
         os.replace(new, path)
-    except BaseException:  # whatever it is: nobody else closes it, or removes half of it
+    except BaseException:  # on every error: no other code closes the file or removes its incomplete copy
         os.close(copy)
         os.unlink(new)
         raise

@@ -29,7 +29,7 @@ class StoredFile:
         self._last: Block | None = None
 
     def publication(self) -> Publication:
-        """The state of the file: what was written last, or what is whole of that when the file was never sealed.
+        """Return the state of the file: the last publication, or the intact part if the file was never sealed.
 
         Raises:
             OSError: it cannot be read.
@@ -73,7 +73,7 @@ class StoredFile:
         slots, there = self.static.file_blocks, self._slots_there()
         oldest = max(-1, number - slots)
         while number > oldest:
-            number -= max(0, number % slots - there + 1)  # what was cut off, at one stroke
+            number -= max(0, number % slots - there + 1)  # the part that was cut off, in one step
             if number <= oldest:
                 break
             block = self._whole_part(number)
@@ -108,7 +108,7 @@ class StoredFile:
 
         Args:
             number: of the block.
-            salvage: take what is whole of a damaged block, if the file is unsealed: nobody writes it any more.
+            salvage: read the intact part of a damaged block, if the file is unsealed and has no writer any more.
 
         Raises:
             OSError: it cannot be read.
@@ -135,7 +135,7 @@ class StoredFile:
         return block
 
     def _load(self, number: int) -> Block | None:
-        """What stands in the slot of a block; None when that is no whole block."""
+        """Return the content of a block's slot; None when that is not an intact block."""
         data = os.pread(self._fd, self.static.block_size, self._slot_at(number))
         header = BlockHeader.parse(data)
         if header is None or len(data) < header.extent:

@@ -19,7 +19,7 @@ def _library() -> Any:
 
 
 def pack(data: bytes, level: int) -> bytes:
-    """One frame with `data`, whose checksum somebody else keeps."""
+    """Return one frame with `data`; the caller keeps the checksum."""
     zstd = _library()
     parameters = zstd.CompressionParameter
     packer = zstd.ZstdCompressor(options={parameters.compression_level: level, parameters.checksum_flag: 0})
@@ -30,7 +30,7 @@ def pack(data: bytes, level: int) -> bytes:
 def unpack(data: bytes, length: int) -> bytes | None:
     """The `length` bytes that were packed, which are not 0; None when `data` is no such frame.
 
-    Takes no more memory than that and what the decoder needs, whatever a frame says of its content or its window.
+    Memory use is bounded by this size and the decoder's own needs, regardless of the sizes a frame declares.
     """
     zstd = _library()
     window_log = max(_LEAST_WINDOW_LOG, (length - 1).bit_length())

@@ -1,4 +1,4 @@
-"""Redrawn lines that come so fast that nobody could look at how they came to be: only what they settle as is kept."""
+"""Redrawn lines that arrive too fast to watch: only their final state is kept."""
 
 import re
 
@@ -78,6 +78,6 @@ def _look_of_text(segments: list[str]) -> bytes:
 
 
 def _closely(line: bytes) -> bytes:
-    """What a line settles as that has colours, wide characters, or very many."""
+    """Return the final state of a line that has colours, wide characters, or very many characters."""
     parts = Redraw(full=False).feed(line + b"\n")
     return b"".join(part.text if isinstance(part, Drawn) else part for part in parts).removesuffix(b"\n")

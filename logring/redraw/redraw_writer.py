@@ -1,8 +1,8 @@
-"""What the programs of a log draw, on its way into the log: redrawn lines, how they came to be, the live region.
+"""The path of drawn output into the log: redrawn lines, their frames, and the live region.
 
-A stream that may redraw has a `Drawing`. Plain output passes it by, straight from the pipe into the ring; only when
-there is something to reduce is the stream's unfinished line taken out of the ring, and as long as the reducer holds
-anything, what is read goes through it, in private memory.
+A stream that may redraw has a `Drawing`. Plain output bypasses it, straight from the pipe into the ring. Only when
+there is something to reduce is the stream's unfinished line taken out of the ring. While the reducer holds anything,
+new output passes through it, in private memory.
 """
 
 from collections import deque
@@ -17,10 +17,10 @@ MAX_FRAMES = 65535
 MAX_HISTORY = 24576
 """Bytes that the kept frames of one line may occupy, with 4 for each row and frame."""
 MAX_WAITING = 1 << 20
-"""Bytes of frames that may wait for the file thread; what comes beyond that is not kept."""
+"""Bytes of frames that may wait for the file thread; frames beyond this limit are dropped."""
 
 Frame = tuple[bytes, ...]
-"""What a line looked like once: its rows."""
+"""One earlier look of a line: its rows."""
 
 
 class LineEnd(bytes):
@@ -47,15 +47,15 @@ class LineEnd(bytes):
 
 
 Item = tuple[int, bytes | None, int]
-"""What waits for its place in the log: stream, text (None: the end of the stream), when it came."""
+"""Output that waits for its place in the log: stream, text (None: the end of the stream), arrival time."""
 
 
 class Drawing:
-    """What one stream draws.
+    """The output that one stream draws.
 
     Args:
         full: reduce whatever a terminal understands; otherwise carriage returns alone.
-        mask: replaces the secrets in what is settled, since what was drawn piece by piece can be one in the end.
+        mask: replaces the secrets in settled lines, because text drawn piece by piece can form a secret.
     """
 
     __slots__ = ("_full", "_mask", "_newline", "_pace", "_redraw")
@@ -69,12 +69,12 @@ class Drawing:
 
     @property
     def busy(self) -> bool:
-        """Whether what comes next has to be fed, because it may change what came before."""
+        """Return whether the next output must be fed, because it may change earlier output."""
         return self._redraw.busy
 
     @property
     def rows(self) -> Frame:
-        """What is not settled, as it looks now."""
+        """Return the current look of the unsettled rows."""
         rows = self._redraw.region() if self._redraw.busy else ()
         return rows if self._mask is None else tuple(map(self._mask.clean, rows))
 
@@ -89,7 +89,7 @@ class Drawing:
         return self.busy or needs(data, self._full)
 
     def feed(self, data: bytes, now_ms: int) -> list[bytes]:
-        """Take bytes, from the start of a line on unless it is `busy`; returns what is settled by them.
+        """Take bytes, from the start of a line on unless it is `busy`; return the lines that they settle.
 
         That is text and, behind the text of a line that was redrawn, its `LineEnd`. An unfinished line that is plain
         so far is returned too, so that long plain output does not stay here.
@@ -120,7 +120,7 @@ class Drawing:
         return pieces
 
     def finish(self) -> list[bytes]:
-        """The stream is at its end: what was held is settled."""
+        """Return the held output at the end of the stream; it is settled."""
         pieces = list(self._pieces(self._redraw.finish()))
         if self._mask is not None and self._mask.held:
             pieces.append(self._mask.finish())
@@ -166,7 +166,7 @@ def history_size(frame: Frame) -> int:
 
 
 def take_unfinished(backlog: list[Item], stream: int) -> tuple[bytes, bool]:
-    """Take a stream's unfinished line out of what waits; and whether it began there, not before."""
+    """Take a stream's unfinished line out of the waiting output; return also whether the line began there."""
     taken = b""
     for index in range(len(backlog) - 1, -1, -1):
         item_stream, data, now_ms = backlog[index]
@@ -183,7 +183,10 @@ def take_unfinished(backlog: list[Item], stream: int) -> tuple[bytes, bool]:
 
 
 class FrameQueue:
-    """Frames on their way from the pump to the file thread. What finds no room is not kept: lines never wait."""
+    """Frames on their way from the pump to the file thread.
+
+    Frames beyond the limit are dropped, so lines never wait.
+    """
 
     __slots__ = ("_added", "_items", "_taken", "_told")
 

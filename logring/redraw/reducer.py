@@ -1,4 +1,4 @@
-r"""What remains of output that is drawn over itself: progress bars become the line, or lines, that they settle as.
+r"""Reduction of output that is drawn over itself: progress bars become the lines that they settle as.
 
 Plain text is handed on in one piece as it came; only lines with something to reduce are looked at more closely:
 
@@ -28,7 +28,7 @@ MAX_REGION = 28672
 """Bytes of the rows that are not settled at most; beyond that only the lower ones are shown."""
 
 SEGMENTS = 8
-"""Of the texts between carriage returns, so many at the end decide what a line looks like."""
+"""Number of last texts between carriage returns that decide the look of a line."""
 _LONG_SEGMENT = 1024  # bytes of a text between carriage returns from which on a terminal's goes through a screen
 _ABOVE = 16384  # bytes of settled text that a cursor movement can reach
 _UNLIMITED = 1 << 30
@@ -65,7 +65,7 @@ Settled = list[bytes | Drawn]
 
 
 def needs(data: bytes, full: bool) -> bool:
-    """Whether `data` has anything to reduce; `full` as in :class:`Redraw`. What is incomplete at its end counts."""
+    """Return whether `data` has anything to reduce; `full` as in :class:`Redraw`. An incomplete end counts."""
     return _first_need(data, 0, full) >= 0
 
 
@@ -84,7 +84,7 @@ class Redraw:
         self._redrawn = False
         self._known = 0  # up to here segments of a redrawn line fit the terminal
         self._pen = NO_PEN  # at the start of `_raw`
-        self._owes_pen = False  # whether the next plain text must be told what colour is set
+        self._owes_pen = False  # whether the next plain text needs to be given the current colour
         self._samples = Samples()
         self._screen: Screen | None = None
         self._above = b""
@@ -96,10 +96,10 @@ class Redraw:
         return self._full or self._redrawn or bool(self._raw)
 
     def feed(self, data: bytes) -> Settled:
-        """Take in what was read.
+        """Take in new output.
 
         Returns:
-            What is settled now, in order. Bytes are plain text as it came, newlines included; a :class:`Drawn` is one
+            The lines settled now, in order. Bytes are plain text as it came, newlines included; a :class:`Drawn` is one
             line.
         """
         self._consume(self._raw + data if self._raw else data)
@@ -264,7 +264,7 @@ class Redraw:
     # Pictures of a line that is drawn over itself
 
     def _sample(self, data: bytes, at: int, end: int, new: int) -> None:
-        """Take a picture, when there is one that is complete and was not before `new`; the first in any case."""
+        """Take a frame when there is a complete one that did not exist before `new`; the first frame in any case."""
         if data.find(b"\r", new, end) < 0:
             return
         if self._samples.empty and (first := _FIRST_PICTURE.match(data, at, end)):
@@ -275,7 +275,7 @@ class Redraw:
             self._samples.add((self._picture(data, at, end)[0],))
 
     def _picture(self, data: bytes, at: int, end: int) -> tuple[bytes, bytes]:
-        """What the line looks like when it came as far as `end`, and the colours set then."""
+        """Return the look of the line when it had reached `end`, and the colours set then."""
         start = _window(data, at, end)
         pen = pen_after(self._pen, data[at:start]) if start > at else self._pen
         return _overlaid(data[start:end], pen)
@@ -292,7 +292,7 @@ def _first_need(data: bytes, at: int, full: bool) -> int:
 
 
 def _window(data: bytes, at: int, end: int) -> int:
-    """The start of the last segments in [at, end): what was drawn before them is not visible."""
+    """Return the start of the last segments in [at, end): earlier segments are not visible."""
     for _ in range(SEGMENTS):
         end = data.rfind(b"\r", at, end)
         if end < 0:
@@ -331,7 +331,7 @@ def _short_history(raw: bytes) -> list[Frame] | None:
 
 
 def _overlaid(raw: bytes, pen: bytes) -> tuple[bytes, bytes]:
-    """What a line looks like that begins in these colours, and the colours set at its end."""
+    """Return the look of a line that begins in these colours, and the colours set at its end."""
     text = decoded(raw)
     if pen == NO_PEN and NARROW.fullmatch(text.replace("\r", "")):
         line = ""

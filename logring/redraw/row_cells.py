@@ -34,7 +34,7 @@ def columns(text: str) -> int:
 
 
 def decoded(data: bytes) -> str:
-    """Text of bytes; those that are no UTF-8 become surrogates, which :func:`encoded` turns back."""
+    """Return the text of bytes; bytes that are not UTF-8 become surrogates, which :func:`encoded` reverses."""
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -80,7 +80,7 @@ class Row:
         """Write from `column` on, up to column `limit`.
 
         Returns:
-            The column after what was written, and how many characters that were.
+            The column after the written text, and the number of characters.
         """
         self._rendered = None
         if NARROW.fullmatch(text):
@@ -118,7 +118,7 @@ class Row:
             self._write(start, " " * (end - start), NO_PEN)
 
     def insert(self, column: int, count: int, limit: int) -> None:
-        """Move what stands from `column` on to the right by `count` blanks; what passes `limit` is lost."""
+        """Move the cells from `column` on to the right by `count` blanks; cells beyond `limit` are lost."""
         if column < len(self.cells):
             self._rendered = None
             self._cut(column)
@@ -128,7 +128,7 @@ class Row:
             del self.cells[limit:], self.pens[limit:]
 
     def delete(self, column: int, count: int) -> None:
-        """Remove `count` cells; what stands behind moves to the left."""
+        """Remove `count` cells; the cells behind them move to the left."""
         self._rendered = None
         self._cut(column)
         self._cut(column + count)
@@ -153,7 +153,7 @@ class Row:
         self.pens[column:end] = [pen] * len(cells)
 
     def _cut(self, column: int) -> None:
-        """Let no character of several columns reach over the left edge of `column`: what is left of it is blank."""
+        """Cut characters of several columns at the left edge of `column`: their remaining cells become blank."""
         cells = self.cells
         if column < len(cells) and not cells[column]:
             start = column

@@ -45,7 +45,7 @@ class Samples:
     def finish(self, settled: Frame) -> tuple[Frame, ...]:
         """All frames, `settled` as the last; empty when nothing was ever drawn over.
 
-        What is too large for a history loses frames from the middle, then the first, then has none.
+        A history that is too large loses frames from the middle, then the first frame, then all.
         """
         frames, self._frames = self._frames, []
         if not frames or frames[-1] != settled:

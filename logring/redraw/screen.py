@@ -1,4 +1,4 @@
-r"""What a terminal would show: rows, a cursor, and the sequences that move it and erase.
+r"""The screen of a terminal: rows, a cursor, and the sequences that move it and erase.
 
 A screen holds the unfinished line, or the *block* of rows that a program redraws. A block begins when something is
 written above the bottom row, after the cursor was moved up; from the rows that were settled before (and stay as they
@@ -42,12 +42,12 @@ class Screen:
     """A terminal from the start of one line until all its rows have settled.
 
     Args:
-        pen: what colours are set.
+        pen: the colours set.
         above: whole lines that were settled before; cursor movements can go up there.
         samples: the history so far.
 
     Attributes:
-        pen: what colours are set now.
+        pen: the colours set now.
     """
 
     __slots__ = ("_column", "_in_string", "_rows", "_saved", "pen")
@@ -59,13 +59,14 @@ class Screen:
         self._saved: tuple[int, int, bytes] | None = None
         self._in_string = False
 
-    # What the reducer calls
+    # Called by the reducer
 
     def feed(self, data: bytes, at: int, *, last: bool = False) -> int:
         """Take in `data` from `at` on, until the screen is `closed`.
 
         Returns:
-            How far that went: what is left begins a sequence or character that is incomplete, unless it is the `last`.
+            The end of the carried-out input: the rest begins an incomplete sequence or character, unless it is the
+                `last`.
         """
         self._rows.new_feed()
         while at < len(data) and not self._rows.closed:
@@ -85,7 +86,7 @@ class Screen:
         return self._rows.unsettled()
 
     def settled(self) -> list[Settled]:
-        """What has settled since this was asked last."""
+        """Return the lines that settled since the last call."""
         settled, self._rows.settled = self._rows.settled, []
         return settled
 
@@ -94,7 +95,7 @@ class Screen:
         self._rows.finish()
 
     def _take_token(self, data: bytes, at: int, last: bool) -> int:
-        """Carry out what stands at `at`; returns where it ends, -1 when that is not decided yet."""
+        """Carry out the token at `at`; return its end, or -1 when the token is incomplete."""
         token = _TOKEN.match(data, at)
         if token is None:  # cannot be: every byte begins one
             raise AssertionError("no token")

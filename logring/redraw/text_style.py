@@ -1,4 +1,4 @@
-"""Colours and attributes of text: what a series of SGR sequences amounts to."""
+"""Colours and attributes of text: the combined effect of a series of SGR sequences."""
 
 import re
 from functools import lru_cache

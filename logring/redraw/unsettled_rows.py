@@ -25,9 +25,9 @@ class Rows:
 
     Attributes:
         row: where the cursor is.
-        margins: first and last row of what scrolls.
+        margins: first and last row of the scrolled area.
         closed: whether all has settled.
-        settled: lines that have settled since whoever reads it has cleared it.
+        settled: lines that have settled since the reader last cleared this list.
         over_picture: whether what follows draws over a picture that may be complete.
         samples_left: how many pictures may be taken before it is set again.
     """
@@ -68,7 +68,7 @@ class Rows:
         return len(self._rows)
 
     def unsettled(self) -> list[Row]:
-        """Those that are not settled, without blank ones at the end."""
+        """Return the unsettled rows, without blank rows at the end."""
         end = len(self._rows)
         while end > self._top and not self._rows[end - 1].render():
             end -= 1
@@ -158,7 +158,7 @@ class Rows:
             self._added += 1
 
     def line_feed(self) -> None:
-        """End the row: settle what is no block, and a block when the program prints on below it."""
+        """End the row: settle rows outside a block, and a block when the program prints on below it."""
         if self._block:
             self.next_row()
             if self.row + 1 == len(self._rows) and self._added > self._bottom - self._top:

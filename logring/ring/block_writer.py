@@ -268,7 +268,8 @@ class BlockWriter:
     def _leave_empty_head(self) -> bool:
         """When the head block has no line, go back to the one before: an empty block would cost room in the file.
 
-        (Not when a dead writer with one slot left it: what that one read may stand in the block before already.)
+        (Not when a dead writer with one slot left it: the block may already contain the output which that writer had
+        read.)
         """
         before = None if self._head.lines or (self._resumed and self.ring.slots == 1) else self._head.previous()
         if before is not None:
@@ -306,8 +307,8 @@ class BlockWriter:
     def _block_free(self) -> bool:
         """Whether the next block may be opened.
 
-        The last block of a log that keeps its oldest lines, and the last slot of a ring, are spared for what we have to
-        say at the end. (Of two slots only while the disk is short: else each block would wait for the log file.)
+        The last block of a log that keeps its oldest lines, and the last slot of a ring, are reserved for our messages
+        at the end. (Of two slots only while the disk is short: else each block would wait for the log file.)
         """
         if not self.file_blocks:
             return True

@@ -4,15 +4,15 @@ from logring.layout import STREAM_NAMES, SYSTEM
 
 
 class Gap:
-    """What a log does not keep at present, and why.
+    """Lines that a log does not keep at present, and why.
 
     Lines are counted at their newline; of a line that is unfinished when the gap begins nothing is kept.
 
     Attributes:
         reason: why there is no place.
         lines: dropped lines.
-        bytes: their bytes, and those of unfinished ones.
-        inside: of each stream, whether what was dropped last is an unfinished line.
+        bytes: bytes of the dropped lines, including unfinished ones.
+        inside: by stream, whether the last dropped text is an unfinished line.
         notes: our own lines of this time, with when they came: they are kept for the end of the gap.
     """
 
@@ -44,6 +44,6 @@ class Gap:
 
     @property
     def notice(self) -> str:
-        """What the log says instead."""
+        """Return the line that the log contains instead of the dropped lines."""
         lines = "1 line" if self.lines == 1 else f"{self.lines} lines"
         return f"{lines} ({self.bytes} bytes) dropped: {self.reason}"

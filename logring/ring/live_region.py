@@ -1,4 +1,4 @@
-"""The live region: what the streams of a log draw at this moment, as it stands in the ring; see `logring.layout`."""
+"""The live region: the rows that the streams of a log draw now, as stored in the ring; see `logring.layout`."""
 
 from collections.abc import Sequence
 from mmap import mmap
@@ -20,7 +20,7 @@ from logring.lines import utf8_cut
 _NEVER = bytes(REGION_SIZE)
 
 Rows = tuple[tuple[bytes, ...], int]
-"""What one stream draws: its rows as they look now (none: it draws nothing), and when its last bytes came (ms)."""
+"""The rows that one stream draws now (none: it draws nothing), and when its last bytes came (ms)."""
 
 
 def last_rows(rows: Sequence[bytes], room: int) -> tuple[bytes, ...]:

@@ -32,7 +32,7 @@ class HeadBlock:
     Attributes:
         start: end of the text that belongs to lines of the block.
         fill: end of the unfinished line behind it.
-        limit: where text must end, so that the table has room for what one more read can bring.
+        limit: the end of the space for text, so that the table has room for the entries of one more read.
         floor_ms: no entry can be earlier than this; nor later than `ceiling_ms`.
     """
 

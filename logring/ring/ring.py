@@ -1,9 +1,9 @@
 """The ring as a mapped file in shared memory: made and grown by its writer, mapped read-only by readers.
 
-A mapped page of tmpfs that was never taken is taken at the first touch, and when there is no memory left that touch
-kills with SIGBUS. So every page is taken with posix_fallocate(3) before it is touched (a failure is an error code
-then), and readers touch nothing that a publication does not speak of. The file has its full size from the start and
-is never truncated; pages that nobody took cost nothing.
+A page of tmpfs that is mapped but not allocated is allocated at the first touch; without free memory that touch kills
+with SIGBUS. So posix_fallocate(3) allocates every page before it is touched, which turns a failure into an error code.
+Readers touch nothing beyond the publication. The file has its full size from the start and is never truncated; pages
+that are not allocated cost nothing.
 """
 
 import errno
@@ -79,7 +79,7 @@ def boot_id() -> bytes:
 
 
 def _new_file(path: str) -> int:
-    """Make a file, in place of what a crash left there."""
+    """Make a file, in place of any file left by a crash."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(path, flags, 0o600)
@@ -130,7 +130,7 @@ class Ring:
     def create(
         cls, path: str, run_id: str, *, blocks: int, block_size: int, file_blocks: int, first_line: int, now_ms: int
     ) -> "Ring":
-        """Make the file, with its static part but not yet its magic: see `announce`. Replaces what a crash left.
+        """Make the file, with its static part but not yet its magic: see `announce`. Replaces a file left by a crash.
 
         Raises:
             OSError: no place, no such directory, no permission.
@@ -155,7 +155,7 @@ class Ring:
             fallocate("page", fd, RING_BLOCKS_AT, PAGE)
             fallocate("page", fd, RING_BLOCKS_AT + block_size - PAGE, PAGE)
             mm = mmap.mmap(fd, size)
-        except BaseException:  # whatever it is, nobody else closes it
+        except BaseException:  # close it on every error, as no other code does
             os.close(fd)
             os.unlink(path)
             raise
@@ -174,9 +174,9 @@ class Ring:
         return cls(path, static, mmap.mmap(fd, RING_BLOCKS_AT + static.ring_blocks * static.block_size), fd)
 
     def copied_file(self, path: str) -> int:
-        """Make the file at `path` that somebody removed, with the same content; return its descriptor.
+        """Make the file at `path` again after its removal, with the same content; return its descriptor.
 
-        Only while nobody writes. Pages that were never taken cost nothing in the new file either.
+        Call this only while there is no writer. Pages that were never allocated cost nothing in the new file either.
 
         Raises:
             OSError: no place, no such directory, no permission.
@@ -192,7 +192,7 @@ class Ring:
                 fallocate("copy", fd, begin, at - begin)
                 for place in range(begin, at, _COPY_BYTES):
                     os.pwrite(fd, os.pread(self.fd, min(_COPY_BYTES, at - place), place), place)
-        except BaseException:  # whatever it is, nobody else closes it
+        except BaseException:  # close it on every error, as no other code does
             os.close(fd)
             os.unlink(path)
             raise
@@ -223,14 +223,14 @@ class Ring:
         except ValueError as err:  # of mmap: the file is shorter than it says
             os.close(fd)
             raise Corrupt(f"{path} is truncated") from err
-        except BaseException:  # whatever it is, nobody else closes it
+        except BaseException:  # close it on every error, as no other code does
             os.close(fd)
             raise
         ring._go_on(publication)  # noqa: SLF001 - one of our own class
         return ring
 
     def _go_on(self, publication: Publication) -> None:
-        """Take over what the writer before had taken and counted, as far as that has to be known."""
+        """Take over the allocations and counters of the previous writer, as far as they matter."""
         header, self.slots = publication.header, publication.state.blocks
         if self.slot_at(header.number) == RING_BLOCKS_AT:
             while self.text_have < header.text_end and self.grow_text():
@@ -243,7 +243,7 @@ class Ring:
 
     @classmethod
     def private_copy(cls, path: str) -> "Ring | None":
-        """A copy of a ring in private memory, for saving what a dead writer left; None when nothing was published.
+        """Return a copy of a ring in private memory, to save a dead writer's lines; None when nothing was published.
 
         Raises:
             OSError: it cannot be read; also when it is not there.
@@ -267,7 +267,7 @@ class Ring:
         return ring
 
     def announce(self) -> None:
-        """Let readers see the ring: without its magic they take it for one that is not there yet."""
+        """Make the ring visible to readers: without its magic they treat it as absent."""
         self.mm[: len(MAGIC)] = MAGIC
 
     def slot_at(self, number: int) -> int:
@@ -279,7 +279,7 @@ class Ring:
             return True
         try:
             fallocate(step, self.fd, offset, length)
-        except OSError:  # ENOSPC, EDQUOT, ENOMEM: shared memory is short; we live with what there is
+        except OSError:  # ENOSPC, EDQUOT, ENOMEM: shared memory is short, so the ring keeps its present size
             return False
         return True
 
@@ -338,10 +338,10 @@ class Ring:
         self.mm[at : at + PENDING_SIZE] = pack_pending(seq, base, ms, text, flags)
 
     def write_region(self, out: Rows, err: Rows) -> int | None:
-        """Show what the streams draw now, when there is memory for that.
+        """Publish the rows that the streams draw now, if there is memory for them.
 
         Returns:
-            The region's epoch, to be published with the state; None when readers see what they saw before.
+            The region's epoch, to be published with the state; None when readers still see the previous region.
         """
         seq = (self._region_seq + 1) & 0xFFFFFFFF
         header, text = pack_region(seq, out, err)
@@ -367,7 +367,7 @@ class Ring:
 
 
 def read_publication(mm: mmap.mmap, path: str = "the ring") -> Publication:
-    """What the writer published last.
+    """Return the last publication of the writer.
 
     With two copies written in turn, both are torn only if two publications were made while 256 bytes were copied, so
     a second attempt succeeds; and a writer that died in the middle left the other copy whole.
@@ -439,14 +439,14 @@ class RingView:
         return cls(path, static, mm, (status.st_dev, status.st_ino))
 
     def publication(self) -> Publication:
-        """What the writer published last.
+        """Return the last publication of the writer.
 
         Raises:
             Corrupt: nothing valid stands there.
         """
         pair = self.mm[_PAIR]
         publication = self._publication
-        if publication is None or pair != self._pair:  # a reader looks several times at what is seldom new
+        if publication is None or pair != self._pair:  # a reader polls far more often than the ring changes
             publication = Publication.latest(pair) or read_publication(self.mm, self.path)
             publication.check(self.static, self.path)
             self._pair, self._publication = pair, publication
@@ -483,7 +483,7 @@ class RingView:
         return self.mm[at + HEADER_SIZE : at + header.text_end], self.mm[table : at + header.extent]
 
     def newest(self, publication: Publication, start: int, limit: int, max_bytes: int) -> list[Line] | None:
-        """Lines from number `start` on, when they are exactly those of the last entry by `publication`; else None."""
+        """Return lines from number `start` on, if they are exactly the last entry of `publication`; else None."""
         header = publication.header
         at = RING_BLOCKS_AT + header.number % publication.state.blocks * self.static.block_size
         begin, before = HEADER_SIZE, 0

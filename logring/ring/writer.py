@@ -1,9 +1,9 @@
 """The writing end of a log: output goes from the pipe straight into the mapped ring. No disk is touched here.
 
-Where text stands in the ring is the matter of `logring.ring.block_writer`. Here is what happens before: what hides
-secrets and what reduces redrawn lines gets the output of a stream first; what finds no room waits in a short backlog;
-what is not to wait is dropped and counted. `mirror_pending` copies unfinished lines to where readers, and the next
-daemon after a crash, find them.
+`logring.ring.block_writer` places text in the ring. This module handles the steps before that: the mask and the reducer
+of redrawn lines get the output of a stream first. Output without room waits in a short backlog; output that must not
+wait is dropped and counted. `mirror_pending` copies unfinished lines to a place where readers, and the next daemon
+after a crash, find them.
 """
 
 import errno
@@ -45,8 +45,8 @@ class RingWriter(BlockWriter):
         blocks: slots of the ring.
         block_size: in bytes, a multiple of 4096.
         file_blocks: slots of the log file; 0 when there is none: the oldest ring slot is then simply used again.
-        policy: what happens when the log file is full: ``drop_old`` lets the oldest block give way; ``drop_new`` and
-            ``kill`` drop what comes then, except that the last block is kept for the line that says so.
+        policy: the behaviour when the log file is full. ``drop_old`` discards the oldest block; ``drop_new`` and
+            ``kill`` drop new output, except that the last block is kept for the line that reports this.
         first_line: number of the first line, for a log that goes on with another one's numbers.
 
     Attributes:
@@ -62,7 +62,7 @@ class RingWriter(BlockWriter):
         place_error: why there is no ring although there was output; that output is counted and dropped.
         shortage: why the log file cannot grow at present, None when it can; set by the file thread. While it is set,
             output for which the ring has no room is dropped instead of waited for.
-        gap: what is being dropped; None while all is kept.
+        gap: the lines being dropped; None while all lines are kept.
         overflowed: whether output was dropped under the policy ``kill``.
         frames: how redrawn lines came to be, for the file thread.
     """
@@ -93,12 +93,12 @@ class RingWriter(BlockWriter):
         self._seal_ms = self._create_at_ms = 0
         self._masks: list[Mask | None] = [None, None, None]
         self._drawings: list[Drawing | None] = [None, None, None]  # of each stream that may redraw
-        self._region: list[Rows] = [((), 0), ((), 0)]  # what stdout and stderr draw, as readers see it
+        self._region: list[Rows] = [((), 0), ((), 0)]  # the rows of stdout and stderr, as readers see them
         self._swallow = [False, False, False]  # the rest of a line, after a gap that began or ended within it
 
     @classmethod
     def resume(cls, ring: Ring) -> "RingWriter":
-        """Go on with a ring that another writer left, from what it published last.
+        """Continue a ring that another writer left, from its last publication.
 
         Raises:
             Corrupt: no valid publication.
@@ -141,7 +141,7 @@ class RingWriter(BlockWriter):
                     self._tails[stream] = text
         return self
 
-    # What another program goes on with (:mod:`logring.writer_state`)
+    # State handed to another program (:mod:`logring.writer_state`)
 
     @property
     def open_block(self) -> HeadBlock:
@@ -153,11 +153,11 @@ class RingWriter(BlockWriter):
         block.ring = ring
         self.ring, self._mm, self._view, self._head = ring, ring.mm, memoryview(ring.mm), block
 
-    # What the pump calls
+    # Called by the pump
 
     @property
     def writable(self) -> bool:
-        """False while output has to wait: the slot for the next block holds one that is not in the log file yet."""
+        """Return False while output has to wait: the slot for the next block holds one not yet in the log file."""
         return self._open or not self.created or self._block_free() or self._no_place is not None
 
     @property
@@ -173,11 +173,11 @@ class RingWriter(BlockWriter):
         return max(head_ms, *self._tail_ms)
 
     def redraw(self, stream: int, *, full: bool) -> None:
-        """Keep of lines that a stream draws repeatedly what they look like in the end; before its first output.
+        """Keep only the final state of lines that a stream redraws; called before its first output.
 
         Args:
             stream: STDOUT or STDERR.
-            full: what a terminal understands counts (for a pseudo-terminal); otherwise the carriage return alone.
+            full: interpret all sequences of a terminal (for a pseudo-terminal); otherwise the carriage return alone.
         """
         mask = self._masks[stream]
         self._drawings[stream] = Drawing(full=full, mask=mask.another() if mask is not None else None)
@@ -202,7 +202,7 @@ class RingWriter(BlockWriter):
 
     @property
     def held(self) -> tuple[bytes, bytes, int]:
-        """What of stdout and stderr is held back, because a secret could begin there; how many were replaced."""
+        """Return the output of stdout and stderr held back as a possible secret, and how many were replaced."""
         out, err, _ = (mask.held if mask is not None else b"" for mask in self._masks)
         return out, err, self.masked
 
@@ -251,7 +251,7 @@ class RingWriter(BlockWriter):
     def append(self, stream: int, data: bytes, now_ms: int) -> None:
         """Add bytes that come from no descriptor: whole lines, or parts of lines.
 
-        What finds no place now is kept and placed later; see `settle`.
+        Output without a place now is kept and placed later; see `settle`.
 
         Raises:
             ValueError: the log is sealed.
@@ -326,7 +326,7 @@ class RingWriter(BlockWriter):
         return self.settle()
 
     def settle(self) -> bool:
-        """Place what waits for a free slot, complete a seal that does; whether nothing waits any more."""
+        """Place output that waits for a free slot, complete a waiting seal; return whether nothing waits any more."""
         if not self._drain():
             return False
         if self._seal_wanted and self.gap is not None:
@@ -435,7 +435,7 @@ class RingWriter(BlockWriter):
         self._drain()
 
     def _swallowed(self, stream: int, data: bytes | None) -> bytes | None:
-        """What is left of output without the rest of a line whose beginning was dropped."""
+        """Return output without the rest of a line whose beginning was dropped."""
         if data is None or not self._swallow[stream]:
             return data
         cut = data.find(b"\n") + 1
@@ -449,7 +449,7 @@ class RingWriter(BlockWriter):
             self.dropped += count
 
     def _enter_gap(self, reason: str, now_ms: int) -> None:
-        """Drop what waits, and what will come until there is room again."""
+        """Drop the waiting output, and all further output until there is room again."""
         gap = self.gap = Gap(reason, self.block_size // 4)
         self.overflowed = self.overflowed or (self._policy == POLICY_KILL and self.shortage is None and self.created)
         for stream in (STDOUT, STDERR):
@@ -466,13 +466,13 @@ class RingWriter(BlockWriter):
             self._drop(*item)
 
     def _give_up(self, gap: Gap) -> None:
-        """There is no place for so much as the line that says what is missing: the count has to do."""
+        """Drop even the line that reports the gap, for lack of space: the count remains."""
         self.lines += len(gap.notes)
         self.dropped += len(gap.notes)
         self.gap = None
 
     def _leave_gap(self, now_ms: int) -> bool:
-        """Go on with keeping output, if there is room: what comes next is our own lines of that time."""
+        """Resume keeping output, if there is room: our own lines of that time come next."""
         gap = self.gap
         if gap is None:
             return True
