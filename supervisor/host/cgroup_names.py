@@ -1,4 +1,4 @@
-"""What the cgroups of runs are called.
+"""Names of the cgroups of runs.
 
 One that is made for a run has the name of the run. One that was made in advance (``spare-DAEMON ID-NUMBER``) cannot be
 renamed; an extended attribute says whose it is: ``user.ringward.run`` (xattr(7); on cgroups since Linux 5.7, which can
@@ -19,7 +19,7 @@ def spare(daemon_id: str, number: int) -> str:
 
 
 def is_spare(name: str, daemon_id: str = "") -> bool:
-    """Whether a name is one that :func:`spare` made, for this daemon if one is given."""
+    """Return whether a name was made by :func:`spare` made, for this daemon if one is given."""
     return name.startswith(f"{_SPARE}{daemon_id}")
 
 

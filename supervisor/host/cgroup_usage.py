@@ -1,4 +1,4 @@
-"""What a run takes, from the cgroup of its own, where it has one: exact, and for the price of a few files."""
+"""Usage of a run, from its own cgroup: exact, at the cost of reading a few files."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def mount_of(proc: str = "/proc") -> tuple[str, str] | None:
 
 
 def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = "/proc") -> str | None:
-    """The directory of the cgroup that is the run's own and has what it takes; None: there is none.
+    """Return the directory of the run's own cgroup with its usage; None: there is none.
 
     Args:
         run_id: The run.
@@ -52,7 +52,7 @@ def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = 
 
 
 def taken(directory: str) -> Taken | None:
-    """What the processes of a cgroup take together; None: it is gone.
+    """Return the total usage of a cgroup's processes; None: it is gone.
 
     Memory is that which /proc calls resident, without counting anything twice: not the whole of memory.current, of
     which most may be files that were only read.

@@ -31,7 +31,7 @@ _READ_BYTES = 65536
 
 @dataclass(frozen=True)
 class Usage:
-    """What the processes of a cgroup have used together."""
+    """Total usage of the processes of a cgroup."""
 
     user_us: int
     system_us: int
@@ -59,7 +59,7 @@ class Cgroup:
     def __init__(self, path: str, controllers: frozenset[str] = frozenset()) -> None:
         self.path = path
         self.limits: set[str] = set()
-        """Of memory and cpu those that it limits."""
+        """The limited controllers out of memory and cpu."""
         self.controllers = controllers
 
     @property
@@ -114,7 +114,7 @@ class Cgroup:
         return True
 
     def usage(self) -> Usage | None:
-        """What was used until now; None when that cannot be read."""
+        """Return the usage so far; None if it cannot be read."""
         try:
             cpu = _numbers(_read(f"{self.path}/cpu.stat"))
             events = _numbers(_read(f"{self.path}/memory.events")) if "memory" in self.controllers else {}
@@ -132,7 +132,7 @@ class Cgroups:
     def __init__(self, directory: str, controllers: frozenset[str]) -> None:
         self.directory = directory
         self.controllers = controllers
-        """Of memory, cpu and io those that runs have."""
+        """The controllers of runs out of memory, cpu and io."""
 
     @classmethod
     def find(cls, proc: str = "/proc", *, companion: int | None = None) -> "Cgroups | None":
@@ -178,7 +178,7 @@ class Cgroups:
 
     def close(self) -> None:
         """Remove the place, when no run is left there."""
-        with contextlib.suppress(OSError):  # EBUSY: what is left on purpose, or another daemon's
+        with contextlib.suppress(OSError):  # EBUSY: intended leftovers, or another daemon's cgroup
             os.rmdir(self.directory)
 
 
@@ -213,7 +213,7 @@ def name_of_cgroup(pid: int, proc: str = "/proc", place: str | None = None) -> s
 
 
 def own_place(proc: str = "/proc") -> str | None:
-    """The cgroup under which those of our runs are, as it is called in /proc/PID/cgroup, if there are any."""
+    """Return the parent cgroup of our runs, as named in /proc/PID/cgroup, if there is one."""
     path = _path_of("self", proc)
     return path.removesuffix(f"/{_LEAF}").rstrip("/") if path else None
 
@@ -279,7 +279,7 @@ def _enable(own: str, runs: str, companion: int | None) -> frozenset[str]:
 
 
 def _group(procs: str, group: int) -> list[int]:
-    """Those of a process group that are in a cgroup."""
+    """Return the members of a process group that are in a cgroup."""
     found = []
     for pid in map(int, _read(procs).split()):
         with contextlib.suppress(ProcessLookupError):  # ESRCH: it has ended

@@ -1,4 +1,4 @@
-"""Facts about the host from /proc, cheap enough to be read every few seconds for ever.
+"""Facts about the host from /proc, cheap enough to read every few seconds.
 
 The files are kept open: reading one again from its beginning makes the kernel write it anew (proc(5)), for a fifth of
 the price of opening it. What this kernel or container does not have is left out.
@@ -22,7 +22,7 @@ _GUEST = 8
 
 @dataclass(frozen=True)
 class Facts:
-    """What was read; rates are means since the reading before. None: this host does not tell."""
+    """One reading; rates are means since the previous one. None: this host does not tell."""
 
     cpu: float | None
     """Percent of all cores together."""
@@ -57,7 +57,7 @@ class Host:
         self.read()
 
     def read(self) -> Facts:
-        """What is true now, rates since the last call (the first one: since this was made)."""
+        """Return the present facts, with rates since the last call (at first: since the creation)."""
         now_s = time.monotonic()
         elapsed_s = max(now_s - self._before_s, 1e-3)
         counters = {"cpu": self._cpu(), "disk": self._disks(), "net": self._network()}

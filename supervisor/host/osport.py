@@ -109,7 +109,7 @@ def set_title(title: str) -> None:
 
 
 def become(uid: int, gid: int, groups: list[int]) -> None:
-    """Be another user for good, who gains no rights by what it executes either (PR_SET_NO_NEW_PRIVS of prctl(2)).
+    """Become another user for good. Executed programs gain no rights either (PR_SET_NO_NEW_PRIVS of prctl(2)).
 
     Raises:
         OSError: we are not root.
@@ -136,7 +136,7 @@ def receive_fds(sock: socket.socket, size: int, count: int) -> tuple[bytes, list
     :func:`socket.recv_fds` takes no notice of its flags, MSG_CMSG_CLOEXEC among them.
 
     Returns:
-        What was sent, and the descriptors; nothing, at the end.
+        The received bytes and descriptors; empty at the end.
 
     Raises:
         BlockingIOError: there is nothing, on a non-blocking socket.
@@ -156,7 +156,7 @@ class UnixListener:
     """A listening Unix socket for processes of our own user and of root, and of one more user if there is to be one.
 
     Without a free descriptor (EMFILE, ENFILE) a connection would stay in the backlog and wake its loop without end. So
-    one descriptor is kept in reserve: it is given up for long enough to accept such a connection and hang up.
+    one descriptor is kept in reserve. It is closed for long enough to accept such a connection and hang up.
     """
 
     def __init__(self, path: str, kind: socket.SocketKind, backlog: int, also: tuple[int, int] | None = None) -> None:
@@ -229,7 +229,7 @@ class UnixListener:
 
 
 class Strangers:
-    """Connections that have not said the token yet, which comes at once: so few that they take nobody's descriptors.
+    """Connections without a token so far. It comes at once, so a small limit protects the descriptors of others.
 
     Of more, the oldest is shut down; its loop reads the end, and closes it.
     """
@@ -280,7 +280,7 @@ class Wakeup:
                 self._readable = False  # an error leaves it readable, so that it is read the next time
 
     def hold(self) -> None:
-        """Wake nobody before :meth:`release`: who sets it has more to do, and the two would get in each other's way."""
+        """Wake nobody before :meth:`release`: the setter has more to do, and the two threads would compete."""
         with self._lock:
             self._held = True
 

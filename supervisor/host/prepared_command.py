@@ -3,7 +3,7 @@
 dash and busybox drop every variable whose name is not an identifier, such as ``app.name``. Every shell sets some
 variables itself, such as IFS. A run whose variables would not survive the shell in front of its command carries them
 past it in ``RINGWARD_CARRIED_0``, ``RINGWARD_CARRIED_1`` and so on; Python puts them back and executes the command.
-Arguments would not do: everybody can read those of a process, and variables may be secrets.
+Arguments would not do: every user can read the arguments of a process, and variables may be secrets.
 
 Python changes the user, too, where setpriv(1) of util-linux is missing (Alpine). It does so before it enters the
 directory and executes the command, and after the shell, which sets the limits: the user may be unable to read Python.
@@ -103,7 +103,7 @@ def lost_in_shells(env: Mapping[str, str], chosen: Collection[str]) -> dict[str,
 
     Args:
         env: the environment of the command.
-        chosen: names that the configuration sets. What a shell makes of the others, such as SHLVL, matters to nobody.
+        chosen: names that the configuration sets. Other changes by a shell, such as SHLVL, do not matter.
     """
     return {
         name: value
@@ -122,7 +122,7 @@ def carried(env: Mapping[str, str], lost: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_carriers(env: Sequence[bytes], lost: Sequence[bytes]) -> list[bytes]:
-    """Return the entries ``NAME=VALUE`` that the command gets, from those for its shell and those that were lost."""
+    """Return the entries ``NAME=VALUE`` for the command, from the entries for its shell and the lost ones."""
     return [entry for entry in env if not entry.startswith(_CARRIER.encode())] + list(lost)
 
 

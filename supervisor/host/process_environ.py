@@ -1,7 +1,7 @@
 """The environments that other processes were started with, without waiting for those processes.
 
-To read one, the kernel takes the lock of the process's memory, which may be held for ever by a thread that waits for a
-dead disk. So a thread of its own reads, and the caller waits for that only a little while.
+To read one, the kernel takes the lock of the process's memory, which a thread on a dead disk may hold without end. So a
+thread of its own reads, and the caller waits for that only a little while.
 
 Standard library only: the root process loads this.
 """
@@ -15,7 +15,7 @@ import weakref
 
 _MAX_BYTES = 1 << 20
 _MAX_WAITING = 32
-"""Reads that hang at the same time; nobody else is looked at then."""
+"""Reads that may hang at the same time; beyond that, no process is read."""
 
 
 class _Life:
@@ -35,7 +35,7 @@ class _Read:
         self.content = b""
         life = _Life()
         self._life = weakref.ref(life)
-        # threading.Thread waits for its thread to begin: for ever, when there is no memory for that.
+        # threading.Thread waits for its thread to begin, without end if memory for it is missing.
         _thread.start_new_thread(self._run, (life,))
 
     @property
@@ -44,7 +44,7 @@ class _Read:
         return not self.done.is_set() and self._life() is not None
 
     def _run(self, _life: _Life) -> None:
-        # What is sent to the process must not wait for, or end with, a thread that hangs: the root is executed anew.
+        # Reads must not wait for a hung thread, or end with it: an upgrade executes the root anew.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         with contextlib.suppress(MemoryError):  # the next one tries again
             # The first thread may have ended before the others, and has let go of the memory.

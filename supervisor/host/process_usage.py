@@ -1,10 +1,10 @@
-"""Which processes belong to which run, and what they take: one pass over /proc for all runs.
+"""Processes of runs and their usage: one pass over /proc for all runs.
 
 A process belongs to a run when it is its main process, is in that one's session or process group, descends from a
-process of the run, or was found as one before. One that left both and lost its parent is a child of the supervisor
-then (the supervisor is a subreaper); it is told by the run id in its environment.
+process of the run, or was found as one before. A process that left both and lost its parent becomes a child of the
+supervisor, a subreaper. The run id in its environment identifies it.
 
-A process is known by its id and its start time, so one that has got the id of another is not taken for it. Those that
+Id and start time identify a process, so a reused id is recognised. Those that
 belong to no run are remembered for a minute, and not read again: the price of a pass is that of the runs' processes and
 of those that are new on the host.
 """
@@ -20,12 +20,12 @@ from supervisor.host.run_usage import TICKS, Process, RunProcesses, Taken
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _READ_BYTES = 4096
 _PATIENCE_S = 0.01
-"""How long one that cannot be looked at holds up the others, once."""
+"""How long an unreadable process delays the others, once."""
 _PORTION = 50
 """Processes that are looked at before others have a turn: some two milliseconds."""
 _REMEMBERED_S = 60.0
 _SETTLED_TICKS = 10 * TICKS
-"""A younger process may be of a run that nobody has told us of yet."""
+"""A younger process may belong to a run that is not reported yet."""
 _GONE = frozenset(b"ZX")
 """States of a process that takes nothing any more."""
 
@@ -50,7 +50,7 @@ class Processes:
         self._environments = Environments(_PATIENCE_S, proc)
         self._others: set[int] = set()
         self._unread: set[int] = set()
-        """Those of a pass whose environment, or an ancestor's, could not be read yet: they may be anybody's."""
+        """Processes of a pass whose environment, or an ancestor's, could not be read yet: their run is unknown."""
         self._forget_at_s = 0.0
 
     def add(self, run_id: str, pid: int, seen: int, before: Taken | None = None) -> None:
@@ -59,8 +59,8 @@ class Processes:
         Args:
             run_id: The run.
             pid: Of its main process.
-            seen: When that process was certainly there, see `boot_ticks`: one that started later is another.
-            before: What was told of the run already; sums go on from there.
+            seen: When that process was certainly there, see `boot_ticks`: a process that started later is another one.
+            before: The last reported figures of the run; sums continue from there.
         """
         run = self._runs[run_id] = RunProcesses(pid, seen)
         if before is not None:
@@ -176,7 +176,7 @@ class Processes:
         belongs: dict[int, str | None],
         leaders: dict[int, str],
     ) -> str | None:
-        """The run of a process; those of its ancestors are found out with it."""
+        """Return the run of a process, and determine the runs of its ancestors."""
         line: list[int] = []
         unread = False
         one: Process | None = process

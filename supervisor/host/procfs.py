@@ -63,7 +63,7 @@ def read(pid: int, name: str) -> bytes:
 
 
 def has_executed_nothing(pid: int) -> bool:
-    """Whether a process or zombie has only been forked, and never executed a program; False: nobody can tell."""
+    """Return whether a process or zombie was only forked and never executed a program; False: unknown."""
     fields = read(pid, "stat").rpartition(b")")[2].split()
     return len(fields) > 6 and bool(int(fields[6]) & _FORKED_NO_EXEC)
 
@@ -83,7 +83,7 @@ def children(pid: int) -> list[int]:
 
 
 def own_children() -> list[int]:
-    """Ids of our own children, zombies among them: those that our main thread started, and the orphans.
+    """Return the ids of our children, including zombies: children of our main thread, and orphans.
 
     The kernel hands orphans to the first thread of a subreaper that lives (find_new_reaper in kernel/exit.c).
     """
@@ -123,7 +123,7 @@ def family(pids: list[int]) -> dict[int, Process]:
 
 
 def send(process: Process, number: int) -> bool:
-    """Signal a process, if it is still the one that was looked at; False when we may not.
+    """Signal a process if its start time is unchanged; return False without permission.
 
     The pidfd is opened first (pidfd_open(2)): when the process looks the same then, the pidfd is of that one.
     """

@@ -1,7 +1,7 @@
-"""What the processes of a run take together, added up so that nothing counts twice and nothing is forgotten.
+"""Total usage of the processes of a run: nothing counts twice, and nothing is forgotten.
 
-What a process has used includes what its children used for which it has waited (proc_pid_stat(5)). What others used is
-kept when they are gone: nobody else adds it up.
+The usage of a process includes the children that it has waited for (proc_pid_stat(5)). The usage of other ended
+processes is kept, because no parent includes it.
 """
 
 import os
@@ -13,7 +13,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What the processes of a run take together.
+    """Total usage of the processes of a run.
 
     Attributes:
         user_ms: Processor time in user mode since the run began, ms.
@@ -82,7 +82,7 @@ class RunProcesses:
         pid: Of its main process.
         seen: When that was certainly there, in ticks since the host was booted.
         start: When it started, as soon as it was found.
-        members: Those that were found last, by their ids.
+        members: The processes of the last pass, by id.
     """
 
     pid: int
@@ -90,9 +90,9 @@ class RunProcesses:
     start: int | None = None
     members: dict[int, Process] = field(default_factory=dict)
     gone: _Sums = field(default_factory=_Sums)
-    """What those had used that are gone and are in nobody's sums."""
+    """Usage of ended processes that no parent includes."""
     told: _Sums = field(default_factory=_Sums)
-    """What was told last."""
+    """The last reported figures."""
 
     def go_on_from(self, before: Taken) -> None:
         """Sums are at least these."""
@@ -111,7 +111,8 @@ class RunProcesses:
         sums.add(self.gone)
         for one in members.values():
             sums.add(one)
-        # Nothing was given back: what is missing was used by one that ended between two passes, and has no parent here.
+        # Nothing was given back: a process that ended between two passes, without a parent here, had used the
+        # difference.
         missing = self.told.beyond(sums)
         self.gone.add(missing)
         sums.add(missing)

@@ -41,10 +41,10 @@ def type_of(path: str, types: Mapping[str, str]) -> str:
 
 
 def fit(base: str, path: str, types: Mapping[str, str]) -> None:
-    """Make `base` and `path`, owned by us and writable by nobody else.
+    """Make `base` and `path`, owned by this user and writable only by it.
 
     Raises:
-        Unfit: it is not on tmpfs, or somebody else could write there.
+        Unfit: it is not on tmpfs, or another user could write there.
         OSError: it cannot be made.
     """
     if len(os.fsencode(path)) > _MAX_DIRECTORY_BYTES:

@@ -1,4 +1,4 @@
-"""What may run out: descriptors, which are counted, and what the kernel refuses for a while, which is tried again.
+"""Shortages: descriptors are counted; other resources that the kernel refuses for a while are requested again.
 
 The soft limit on open descriptors is raised only when we or many instances need it, and given back to each child.
 """
@@ -14,7 +14,7 @@ SHORTAGES = (OSError, MemoryError)
 """The classes to catch; :func:`is_shortage` tells which of their instances are a shortage."""
 
 REST_S = 0.1
-"""How long a thread rests after a shortage, so that one that lasts never makes it spin."""
+"""How long a thread rests after a shortage, so that a lasting shortage does not make it spin."""
 
 _PER_INSTANCE = 10
 """Of one instance: pipes, pidfd, ring (twice, since mmap keeps a copy), log file, socket and record."""
@@ -42,7 +42,7 @@ def reason(err: BaseException) -> str:
 
 
 def take_all(steps: Iterable[Callable[[], object]]) -> None:
-    """Take every step, also after one that failed for a shortage.
+    """Take every step, even after a step failed for a shortage.
 
     Raises:
         OSError, MemoryError: the first shortage, after the last step; any other error, at once.
@@ -76,7 +76,7 @@ class Descriptors:
     def reserve(self, instances: int) -> bool:
         """Make room for so many instances, as far as the hard limit allows; False: what is left is for other things.
 
-        Those are the logs of what cannot be started, our helpers, and connections to us.
+        It is for logs of failed starts, helpers, and connections.
         """
         wanted = instances * _PER_INSTANCE + _RESERVE
         while self._soft < wanted and self._soft < self._hard:

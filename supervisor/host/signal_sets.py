@@ -15,7 +15,7 @@ _FAULTS = {
     signal.SIGTRAP,
 }
 STOPS_OF_TERMINALS = {signal.SIGTTIN, signal.SIGTTOU}
-"""A caught SIGTTOU would make the kernel refuse each write to the terminal for ever; an ignored one lets it through."""
+"""With SIGTTOU caught, the kernel would refuse each write to the terminal; ignored, it lets them through."""
 _WITHOUT_EFFECT = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ}
 """By default, or because Python ignores them and reports an error of the system call instead."""
 
@@ -24,7 +24,7 @@ KEPT = frozenset({*_FAULTS, signal.SIGTSTP})
 
 
 def ignored(heeded: Iterable[int]) -> set[signal.Signals]:
-    """Return the signals that would end the daemon, except those that it heeds."""
+    """Return the signals that would end the daemon, except the handled ones."""
     return {*CATCHABLE} - KEPT - STOPS_OF_TERMINALS - _WITHOUT_EFFECT - {*heeded}
 
 

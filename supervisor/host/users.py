@@ -51,7 +51,7 @@ def resolve(text: str) -> Account:
 
 
 def own_variables() -> dict[str, str]:
-    """What a login of the daemon's own user would set; nothing, when nobody knows that user."""
+    """Return the variables that a login of the daemon's user would set; none for an unknown user."""
     try:
         return _variables(pwd.getpwuid(os.geteuid()))
     except KeyError:

@@ -1,4 +1,4 @@
-"""A process of our own, and what joins us to it: a socketpair for frames, and a pipe for what it prints.
+"""A helper process and its connections: a socketpair for messages, and a pipe for its output.
 
 The process has the socket as descriptor 3, and ends when our end closes. What else it needs comes with ``hello``.
 """
@@ -21,7 +21,7 @@ _SYSTEMD = ("NOTIFY_SOCKET", "FDSTORE")
 
 
 class ChildProcess(NamedTuple):
-    """One that was started, which nobody has reaped."""
+    """A started process that is not reaped yet."""
 
     pid: int
     """Its process group is its own, and has its id."""
@@ -66,7 +66,7 @@ def execute(program: list[str], env: Mapping[str, str], sock: int, output: int) 
     Every signal has its default action there.
 
     Args:
-        program: what it is to run.
+        program: the command to run.
         env: its environment.
         sock: becomes its descriptor 3.
         output: becomes its standard output and standard error.
@@ -91,5 +91,5 @@ def execute(program: list[str], env: Mapping[str, str], sock: int, output: int) 
 
 
 def rights(fds: list[int]) -> list[tuple[int, int, bytes]]:
-    """What goes with a message so that its reader has these descriptors, too (SCM_RIGHTS, unix(7))."""
+    """Return the ancillary data that hands these descriptors to the reader (SCM_RIGHTS, unix(7))."""
     return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())] if fds else []

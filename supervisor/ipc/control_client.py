@@ -20,7 +20,7 @@ from supervisor.ipc.msgspec_messages import decoder, encode
 
 _DEADLINE_S = 10.0
 _GRACE_S = 20.0
-"""How long beyond the deadline an answer may take: what was accepted in time is being stored."""
+"""How long an answer may take beyond the deadline: the scheduler stores accepted requests."""
 _PATIENCE_S = 600.0
 """The same, for work on many rows."""
 _RECONNECT_S = 2.0
@@ -55,7 +55,7 @@ class NotSent(Unavailable):
 
 
 class _Unsent(OSError):
-    """Nobody took the request: it was not sent as a whole."""
+    """The request was not sent as a whole, so no scheduler accepted it."""
 
 
 class CannotNow(Unavailable):
@@ -75,7 +75,7 @@ class _Connection:
         except (FileNotFoundError, ConnectionRefusedError) as err:
             self.close()
             raise _Unsent from err
-        except BaseException:  # whatever it is, nobody else closes it
+        except BaseException:  # no other code closes it
             self.close()
             raise
 
@@ -122,7 +122,7 @@ class ControlClient:
 
         Raises:
             Refused: unknown names, a state that forbids it, invalid arguments.
-            Unavailable: nobody answered in time; `NotSent`: nobody was there to take it.
+            Unavailable: no answer came in time; `NotSent`: no scheduler was there.
         """
         return self._call(op, arguments, _DEADLINE_S)
 
@@ -131,7 +131,7 @@ class ControlClient:
 
         Raises:
             Refused: as :meth:`call`.
-            Unavailable: nobody answered; part of it may have been done.
+            Unavailable: no answer came; the request may have been executed in part.
         """
         return self._call(op, arguments, _PATIENCE_S)
 
@@ -164,7 +164,7 @@ class ControlClient:
         """The answer to a request; None when the scheduler hung up without one.
 
         Raises:
-            OSError: nobody listens, the connection broke, or the time passed; `_Unsent`: it was sent to nobody.
+            OSError: no scheduler listens, the connection broke, or the time passed; `_Unsent`: it was sent to nobody.
             ProtocolError: what came is no answer.
         """
         kept = self._kept()
@@ -208,7 +208,7 @@ class ControlClient:
         return answer
 
     def close(self) -> None:
-        """Hang up where nobody waits for an answer."""
+        """Close connections on which no caller waits."""
         while (connection := self._kept()) is not None:
             connection.close()
 

@@ -8,13 +8,13 @@ writes (SOCK_SEQPACKET, so that each packet is whole), sends the token, and then
     writer -> reader   names with news, joined by newlines
     writer -> reader   "?name": a herald, there will be news of this name in a moment
 
-A reader subscribes first, *then* reads the head of the ring, then waits. What had news within a second before a
-subscription arrives rings at once, so nothing falls between. A name may be subscribed before its ring exists. A packet
-that does not fit the reader's buffer stays in the dirty set and goes with a later one; bells of one reader are at least
-2 ms apart except the first after quiet. Readers keep a slow poll as well, so a lost bell costs time, never lines.
+A reader subscribes first, *then* reads the head of the ring, then waits. A subscription rings at once for news of the
+last second, so no news is lost in between. A name may be subscribed before its ring exists. A packet that does not fit
+the reader's buffer stays in the dirty set and goes with a later one; bells of one reader are at least 2 ms apart except
+the first after quiet. Readers keep a slow poll as well, so a lost bell costs time, never lines.
 
 A reader that has slept needs about as long to be awake as the writer needs to read a pipe and publish the line. So that
-they do it at the same time, a writer sends a herald to who has heard nothing for 10 ms. It promises nothing: a bell
+both happen at the same time, a writer sends a herald to readers without a bell for 10 ms. It promises nothing: a bell
 comes all the same, and nothing at all when there was nothing to read.
 
 Standard library only: the root process loads this.
@@ -45,7 +45,7 @@ HERALD = "?"
 
 
 class _Recent:
-    """Names of what had news within the last second, and perhaps within the one before."""
+    """Names with news within the last second, and perhaps within the previous one."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -108,7 +108,7 @@ class DoorbellServer:
         return UnixListener(path, socket.SOCK_SEQPACKET, 64, also)
 
     def listen_again(self, path: str) -> None:
-        """Listen on a new socket at `path`, since somebody removed the file of the one before. Connections stay.
+        """Listen on a new socket at `path`, because the file of the previous one was removed. Connections stay.
 
         Raises:
             OSError: the path cannot be bound.
@@ -128,7 +128,7 @@ class DoorbellServer:
         return sock
 
     def readable(self, fd: int) -> bool:
-        """Handle what a reader sent; False when the connection is over (it is closed then)."""
+        """Handle messages of a reader; return False after closing an ended connection."""
         reader = self._readers[fd]
         try:
             packet = reader.sock.recv(_MAX_PACKET)
@@ -238,7 +238,7 @@ class DoorbellClient:
         """Connect.
 
         Raises:
-            OSError: nobody listens there (yet).
+            OSError: no writer listens there (yet).
         """
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._fd = self._sock.fileno()

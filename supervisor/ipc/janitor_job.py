@@ -1,4 +1,4 @@
-"""What the scheduler asks of the janitor, and what it hears from it: a line of JSON each."""
+"""Requests to the janitor, and its reports: a line of JSON each."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -44,9 +44,9 @@ class Report:
     removed: int = 0
     """The files of all purged runs up to this number are gone."""
     kept: list[int] = field(default_factory=list)
-    """Except those of these numbers: they cannot be removed now, or are still written."""
+    """Numbers of logs that cannot be removed now, or are still written."""
     damaged: bool = False
-    """Somebody has met damage in the database, and nobody has found since that there is none."""
+    """Damage in the database was reported, and not disproved since."""
 
     def to_line(self) -> str:
         """As a line."""

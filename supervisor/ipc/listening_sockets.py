@@ -1,4 +1,4 @@
-"""The sockets of the HTTP API: ours, and lent to gunicorn, so that nobody is refused while it restarts."""
+"""The sockets of the HTTP API. The root owns them and lends them to gunicorn, so connections wait while it restarts."""
 
 import contextlib
 import errno
@@ -70,7 +70,7 @@ def _somebody_listens(path: str) -> bool:
             sock.connect(path)
         except BlockingIOError:  # EAGAIN: too many wait already
             return True
-        except OSError:  # ECONNREFUSED, ENOENT; another kind of file is told by bind
+        except OSError:  # ECONNREFUSED, ENOENT; bind reports another kind of file
             return False
     return True
 
@@ -81,7 +81,7 @@ def inherited(fds: list[int]) -> list[socket.socket]:
 
 
 def listen_again(boot: Boot, listeners: list[socket.socket]) -> None:
-    """Listen on new Unix sockets where somebody removed the files, and publish all addresses again.
+    """Listen on new Unix sockets in place of removed files, and publish all addresses again.
 
     Args:
         boot: the settings.

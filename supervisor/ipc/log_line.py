@@ -50,7 +50,7 @@ class Log:
         self._write(0, text)
 
     def info(self, text: str) -> None:
-        """What the daemon did."""
+        """Log an action of the daemon."""
         self._write(1, text)
 
     def warning(self, text: str) -> None:
@@ -58,7 +58,7 @@ class Log:
         self._write(2, text)
 
     def error(self, text: str) -> None:
-        """What somebody has to look at."""
+        """Log an error that needs attention."""
         self._write(3, text)
 
     def line(self, level: int, text: str) -> bytes:
@@ -71,7 +71,7 @@ class Log:
             self.emit(self.line(level, text))
 
     def emit(self, line: bytes) -> None:
-        """Where a line goes; the root overrides this, being the one that writes the ring."""
+        """Write a line. The root overrides this, because it writes the ring."""
         try:
             os.write(self._fd, line)
         except (BrokenPipeError, BlockingIOError):

@@ -103,7 +103,7 @@ def parse(body: bytes | bytearray) -> Frame:
 
 
 class Decoder:
-    """Cuts a byte stream into frames; keeps what is incomplete until the rest arrives."""
+    """Cuts a byte stream into frames; keeps an incomplete one until the rest arrives."""
 
     def __init__(self, parse: Callable[[bytearray], Frame] = parse) -> None:
         """`parse`: makes a frame of a body, as the function of that name does."""
@@ -165,7 +165,7 @@ def receive(sock: socket.socket, decoder: Decoder) -> Frame | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Boot:
-    """What is settled before the root process starts. A reload changes what can change in a running daemon.
+    """Settings that are fixed before the root process starts. A reload changes some of them in a running daemon.
 
     Made by ``ringward up`` from the configuration, handed to the root over an inherited descriptor and by
     the root to its helpers in ``hello``; never in an environment or an argument list, since it has secrets.
@@ -184,7 +184,7 @@ class Boot:
     http_socket: str
     """Path of the Unix socket of the HTTP API."""
     socket_gid: int | None = None
-    """Group that may connect to the Unix sockets; None: nobody but their owner."""
+    """Group that may connect to the Unix sockets; None: only their owner."""
     proxy_socket: str | None = None
     """Path of the Unix socket on which proxies pass on the requests of others; None: there is none."""
     hosts: list[str] = field(default_factory=list)
@@ -246,7 +246,7 @@ class Boot:
 
     @property
     def audit_dir(self) -> str:
-        """Where API workers keep what they cannot have stored yet."""
+        """Directory for audit entries that API workers cannot store yet."""
         return f"{self.runtime_dir}/audit"
 
     @property
@@ -288,11 +288,11 @@ class Spawn:
     env: dict[str, str]
     """Added to the daemon's own environment, from which our own variables were removed."""
     secrets: list[str] = field(default_factory=list)
-    """Those of `env` whose values are masked in the output."""
+    """Those of `env` with masked values."""
     recipe: str = ""
     """Stands for the definition, for a later scheduler, which may have another one."""
     origin: dict[str, Any] = field(default_factory=dict)
-    """What the store has of the run before it starts, for a later scheduler whose store has lost that."""
+    """Row of the run before its start, for a later scheduler whose database has lost it."""
     cwd: str | None = None
     log: str
     """Path of the log file."""
@@ -322,7 +322,7 @@ class Spawn:
     leave: bool = False
     """What outlives the main process is left alone."""
     notify: str | None = None
-    """Abstract address, with an @ in front, at which the root listens for what the run says by sd_notify."""
+    """Abstract address, with a leading @, on which the root receives sd_notify messages of the run."""
     tty: bool = False
     """Standard output and standard error are one pseudo-terminal, not pipes."""
     stdin_open: bool = False
@@ -330,9 +330,9 @@ class Spawn:
     stdin_file: str | None = None
     merge_stderr: bool = False
     redraw: bool = False
-    """Keep of redrawn lines what they look like in the end; else every byte as it comes."""
+    """Keep the final state of redrawn lines; otherwise every byte."""
     launched: bool = False
-    """It is the client of another engine. Somebody else ends what that runs, and is told when the ladder begins."""
+    """The client of another engine, which ends the job; the scheduler is informed when the ladder begins."""
     own_failures: dict[str, str] = field(default_factory=dict)
     """Exit statuses by which that client tells of a failure of its own, and what to say then at the end of the log."""
 

@@ -46,7 +46,7 @@ def _strict(body: bytes | bytearray) -> Frame:
 
 
 def strict_decoder() -> Decoder:
-    """One for a peer who may send anything: what it yields can be stored as text."""
+    """A decoder for an untrusted peer: its results can be stored as text."""
     return Decoder(_strict)
 
 

@@ -54,7 +54,7 @@ class RecentStarts:
 
 
 def begun(runtime_dir: str) -> frozenset[str]:
-    """Ids of the runs that were begun last; none when nobody has noted any.
+    """Return the ids of the last started runs; none without a note.
 
     Raises:
         OSError: it cannot be read.

@@ -45,7 +45,7 @@ def forget(runtime_dir: str, name: str) -> None:
 
 
 def clear(runtime_dir: str) -> None:
-    """All have ended. Somebody may have removed the directory: that of a session goes with its user's last login."""
+    """All have ended. The directory may be gone: that of a session goes with its user's last logout."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(runtime_dir):
             if name.startswith(_PREFIX):
@@ -53,7 +53,7 @@ def clear(runtime_dir: str) -> None:
 
 
 def end(runtime_dir: str) -> list[Process]:
-    """Have all helpers of the daemon that was here before end; returns those that had to be killed.
+    """End all helpers of the previous daemon; return the ones that had to be killed.
 
     Only for who has the lock of that daemon.
     """
@@ -79,7 +79,7 @@ def _noted(runtime_dir: str) -> Iterator[tuple[int, int]]:
 
 
 def _members(groups: list[tuple[int, int]]) -> list[Process]:
-    """Who lives of them. Nobody else can have a group's number before its last member has ended.
+    """Who lives of them. The number of a group is not reused before its last member has ended.
 
     A leader that has just begun has no title yet.
     """
