@@ -1,7 +1,7 @@
-"""Who did what: the newest entries, up to a number.
+"""The audit log: the newest entries, up to a number.
 
-Failed log-ins and what was refused have numbers of their own: neither who guesses passwords nor who asks for what is
-not permitted can push out what others did.
+Failed log-ins and refused requests have their own limits. So neither password guessing nor forbidden requests can push
+out the entries of other actions.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ KEPT = 100_000
 KEPT_FAILED_LOGINS = 10_000
 KEPT_REFUSED = 10_000
 _DONE, _FAILED_LOGIN, _REFUSED = 0, 1, 2
-"""What is in the column `failed_login`."""
+"""Values of the column `failed_login`."""
 _PRUNE_EVERY = 256
 _AFTER_ALL = 2**63 - 1
 
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
         who: For people.
         address: Where the request came from.
         operation: Name of the operation in the API.
-        target: What it was about, or empty.
+        target: The object of the action, or empty.
         status: HTTP status of the answer.
         reason: Why it was refused, or empty.
         failed_login: Whether it is a wrong password.
@@ -77,7 +77,7 @@ def _kind(entry: Entry) -> int:
 def prune(
     db: Connection, kept: int = KEPT, kept_failed_logins: int = KEPT_FAILED_LOGINS, kept_refused: int = KEPT_REFUSED
 ) -> int:
-    """Remove what is too old to be kept; returns how many entries went."""
+    """Remove entries beyond the limits; return how many were removed."""
     gone = 0
     for failed_login, number in ((_DONE, kept), (_FAILED_LOGIN, kept_failed_logins), (_REFUSED, kept_refused)):
         last = f"SELECT id FROM audit WHERE failed_login = {failed_login} ORDER BY id DESC LIMIT 1 OFFSET ?"  # noqa: S608 - constants

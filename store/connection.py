@@ -1,4 +1,4 @@
-"""One connection to the database, whichever that is: what queries run on.
+"""One connection to the database of either kind, on which queries run.
 
 The SQL of this package is one text for both databases (store.backends.sqlite, store.backends.postgres), in the words
 that both know. `?` stands for a parameter, and `INDEXED BY` names an index, which SQLite needs to be told and
@@ -57,7 +57,7 @@ class Connection(ABC):
         """
 
     def attempt(self, sql: str, params: Sequence[Value], most_steps: int) -> list[Row] | None:  # noqa: ARG002 - of SQLite
-        """All rows of a query; None: given up after so many steps. Only where a database counts them.
+        """Return all rows of a query, or None when it is stopped after so many steps. Only SQLite counts steps.
 
         Raises:
             StoreError: As `rows`.
@@ -139,14 +139,14 @@ class Connection(ABC):
 
     @abstractmethod
     def without_triggers(self) -> AbstractContextManager[None]:
-        """Statements inside fire no trigger; whoever runs them does the triggers' work, in the same transaction."""
+        """Run statements without triggers; the caller does the work of the triggers in the same transaction."""
 
     def scanning(self) -> AbstractContextManager[None]:
         """Statements inside have to look at every row of a table; called within a transaction."""
         return nullcontext()
 
     def has_backlog(self) -> bool:
-        """Whether much of what was committed has still to be moved to its place; called within a transaction.
+        """Return whether a large part of the WAL still has to be moved to the database; called within a transaction.
 
         Then all of it, this transaction included, is moved as soon as that is committed. Bulk work for which nobody
         waits lets that be done: else a commit has to do it, and what is written meanwhile waits for two fsyncs.
@@ -154,9 +154,9 @@ class Connection(ABC):
         return False
 
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What `compute` gave for the key, again and again until anybody commits a change. Only for readers.
+        """Return the cached result of `compute` for the key until the next commit of any writer. Only for readers.
 
-        Called in a snapshot, so that what is computed belongs to the generation that was looked at.
+        Called in a snapshot, so that the computed value belongs to the observed generation.
         """
         if not self._remembers:
             return compute()
@@ -182,13 +182,13 @@ class Connection(ABC):
         """Whether it is still connected, as far as can be told at once."""
 
     def rescue(self, placing: Callable[["File"], None]) -> "Rescued | None":  # noqa: ARG002 - of SQLite
-        """Save what only this writer has, since it is not usable: another connection takes its place.
+        """Save data that only this unusable writer has: another connection takes its place.
 
         Args:
             placing: called with the file that is about to become the database.
 
         Returns:
-            What was done; None: there was nothing to be done.
+            The actions taken; None: there was nothing to do.
 
         Raises:
             Replaced: Another database is in the place of this one, which stays as it is.
@@ -201,4 +201,4 @@ class Connection(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close; a writer of SQLite moves the WAL into the database first when nobody else has it open."""
+        """Close; a writer of SQLite moves the WAL into the database first when no other process has it open."""

@@ -30,9 +30,9 @@ POSTGRESQL = "postgresql://"
 
 
 class Database(ABC):
-    """What queries run against; made by `open_writer` and `open_reader`.
+    """The database that queries run against; made by `open_writer` and `open_reader`.
 
-    Each method may raise any `StoreError`; the ones below name only what is special.
+    Each method may raise any `StoreError`; the methods below name only the special ones.
     """
 
     def __init__(self, place: str) -> None:
@@ -118,7 +118,10 @@ class _Writer(Database):
     """One connection. Once a thread has taken it over, no other may use it: it could land in that one's transaction."""
 
     def __init__(self, connect: Callable[[bool], Connection]) -> None:
-        """`connect` is told whether it was called before: what is there then is neither made nor marked again."""
+        """Store the parts.
+
+        `connect` gets a flag for repeated calls: it then neither creates nor marks the database again.
+        """
         self._connect = connect
         self._connection: Connection | None = connect(False)
         super().__init__(self._connection.place)
@@ -217,14 +220,14 @@ class _Backend(Protocol):
 
 def _backend(target: str) -> _Backend:
     if target.startswith(POSTGRESQL):
-        from store.backends import postgres  # the driver takes 0.1 s and 15 MB: only for those who have such a server
+        from store.backends import postgres  # the driver takes 0.1 s and 15 MB, so it is loaded only for a server
 
         return postgres
     return sqlite
 
 
 def load_driver(target: str) -> None:
-    """Load what opening this database needs.
+    """Load the driver that this database needs.
 
     Raises:
         StoreError: it is not installed.
@@ -233,7 +236,7 @@ def load_driver(target: str) -> None:
 
 
 def open_writer(target: str, durability: Durability = "crash") -> Database:
-    """Open the database for writing; create what is absent, and bring its schema up to date.
+    """Open the database for writing; create absent parts, and bring the schema up to date.
 
     Args:
         target: A file, whose directory exists; or the URL of a database of a PostgreSQL server.
@@ -251,7 +254,7 @@ def open_writer(target: str, durability: Durability = "crash") -> Database:
     try:
         with writer.lent() as connection:
             migrate(connection)
-    except BaseException:  # whatever it is, nobody else closes it
+    except BaseException:  # close it on every error, as no other code does
         writer.close()
         raise
     return writer
@@ -308,7 +311,7 @@ def take_over(
     Args:
         database: The writer.
         on_placing: Called with the file that is about to become the database, because its own was removed.
-        on_rescued: Called with what people are to know when the files of the database were put back.
+        on_rescued: Called with a message for the administrator when the database files were put back.
 
     Raises:
         TypeError: It is no writer.

@@ -1,7 +1,7 @@
-"""What has still to be told to whom: messages that wait for their notifier, stored with what they tell of.
+"""Pending deliveries: messages that wait for their notifier, stored with the events that they report.
 
-``told`` has when a notifier was told last of a kind of thing about a task, so that repeats are not sent again, and so
-that whoever heard of a failure hears that it is over.
+``told`` has the time of the last notification by notifier, kind and task. So repeats are suppressed, and a recipient of
+a failure also gets its recovery.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +20,7 @@ class Delivery(NamedTuple):
         kind: Of the notification, such as "run.failed".
         severity: "info", "warn" or "error".
         due_at: It is not sent before.
-        held: It waited on purpose (quiet hours, a digest): what is due together is sent as one message.
+        held: It waited on purpose (quiet hours, a digest): held messages that are due together are sent as one message.
         attempts: How often it was tried.
     """
 
@@ -67,7 +67,7 @@ _STANDING = "INSERT INTO notifiers (name, {0}) VALUES (?, {1}) ON CONFLICT (name
 def add(db: Database, draft: Delivery, digest_ms: int) -> None:
     """Store a message, whose `seq` is not looked at.
 
-    With `digest_ms`, it is sent together with those that wait already, or waits that long for others.
+    With `digest_ms`, it is sent together with waiting messages, or waits that long for others.
     """
     if digest_ms and not draft.held:
         row = db.row(
@@ -92,7 +92,7 @@ def overflow(db: Database, notifier: str, most: int) -> int:
 
 
 def due(db: Database, now_ms: int, without: Collection[str], most: int) -> list[list[Delivery]]:
-    """For each notifier that has something due, what to send next; for at most `most`, who waits longest first.
+    """Return the next message of each notifier that has one due, at most `most`; the longest wait first.
 
     That is one message, or all held ones that are due.
     """
@@ -112,13 +112,13 @@ def due(db: Database, now_ms: int, without: Collection[str], most: int) -> list[
 
 
 def next_due(db: Database, without: Collection[str]) -> int | None:
-    """When the next message is due, of notifiers other than those."""
+    """Return when the next message of the other notifiers is due."""
     names = db.rows("SELECT notifier, min(due_at) FROM deliveries GROUP BY 1")
     return min((at for name, at in names if name not in without), default=None)
 
 
 def hurry(db: Database, now_ms: int, notifier: str | None = None) -> None:
-    """What was tried in vain is due at once: the way may be free again. Of one notifier, or of all."""
+    """Make failed deliveries due at once, because the cause may be gone; of one notifier, or of all."""
     which, names = ("notifier = ? AND", [notifier]) if notifier is not None else ("", [])
     sql = f"UPDATE deliveries SET due_at = ? WHERE {which} attempts > 0 AND due_at > ?"  # noqa: S608 - constants
     db.execute(sql, [now_ms, *names, now_ms])
@@ -160,7 +160,7 @@ def _drop(db: Database, numbers: Iterable[int]) -> None:
 
 
 def forget_others(db: Database, names: Collection[str]) -> int:
-    """Drop what waits for notifiers that the configuration does not have any more; returns how many messages."""
+    """Drop messages of notifiers that are no longer configured; return how many."""
     known = db.rows("SELECT name FROM notifiers UNION SELECT notifier FROM told UNION SELECT notifier FROM deliveries")
     dropped = 0
     for (name,) in known:
@@ -175,7 +175,7 @@ def forget_others(db: Database, names: Collection[str]) -> int:
 
 
 def tell(db: Database, notifier: str, kind: str, task_name: str | None, now_ms: int, window_ms: int) -> bool:
-    """Note that a notifier is told of something; False when it was told of the same less than `window_ms` ago."""
+    """Note a notification; return False when the notifier got the same one less than `window_ms` ago."""
     same = [notifier, kind, task_name or ""]
     row = db.row(f"SELECT at FROM told WHERE {_SAME}", same)  # noqa: S608 - constants
     if row is not None and now_ms - window_ms < row[0] <= now_ms:
@@ -200,7 +200,7 @@ def end_of_trouble(db: Database, kinds: Collection[str], task_name: str) -> set[
 
 
 def standings(db: Database) -> dict[str, Standing]:
-    """How deliveries have gone, by the name of the notifier; only those that ever had one."""
+    """Return the results of deliveries by notifier name; only of notifiers with at least one delivery."""
     counts = db.rows("SELECT notifier, count(*) FROM deliveries GROUP BY 1")
     waiting = {str(name): int(number) for name, number in counts}
     found = {

@@ -1,4 +1,4 @@
-"""What can go wrong in the store. A class's docstring is its default message.
+"""Errors of the store. A class's docstring is its default message.
 
 StoreError
 ├── NotReady          not there yet, or not migrated yet: try again

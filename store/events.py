@@ -1,7 +1,7 @@
-"""The outbox: events, numbered 1, 2, 3 … without a gap, in the transaction that makes what they tell of true.
+"""The outbox: events, numbered 1, 2, 3 … without a gap, stored in the transaction of the change that they report.
 
-Each number is one more than that of the newest event, which is never pruned, so that numbers go on; and a transaction
-or savepoint that is rolled back gives its numbers back.
+Each number is one more than the number of the newest event, which is never pruned, so numbers never restart. A
+transaction or savepoint that is rolled back returns its numbers.
 """
 
 import functools

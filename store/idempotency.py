@@ -8,11 +8,11 @@ KEPT_MS = 24 * 3_600_000
 
 
 class Claim(NamedTuple):
-    """What a key stands for.
+    """The request that a key stands for.
 
     Attributes:
         run_id: The run.
-        request: Hash of what was asked for.
+        request: Hash of the request.
     """
 
     run_id: str
@@ -20,7 +20,7 @@ class Claim(NamedTuple):
 
 
 def find(db: Database, key: str, now_ms: int) -> Claim | None:
-    """What a key stands for; None when it is new, or a day old."""
+    """Return the claim of a key; None when it is new, or a day old."""
     row = db.row("SELECT run_id, request FROM trigger_keys WHERE key = ? AND created_at > ?", [key, now_ms - KEPT_MS])
     return None if row is None else Claim(*row)
 

@@ -1,4 +1,4 @@
-"""Named JSON values: what there is one of in a daemon."""
+"""Named JSON values that a daemon has once."""
 
 import json
 from typing import Any

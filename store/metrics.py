@@ -1,6 +1,6 @@
 """Samples of the host: one every 5 s for a day, and one a minute, their means, for two weeks.
 
-There are means over ten minutes as well, so that nobody who asks for two weeks has to wait until all minutes are read.
+Means over ten minutes are stored as well, so that a query for two weeks need not read every minute.
 """
 
 from typing import NamedTuple
@@ -19,13 +19,13 @@ _MOST_READ = 2 * _MOST
 
 
 class Sample(NamedTuple):
-    """What was measured around a time; a fact that this host does not tell is None.
+    """The measurements around a time; None for a fact that this host does not provide.
 
     Attributes:
         at: Beginning of the interval, ms since the epoch.
         cpu: Percent of all cores together.
         load: Load average of the last minute.
-        memory_used: Bytes; what could be had at once does not count.
+        memory_used: Bytes, without memory that is available at once.
         swap_used: Bytes.
         disk_used: Bytes of the file system of the data directory.
         disk_read: Bytes a second, all disks.
@@ -69,13 +69,14 @@ WHERE width = ? AND at >= ? AND at < ? GROUP BY 1, 2 {_REPLACE}
 
 
 def add(db: Database, sample: Sample, earliest_ms: int | None = None, latest_ms: int | None = None) -> None:
-    """Store a sample of 5 s, together with the means of the minutes that are over, and drop what is too old.
+    """Store a sample of 5 s and the means of the completed minutes, and drop samples that are too old.
 
     Args:
         db: Writer.
         sample: Of this moment.
-        earliest_ms: The present where the clock is in doubt, for what is too old; that of the sample when None.
-        latest_ms: The same for what lies in the future.
+        earliest_ms: The present for the pruning of old samples where the clock is in doubt; the sample's time when
+            None.
+        latest_ms: The present for the pruning of future samples.
     """
     at = sample.at // FINE_MS * FINE_MS
     db.execute(_INSERT, [FINE_MS, *sample._replace(at=at)])
@@ -83,7 +84,7 @@ def add(db: Database, sample: Sample, earliest_ms: int | None = None, latest_ms:
         _rolled_up(db, COARSE_MS, _LONG_MS, at)
         for width, kept_ms in _KEPT_MS.items():
             db.execute("DELETE FROM samples WHERE width = ? AND at < ?", [width, min(at, earliest_ms or at) - kept_ms])
-            # What lies in the future was measured by a clock that was wrong.
+            # A sample from the future was measured by a wrong clock.
             db.execute("DELETE FROM samples WHERE width = ? AND at > ?", [width, max(at, latest_ms or at) + COARSE_MS])
 
 
@@ -100,7 +101,7 @@ def _rolled_up(db: Database, width: int, longer: int, at: int) -> bool:
 
 
 def resolution(start: int, end: int, now_ms: int, step: int | None = None) -> int:
-    """Which step is given for a span: at least `step`, and what is stored of that time and not too much has.
+    """Return the step for a span: at least `step`, still stored for that time, and with a limited number of samples.
 
     Args:
         start: ms since the epoch.

@@ -3,10 +3,10 @@
     loop thread ── submit(fn, done) ──▶ queue ──▶ store thread: one transaction for all that is queued, fn(db) for each
     loop thread ◀── drain() calls done(result) ◀── finished, eventfd ◀──┘ after the commit
 
-When it is idle it commits at once; what arrives during a commit makes up the next transaction. When a function of it
-fails, which is rare, all are run once more, each in a savepoint of its own, so that one that fails takes nothing with
-it. When the transaction as a whole is lost (disk full, I/O error), each function is run once more in a transaction of
-its own: what is small enough may still be stored, and the failure reaches only the others.
+When the thread is idle it commits at once; functions that arrive during a commit form the next transaction. A failure
+of a function is rare. All functions are then run once more, each in a savepoint, so that the failed one affects no
+other. When the transaction as a whole is lost (disk full, I/O error), each function is run once more in its own
+transaction. A small write may still be stored, and the failure reaches only the others.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class StoreThread:
     Attributes:
         on_full: Called in the thread when the disk is full; True: there may be room now, so it is tried once more.
         on_placing: Called in the thread with the file that is about to take the place of a database that was removed.
-        on_rescued: Called by `drain` with what people are to know when the files of the database were put back.
+        on_rescued: Called by `drain` with a message for the administrator when the database files were put back.
     """
 
     def __init__(self, database: Database) -> None:
@@ -115,7 +115,7 @@ class StoreThread:
         """Finish everything that was submitted, call every `done`, close the database; may be called again.
 
         Raises:
-            StoreError: Closing the database failed; what was acknowledged is stored nevertheless.
+            StoreError: Closing the database failed; acknowledged data is stored nevertheless.
         """
         if self._closing.is_set():
             return
@@ -168,7 +168,7 @@ class StoreThread:
         return batch, False
 
     def _store(self, batch: list[_Job]) -> list[Any]:
-        """The results of a batch, each a value or an exception; what is no exception is stored."""
+        """Return the results of a batch, each a value or an exception; each value is stored."""
         if len(batch) > 1:
             try:
                 return self._together(batch)
@@ -195,7 +195,7 @@ class StoreThread:
             return self._in_transaction(lambda connection: [self._one(connection, job) for job in batch])
 
     def _in_transaction(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, once it is stored."""
+        """Return the result of `work`, once it is stored."""
         try:
             return self._at_once(work)
         except DiskFull:

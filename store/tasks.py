@@ -1,4 +1,4 @@
-"""Tasks and services: definitions for the API, and what the scheduler has to remember of each."""
+"""Tasks and services: definitions for the API, and the scheduler's state of each."""
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -19,10 +19,10 @@ class TaskRecord(NamedTuple):
         definition: JSON text for the API, without secrets.
         configured: Whether the configuration has it; a task that was removed keeps its row and its runs.
         paused: Its schedule rests.
-        stopped: A service that was stopped by somebody.
+        stopped: A service that a user stopped.
         last_instant: The newest instant of its schedule that was accounted for.
-        last_run_id: Of those of its runs that have ended, the one that was stored last.
-        fatal_since: People were told then that a service is given up, and not yet that it is back.
+        last_run_id: The ended run that was stored last.
+        fatal_since: The service failed permanently at this time and was reported; its recovery is not yet reported.
         rolling: A rolling restart that is under way, in the words of the scheduler.
         last_restart: Id of the command that restarted a service last.
         last_boot: The boot of the host for which a task that runs once per boot ran last.
@@ -71,7 +71,7 @@ class Instance(NamedTuple):
 class Standing(NamedTuple):
     """How a configured task or service stands: two that are equal are shown alike.
 
-    Of its last run there are the id, and what can change in a run; the columns before that are as in `TaskRecord`.
+    The last run has the id and the fields that can change in a run; the columns before that are as in `TaskRecord`.
     """
 
     name: str
@@ -141,13 +141,13 @@ _Queries = Database | Connection
 
 
 def upsert_task(db: Database, name: str, kind: str, definition: str) -> None:
-    """Store a configured task or service; what is remembered of it stays."""
+    """Store a configured task or service; its remembered state stays."""
     # Raw SQL, here and below: a daemon with ten thousand tasks stores them all before it begins.
     db.execute(_UPSERT, [name, kind, definition, True, False, False])
 
 
 def update_task(db: Database, name: str, **columns: Any) -> bool:
-    """Change what is remembered, by the names in `TaskRecord`; returns whether it exists.
+    """Change the remembered state, by the names in `TaskRecord`; return whether the task exists.
 
     Raises:
         ValueError: Another column, or none.
@@ -160,19 +160,19 @@ def update_task(db: Database, name: str, **columns: Any) -> bool:
 
 
 def put_back(db: Database, task: TaskRecord) -> None:
-    """Store what another database remembers of a task or service; which of its runs was the last, runs tell."""
+    """Store another database's state of a task or service; its last run follows from the runs."""
     upsert_task(db, task.name, task.kind, task.definition)
     update_task(db, task.name, **{name: getattr(task, name) for name in _CHANGEABLE})
 
 
 def forget_missing(db: Database, names: Collection[str]) -> int:
-    """Mark every task but these as not configured any more; returns how many were. What comes back is new."""
+    """Mark every other task as not configured any more; return how many. A task that returns is new."""
     gone = _CONFIGURED & TaskModel.name.not_in(list(names))
     return db.apply(TaskModel.update(**_GONE).where(gone))
 
 
 def all_tasks(db: Database, include_forgotten: bool = False) -> list[TaskRecord]:
-    """All configured tasks and services by name, those that were removed too if asked for."""
+    """Return all configured tasks and services by name; also removed ones on request."""
     query = TaskModel.select().order_by(TaskModel.name)
     if not include_forgotten:
         query = query.where(_CONFIGURED)
@@ -205,7 +205,7 @@ def active_counts(db: _Queries) -> dict[str, tuple[int, int]]:
 def last_runs(db: _Queries, task_name: str | None = None) -> dict[str, Run]:
     """The last run of each task that has one, or of one task.
 
-    That is the one that was stored last. When all are deleted but older ones, the newest of these.
+    That is the run that was stored last. When all but older ones are deleted, it is the newest of these.
     """
     rows = db.rows(_LAST_RUNS) if task_name is None else db.rows(f"{_LAST_RUNS} WHERE t.name = ?", [task_name])
     return {run.task_name: run for run in map(from_row, rows)}

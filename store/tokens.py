@@ -15,7 +15,7 @@ class Token(NamedTuple):
     """A token; times in ms since the epoch.
 
     Attributes:
-        name: Unique among those that were not revoked.
+        name: Unique among tokens that were not revoked.
         hash: Hash of the secret.
         role: In the words of the API.
         tasks: Glob of the only tasks that it may see; None: all.
@@ -38,7 +38,7 @@ def create(db: Database, token: Token) -> str | None:
     """Store a new token; a repeat of the same command changes nothing.
 
     Returns:
-        None when it is stored, else what prevents it: "taken" (its name) or "full" (there are too many).
+        None when it is stored, else the obstacle: "taken" (its name) or "full" (there are too many).
     """
     with db.transaction() as view:
         found = view.row("SELECT hash FROM tokens WHERE name = ?", [token.name])

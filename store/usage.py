@@ -1,4 +1,4 @@
-"""What the runs of each task and service took: in a window of time, and for ever. See store.usage_counts."""
+"""Resource use of each task's and service's runs: in a window of time, and in total. See store.usage_counts."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class Window(NamedTuple):
 
 
 class _Recent(NamedTuple):
-    """What a running run took that is not counted yet, up to a sample at a time, ms since the epoch."""
+    """The use of a running run that is not counted yet, up to a sample at a time, ms since the epoch."""
 
     task_name: str
     configured: bool
@@ -37,7 +37,7 @@ def window(start: int, end: int, now_ms: int) -> Window:
 
 
 def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dict[str, Used]:
-    """What was taken in a window by each configured task, or by one task whether or not it is; by name."""
+    """Return the use in a window by each configured task, or by one task even if not configured; by name."""
     where, params = "u.at >= ? AND u.at < ?", [*wanted]
     names: list[Value] = []
     # Task by task: SQLite does not change the order of a CROSS JOIN.
@@ -59,7 +59,7 @@ def in_window(db: Database, wanted: Window, task_name: str | None = None) -> dic
 
 
 def ever(db: Database) -> dict[str, Used]:
-    """What each configured task took since it is known, by name; never less than before. Without the peak."""
+    """Return the total use of each configured task, by name, without the peak; it never decreases."""
     with db.snapshot() as view:
         rows = view.rows(
             "SELECT s.task_name, CAST(SUM(s.timed) AS BIGINT), CAST(SUM(s.user_us) AS BIGINT),"

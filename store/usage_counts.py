@@ -1,11 +1,11 @@
-"""Counts what the runs of each task and service take, in spans of time and for ever; store.usage tells it.
+"""Counters of the resources that each task and service uses, in spans of time and in total; read by store.usage.
 
-It is counted when it was taken, not when a run ends: a service that runs for months is seen every day. While a run
-lasts, its samples are counted as they move into its row (store.runs.samples); triggers count the rest at its end
-(store.migrations.counting). What runs that have not ended took in all is in `task_totals`, under their state.
+Use is counted when it happens, not when a run ends: a service that runs for months is counted every day. While a run
+lasts, its samples are counted as they move into its row (store.runs.samples). Triggers count the rest at its end
+(store.migrations.counting). The total use of active runs is in `task_totals`, under their state.
 
-Spans of five minutes are kept for six hours, hours for five weeks, days as long as those of store.runs.daily_outcomes.
-Whatever was taken is in one of them.
+Spans of five minutes are kept for six hours and hours for five weeks. Days are kept as long as the days of
+store.runs.daily_outcomes. All use is in one of the spans.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ KEPT_MS = {SPAN_MS: 6 * HOUR_MS, HOUR_MS: 35 * DAY_MS, DAY_MS: KEPT_DAYS * DAY_M
 
 
 class Used(NamedTuple):
-    """What was taken.
+    """The resources used.
 
     Attributes:
         runs: How many ended that had started.
@@ -89,7 +89,7 @@ _ROLL = (
 
 
 def count(db: Database, run_id: str, at: int, used: Used) -> None:
-    """Add what a run took up to a time, ms since the epoch, and since it was counted last; nothing if it has ended."""
+    """Add the use of a run since its last count, up to a time in ms since the epoch; nothing if it has ended."""
     db.execute(_COUNT, [at // SPAN_MS * SPAN_MS, *used, run_id])
     db.execute(_COUNT_EVER, [at, *(getattr(used, name) for name in _EVER), run_id])
 

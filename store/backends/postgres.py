@@ -1,18 +1,18 @@
 """PostgreSQL, through psycopg.
 
-The SQL of this package is written in the words that both databases know; here `?` becomes `$1`, `$2` … and what names
-an index for SQLite's planner is left out, as is `OR FAIL`. `NOT IN` a column of a table becomes `NOT EXISTS`, which is
-the same where nothing is NULL: PostgreSQL would read the whole column first. `IN` a set of numbers becomes `= ANY` of
-an array, which is looked up in an index in half the time. The migrations add the few functions that it lacks.
+The SQL of this package uses the common dialect of both databases. Here `?` becomes `$1`, `$2` …; index hints for
+SQLite's planner and `OR FAIL` are left out. `NOT IN` a column of a table becomes `NOT EXISTS`, which is the same where
+nothing is NULL: PostgreSQL would read the whole column first. `IN` a set of numbers becomes `= ANY` of an array, which
+is looked up in an index in half the time. The migrations add the few functions that PostgreSQL lacks.
 
 All queries are made for indexes, and a table is read through only where none can be used. Left to itself the planner
 does so as well when it takes the sums of all runs for many of the rows in `run_counts`, as it knows nothing of how the
 columns there depend on each other.
 
 There is one writer: it holds an advisory lock of its session, so a second daemon on the same database is refused. Each
-of its transactions counts itself in the table `ringward_writer`, which is also the mark by which the database is known
-as ours. When the connection breaks in the middle of a commit, the next session of the writer (which gets the lock only
-after the server has ended the last one) sees by that number whether the commit was done.
+of its transactions counts itself in the table `ringward_writer`, which also identifies the database as ours. When the
+connection breaks in the middle of a commit, the next session of the writer reads from that number whether the commit
+was done. The next session gets the lock only after the server has ended the last one.
 
 A NUL cannot stand in a text of PostgreSQL; it is stored as U+2400, its symbol.
 """
@@ -82,7 +82,7 @@ _READER_SETTINGS = """
 SET default_transaction_read_only = on;
 SET plan_cache_mode = force_custom_plan;
 """
-# "crash" waits for the disk of the server, too: what it has only in memory is lost when one of its processes crashes.
+# "crash" also waits for the server's disk: the server loses data held only in memory when one of its processes crashes.
 _SYNCHRONOUS: Mapping[Durability, str] = {"crash": "local", "power": "on"}
 _BY_STATE: tuple[tuple[str, type[StoreError]], ...] = (
     ("57014", QueryTimeout),
@@ -128,7 +128,7 @@ class _FlagDumper(Dumper):
 
 
 class _Peewee(PostgresqlDatabase):
-    """What makes peewee's queries into SQL; they run on the connection of ours that it is given."""
+    """The generator of SQL from peewee's queries; they run on the connection of ours that it is given."""
 
     param = "?"
     returning_clause = False
@@ -148,7 +148,7 @@ class PostgresConnection(Connection):
     """One session of a server.
 
     Args:
-        url: What to connect to.
+        url: The server and database to connect to.
         readonly: For queries only.
         limit_s: Stop a query after this many seconds, and begin none in a `snapshot` that is as old; None: never.
         durability: See `store.database.open_writer`.
@@ -181,7 +181,7 @@ class PostgresConnection(Connection):
         self._orm = _Peewee(self)
         try:
             self._script(settings)
-        except BaseException:  # whatever it is, nobody else closes it
+        except BaseException:  # close it on every error, as no other code does
             self.close()
             raise
 
@@ -190,7 +190,7 @@ class PostgresConnection(Connection):
         return self._raw.pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
     def run(self, sql: str, params: Sequence[Value]) -> "psycopg.Cursor[Row]":
-        """Run one statement; returns the cursor with what it gave.
+        """Run one statement; return the cursor with its result.
 
         Raises:
             StoreError: See :meth:`rows`.
@@ -280,7 +280,7 @@ class PostgresConnection(Connection):
         if self._raw.closed or self._only_reads:
             return False
         try:
-            for _ in range(2):  # neither waits: what the server said as it left, then the end of the stream
+            for _ in range(2):  # neither waits: the server's last message, then the end of the stream
                 self._raw.pgconn.consume_input()
         except psycopg.Error:
             return False
@@ -296,12 +296,12 @@ class PostgresConnection(Connection):
             self._raw.close()
 
     def _translated(self, err: psycopg.Error) -> StoreError:
-        if self._raw.closed:  # psycopg closes what is broken
+        if self._raw.closed:  # psycopg closes a broken connection
             return Away(self._told(err))
         state = err.sqlstate or ""
         for beginning, kind in _BY_STATE:
             if state.startswith(beginning):
-                # A session keeps what was the default when it began: the next may be one that writes.
+                # A session keeps the default of its start: the next session may be one that writes.
                 self._only_reads |= kind is ReadOnly
                 return kind(self._told(err))
         return StoreError(self._told(err))
@@ -351,7 +351,7 @@ def place(url: str) -> str:
 def connect_writer(url: str, durability: Durability, *, again: bool = False) -> Connection:
     """Connect for writing, as the only one; nothing is written yet, so that `is_stored` can be asked.
 
-    A database that was ours and is empty now is not taken `again`: somebody may be about to restore it.
+    A database that was ours and is now empty is not set up `again`: an administrator may be about to restore it.
 
     Raises:
         StoreError: See `store.database.open_writer`.
@@ -367,7 +367,7 @@ def connect_writer(url: str, durability: Durability, *, again: bool = False) -> 
             _check_kept(connection)
         else:
             _claim(connection)
-    except BaseException:  # whatever it is, nobody else closes it
+    except BaseException:  # close it on every error, as no other code does
         connection.close()
         raise
     return connection
@@ -379,7 +379,7 @@ def _connect_again(url: str, durability: Durability) -> PostgresConnection:
     Raises:
         Refused: The server takes connections, before this attempt and after it, but not this one.
         Away: It takes none.
-        Unusable: libpq does not take what the URL says; no server was asked.
+        Unusable: libpq rejects the URL; no server was asked.
     """
     answers = _takes_connections(url)
     try:
@@ -411,7 +411,7 @@ def connect_reader(url: str, limit_s: float | None) -> Connection:
     try:
         _check_set_up(connection)
         check_readable(connection)
-    except BaseException:  # whatever it is, nobody else closes it
+    except BaseException:  # close it on every error, as no other code does
         connection.close()
         raise
     return connection
@@ -457,7 +457,7 @@ def _check_set_up(connection: Connection) -> None:
 
 
 def _check_kept(connection: Connection) -> None:
-    """Whether what was set up is still there."""
+    """Return whether the tables set up earlier still exist."""
     try:
         _check_set_up(connection)
         check_readable(connection)

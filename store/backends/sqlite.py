@@ -43,14 +43,16 @@ APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite
 BUSY_WAIT_S = 5.0
 _READER_STATEMENTS = 100
 _WRITER_STATEMENTS = 400
-"""The driver keeps those that were among so many last executions: of the writer also the rarer ones, which are as many
-as there may be events in one transaction."""
+"""The driver keeps statements by recent use.
+
+The writer also needs its rarer statements kept, even after as many others as one transaction may have events.
+"""
 _FOR_READERS = 0o710
 """Mode of a directory whose files its group may read; as :mod:`logring.logfile.file_owner` has it."""
 PROGRESS_STEPS = 20_000  # virtual machine steps between two looks at the clock: about a millisecond
 
 _WRITER_PRAGMAS: tuple[tuple[str, str | int], ...] = (
-    ("journal_size_limit", 64 << 20),  # bytes: what the WAL shrinks to after a burst
+    ("journal_size_limit", 64 << 20),  # bytes: the size to which the WAL shrinks after a burst
     ("cache_size", -32_000),  # KiB at most; it grows with use
     ("temp_store", "MEMORY"),
     ("trusted_schema", 0),
@@ -110,7 +112,7 @@ class SqliteConnection(Connection):
         self._closed = False
         flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
         # thread_safe=False: peewee would keep the connection in a threading.local, which under gevent is one per
-        # greenlet. The holder of this object is the one who may use it, whatever its thread.
+        # greenlet. The holder of this object may use it from any thread.
         self._orm: Any = APSWDatabase(
             path,
             thread_safe=False,
@@ -244,7 +246,7 @@ class SqliteConnection(Connection):
             raise Unusable(f"({self.place}: {err.strerror})") from err
 
     def is_stored(self, transaction: int) -> bool:  # noqa: ARG002 - the seam's signature
-        """SQLite always says what became of a commit: there is none in doubt."""
+        """Return whether a commit is stored; SQLite always reports the result of a commit, so none is in doubt."""
         return False
 
     def close(self) -> None:
@@ -295,7 +297,7 @@ def connect_writer(path: str, durability: Durability, *, again: bool = False) ->
         connection.rows("PRAGMA journal_mode = WAL")
         connection.rows(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
         connection.know_files()
-    except BaseException:  # whatever it is, nobody else closes it
+    except BaseException:  # close it on every error, as no other code does
         connection.close()
         raise
     return connection
@@ -319,15 +321,15 @@ def connect_reader(path: str, limit_s: float | None) -> Connection:
         _check_set_up(connection)
         check_readable(connection)
         connection.know_files()
-    except BaseException:  # whatever it is, nobody else closes it
+    except BaseException:  # close it on every error, as no other code does
         connection.close()
         raise
     return connection
 
 
 def translated(error: BaseException, path: str, *, reader: bool = False) -> StoreError:
-    """The store error for one of the driver's, or for one that peewee wrapped around it; of a `reader` or a writer."""
-    cause = getattr(error, "orig", error)  # where peewee keeps what it wrapped
+    """Return the store error for an error of the driver or of peewee, for a `reader` or a writer."""
+    cause = getattr(error, "orig", error)  # where peewee keeps the error that it wrapped
     if reader and (
         getattr(cause, "extendedresult", 0) in _FOR_THE_WRITER
         or (isinstance(cause, apsw.CantOpenError) and _waits_for_the_writer(path))
@@ -342,17 +344,17 @@ def translated(error: BaseException, path: str, *, reader: bool = False) -> Stor
 
 
 def _waits_for_the_writer(path: str) -> bool:
-    """Whether a reader may read what there is, and may not make what there is not: a writer leaves part by part."""
+    """Return whether a reader may read existing files and not make missing ones: a writer makes them one by one."""
     parts = (path, f"{path}-wal", f"{path}-shm")
     readable = all(os.access(part, os.R_OK) for part in parts if os.path.exists(part))
     return readable and not os.access(os.path.dirname(path) or ".", os.W_OK)
 
 
 def _make_private(path: str) -> None:
-    """Create the file, for those alone for whom its directory is, or have what is there be for them.
+    """Create the file with the permissions of its directory, or set these on an existing file.
 
     An existing file is not opened: closing any descriptor of a file drops all of this process's POSIX locks on it,
-    those of other SQLite connections too.
+    including the locks of other SQLite connections.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -1,9 +1,9 @@
-"""Waits for a frozen file system where that harms nobody.
+"""Waits for a frozen file system at a point where waiting is harmless.
 
-SQLite maps its -shm file for writing. Who writes to such a page while its file system is frozen (fsfreeze(8), or for a
-snapshot of the host) waits in the kernel with the memory of the process locked, and then every thread of it waits with
-that one as soon as it needs new memory. An empty write to a file waits for the same thing, but without a lock. So there
-is one before each transaction.
+SQLite maps its -shm file for writing. A thread that writes to such a page while the file system is frozen (fsfreeze(8),
+or a snapshot of the host) waits in the kernel. It holds the lock on the memory of the process, so every other thread
+waits as soon as it needs new memory. An empty write to a file waits for the same event, but without a lock. So each
+transaction is preceded by an empty write.
 """
 
 import os
@@ -14,7 +14,7 @@ class Thaw:
     """For the file system of one database.
 
     Args:
-        path: The database file. Its -wal is what is opened: no lock of SQLite is on that, so closing it drops none.
+        path: The database file. Its -wal is opened: SQLite holds no lock on that file, so closing it drops none.
     """
 
     def __init__(self, path: str) -> None:

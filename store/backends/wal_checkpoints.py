@@ -1,8 +1,8 @@
-"""Moves what SQLite's WAL has grown to into the database, in a thread: the two fsyncs of it delay no commit.
+"""A thread that moves SQLite's WAL into the database, so that its two fsyncs delay no commit.
 
-A checkpoint that is passive waits for nobody and stops nobody. One that a writer overtook leaves some pages behind, and
-then the WAL goes on growing instead of beginning anew. So the writer does one itself when there are many pages, as soon
-as the thread has left few of them. Bulk work that has time is told to wait for the thread instead.
+A passive checkpoint neither waits nor blocks. A checkpoint that a writer overtook leaves some pages behind, and then
+the WAL continues to grow instead of restarting. So the writer does a checkpoint itself when there are many pages, as
+soon as the thread has left few of them. Bulk work without a deadline waits for the thread instead.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ PAGES_BESIDE = 500
 PAGES_OF_BACKLOG = 2000
 """Pages in the WAL from which on bulk work is to let them be moved."""
 PAGES_BY_WRITER = 4000
-"""Pages in the WAL from which on the writer moves the last few, within a commit: at most twice as many as those."""
+"""Pages in the WAL at which the writer moves the last few, within a commit: at most twice as many as these."""
 MOST_PAGES = 64_000
 """Pages from which on it does, however many are left."""
 
@@ -78,7 +78,7 @@ class Checkpoints:
     def _work(self) -> None:
         thaw = Thaw(self._path)
         thaw.wait()
-        if file_of(self._path) != self._file:  # of somebody else: the writer sees that, and is opened anew
+        if file_of(self._path) != self._file:  # another process has it: the writer detects that and is opened anew
             return
         connection = apsw.Connection(self._path, flags=apsw.SQLITE_OPEN_READWRITE)
         with contextlib.closing(thaw), contextlib.closing(connection):

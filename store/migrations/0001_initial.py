@@ -366,7 +366,7 @@ _FUNCTIONS = (
     """CREATE FUNCTION json_each(items text) RETURNS TABLE (value text)
        LANGUAGE sql IMMUTABLE STRICT ROWS 100 AS 'SELECT json_array_elements_text(CAST(items AS json))'""",
 )
-"""What PostgreSQL lacks."""
+"""Functions that PostgreSQL lacks."""
 # First attempts only: a retry carries the instant of the run that it repeats. Deleted runs keep their instant.
 _UNIQUE_INSTANT = """
 CREATE UNIQUE INDEX runs_instant ON runs (task_name, scheduled_at)

@@ -1,7 +1,8 @@
 """The triggers of the first schema that keep `run_counts`, and note and sum up the ends of runs.
 
-SQLite makes room for all that a trigger may do before it looks whether it does anything. So there the work is done by
-triggers of two views; those of the tables, which every change of a run fires, only hand over what there is to do.
+SQLite reserves memory for all possible work of a trigger before it checks whether the trigger does anything. So
+triggers of two views do the work there. The triggers of the tables, which fire on every change of a run, only hand over
+pending work.
 
 Usage is counted while a run is sampled (store.usage_counts), as far as the samples in `run_samples` go. Its end adds
 the rest, which the kernel reports.
@@ -21,12 +22,12 @@ from store.runs.duration_buckets import bucket
 
 
 class Addition(NamedTuple):
-    """What is added to a row of a table; each value is an expression by the name of its column.
+    """The values added to a row of a table; each value is an expression by the name of its column.
 
     Attributes:
         table: Whose rows have sums.
         sums: Is added.
-        known: Is added as well, where NULL means that nobody knows: then the sum is of the others.
+        known: Is added as well; NULL means unknown, and then the sum covers the other rows.
         least: Takes the place of a greater one, or of NULL.
         greatest: Takes the place of a smaller one, or of NULL.
     """
@@ -42,7 +43,7 @@ class Addition(NamedTuple):
         return self.sums | self.known | self.least | self.greatest
 
     def changes(self, values: dict[str, str]) -> str:
-        """What of a row that is there is set, with the values by name of the column."""
+        """Return the assignments to an existing row, with the values by name of the column."""
         had = {name: f"{self.table}.{name}" for name in values}
         parts = [f"{name} = {had[name]} + {values[name]}" for name in self.sums]
         parts += [

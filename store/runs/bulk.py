@@ -88,7 +88,7 @@ def find_ended(db: Database, selector: RunSelector) -> list[str]:
 
 
 def find_deleted(db: Database, selector: RunSelector, deleted_after: int, deleted_at: int | None = None) -> list[str]:
-    """Slices of those runs of a selector that were deleted after a time, or also at exactly one (ms since the epoch).
+    """Return slices of the runs of a selector deleted after a time, or also at exactly that time (ms since the epoch).
 
     Raises:
         ValueError: No such phase or end reason.
@@ -98,7 +98,7 @@ def find_deleted(db: Database, selector: RunSelector, deleted_after: int, delete
 
 
 def find_active(db: Database, selector: RunSelector) -> list[str]:
-    """Ids of the visible runs of a selector that have not ended; first those that have not begun.
+    """Return ids of the visible runs of a selector that have not ended; runs that have not begun come first.
 
     Raises:
         ValueError: No such phase or end reason.
@@ -175,7 +175,7 @@ def mark_deleted(db: Database, rows: str, now_ms: int) -> int:
 
 
 def unmark_deleted(db: Database, rows: str, deleted_after: int, deleted_at: int | None = None) -> int:
-    """Restore those of a slice that were deleted after a time, or also at exactly one (ms since the epoch).
+    """Restore runs of a slice that were deleted after a time, or also at exactly that time (ms since the epoch).
 
     Returns how many that were.
     """
@@ -191,7 +191,7 @@ def unmark_deleted(db: Database, rows: str, deleted_after: int, deleted_at: int 
 
 
 def purge(db: Database, rows: str) -> int:
-    """Remove a slice for good, except what has not ended; returns how many runs that were.
+    """Remove the ended runs of a slice permanently; return how many.
 
     Their files are noted in the same transaction: see `purged_runs`.
     """
@@ -226,7 +226,7 @@ def purged_runs(db: Database, after: int, limit: int) -> list[PurgedRun]:
 
 
 def forget_purged(db: Database, last: int, kept: Collection[int]) -> int:
-    """The files of the purged runs up to number `last` are gone, except those of `kept`; returns how many that were."""
+    """Mark the files of purged runs up to number `last` as removed, except `kept`; return how many."""
     return db.execute(
         f"DELETE FROM purged WHERE seq <= ? AND seq NOT IN {NUMBERS}",  # noqa: S608 - constants
         [last, json.dumps([*kept])],
@@ -255,7 +255,7 @@ def _is_deleted(when: str) -> str:
 
 
 def _deleted(db: Connection, selector: RunSelector, deletion: tuple[str, list[Value]]) -> tuple[str, list[Value]]:
-    """What follows FROM to get those of a selector that were deleted at some time, and its parameters."""
+    """Return the SQL after FROM for the runs of a selector deleted at a time, and its parameters."""
     when, times = deletion
     selection = replace(_resolve(db, selector), some_deleted=False)
     if selection.is_empty():
@@ -351,7 +351,7 @@ def _slice(found: Iterable[Row]) -> str:
 
 
 def _count_slice(db: Connection, rows: str, which: str, sign: int) -> None:
-    """Add the ended ones of a slice to `run_counts`, or take them away: what the triggers would do one by one.
+    """Add the ended runs of a slice to `run_counts`, or subtract them, in place of the triggers.
 
     The wide buckets of all tasks together are made of the narrow ones, of which there are a tenth as many as of runs:
     sorting is most of the work.

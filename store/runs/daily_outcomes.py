@@ -1,4 +1,4 @@
-"""What became of a task's runs, by UTC day and for ever. Triggers of the database count; runs that go stay counted."""
+"""Outcomes of a task's runs, by UTC day and in total. Triggers of the database count; deleted runs stay counted."""
 
 from typing import NamedTuple
 
@@ -37,8 +37,8 @@ class Total(NamedTuple):
 
     Attributes:
         last_at: When the last of them ended, ms since the epoch.
-        waited: How long those that started had waited, ms in all: since the instant of the schedule, since a retry was
-            due, else since somebody asked for the run.
+        waited: Total wait of the started runs, in ms: since the instant of the schedule, since a retry was due, else
+            since the request for the run.
         lasted: How many of the timed ones ran no longer than each of `LASTED_MS`.
         waited_within: How many of them had waited no longer than each of `WAITED_MS`.
     """
@@ -85,8 +85,8 @@ def totals(db: Database) -> list[Total]:
 def prune(db: Database, now_ms: int) -> int:
     """Drop the days that are too old; returns how many rows.
 
-    With them go the totals of what has left the configuration, when nothing of it has ended for as long, and the
-    numbers of `run_counts` that have become 0.
+    This also removes the totals of tasks that left the configuration and had no end for as long, and numbers of
+    `run_counts` that are now 0.
     """
     db.execute("DELETE FROM run_counts WHERE n = 0")
     db.execute(

@@ -12,16 +12,16 @@ from store.runs.record import SELECT, Run, from_row
 def list_deleted(
     db: Database, wanted: RunFilter, limit: int, offset: int, deleted_after: int = 0
 ) -> tuple[list[Run], int]:
-    """One page of the deleted runs that match, those deleted last first, and how many match.
+    """Return one page of the deleted runs that match, the last deleted first, and how many match.
 
-    Of those deleted at one time, as many may be, the one that was stored last is the first.
+    Many runs can be deleted at one time; of these the run stored last comes first.
 
     Args:
         db: Reader or writer.
-        wanted: What they were like; of deleted ones, not of visible ones.
+        wanted: The filter for deleted runs; visible runs are not searched.
         limit: Runs of a page, 0 or more.
         offset: Runs before the page, 0 or more.
-        deleted_after: Unix milliseconds: those deleted then or before cannot be restored any more.
+        deleted_after: Unix milliseconds: runs deleted at or before this time cannot be restored any more.
 
     Raises:
         ValueError: No such phase or end reason.

@@ -1,6 +1,6 @@
 """Durations in buckets, for `run_durations`: by their first two digits, and how many follow.
 
-What is stored depends on it, so it stays as it is.
+Stored numbers depend on these buckets, so the buckets must not change.
 """
 
 _MOST_DIGITS = 13  # milliseconds: 300 years

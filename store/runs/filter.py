@@ -168,12 +168,12 @@ class Selection:
         return replace(self, states=phases.ENDED_STATES if self.states is None else self.states & phases.ENDED_STATES)
 
     def active(self) -> "Selection":
-        """Those of them that have not ended."""
+        """Return the selection limited to runs that have not ended."""
         states = phases.ACTIVE_STATES if self.states is None else self.states & phases.ACTIVE_STATES
         return replace(self, states=states)
 
     def only(self, column: str, values: Collection[int | str]) -> "Selection":
-        """Those of them with these states, or this one task name or exit code; each is one of a run of them."""
+        """Return the selection limited to these states, or to this one task name or exit code."""
         if column == "state":
             states = phases.ALL_STATES if self.states is None else self.states
             return replace(self, states=frozenset(map(int, values)) & states)
@@ -187,7 +187,7 @@ class Selection:
         return self.id_part is not None and not self.id_or_names and is_ulid(self.id_part)
 
     def by_state_alone(self) -> bool:
-        """Whether there is no condition but that on the state, and on what there is a value of."""
+        """Return whether there are conditions only on the state and on the presence of values."""
         return self == Selection(states=self.states, has=self.has, lacks=self.lacks, some_deleted=self.some_deleted)
 
     def is_empty(self) -> bool:
@@ -224,7 +224,10 @@ def resolve(db: Connection, wanted: RunFilter) -> Selection:
 
 
 def _search(db: Connection, selection: Selection, text: str) -> Selection:
-    """Names are few: a search for a part becomes a set of names. Ids are searched only for what can be in one."""
+    """Names are few: a search for a part becomes a set of names.
+
+    Ids are searched only for text that can occur in an id.
+    """
     known = task_names(db) if selection.names is None else selection.names
     found = frozenset(name for name in known if text.casefold() in name.casefold())
     if len(found) == len(known) and known:
@@ -238,7 +241,7 @@ def _search(db: Connection, selection: Selection, text: str) -> Selection:
 
 
 def _common_beginning(db: Connection) -> str:
-    """What all ids begin with: they have the time in front."""
+    """Return the common prefix of all ids: ids begin with the time."""
     found = db.row("SELECT (SELECT min(id) FROM runs), (SELECT max(id) FROM runs)")
     first, last = found if found and found[0] is not None else ("", "")
     alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=True))

@@ -1,9 +1,9 @@
 """Run ids: ULIDs, 26 characters of Crockford's base32, upper case (10 of them milliseconds, 16 random).
 
-python-ulid's generator is monotonic within a millisecond only; three things are added here. The clock is read under
-the lock (else ids of two threads can be out of order), a clock that steps back is held at the last millisecond, and a
-forked child starts with a state of its own (else parent and child make the same id). It brings sixty modules and 3 MB,
-so a process loads it when it makes its first id.
+python-ulid's generator is monotonic within a millisecond only. Three things are added here. The clock is read under the
+lock, else ids of two threads can be out of order. A clock that steps back is held at the last millisecond. A forked
+child starts with its own state, else parent and child make the same id. The package brings sixty modules and 3 MB, so a
+process loads it when it makes its first id.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")  # 26 characters hold 130 bit
 
 
 class _State:
-    """What one process knows of the ids that it made."""
+    """The last id of one process."""
 
     def __init__(self) -> None:
         # Of the interpreter also under gevent, whose own locks can forget to wake a thread that waits while another one

@@ -1,4 +1,4 @@
-"""Where in time a page of runs is: `run_counts` tells, so nobody has to go through the runs before it."""
+"""The position of a page of runs in time: `run_counts` gives it, so the runs before the page are not read."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -40,8 +40,8 @@ def narrowed_by_id(
 ) -> tuple[Selection, int, int]:
     """The part of a selection, a range of time, that has a page of it by id.
 
-    Runs get their ids about when they are created: buckets of creation follow each other in the order of ids too, but
-    where a clock was set or an id waited for its run. Where they do the selection can be cut.
+    Runs get their ids at about the time of creation, so buckets of creation are usually in the order of ids. They are
+    not where a clock was set or an id waited for its run. The selection can be cut where the order holds.
 
     Args:
         db: In a snapshot.
@@ -65,7 +65,7 @@ def narrowed_by_id(
 
 
 def _ids_by_time(db: Connection, first: int, last: int, width: int) -> dict[int, tuple[str, str]]:
-    """Of buckets of `created_at >> width`: two ids between which those of all runs are."""
+    """Return, for buckets of `created_at >> width`, two ids that enclose the ids of all runs."""
     finer = width - WIDTH_ALL
     rows = db.rows(
         f"SELECT bucket >> {finer}, min(first_id), max(last_id) FROM run_ids"  # noqa: S608 - constants
@@ -76,7 +76,7 @@ def _ids_by_time(db: Connection, first: int, last: int, width: int) -> dict[int,
 
 
 def _in_order(buckets: list[int], ids: dict[int, tuple[str, str]]) -> list[list[int]]:
-    """The buckets, in parts of which each has only greater ids than those before it."""
+    """Yield the buckets in parts; each part has only greater ids than the parts before it."""
     parts: list[tuple[list[int], str, str]] = []
     for bucket in buckets:
         part, (first, last) = [bucket], ids[bucket]
@@ -92,12 +92,12 @@ def narrowed_by_start(
 ) -> tuple[Selection, int, int]:
     """The part of a selection, between two starts, that has a page of it by start.
 
-    Buckets of creation follow each other in the order of starts too, but for runs that waited. Between two of them
-    where nobody from before had still to start the selection can be cut.
+    Buckets of creation are also in the order of starts, except for runs that waited. The selection can be cut between
+    two buckets where no earlier run was still waiting to start.
 
     Args:
         db: In a snapshot.
-        selection: Those with a start, without a part of an id.
+        selection: Runs with a start, without a part of an id.
         offset: Runs before the page, fewer than there are.
         limit: Runs of the page, 1 or more.
         descending: Whether the newest come first.
@@ -159,7 +159,7 @@ def bounded(db: Connection, selection: Selection) -> Selection:
 
 
 def _within(selection: Selection, buckets: Collection[int], width: int) -> Selection:
-    """Those of a selection that are in the buckets, of which there is one at least."""
+    """Return the part of a selection within the buckets, of which there is at least one."""
     first, last = min(buckets), max(buckets)
     start, end = first << width, (last + 1 << width) - 1
     with_gaps = width == WIDTH_TASK and len(buckets) <= last - first

@@ -1,17 +1,17 @@
 """Pages of runs: every filter with every sort, with the exact total.
 
-A page is found in one index that has all the columns it needs, then its rows are fetched. Two ways compete. Either an
-index in the order of the sort is walked until the page is full, passing over what does not match; or an index that
-begins with a filtered column gives all its candidates, which are sorted. The exact numbers of store.runs.totals say
-which is shorter. SQLite's planner has no such numbers, so the index is named (INDEXED BY). They
-do not tell whether matches stand together at the far end, as the runs of a task do that are longer than all others. So
-a walk that takes much longer than it should is given up, and the way is taken that cannot become so long.
+A page is found in one index that has all the columns it needs, then its rows are fetched. Two plans compete. The first
+walks an index in the order of the sort until the page is full, and skips rows that do not match. The second takes all
+candidates from an index that begins with a filtered column, and sorts them. The exact numbers of store.runs.totals say
+which plan is shorter. SQLite's planner has no such numbers, so the index is named (INDEXED BY). The numbers do not tell
+whether matches are clustered at the far end, as the runs of a slow task are. So a walk that takes much longer than
+expected is stopped, and the bounded plan is used.
 
-Missing values are last, in either direction. So what has none is a list of its own, by id, that stands behind the
-other; the numbers tell where. Each of the two is a part of an index, and nobody walks through one to get to the other.
+Missing values come last, in either direction. So runs without a value form a second list, by id, behind the first; the
+numbers tell where. Each list is a part of an index, so neither list is read to reach the other.
 
-All that is so for runs that have ended. The others, thousands at most, are put among them here; of those that stand
-before the page it is found out how many they are, and none is read.
+This applies to runs that have ended. The other runs, thousands at most, are merged into the page here. The active runs
+before the page are counted, not read.
 """
 
 import json
@@ -38,7 +38,7 @@ class Window(Generic[T]):
 
     Args:
         read: Reads entries from a place on, as many as asked for; gives them and how many the whole list has.
-        place: Of the first of those neighbours.
+        place: The place of the first of these neighbours.
         size: How many they are.
     """
 
@@ -48,7 +48,7 @@ class Window(Generic[T]):
         self._known, self.total = read(place, size)
 
     def entries(self, place: int, size: int) -> list[T]:
-        """Entries from a place on; those that were not read are read anew."""
+        """Return entries from a place on; entries outside the cache are read."""
         begin = place - self._place
         if begin < 0 or begin + min(size, self.total - place) > len(self._known):
             return self._read(place, size)[0]
@@ -66,13 +66,13 @@ def begin(
     Args:
         offset: How many of both stand before the page.
         low: How many of the first one do at least.
-        high: How many of it do at most; `offset` and what the first one has are not less.
+        high: Upper limit of matching entries; `offset` and the first entry's value are not less.
         near: More than 0.
         before: How many of the other list stand before an entry of the first one, by its place.
         looks: How often that may be asked.
         ahead: Most of the others are believed to stand before the page.
     """
-    # Both ends, and the middle: of each three, one at least halves what is left.
+    # Both ends and the middle: of each three, at least one halves the rest.
     for share in islice(cycle((0.0, 1.0, 0.5) if ahead else (1.0, 0.0, 0.5)), looks):
         if high - low <= near:
             break
@@ -111,12 +111,12 @@ class Way(NamedTuple):
 
 
 def ways(db: Connection, selection: Selection, field: str, wanted: int, total: int) -> tuple[Way, Way]:
-    """The way that should be the shortest, and the one that cannot become long.
+    """Return the plan that is expected to be shortest, and the plan with a bounded cost.
 
     Args:
         db: In a snapshot.
-        selection: What the page is of, some runs at least; all have ended.
-        field: What it is sorted by, in the words of the interface, or "id".
+        selection: The runs of the page, at least one; all have ended.
+        field: The sort field, in the words of the interface, or "id".
         wanted: Matches from the nearer end of the list up to the end of the page.
         total: How many match.
     """
@@ -181,7 +181,7 @@ _COLUMNS: dict[_Field, str] = {
 }
 _OPTIONAL: dict[_Field, Optional] = {"start_at": "started_at", "duration": "duration"}
 _AHEAD = {("created_at", True), ("status", True), ("exit_code", False)}
-"""Fields, and whether downwards, by which most of those that have not ended stand before the others."""
+"""Fields, and whether descending, for which most active runs sort before the others."""
 _GROUPED: dict[_Field, GroupColumn] = {"task_name": "task_name", "status": "state", "exit_code": "exit_code"}
 _STEPS = 6  # of SQLite's machine, to look at one entry
 _LUCK = 3  # how much dearer than it should be a way may become before another one is tried
@@ -194,7 +194,7 @@ _SCAN_LIMIT = 20_000  # matches of a search in ids that are sorted here instead 
 
 
 class _Found(NamedTuple):
-    """A run of a page, by its row number, with what it is sorted by."""
+    """A run of a page: its row number and sort value."""
 
     row_number: int
     value: int | str | None
@@ -221,7 +221,7 @@ class _Order(NamedTuple):
         return f"ORDER BY {self.column} {word}{missing}, id {word}"
 
     def place(self, value: int | str | None) -> Any:
-        """What stands for a value in this order."""
+        """Return the stand-in for a value in this order."""
         return value if value is None else self.alike.get(value, value)
 
     def arrange(self, found: Iterable[_Found]) -> list[_Found]:
@@ -329,7 +329,7 @@ def _find(
 def _find_ended(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int, active: int
 ) -> tuple[list[_Found], int]:
-    """The same of those that have ended; so many others match."""
+    """Return the same of runs that have ended; so many others match."""
     ended = selection.ended()
     if ended.is_empty():
         return [], 0
@@ -349,7 +349,7 @@ def _find_ended(
 
 
 def _active(db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int) -> list[_Found]:
-    """Matches that have not ended, from an offset on; the duration of those that run counts until now."""
+    """Return active matches, from an offset on; the duration of a running run counts until now."""
     column, params = _until(order, now_ms)
     word = "DESC" if order.descending else "ASC"
     ordered = f"ORDER BY 2 {word} NULLS LAST, id {word}"
@@ -371,7 +371,7 @@ def _active_before(db: Connection, selection: Selection, order: _Order, entry: _
 
 
 def _until(order: _Order, now_ms: int) -> tuple[str, list[Value]]:
-    """What those that have not ended are sorted by, and its parameters."""
+    """Return the sort expression of runs that have not ended, and its parameters."""
     if order.field == "duration":
         return f"CASE state WHEN {RUNNING} THEN CAST(? AS BIGINT) - started_at END", [now_ms]
     return order.column, []
@@ -389,9 +389,9 @@ def _page_by_creation(
 def _page_in_two(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int
 ) -> list[_Found]:
-    """A page of those that have what they are sorted by, and then of those that have not."""
+    """Return a page of runs with a sort value, followed by runs without one."""
     column = _OPTIONAL.get(order.field)
-    if column is None or selection.id_part is not None:  # to count those would be another search
+    if column is None or selection.id_part is not None:  # counting them would be another search
         return _page(db, selection, order, limit, offset, total)
     present = count(db, replace(selection, has=column))
     found: list[_Found] = []
@@ -461,7 +461,7 @@ def _matches(
     limit: int,
     offset: int,
 ) -> list[_Found]:
-    """Matches in an index, from an offset on, up to a limit; `values` are the parameters of what they are sorted by."""
+    """Return matches in an index, from an offset on, up to a limit; `values` are parameters of the sort expression."""
     where, params = selection.conditions()
     index = "runs_id" if selection.id_is_whole() else index
     sql = f"SELECT seq, {column}, id FROM runs INDEXED BY {index} WHERE {where} {ordered} LIMIT ? OFFSET ?"  # noqa: S608 - ours
@@ -510,8 +510,8 @@ def _along(
 def _sorts_better_backwards(order: _Order, offset: int, behind: int, limit: int) -> bool:
     """Whether candidates that are sorted should be sorted in reverse.
 
-    They come in the order of creation, about that of their ids and starts. Sorted downwards each of them replaces one
-    that was kept, sorted upwards they are only appended: that pays when many have to be kept either way.
+    The candidates come in the order of creation, which is about the order of ids and starts. A descending sort replaces
+    a kept run with each of them; an ascending sort only appends. That pays when many runs have to be kept either way.
     """
     down, up = (offset, behind) if order.descending else (behind, offset)
     upwards = down + limit > (offset + behind + limit) // 10 or up <= down

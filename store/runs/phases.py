@@ -1,8 +1,8 @@
 """A run's phase and end reason, stored as one small number.
 
-One number instead of two words keeps each of the indexes small, makes a status filter one `IN`, and sorts as the
-interface says: by phase, then by reason, both in the order of their names. Codes are spaced, so that a reason can be
-added between two others; a code never changes its meaning.
+One number instead of two words keeps each index small and makes a status filter one `IN`. It sorts as the interface
+says: by phase, then by reason, both in the order of their names. Codes are spaced, so that a reason can be added
+between two others; a code never changes its meaning.
 """
 
 from collections.abc import Collection

@@ -19,7 +19,7 @@ class Run(NamedTuple):
         instance_index: From 0; tasks 0.
         retry_attempt: 0 for a first attempt.
         triggered_by: "cron", "api", "cloud", "service" or "startup".
-        execution_id: What an outside engine calls it.
+        execution_id: The run's id in an outside engine.
         params: Values by name of the parameter; None: it was given, and is secret.
         scheduled_at: The instant of the schedule that it stands for.
         due_at: When it may start, while it waits for its retry delay.
@@ -31,7 +31,7 @@ class Run(NamedTuple):
         read_bytes: Read from disks; None: not counted.
         write_bytes: Written to them.
         oom_kills: How many of its processes the kernel killed for want of memory.
-        leftovers: What outlived its main process and was killed: a JSON list of names.
+        leftovers: Processes that outlived the main process and were killed: a JSON list of names.
         failure_line: Number of the line of its log by which it has failed; None: by its exit code, or not at all.
         missed_count: How many instants a run with the reason `missed` stands for.
         deleted_at: When it was marked as deleted; None: visible.

@@ -1,12 +1,12 @@
-"""What runs take, sampled while they run: a few hundred samples of each run, however long it takes.
+"""Resource use of runs, sampled while they run: a few hundred samples of each run, regardless of its duration.
 
-Two tables, so that many runs can be sampled often with few writes. A pass over all running runs is one row of
-`run_passes`, with a number that only grows. Now and then, and at its end, the readings of a run move into its own row
-of `run_samples`, which says up to which pass it has them; there the older ones are thinned out. So what is known of a
-run is its row and the passes after it.
+Two tables allow frequent samples of many runs with few writes. A pass over all running runs is one row of `run_passes`,
+with a number that only grows. From time to time, and at its end, the readings of a run move into its own row of
+`run_samples`. That row stores the last pass that it includes; older readings are thinned out there. So the samples of a
+run are its row and the passes after it.
 
-A sample says how much processor time was used since the start, not since the sample before: whatever is thinned out,
-the mean between any two that are left is exact.
+A sample stores the processor time since the start, not since the previous sample. So the mean between any two remaining
+samples is exact after thinning.
 """
 
 import json
@@ -66,7 +66,7 @@ class Point(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What is known of a run: sums since its start up to the last sample, and the samples, oldest first.
+    """The resource use of a run: sums since its start up to the last sample, and the samples, oldest first.
 
     Attributes:
         last_pass: Number of the last pass that is in its row.
@@ -94,18 +94,18 @@ _SOME = 500
 
 
 def add_pass(db: Database, number: int, readings: Mapping[str, Reading]) -> None:
-    """Store a pass: what was found of each run, by its id."""
+    """Store a pass: the readings of each run, by its id."""
     body = json.dumps(readings, separators=(",", ":"))
     db.execute("INSERT INTO run_passes (number, body) VALUES (?, ?)", [number, body])
 
 
 def settle(db: Database, last_pass: int, readings: Mapping[str, Sequence[Reading]]) -> None:
-    """Move readings into the rows of their runs, and count what runs that have not ended took.
+    """Move readings into the rows of their runs, and count the resource use of active runs.
 
     Args:
         db: The writer.
         last_pass: Number of the last pass that is among them.
-        readings: By run id, oldest first: all those that the run's row has not got.
+        readings: By run id, oldest first: all readings that the run's row lacks.
     """
     known = _rows(db, readings)
     for run_id, found in readings.items():
@@ -116,7 +116,7 @@ def settle(db: Database, last_pass: int, readings: Mapping[str, Sequence[Reading
 
 
 def parsed(row: Sequence[Any]) -> Usage:
-    """What a row of `COLUMNS` says.
+    """Return the usage in a row of `COLUMNS`.
 
     Raises:
         ValueError, TypeError: it is none of ours.
@@ -130,12 +130,12 @@ def parsed(row: Sequence[Any]) -> Usage:
 
 
 def keep(db: Database, run_id: str, usage: Usage) -> None:
-    """Store what is known of a run, of which something was sampled."""
+    """Store the usage of a run that was sampled."""
     db.execute(_KEEP, [run_id, *usage[:-1], _packed(_thinned(usage.points))])
 
 
 def settle_passes(db: Database, run_ids: Collection[str]) -> None:
-    """Move what passes have of these runs into their rows, drop all passes, and let their numbers begin anew at 1."""
+    """Move the passes of these runs into their rows, drop all passes, and restart their numbers at 1."""
     passes = _passes(db, 0)
     known = _rows(db, run_ids)
     settle(db, 0, {run_id: _after(known.get(run_id), run_id, passes) for run_id in run_ids})
@@ -148,18 +148,18 @@ def drop_passes(db: Database, before: int) -> None:
 
 
 def newest_pass(view: Connection) -> dict[str, Reading]:
-    """What the last pass found, by run id; nothing when there was none since the scheduler's start."""
+    """Return the last pass, by run id; empty when there was none since the scheduler's start."""
     row = view.row("SELECT body FROM run_passes ORDER BY number DESC LIMIT 1")
     return {} if row is None else {run_id: Reading(*values) for run_id, values in json.loads(row[0]).items()}
 
 
 def of_ended(db: Database, run_id: str) -> Usage | None:
-    """What is known of a run that has ended; None: it was never sampled."""
+    """Return the usage of a run that has ended; None: it was never sampled."""
     return _rows(db, [run_id]).get(run_id)
 
 
 def of_running(db: Database, run_ids: Collection[str]) -> dict[str, Usage]:
-    """What is known of runs that have not ended, by their ids; those that were not sampled yet are missing."""
+    """Return the usage of active runs, by their ids, without runs that were not sampled yet."""
     with db.snapshot() as view:
         known = _rows(view, run_ids)
         oldest = min((known[run_id].last_pass if run_id in known else 0 for run_id in run_ids), default=0)
@@ -174,7 +174,7 @@ def of_running(db: Database, run_ids: Collection[str]) -> dict[str, Usage]:
 
 
 def _count(db: Database, run_id: str, known: Usage | None, readings: Sequence[Reading]) -> None:
-    """Count what a run took since what is known of it, in the span in which it did."""
+    """Count the use of a run since its last sample, in the span in which it occurred."""
     before = (
         (0, 0, None, None) if known is None else (known.user_ms, known.system_ms, known.read_bytes, known.written_bytes)
     )
@@ -191,7 +191,7 @@ def _count(db: Database, run_id: str, known: Usage | None, readings: Sequence[Re
 
 
 def _rows(db: Database | Connection, run_ids: Collection[str]) -> dict[str, Usage]:
-    """What the runs' own rows have."""
+    """Return the runs' own rows."""
     found = {}
     wanted = list(run_ids)
     for begin in range(0, len(wanted), _SOME):
@@ -208,13 +208,13 @@ def _passes(db: Database | Connection, after: int) -> list[tuple[int, dict[str, 
 
 
 def _after(known: Usage | None, run_id: str, passes: Iterable[tuple[int, dict[str, Any]]]) -> list[Reading]:
-    """What passes have of a run and its row has not."""
+    """Return the readings of a run in passes that its row lacks."""
     after = 0 if known is None else known.last_pass
     return [Reading(*body[run_id]) for number, body in passes if number > after and run_id in body]
 
 
 def _grown(known: Usage | None, last_pass: int, readings: Sequence[Reading]) -> Usage | None:
-    """What is known with some readings more; None: still nothing."""
+    """Return the usage with additional readings; None: there is still none."""
     if not readings:
         return known and known._replace(last_pass=last_pass)
     points = [Point(one.at, one.user_ms + one.system_ms, one.rss_bytes, one.processes) for one in readings]
@@ -227,7 +227,7 @@ def _grown(known: Usage | None, last_pass: int, readings: Sequence[Reading]) -> 
 
 
 def _thinned(points: list[Point]) -> list[Point]:
-    """The newest as they are; those before, when they are too many, one for each of the shortest intervals that do."""
+    """Return the newest samples unchanged; thin out older ones to one for each of the shortest intervals that fit."""
     if len(points) <= MOST:
         return points
     older = points[:-RECENT]

@@ -21,8 +21,8 @@ class Summary(NamedTuple):
 
     Attributes:
         total: All of them, whatever became of them.
-        failed: Those with a reason of `FAILURES`.
-        missed: Those with the reason `missed`.
+        failed: Runs with a reason of `FAILURES`.
+        missed: Runs with the reason `missed`.
         last_failure: The one of `failed` that was created last.
     """
 

@@ -1,8 +1,8 @@
 """Exact numbers of runs, mostly without counting them.
 
-Ended runs are summed up from `run_counts`. A time range is covered by whole buckets, coarse ones first; only what
-sticks out at its two ends is counted run by run in an index. Runs that have not ended are few: they are counted too.
-Readers remember each number until the next commit: a search for the best way asks for some of them again.
+Ended runs are summed up from `run_counts`. A time range is covered by whole buckets, coarse ones first. Only the
+remainder at its two ends is counted run by run in an index. Active runs are few, so they are counted too. Readers cache
+each number until the next commit: the choice of a plan asks for some numbers again.
 """
 
 import json
@@ -48,7 +48,7 @@ class Starts(NamedTuple):
 
 
 class _Tally(NamedTuple):
-    """Numbers of runs by the value they are grouped by: of all, and of those that have a start or a duration."""
+    """Numbers of runs by group value: of all runs, and of runs that have a start or a duration."""
 
     n: Counter[int | str]
     started: Counter[int | str]
@@ -56,14 +56,14 @@ class _Tally(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """What numbers are grouped by: the expression in `run_counts`, and the one in `runs`."""
+    """The group of the numbers: the expression in `run_counts`, and the one in `runs`."""
 
     summed: str
     counted: str
 
 
 class _Numbers(NamedTuple):
-    """What is asked for of each group: the expressions in `run_counts`, and those in `runs`."""
+    """The numbers of each group: the expressions in `run_counts`, and the expressions in `runs`."""
 
     summed: str
     counted: str
@@ -105,7 +105,7 @@ def tally_by_time(db: Connection, selection: Selection, width: int) -> dict[int,
 
 
 def starts_by_time(db: Connection, selection: Selection) -> dict[int, Starts]:
-    """Of the visible runs of a selection without a part of an id, by `created_at >> WIDTH_TASK`: those with a start."""
+    """Return runs with a start by `created_at >> WIDTH_TASK`, of a selection without a part of an id."""
     found: dict[int, Starts] = {}
     group = _by_time(WIDTH_TASK)
     numbers = _Numbers(
@@ -154,7 +154,7 @@ def _tally(db: Connection, selection: Selection, group: _Group | None, widths: t
 
 
 def _of(selection: Selection, found: _Tally) -> Counter[int | str]:
-    """Those of a selection among the same without `has` and `lacks`, or searched in ids, where it is all of them."""
+    """Return the part of a selection without `has` and `lacks`, or searched in ids, where it is all of them."""
     if selection.id_part is None and selection.has is not None:
         return +(found.started if selection.has == "started_at" else found.timed)
     if selection.id_part is None and selection.lacks is not None:
@@ -163,7 +163,7 @@ def _of(selection: Selection, found: _Tally) -> Counter[int | str]:
 
 
 def _sources(db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]) -> Iterator[_Source]:
-    """What together has each run of a selection once."""
+    """Return the sources that together have each run of a selection once."""
     if selection.is_empty():
         return
     by_id = Selection(id_part=selection.id_part, some_deleted=selection.some_deleted)
@@ -208,7 +208,7 @@ def spans(start: int | None, end: int | None, widths: tuple[int, ...]) -> Iterat
 
 
 def _summed(db: Connection, ended: Selection, group: _Group | None, span: Span) -> _Source:
-    """Whole buckets. Of the wide ones, which have all tasks, each is looked up, to find those that count in it."""
+    """Return whole buckets. Each wide bucket, which has all tasks, is checked for the tasks that count in it."""
     parts = ["width = ?"]
     params: list[Value] = [span.width]
     each_task = ended.names is None and group is not None and group.summed == "task_name"
@@ -260,7 +260,7 @@ def _rows(selection: Selection, index: str) -> _Source:
 def _grouped(
     db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...], numbers: _Numbers
 ) -> list[Row]:
-    """What the groups have in each source; one statement, as each costs a round trip and a plan."""
+    """Return the groups of each source in one statement, as each costs a round trip and a plan."""
     parts: list[str] = []
     params: list[Value] = []
     for source in _sources(db, selection, group, widths):

@@ -1,4 +1,4 @@
-"""Runs: what the scheduler writes, and single reads. Pages and totals: store.runs.pages, offered here too."""
+"""Writes of runs by the scheduler, and single reads. Pages and totals: store.runs.pages, offered here too."""
 
 import functools
 from typing import Any
@@ -25,11 +25,11 @@ __all__ = [
     "update_run",
 ]
 
-# OR FAIL: without copies of all pages that the statement and its triggers change. There is never a part of it to take
-# back: what can fail is checked before a row is written, and these write one.
+# OR FAIL avoids copies of all pages that the statement and its triggers change. A partial effect never has to be
+# undone: rows are checked before they are written, and these statements write one row.
 _INSERT = f"INSERT OR FAIL INTO runs ({', '.join(COLUMNS)}, duration) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"  # noqa: S608 - constants
 _INSTANT = ("runs.scheduled_at", "runs_instant")
-"""How the databases name what an instant may be taken in."""
+"""The columns of an instant's unique index, as the databases name them."""
 _FROM = "AND task_name = ? AND (created_at, id) <= (?, ?)"
 _RUNS_FROM = (
     f"SELECT {SELECT} FROM runs INDEXED BY runs_task WHERE state < {FIRST_ACTIVE} AND {VISIBLE} {_FROM}"  # noqa: S608 - constants
@@ -72,7 +72,8 @@ def insert_run(db: Database, run: Run) -> None:
 def update_run(db: Database, run_id: str, **columns: Any) -> bool:
     """Change fields of a run, by their names in `Run`; returns whether there is such a run.
 
-    `end_reason` comes with `status="ended"`, and only with it. What a run is (id, task, kind, creation) cannot change.
+    `end_reason` comes with `status="ended"`, and only with it. The id, task, kind and creation time of a run cannot
+    change.
 
     Raises:
         ValueError: No such field, or a status and end reason that do not belong together.
@@ -97,21 +98,21 @@ def _update(names: tuple[str, ...]) -> str:
         columns.append("state")
     parts = [f"{name} = ?" for name in columns]
     if not set(_TIMES).isdisjoint(names):
-        # In SET, a column's name is its value before: what changes must be given again.
+        # In SET, a column's name is its value before: changed values must be given again.
         times = ["CAST(? AS BIGINT)" if name in names else name for name in _TIMES]
         parts.append(f"duration = {' - '.join(times)}")
     return f"UPDATE OR FAIL runs SET {', '.join(parts)} WHERE id = ?"  # noqa: S608 - known names
 
 
 def delete_run(db: Database, run_id: str, now_ms: int) -> bool:
-    """Mark a run that has ended as deleted; returns whether it was one that could be."""
+    """Mark a run that has ended as deleted; return whether it could be deleted."""
     where = f"id = ? AND state < {FIRST_ACTIVE} AND {VISIBLE}"
     insert = f"INSERT INTO deleted_runs (run, deleted_at) SELECT seq, ? FROM runs WHERE {where}"  # noqa: S608 - constants
     return db.execute(insert, [now_ms, run_id]) > 0
 
 
 def get_run(db: Database, run_id: str, include_deleted: bool = False) -> Run | None:
-    """One run, or None when there is none, or it is marked as deleted and those are not asked for."""
+    """Return one run, or None when it does not exist or is deleted and deleted runs are not requested."""
     row = db.row(f"SELECT {SELECT} FROM runs WHERE id = ?", [run_id])  # noqa: S608 - constants
     if row is None:
         return None
