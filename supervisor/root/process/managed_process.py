@@ -3,7 +3,7 @@
 ::
 
     spawn --> RUNNING --main process exits--> DRAINING --pipes at their end, --> SEALING --log sealed--> ended
-                 |                                       nobody left                                      |
+                 |                                       nothing left                                     |
                  +-- cannot be started -------------------------------------------------------------------+
 
 The main process stays a zombie until the end of SEALING. The kernel does not reuse the id of a zombie, or of its

@@ -1,12 +1,12 @@
-"""What a run says of itself: sd_notify(3), datagrams to the ``NOTIFY_SOCKET`` that it was given.
+"""Status that a run reports by sd_notify(3): datagrams to its ``NOTIFY_SOCKET``.
 
-Each run that wants one has a socket of its own, in the abstract namespace, since a run may be another user's, who can
-enter none of our directories. Who sent a datagram, the kernel says (SCM_CREDENTIALS, unix(7)); what is not from the
-run is thrown away. The root only remembers what was said, for every scheduler to come.
+Each run with ``notify`` has its own socket in the abstract namespace: a run of another user cannot enter our
+directories. The kernel names the sender of each datagram (SCM_CREDENTIALS, unix(7)); a datagram from outside the run is
+discarded. The root stores the last status, so that each later scheduler gets it.
 
-Descriptors that come along are closed: so whoever waits with ``BARRIER=1`` hears that we have read everything. Anybody
-in our network namespace can send some, and to close one may take as long as its sender likes (SO_LINGER, socket(7); a
-file system in user space). So that is done by a thread, to which that happens alone.
+Descriptors that arrive with a datagram are closed, so a sender that waits with ``BARRIER=1`` learns that everything
+before was read. Any process in our network namespace can send descriptors. The sender can make close(2) take as long as
+it likes (SO_LINGER, socket(7); a file system in user space). So a separate thread closes them, and only it can hang.
 """
 
 import array
@@ -88,14 +88,14 @@ class NotifySocket:
         return self._sock.fileno()
 
     def listen(self, belongs: Callable[[int], bool], now_ms: int) -> tuple[dict[str, Any], bool]:
-        """Take what came.
+        """Read the waiting datagrams.
 
         Args:
             belongs: whether a process is one of the run.
             now_ms: wall clock.
 
         Returns:
-            What is new: ``ready_at``, ``status``, ``alive`` (it has fed its watchdog). And whether more may be there.
+            The changes: ``ready_at``, ``status``, ``alive`` (the watchdog was fed). And whether more may be waiting.
         """
         news: dict[str, Any] = {}
         known: dict[int, bool] = {}

@@ -96,7 +96,7 @@ _MIN_SWEEP = 256
 
 
 class Timers:
-    """Moments, in monotonic seconds, each with the run that it is about; a run may have several.
+    """Timers in monotonic seconds, each for one run; a run may have several.
 
     Args:
         live: ids of the runs that there are. Timers of
@@ -236,7 +236,7 @@ class ProcessManager:
         ]
 
     def take_up(self, exits: list[Exited], found: dict[str, Any]) -> None:
-        """Go on where :meth:`take_down` was called, with what was ``exits``; before :meth:`adopt`."""
+        """Take over the state from :meth:`take_down`, and the former ``exits``; call it before :meth:`adopt`."""
         self.exits = {exited.run: exited for exited in exits}
         self.failed_starts = found["stillborn"]
         self._ended_pipes = dict.fromkeys(found["ended_pipes"], False)
@@ -474,7 +474,7 @@ class ProcessManager:
     def _settle(self, instance: ManagedProcess, now_s: float) -> None:
         """Handle the exit of the main process: seal the log when the pipes are at their end and no leftovers live.
 
-        Both have until `kill_at_s`. Then the pipes are closed, and who is left is killed, unless it is to be left.
+        Both have until `kill_at_s`. Then the pipes are closed, and leftovers are killed unless the run leaves them.
         """
         run = instance.run
         ended = run in self._ended_pipes

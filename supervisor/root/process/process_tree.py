@@ -46,7 +46,7 @@ class ProcessTrees:
         self.reap_at_s: float | None = None
         """When :meth:`tend` is due (monotonic seconds)."""
         self._ended = False
-        """Somebody was met who had ended, perhaps after it had made another one, or is about to."""
+        """Whether a process was found that has ended, perhaps after a fork, or is about to end."""
         self.mains: set[int] = set()
         """Ids of the main processes that are not reaped."""
         self._owners: dict[tuple[int, int], str] = {}
@@ -117,7 +117,7 @@ class ProcessTrees:
     def _unrelated(self, instance: ManagedProcess) -> list[int]:
         """Return the ids of processes that may belong to a run whose main process is not our descendant.
 
-        None when it has a cgroup, since that has all of them.
+        Empty when the run has a cgroup, since that lists all of its processes.
         """
         if instance.cgroup is not None:
             return []
@@ -236,7 +236,7 @@ class ProcessTrees:
     def _signal_group(instance: ManagedProcess, numbers: tuple[int, ...]) -> bool:
         """Signal the group. Return False if the signal reached no process; then its members are signalled one by one.
 
-        Its id cannot be another's, since its main process is ours and not reaped, dead or alive; else it is not used.
+        The group id cannot belong to another run: our main process is not reaped, dead or alive. Else it is not used.
         """
         if instance.adopted:
             return False

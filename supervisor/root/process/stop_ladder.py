@@ -1,15 +1,15 @@
 """The stop ladder of a run, and the shutdown, which stops all of them.
 
-The ladder: signals to the whole tree, each with its time, SIGKILL, and a word about what survives even that. What
-outlives the main process is ended by :mod:`supervisor.root.process.process_manager`.
+The ladder: signals to the whole tree, each with its grace period, then SIGKILL, then a log line about survivors.
+Processes that outlive the main process are ended by :mod:`supervisor.root.process.process_manager`.
 
 The shutdown::
 
-    begun --ask those that nobody asked--> asked --time is over--> what runs is killed --no end for a while--> given up
+    begun --ask the remaining runs--> asked --time-out--> all are killed --no exit for a while--> abandoned
 
-While ends come in and are stored the shutdown goes on, however many there are: a busy machine is no reason to lose
-them. A service manager is asked for that time; without one, who started the daemon may wait for ten times the time for
-a shutdown at most. The control loop tells the time.
+The shutdown continues while exits arrive and are stored, however many there are: a busy host is no reason to lose them.
+A service manager is asked for that time. Without one, the shutdown takes at most ten times its time-out. The control
+loop passes the time.
 """
 
 import signal
@@ -80,10 +80,10 @@ def step(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str:
 
 
 class Ending:
-    """A shutdown that has begun.
+    """A shutdown in progress.
 
     Args:
-        now_s: the present (monotonic seconds), as everywhere here.
+        now_s: the current time (monotonic seconds), as everywhere here.
         timeout_s: the time for a clean shutdown.
         managed: a service manager waits for as long as it is asked to.
         at_once: kill the runs instead of asking them to end.

@@ -1,7 +1,7 @@
-"""A process that waits, in a cgroup of its own, to become a run: made in advance by the spawner (:mod:`.spawner`).
+"""A pre-forked child: a process that waits in a cgroup of its own to become a run, made by the zygote (:mod:`.zygote`).
 
-No run depends on the spawner, or on the spare. A spare tells us its pid, hears what to become, and waits for our word,
-so nothing runs that we do not know; when we have not heard of it in time, for whatever reason, we hang up: it ends.
+No run depends on the zygote or on a pre-forked child. The child sends us its pid, learns what to become, and waits for
+our word, so no unknown process runs. If it does not answer in time, we hang up, and it ends.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ class HeldChild:
 
 
 class PreforkPool:
-    """Has one spare at most. Belongs to the control thread, and never waits.
+    """A pool of at most one pre-forked child. Belongs to the control thread, and never waits.
 
     Args:
         watch: calls us.

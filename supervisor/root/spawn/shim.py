@@ -1,14 +1,14 @@
 """Preparations of a run before its command is executed, by a shell in the child.
 
-posix_spawn(3) can neither change the directory nor the user, and while the child has not yet executed its program the
-whole root waits, so a command on a hung network mount would stop everything. So the root itself executes only
-``/bin/sh``, which gives up its place to the command in the end::
+posix_spawn(3) can change neither the directory nor the user. The whole root waits until the child has executed its
+program, so a command on a hung network mount would stop everything. So the root executes only ``/bin/sh``, which
+executes the command in the end::
 
     cgroup -> umask -> limits -> niceness -> user -> directory -> command
 
-A run that is a text for ``/bin/sh`` and needs no more than a cgroup, a umask or the original limit on descriptors does
-without a second shell: these are builtin commands in front of its text, on the same line, so that the numbers of its
-lines stay. Others have a status pipe as standard input, on which lines tell what went wrong::
+A run that is a text for ``/bin/sh`` needs no second shell if it needs no more than a cgroup, a umask or the original
+limit on descriptors. These become builtin commands in front of its text, on the same line, so that its line numbers
+stay. Other runs have a status pipe as standard input, on which lines report errors::
 
     cgroup         its cgroup cannot be joined
     limit NAME     this limit cannot be set
@@ -20,12 +20,12 @@ lines stay. Others have a status pipe as standard input, on which lines tell wha
     exec 126       found but not executable
     end of file    the command runs
 
-While ``exec`` runs, the shell's saved copy of the pipe is close-on-exec, so a command that starts closes it; when
-``exec`` fails the copy is put back and the trap (or, in bash, the next line) reports. Tested with dash, busybox, bash.
+While ``exec`` runs, the shell's saved copy of the pipe is close-on-exec, so a command that starts closes it. When
+``exec`` fails, the copy is put back and the trap (or, in bash, the next line) reports. Tested with dash, busybox, bash.
 
-setpriv(1) of util-linux changes the user. Where it is missing (Alpine), and where the run has variables that a shell
-would lose, the Python that runs us does all that comes after the limits (:mod:`supervisor.host.prepared_command`); that
-takes 10 ms.
+setpriv(1) of util-linux changes the user. Where it is missing (Alpine), the Python that runs us does all steps after
+the limits (:mod:`supervisor.host.prepared_command`), which takes 10 ms. It also does so when the run has variables
+that a shell would lose.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The two ways to start an instance: at once by posix_spawn(3), or by letting a spare become it.
+"""The two ways to start a run: at once by posix_spawn(3), or through a pre-forked child.
 
 After a pause, a process that joins its cgroup waits about 10 ms for the kernel. A process created in its cgroup does
 not (:mod:`.spares`). When many start, joining takes microseconds, and to make spares costs more than posix_spawn. So a
@@ -76,7 +76,7 @@ class WaitingStarts:
             self._begin(spawn)
 
     def put_back(self, spawn: Spawn, why: str) -> None:
-        """Let one wait before all others, since it could not be started."""
+        """Let a start wait before all others, since it failed for a shortage."""
         if why != self._why:
             self._log.warning(f"{why}: what starts waits until there are more")
         self._why = why
@@ -163,7 +163,7 @@ class Start:
 
 
 class StartQueue:
-    """Starts instances. Belongs to the control thread, and never waits.
+    """The queue of starts. Belongs to the control thread, and never waits.
 
     Args:
         watch: calls us.

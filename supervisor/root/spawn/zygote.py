@@ -1,7 +1,7 @@
-"""``python -m supervisor.root.spawn.zygote --fd FD``: makes processes that are in their cgroups from the start.
+"""``python -m supervisor.root.spawn.zygote --fd FD``: forks processes directly into their cgroups.
 
-A process that moves into a cgroup has to wait until every processor has noticed, about 10 ms, if none did just before.
-A copy that is made there (CLONE_INTO_CGROUP, clone(2)) need not, but neither posix_spawn(3) nor fork(2) can do that.
+A process that moves into a cgroup waits until every processor has noticed: about 10 ms, unless another moved just
+before. A copy made in the cgroup (CLONE_INTO_CGROUP, clone(2)) does not wait; posix_spawn(3) and fork(2) cannot do it.
 The root has threads, so a copy of it could not go on by itself; this process has only one. Its copies are children of
 the root (CLONE_PARENT), which reaps them, and become the shells of runs.
 
@@ -14,12 +14,12 @@ of a cgroup. The channel carries then:
 * from the root: one byte, when it is to become that. Without it nothing is executed. So an abandoned copy, or a dead
 root, leaves nothing running.
 * from the copy: ``start ERRNO``, when the shell cannot be executed; or on standard input, where that is the status pipe
-  of :mod:`.shim`. Who executes something does not get the channel.
+  of :mod:`.shim`. The executed program does not inherit the channel.
 
 Where the shell would only enter a directory, set a umask and give back a limit, the copy does that, and executes the
 command itself. If a step fails, the shell is executed after all; it finds and reports the error.
 
-Nothing is remembered here. This process says a byte when it begins to listen, and ends when the socket does.
+This process keeps no state. It sends a byte when it begins to listen, and ends when the socket does.
 """
 
 import contextlib
@@ -96,7 +96,7 @@ class Direct:
 
 
 class Request:
-    """What to become.
+    """The program that a copy becomes.
 
     Args:
         argv: a shell, by its path, and its arguments.
