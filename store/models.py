@@ -8,7 +8,7 @@ from store.orm import AutoField, BooleanField, CompositeKey, IntegerField, Model
 
 
 class TaskModel(Model):
-    """A task or service: its definition and what the scheduler remembers of it."""
+    """A task or service: its definition and the scheduler's state of it."""
 
     name = TextField(primary_key=True)
     kind = TextField()
@@ -52,7 +52,7 @@ class InstanceModel(Model):
 
 
 class OutboxModel(Model):
-    """An event that was stored together with what it tells of."""
+    """An event that was stored together with the change that it reports."""
 
     seq = AutoField()
     kind = TextField()

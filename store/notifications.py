@@ -1,4 +1,4 @@
-"""Notifications: what people should hear of. Repeats within a window are one notification that counts them."""
+"""Notifications for people. Repeats within a window are one notification that counts them."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ class Notification(NamedTuple):
 
     Attributes:
         id: ULID; newer ones are greater.
-        kind: What it is about, such as "run.failed".
+        kind: Its subject, such as "run.failed".
         severity: "info", "warn" or "error".
         run_id: The run that it occurred with last.
         times: How often it occurred.
-        read_at: When somebody marked it as read; None: unread.
+        read_at: When a user marked it as read; None: unread.
     """
 
     id: str
@@ -37,8 +37,8 @@ _INSERT = f"INSERT INTO notifications ({_COLUMNS}) VALUES ({', '.join('?' * len(
 def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> Notification:
     """Store that something occurred; returns the notification that tells of it now.
 
-    That is a new one, or the one of the same kind and task that was created less than `window_ms` before: with what
-    the draft says, one more count, and unread again.
+    That is a new notification, or one of the same kind and task created less than `window_ms` before. The latter gets
+    the text of the draft, one more count, and is unread again.
 
     Args:
         db: A writer.
@@ -70,7 +70,7 @@ def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> N
 
 
 def page(db: Database, limit: int, before: str | None = None) -> list[Notification]:
-    """The newest notifications, newest first; with `before` those older than that id, be it there or not."""
+    """Return the newest notifications, newest first; with `before`, those older than that id, even if it is gone."""
     newest = f"SELECT {_COLUMNS} FROM notifications {{}} ORDER BY id DESC LIMIT ?"  # noqa: S608 - constants
     if before is None:
         rows = db.rows(newest.format(""), [limit])
@@ -86,7 +86,7 @@ def get(db: Database, notification_id: str) -> Notification | None:
 
 
 def unread_count(db: Database) -> int:
-    """How many nobody has marked as read."""
+    """Return the number of unread notifications."""
     row = db.row("SELECT count(*) FROM notifications INDEXED BY notifications_unread WHERE read_at IS NULL")
     return int(row[0]) if row else 0
 

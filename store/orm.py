@@ -1,7 +1,7 @@
 """The parts of peewee that we use, loaded without the drivers of databases that we do not.
 
-peewee loads every driver that is installed, in every process: psycopg alone takes 0.1 s and 15 MB, and the system's
-SQLite would stand beside the one that apsw brings. Whoever needs one of them loads it before this module.
+peewee loads every installed driver in every process: psycopg alone takes 0.1 s and 15 MB, and the system's SQLite would
+be loaded beside the one that apsw brings. A process that needs one of them loads it before this module.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """The writing end of a log's sidecar: frames go from the pump's queue to the disk. See `logring.redraw.history_format`.
 
-It belongs to the file thread. Frames are worth less than lines: what cannot be written is given up, and nothing waits.
+It belongs to the file thread. Frames are worth less than lines: frames that cannot be written are dropped, and no line
+waits for them.
 """
 
 import os
@@ -42,10 +43,10 @@ class FramesWriter:
         self._end = BLOCK_SIZE  # of the block's records; a full one: the next record opens another
 
     def write(self) -> None:
-        """Write what waits.
+        """Write the waiting frames.
 
         Raises:
-            OSError: some of it could not be written; it is given up.
+            OSError: some frames could not be written; they are dropped.
         """
         items = self._queue.take()
         if not items:
@@ -64,7 +65,7 @@ class FramesWriter:
             self._fd = -1
 
     def _write_to_block(self, items: list[tuple[int, Frames]]) -> list[tuple[int, Frames]]:
-        """Write as many as the block has room for; returns those for the next block."""
+        """Write as many frames as the block has room for; return the frames for the next block."""
         block, end, parts = self._block, self._end, []
         count = 0
         for line, frames in items:
@@ -84,7 +85,7 @@ class FramesWriter:
         return items[count:]
 
     def _open(self) -> None:
-        """Open or make the file; in one that is there, go on with the next block."""
+        """Open or make the file; in an existing file, continue with the next block."""
         make_directories(os.path.dirname(self.path))
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -96,7 +97,7 @@ class FramesWriter:
                 share_file(fd, self.path)
                 os.ftruncate(fd, 0)
                 _write(fd, header, 0)
-        except BaseException:  # whatever it is, nobody else closes it
+        except BaseException:  # close it on every error, as no other code does
             os.close(fd)
             raise
         self._fd = fd

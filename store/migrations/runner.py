@@ -53,7 +53,7 @@ def known() -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda step: step.version))
 
 
-known()  # now: when a database is opened, the files may be those of another release
+known()  # now: when a database is opened, the files may belong to another release
 
 
 def migrate(db: Connection, steps: Sequence[Migration] | None = None) -> list[str]:
@@ -61,7 +61,7 @@ def migrate(db: Connection, steps: Sequence[Migration] | None = None) -> list[st
 
     Args:
         db: A writer's connection, outside a transaction.
-        steps: All known steps, oldest first; those of this release when absent.
+        steps: All known steps, oldest first; the steps of this release when absent.
 
     Raises:
         SchemaTooNew: The database has a step that is not known here; nothing was changed.

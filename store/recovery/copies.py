@@ -51,7 +51,7 @@ def suspect(path: str) -> None:
 
 
 def is_suspect(path: str) -> bool:
-    """Whether somebody has met damage."""
+    """Return whether damage has been reported."""
     return os.path.exists(f"{path}.suspect")
 
 
@@ -70,7 +70,7 @@ def check_copy(path: str) -> int:
 
 
 def check(path: str) -> None:
-    """Read all of a database; when it is well, nobody suspects it any more.
+    """Read all of a database; clear the report of damage when it is intact.
 
     Raises:
         Damaged: there is something wrong in it, or it is gone.
@@ -99,7 +99,7 @@ def make_copy(path: str) -> None:
 
 
 def is_closed(path: str) -> bool:
-    """Whether all that was written is in the file itself, as whoever closes a database leaves it."""
+    """Return whether all data is in the file itself, as a proper close leaves it."""
     try:
         return os.path.getsize(f"{path}-wal") == 0
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Reading what can still be read of a damaged SQLite database.
+"""Reading the intact data of a damaged SQLite database.
 
 Its tables are read by their keys alone, since an index may be damaged as well. Where pages cannot be read, reading goes
 on behind them. Of a database whose schema cannot be read, a duplicate gets that of its copy: none of its pages moves
@@ -19,7 +19,7 @@ from store.errors import Damaged
 
 _UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.TooBigError, UnicodeDecodeError)
 _LONGEST = 64 << 20
-"""Bytes of a value; one that seems to be longer is damaged."""
+"""Bytes of a value; a value that seems to be longer is damaged."""
 _LAST_KEY = 2**63 - 1
 _BUSY_MS = 5000
 _HEADER = 100
@@ -42,7 +42,7 @@ class Wreck:
         """How many ranges of keys, or single rows, could not be read."""
 
     def late(self) -> bool:
-        """The time is over."""
+        """Return whether the time limit is reached."""
         return time.monotonic() > self._deadline
 
     def rows(self, table: str, columns: str, first: int = 0) -> Iterator[Row]:
@@ -75,7 +75,7 @@ class Wreck:
             return None
 
     def ordered(self, query: str, by: str) -> Iterator[Row]:
-        """The rows of a query from either end up to what cannot be read; some may come twice."""
+        """Yield the rows of a query from either end up to the unreadable part; some may come twice."""
         for order in ("ASC", "DESC"):
             try:
                 yield from self._connection.execute(f"{query} ORDER BY {by} {order}")
@@ -85,7 +85,7 @@ class Wreck:
         self.gaps += 1
 
     def _behind(self, query: str, bad: int) -> int | None:
-        """A key behind one that cannot be read from which on rows can be; None: there is none.
+        """Return a key after an unreadable one from which rows are readable again; None: there is none.
 
         Short of that may be some rows that are between two damaged pages.
         """
@@ -112,7 +112,7 @@ class Wreck:
 
 @contextlib.contextmanager
 def opened(path: str, copy: str, limit_s: float) -> Iterator[Wreck]:
-    """Open a damaged database, which nobody writes, for reading.
+    """Open a damaged database without a writer for reading.
 
     Args:
         path: of the database.
@@ -149,7 +149,7 @@ def _connect(path: str) -> apsw.Connection:
         connection.limit(apsw.SQLITE_LIMIT_LENGTH, _LONGEST)
         connection.execute("PRAGMA cell_size_check = 1")
         connection.execute("SELECT 1 FROM runs LIMIT 0")
-    except BaseException:  # whatever it is: nobody else would close it
+    except BaseException:  # close it on every error, as no other code does
         connection.close()
         raise
     return connection

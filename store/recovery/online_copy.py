@@ -14,7 +14,7 @@ _BUSY_MS = 5000
 def duplicate(source: str, target: str) -> None:
     """Copy a database as it is at one moment, by SQLite's backup interface, and check the copy.
 
-    Whoever writes the source goes on meanwhile. The copy is one file, mode 0600, and on the disk when this returns.
+    Writers of the source continue meanwhile. The copy is one file, mode 0600, and on the disk when this returns.
 
     Args:
         source: the file; it is opened for reading only.
@@ -47,7 +47,7 @@ def copy_from(reading: apsw.Connection, target: str) -> None:
         writing = apsw.Connection(target)
         try:
             with writing.backup("main", reading, "main") as copying:
-                copying.step(-1)  # all at once: in WAL mode that is one snapshot, and keeps nobody waiting
+                copying.step(-1)  # all at once: in WAL mode that is one snapshot, and blocks no writer
             # One file: without it, readers would need a -wal and a -shm beside the copy.
             writing.execute("PRAGMA journal_mode = DELETE").fetchall()
             found = [row[0] for row in writing.execute("PRAGMA quick_check(3)")]

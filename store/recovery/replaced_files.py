@@ -1,8 +1,8 @@
 """The files of an SQLite database that others remove or replace while a writer has them open.
 
-The writer holds descriptors, so it goes on in files that nobody else finds any more. It compares them with those of the
-names before each transaction. That is done by stat(2) alone: closing any other descriptor of the database file would
-drop the locks that SQLite has on it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks).
+The writer holds descriptors, so after a removal it writes to files without a name. Before each transaction it compares
+its files with the files of the names. It uses only stat(2): closing any other descriptor of the database file would
+drop SQLite's locks on it (https://sqlite.org/howtocorrupt.html#_posix_advisory_locks).
 
 ===========================  =======================================================================================
 nothing has the name         a whole copy is made from the open connection and gets the name, which replaces nothing
@@ -22,7 +22,7 @@ from store.errors import Busy, DiskFailed, Replaced
 from store.recovery.online_copy import copy_from
 
 File = tuple[int, int]
-"""Device and inode, by which a file is told from another one of its name."""
+"""Device and inode, which distinguish a file from another file of its name."""
 NO_FILE: File = (0, 0)
 
 
@@ -35,10 +35,10 @@ class Files(NamedTuple):
 
 
 class Rescued(NamedTuple):
-    """What was done about files that others removed."""
+    """The repair after other programs removed files."""
 
     text: str
-    """What they did, and what was done, as sentences for people."""
+    """Their removal and the repair, as sentences for people."""
     moved: bool
     """The database is another file now; the writer still has all of it, until the next connection has opened that."""
 
@@ -58,12 +58,12 @@ def files_of(path: str) -> Files:
 
 
 def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[[File], None]) -> Rescued:
-    """Have the names of a database stand for what a writer has stored; afterwards it is to be opened anew.
+    """Restore the names of a database to the data that a writer has stored; the caller then opens it anew.
 
     Args:
         writer: the connection, outside of any transaction.
         path: the name.
-        opened: what the writer has open.
+        opened: the files that the writer has open.
         placing: called with the file that is about to get the name.
 
     Raises:
@@ -86,7 +86,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
     copy_from(writer, new)
     placing(file_of(new))
     for name, mine in ((f"{path}-wal", opened.wal), (f"{path}-shm", opened.shm)):
-        if file_of(name) == mine:  # the copy has what is in them
+        if file_of(name) == mine:  # the copy has their content
             os.unlink(name)
     try:
         os.link(new, path)  # as a rename that replaces nothing
@@ -99,7 +99,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
 
 
 def _move_wal(writer: apsw.Connection) -> None:
-    """All of it: whoever opens the database next does not know this WAL."""
+    """Move all of it: the next program that opens the database does not know this WAL."""
     try:
         writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error as err:

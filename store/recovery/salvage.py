@@ -1,8 +1,8 @@
 """Starting again from the copy of a database that is damaged or lost.
 
-What the copy is too old to have is taken over as far as it can be read: runs, and what tasks have come to.
-What is read has to be as if we had written it; else the row is left out. Everything goes through the statements by
-which it was stored at first, so that triggers count it.
+Data newer than the copy is taken over as far as it is readable: runs, and the state of tasks. A row must look as if
+Ringward had written it; otherwise it is left out. All rows go through the statements that stored them at first, so that
+triggers count them.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ _COLUMNS = ", ".join(COLUMNS)
 _TRIGGERS = frozenset({"cron", "api", "cloud", "service", "startup"})
 _NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._:-]{1,100}")
 _LATEST = 2**53
-"""Times and amounts are below: what clients can count exactly."""
+"""Times and amounts are below this limit: clients can count exactly up to it."""
 _EXIT_CODES = range(-2, 256)
 _TYPES = {name: hint for name, hint in get_type_hints(Run).items() if name != "params"}
 _TASK_TYPES = get_type_hints(TaskRecord)
@@ -50,14 +50,14 @@ _FLAGS = ("configured", "paused", "stopped")
 
 
 class Salvaged(NamedTuple):
-    """What was taken over.
+    """The data taken over.
 
     Attributes:
         runs: How many that the copy does not have.
         changes: How many that have changed since.
         invalid: Rows that were read, and left out.
         gaps: Ranges, or single rows, that could not be read.
-        current: It is as it was when it was written last, as far as it could be read: what waits in it has not begun.
+        current: It is as last written, as far as it is readable: runs that wait in it have not begun.
         waiting: Ids of the runs that wait; known only if it is current.
         accounted: Names of the tasks of which the newest instant is known; the same.
         last_event: The number of its newest event; 0: unknown.
@@ -76,13 +76,13 @@ class Salvaged(NamedTuple):
 
 
 def salvage(database: Database, damaged: str, copy: str, newest_event: int | None) -> Salvaged:
-    """Take over what can be read, in one transaction.
+    """Take over the readable data, in one transaction.
 
     Args:
-        database: what began as the copy.
-        damaged: path of the damaged one, which nobody writes.
+        database: the database that began as the copy.
+        damaged: path of the damaged database, which has no writer.
         copy: path of a copy of it.
-        newest_event: the number of the newest event that anybody has seen; None: nobody knows.
+        newest_event: the number of the newest event that any client has seen; None: unknown.
 
     Raises:
         StoreError: nothing can be read, or not be written.
@@ -161,12 +161,12 @@ class _Salvage:
                 self._runs += 1
 
     def _hang_on(self, run: Run, seq: int) -> None:
-        """Take over what else is stored of a run."""
+        """Take over the other stored data of a run."""
         if run.status == "pending":
             self._waiting.add(run.id)
         if run.status != "ended":
             return
-        # After its end was counted: what was counted before, of which these tell, was not taken over.
+        # After its end was counted: earlier counts, which these rows refer to, were not taken over.
         samples = self._wreck.row(f"SELECT {SAMPLE_COLUMNS} FROM run_samples WHERE run_id = ?", [run.id])  # noqa: S608 - ours
         if samples is not None:
             with contextlib.suppress(ValueError, TypeError):
@@ -176,7 +176,7 @@ class _Salvage:
             delete_run(self._database, run.id, deleted[0])
 
     def _change_tasks(self) -> set[str]:
-        """Take over what is remembered of tasks; returns the names of those that could be read."""
+        """Take over the state of tasks; return the names of the tasks that were readable."""
         names = set()
         for _, *values in self._wreck.rows("tasks", ", ".join(TaskRecord._fields)):
             task = _task(dict(zip(TaskRecord._fields, values, strict=True)))
@@ -218,7 +218,7 @@ class _Salvage:
 
 
 def is_sound(run: Run) -> bool:
-    """Whether a run is one that we could have written."""
+    """Return whether Ringward could have written a run."""
     values = run._asdict()
     if not all(isinstance(values[name], hint) for name, hint in _TYPES.items()):
         return False
@@ -289,7 +289,7 @@ class Restored:
     damaged: str | None
     """Where the damaged one is now; None: there was none."""
     salvaged: Salvaged
-    """What was taken over from that."""
+    """The data taken over from that database."""
 
 
 def restore(
@@ -298,17 +298,17 @@ def restore(
     remember: Callable[[Restored], Mapping[str, Any]] = lambda _: {},
     newest_event: int | None = None,
 ) -> Restored:
-    """Put a copy in the place of a database that nobody writes; that one is moved aside.
+    """Put a copy in the place of a database without a writer; the old database is moved aside.
 
-    What can be read of that one, and is younger than the copy, is taken over. Who reads it goes
-    on with it until it looks again. Other runs of the copy are left as they are.
+    Readable data of the old database that is newer than the copy is taken over. Its readers continue with it until they
+    check again. Other runs of the copy are left as they are.
 
     Args:
         path: of the database.
         now_ms: up to this moment the instants of schedules count as accounted for, unless more is known; ms since the
             epoch.
-        remember: what is stored with it, as values of :mod:`store.meta` by their names.
-        newest_event: the number of the newest event that anybody has seen; None: nobody knows.
+        remember: values of :mod:`store.meta` by their names, stored with it.
+        newest_event: the number of the newest event that any client has seen; None: unknown.
 
     Raises:
         Damaged: there is something wrong in the copy, too.
@@ -335,12 +335,12 @@ def restore(
 
 
 def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, Any], newest_event: int) -> None:
-    """Go on with a database that knows nothing of what its daemon did last: somebody has restored it.
+    """Continue with a restored database, which does not know the daemon's last actions.
 
     Args:
         database: the writer.
         now_ms: ms since the epoch.
-        remember: what is stored with it, as values of :mod:`store.meta` by their names.
+        remember: values of :mod:`store.meta` by their names, stored with it.
         newest_event: the number of the newest event that anybody has seen.
     """
     with database.transaction():
@@ -355,11 +355,11 @@ def begin_anew(
     """Put an empty history in the place of a database that is lost; that one is moved aside.
 
     Args:
-        path: of the database, which nobody writes.
+        path: path of the database, which has no writer.
         now_ms: ms since the epoch.
-        remember: given where the damaged one is moved, says what is stored, as values of :mod:`store.meta` by their
-            names.
-        newest_event: the number of the newest event that anybody has seen; None: nobody knows.
+        remember: given the new place of the damaged database, returns the values of :mod:`store.meta` to store, by
+            their names.
+        newest_event: the number of the newest event that any client has seen; None: unknown.
 
     Returns:
         Where the damaged one is now; None: there was none.
@@ -378,7 +378,7 @@ def begin_anew(
 def _no_new(path: str) -> str:
     """The name of the next database, under which there is nothing."""
     new = f"{path}.new"
-    for part in _PARTS:  # of one that was not completed
+    for part in _PARTS:  # left by a restore that was not completed
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new + part)
     return new
@@ -404,7 +404,7 @@ def _replace(path: str, new: str, aside: str | None) -> None:
 
 
 def _salvaged(database: Database, path: str, newest_event: int | None) -> Salvaged:
-    """What there is goes into the database, or nothing."""
+    """Put all salvaged data into the database, or none."""
     if not os.path.exists(path):
         return Salvaged()
     try:
@@ -418,7 +418,7 @@ def _settle(database: Database, now_ms: int, salvaged: Salvaged) -> None:
     for task in all_tasks(database):
         if task.last_instant is not None and task.name not in salvaged.accounted:
             update_task(database, task.name, last_instant=max(task.last_instant, now_ms))
-    # There may be none whose number could be raised; and what nobody has read is that of the copy again.
+    # There may be no row whose number could be raised; and unread rows are those of the copy again.
     append(database, "notification.unreadCountChanged", {"count": unread_count(database)}, now_ms)
     database.execute(
         "UPDATE outbox SET seq = max(seq, ?) + ? WHERE seq = (SELECT max(seq) FROM outbox)",

@@ -1,8 +1,8 @@
 """Many runs at once: fixed in one read, then worked off in slices, each in a transaction of its own.
 
-A slice is the JSON text of an array of row numbers; the database makes it and reads it, and nobody else looks inside.
-Row numbers hold as long as no run is purged, so the caller does one thing after the other. What became of a run since
-it was read is looked at again: each change touches those only that it is meant for.
+A slice is the JSON text of an array of row numbers; only the database makes it and reads it. Row numbers are valid as
+long as no run is purged, so the caller does one operation after the other. A run may change after it was read, so each
+change checks again and affects only the intended runs.
 
 Triggers that keep `run_counts` would change three numbers for each run, one by one. So the sums of a
 slice are stored, and the runs are changed without triggers; all of it is one transaction. To delete a run and to
@@ -44,8 +44,8 @@ class RunSelector:
 
     Attributes:
         match_all: Whether `filter` and `except_ids` count, or else `ids`.
-        filter: What the runs have to be like. Its `tasks` counts in any case.
-        except_ids: Those are left out.
+        filter: The conditions on the runs. Its `tasks` counts in any case.
+        except_ids: Ids of runs to leave out.
         ids: Exactly these, as far as they exist.
     """
 
@@ -56,7 +56,7 @@ class RunSelector:
 
 
 class Retention(NamedTuple):
-    """What is kept of a task.
+    """Limits on the runs kept of a task.
 
     Attributes:
         keep_runs: How many runs that ran and ended.

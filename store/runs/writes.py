@@ -29,7 +29,7 @@ __all__ = [
 # undone: rows are checked before they are written, and these statements write one row.
 _INSERT = f"INSERT OR FAIL INTO runs ({', '.join(COLUMNS)}, duration) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"  # noqa: S608 - constants
 _INSTANT = ("runs.scheduled_at", "runs_instant")
-"""The columns of an instant's unique index, as the databases name them."""
+"""The unique constraint on instants, as the databases name it in errors: SQLite by column, PostgreSQL by index."""
 _FROM = "AND task_name = ? AND (created_at, id) <= (?, ?)"
 _RUNS_FROM = (
     f"SELECT {SELECT} FROM runs INDEXED BY runs_task WHERE state < {FIRST_ACTIVE} AND {VISIBLE} {_FROM}"  # noqa: S608 - constants

@@ -173,7 +173,7 @@ class _UnixConnection(http.client.HTTPConnection):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(self._timeout_s), 0))
             sock.connect(self._path)
             sock.settimeout(self._timeout_s)
-        except BaseException:  # whatever it is, nobody else closes it
+        except BaseException:  # close it on every error, as no other code does
             sock.close()
             raise
         self.sock = sock
@@ -330,7 +330,7 @@ class Api:
     def _refusal(self, status: int, body: bytes) -> Failure:
         try:
             return Refused(status, parse(body), str(self.endpoint))
-        except Foreign:  # what stands before it, a proxy perhaps, says so in its own words
+        except Foreign:  # a server in front of it, perhaps a proxy, sends its own text
             if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
                 return Refused(status, Record(), str(self.endpoint))
             if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:

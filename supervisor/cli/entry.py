@@ -25,7 +25,7 @@ def _open_what_is_closed() -> None:
 def main() -> None:
     """Entry point of the console script."""
     _open_what_is_closed()
-    for stream in (sys.stdout, sys.stderr):  # what an encoding does not have is no reason to end
+    for stream in (sys.stdout, sys.stderr):  # a character missing in the encoding is no reason to exit
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     with api_ahead.starting(sys.argv[1:], os.environ):
         from supervisor.cli.main import cli

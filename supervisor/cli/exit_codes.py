@@ -1,4 +1,4 @@
-"""Exit codes of the command line: those of sysexits.h, and those of programs that run other programs."""
+"""Exit codes of the command line, from sysexits.h and from programs that run other programs."""
 
 OK = 0
 REFUSED = 1
@@ -30,4 +30,4 @@ MEANINGS = {
     INTERRUPTED: "interrupted with Ctrl-C",
     READER_GONE: "output pipe closed",
 }
-"""What each means, for the help text and the documentation."""
+"""The meaning of each, for the help text and the documentation."""

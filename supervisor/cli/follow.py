@@ -1,8 +1,8 @@
 """Following a run's log to its end, over interruptions of the connection.
 
-The API may restart at any moment: its streams then close without ``done``, and the next one resumes behind the last
-line that was printed. Lines that a stream leaves out (``dropped``) are fetched page by page; only what is no longer
-kept is missing, and that is said.
+The API may restart at any moment: its streams then close without ``done``, and the next stream resumes after the last
+printed line. Lines that a stream leaves out (``dropped``) are fetched page by page. Lines that are no longer kept are
+missing, and a message reports that.
 """
 
 import enum
@@ -73,7 +73,7 @@ class Patience:
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
 
     def insist(self, call: Callable[[], T]) -> T:
-        """What `call` returns, as soon as the daemon answers.
+        """Return the result of `call`, as soon as the daemon answers.
 
         Raises:
             Unreachable: it has been away for too long.
@@ -123,7 +123,7 @@ class Follower:
         self._printer.finish()
 
     def _stream(self) -> _End:
-        """Print what one connection brings, and return how it ended."""
+        """Print the lines of one connection, and return how it ended."""
         query: dict[str, str | int | None] = {"from": self._anchor, "replayLimit": REPLAY_LINES, "batch": "true"}
         headers = {"Accept": "text/event-stream"}
         if self._next is not None:

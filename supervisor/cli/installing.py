@@ -1,4 +1,4 @@
-"""What ``ringward service`` is asked to install, and whether that can be."""
+"""The request of ``ringward service``, and the check whether it is possible."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _PLAIN = re.compile(r"/[\w/.,:=@+~-]*")
 
 
 def init_system(kind: str | None) -> str:
-    """The init system that is named, else the one that runs here.
+    """Return the named init system, or else the running one.
 
     Raises:
         Failure: none is named, and it cannot be told.
@@ -54,7 +54,7 @@ def check_combination(kind: str, root: str, user: str | None, *, hardened: bool,
 def wanted_of(
     settings: Settings, kind: str, root: str, program: str | None, user: str | None, *, hardened: bool
 ) -> "Wanted":
-    """What the options, and the configuration if there is one below `root`, come to.
+    """Return the result of the options and of the configuration, if there is one below `root`.
 
     Raises:
         Failure: the configuration is not valid, or a path has a character that cannot be told to an init system.
@@ -119,7 +119,7 @@ def everything(kind: str, scan_dir: str | None) -> "Plan":
 
 
 def warnings_of(wanted: "Wanted") -> list[str]:
-    """What is not forbidden, but dangerous."""
+    """Return warnings about permitted but dangerous settings."""
     from supervisor.tools.service.trust import distrusted
 
     if wanted.user is not None or not os.path.exists(wanted.program):

@@ -1,4 +1,4 @@
-"""From what people type, the name of a task or the id of a run, to records of the API."""
+"""Lookups of API records by the task name or run id that a user typed."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -118,8 +118,8 @@ def unknown(
 
     Args:
         api: the daemon, which knows the names.
-        text: what was typed.
-        what: what the command takes.
+        text: the argument as typed.
+        what: the kind of argument that the command takes.
         kinds: of which kinds the suggestion may be.
         code: the exit code.
     """

@@ -5,21 +5,21 @@ import click
 from supervisor.cli.settings import Settings
 
 _TIMEOUT_S = 0.5
-"""Somebody has pressed a key and waits."""
+"""A user has pressed a key and waits."""
 
 
 def all_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of tasks and services that begin with what was typed."""
+    """Return names of tasks and services that begin with the typed text."""
     return _names(context, incomplete, ("task", "service"))
 
 
 def task_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of tasks that begin with what was typed."""
+    """Return names of tasks that begin with the typed text."""
     return _names(context, incomplete, ("task",))
 
 
 def service_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of services that begin with what was typed."""
+    """Return names of services that begin with the typed text."""
     return _names(context, incomplete, ("service",))
 
 

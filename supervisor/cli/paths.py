@@ -22,6 +22,6 @@ def directories(_context: click.Context, _parameter: click.Parameter, incomplete
 
 
 def _by_the_shell(kind: str, incomplete: str) -> "list[CompletionItem]":
-    from click.shell_completion import CompletionItem  # only when somebody has pressed a key
+    from click.shell_completion import CompletionItem  # only when a user has pressed a key
 
     return [CompletionItem(incomplete, type=kind)]

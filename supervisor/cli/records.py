@@ -1,7 +1,6 @@
 """Answers of the daemon as the commands read them.
 
-Who looks for what each daemon tells, and does not find it or finds something of another kind there, has met something
-else.
+An answer without a field that each daemon sends, or with another type there, does not come from a daemon.
 """
 
 import json
@@ -75,24 +74,24 @@ _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (_is_text, "configPath hostname password token version"),
 )
 _KIND_OF = {name: kind for kind, names in _KINDS for name in names.split()}
-"""What has one of these names is of that kind in every answer; of others only whether they are there matters."""
+"""A field with one of these names has that type in every answer; of other fields only the presence matters."""
 
 
 class Record(dict[str, Any]):
     """An object of an answer.
 
     Raises:
-        Foreign: on looking up what is not there, or is not of its kind.
+        Foreign: on access to a field that is absent, or has another type.
     """
 
     def __getitem__(self, key: str) -> Any:
-        """What each daemon tells."""
+        """Return a field that each daemon sends."""
         if key not in self:
             raise Foreign(f'the response has no "{key}"')
         return self._checked(key, super().__getitem__(key))
 
     def get(self, key: str, default: Any = None) -> Any:
-        """What some answers tell, unless it is null."""
+        """Return an optional field, unless it is null."""
         value = super().get(key)
         return default if value is None else self._checked(key, value)
 

@@ -58,7 +58,7 @@ class Running:
             return False
 
     def answer(self) -> dict[str, Any]:
-        """What it says about upgrades.
+        """Return the daemon's answer about upgrades.
 
         Raises:
             Failure: it says nothing: its runtime directory cannot be found, or read.
@@ -87,7 +87,7 @@ class Running:
             os.close(pidfd)
 
     def upgrade(self, timeout_s: float) -> dict[str, Any]:
-        """Ask for the upgrade, and wait for what comes of it.
+        """Ask for the upgrade, and wait for its result.
 
         Raises:
             Failure: it may not be asked, it ended, or it took too long.
@@ -114,7 +114,7 @@ class Running:
 
 
 def _held(fd: int) -> bool:
-    """Whether somebody holds the lock."""
+    """Return whether a process holds the lock."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

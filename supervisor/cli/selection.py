@@ -1,4 +1,4 @@
-"""Which runs a command is about: those that are named, or all that match filters."""
+"""The runs that a command applies to: named runs, or all runs that match filters."""
 
 import sys
 from collections.abc import Callable
@@ -55,8 +55,8 @@ class Selection:
     """Which runs.
 
     Attributes:
-        ids: Of those that are named.
-        filters: What all are like that are meant, by the API's names; None: those that are named.
+        ids: Ids of the named runs.
+        filters: Conditions on all selected runs, by the API's names; None: the named runs.
     """
 
     ids: tuple[str, ...]
@@ -74,7 +74,7 @@ class Selection:
         return api.post(f"/api/runs/bulk/{operation}", body=body, timeout_s=_TIMEOUT_S)
 
     def listed(self, api: "Api", limit: int = _LISTED, *, ended: bool) -> tuple[list[Run], int]:
-        """The newest of the runs that are meant, and how many there are; `ended`: of those that have ended.
+        """Return the newest selected runs, and the number of selected runs; `ended`: only runs that have ended.
 
         Raises:
             Failure: a filter is not valid, or there is no answer.
@@ -109,11 +109,11 @@ class Selection:
             _show(runs, total)
 
     def asks(self) -> bool:
-        """Whether to ask before a change: somebody is there, and not every run was named."""
+        """Return whether to ask before a change: on a terminal, and unless every run was named."""
         return self.filters is not None and is_interactive()
 
     def confirm(self, api: "Api", verb: str, *, ended: bool) -> None:
-        """Ask whether all those are meant, if somebody is there and not every one was named.
+        """Ask whether to change all those runs, on a terminal and unless every run was named.
 
         Raises:
             Failure: they are not.
@@ -127,7 +127,7 @@ class Selection:
 
 
 def selection_of(runs: tuple[str, ...], *, everything: bool, **filters: str | None) -> Selection:
-    """What the arguments of :func:`selecting` mean.
+    """Return the selection for the arguments of :func:`selecting`.
 
     Raises:
         click.UsageError: they mean nothing, or contradict each other.
@@ -150,7 +150,7 @@ def selection_of(runs: tuple[str, ...], *, everything: bool, **filters: str | No
 
 
 def is_interactive() -> bool:
-    """Whether somebody can be asked."""
+    """Return whether a user can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -167,7 +167,7 @@ def _show(runs: list[Run], total: int) -> None:
 
 
 def changed(selection: Selection, affected: int, done: str, why_not: str) -> int:
-    """Tell how many runs were changed; the exit code: those that are named are all meant."""
+    """Print how many runs were changed; return the exit code: all named runs must change."""
     click.echo(f"{counted(affected, 'run')} {done}")
     missing = len(selection.ids) - affected
     if missing <= 0:

@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass
 class Settings:
-    """What the command line says about the daemon; None: nothing."""
+    """Options of the command line about the daemon; None: not given."""
 
     config: str | None = None
     data: str | None = None

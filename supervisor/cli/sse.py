@@ -15,7 +15,7 @@ class Event:
 
 
 class EventParser:
-    """Cuts bytes into events; keeps what is incomplete until the rest arrives."""
+    """Cuts bytes into events; keeps an incomplete event until the rest arrives."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -9,10 +9,10 @@ class SuggestingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does; of a name that no command has, name what other programs call so, else the nearest."""
+        """Resolve as click does; for an unknown name, suggest its synonym in other programs, else the nearest."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-") and not ctx.resilient_parsing:
-            import difflib  # 5 ms, for those who mistyped
+            import difflib  # 5 ms, only after a typing error
 
             from supervisor.config.synonyms import COMMANDS, meant
 
@@ -24,7 +24,7 @@ class SuggestingGroup(click.Group):
 
 
 def with_suggestion(err: click.NoSuchOption) -> click.NoSuchOption:
-    """The same error; it suggests what other programs call so, else what is spelt alike without its dashes."""
+    """Return the same error with a suggestion: the option that other programs call so, else a similar spelling."""
     import difflib
 
     from supervisor.config.synonyms import OPTIONS, meant

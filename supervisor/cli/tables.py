@@ -87,7 +87,7 @@ def _layout(
     gives_way: Sequence[str],
     available: int,
 ) -> dict[int, int] | None:
-    """Return the width of each column that is shown, by its index; None if those that must be shown do not fit."""
+    """Return the width of each shown column, by its index; None if the mandatory columns do not fit."""
     kept = list(range(len(columns)))
     for leaving in (None, *gives_way):
         kept = [index for index in kept if columns[index] != leaving]
@@ -172,7 +172,7 @@ def _span(seconds: int) -> str:
 
 
 def outcome(run: dict[str, Any]) -> str:
-    """What became of a run (naming A), in a cell: ``succeeded``, ``failed (3)``, ``running``."""
+    """Return the outcome of a run (naming A), in a cell: ``succeeded``, ``failed (3)``, ``running``."""
     if run.get("status") != "ended":
         return str(run.get("status", "-"))
     reason = str(run.get("endReason", "ended"))

@@ -1,6 +1,6 @@
 """Text on its way to a terminal or a pipe.
 
-What a run printed is data: a pipe gets it as it is, a terminal gets it without anything that would move its cursor,
+The output of a run is data: a pipe gets it unchanged. A terminal gets it without sequences that would move its cursor,
 set its title or read its clipboard. Only colours (SGR, ECMA-48 8.3.117) pass.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 _CLIPPED, _WRAPPED = b"\x1b[?7l", b"\x1b[?7h"
-"""What is too long for a row of the terminal is cut off there, or goes on in the next one."""
+"""Text that is too long for a row of the terminal is cut off there, or continues in the next row."""
 _WIPE = b"\r\x1b[K"
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -27,7 +27,7 @@ def harmless(text: str) -> str:
 def coloured(text: str) -> str:
     """As :func:`harmless`, but colours pass, and end with the text.
 
-    Of what was drawn over itself with carriage returns the last state remains, as on a terminal.
+    Of text drawn over itself with carriage returns the last state remains, as on a terminal.
     """
     if not _CONTROL.search(text):
         return text
@@ -54,7 +54,7 @@ class LogPrinter:
         timestamps: bool = False,
         as_json: bool = False,
     ) -> None:
-        """Write to `out`, what was no standard output to `err` where that is given.
+        """Write to `out`; write all but standard output to `err` where that is given.
 
         Args:
             out: takes standard output, and everything else when there is no `err`.
@@ -108,7 +108,7 @@ class LogPrinter:
         file.write(text.encode("utf-8", "replace") + b"\n")
 
     def region(self, region: dict[str, Any]) -> None:
-        """Show the lowest row of what a stream draws, a record of the API, on a terminal until there is news."""
+        """Show the lowest row that a stream draws, a record of the API, on a terminal until there is news."""
         file = self._files.get(str(region["stream"]), self._files["stdout"])
         if self._as_json or self._open or not self._terminals[file]:
             return
@@ -120,7 +120,7 @@ class LogPrinter:
     def _wipe(self) -> None:
         if self._drawn is not None:
             self._drawn.write(_WIPE)
-            self._drawn.flush()  # before what another stream writes to the same terminal
+            self._drawn.flush()  # before another stream writes to the same terminal
             self._drawn = None
 
     def flush(self) -> None:

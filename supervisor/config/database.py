@@ -48,7 +48,7 @@ def _is_url(text: str) -> bool:
 
 
 def _ports(url: str) -> list[str]:
-    """What stands in the places of ports: there may be several hosts, each with its own."""
+    """Return the port parts of the URL: there may be several hosts, each with its own."""
     parts = urlsplit(url)
     hosts = parts.netloc.rpartition("@")[2].split(",")
     said = [host.rpartition("]")[2].partition(":")[2] for host in hosts]

@@ -1,4 +1,4 @@
-"""What differs between two configurations, and what each difference does to a running daemon. Pure.
+"""The differences between two configurations, and the effect of each on a running daemon. Pure.
 
 Every key has one effect. The tables below have every field of the model; a test compares them.
 """
@@ -16,14 +16,14 @@ from supervisor.dataclass import dataclass
 
 
 class Effect(enum.Enum):
-    """What a changed key does."""
+    """The effect of a changed key."""
 
     AT_ONCE = "at once"
     """It holds as soon as the reload is stored."""
     NEXT_RUN = "next run"
     """Runs that have been started finish under the value of before."""
     NEXT_START = "next start"
-    """It says what happens when the daemon starts."""
+    """The key applies when the daemon starts."""
     SCHEDULE = "schedule"
     """The next instant is sought anew, from now on."""
     RESTART = "restart"
@@ -202,7 +202,7 @@ SECTIONS: Mapping[str, Mapping[str, Effect]] = {
 WHOLE = ("notifiers", "routes")
 """Tables of which only is said that they differ: they hold at once."""
 GONE: Mapping[str, Effect] = {"keep_runs": _E.AT_ONCE, "keep_for_ms": _E.AT_ONCE, "keep_refused": _E.AT_ONCE}
-"""Of ``[defaults]``: what holds for tasks and services that left the configuration."""
+"""Of ``[defaults]``: the keys that apply to tasks and services that left the configuration."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class UnitChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs; units in the order of their names."""
+    """The differences, with units in the order of their names."""
 
     added: tuple[Task | Service, ...] = ()
     changed: tuple[UnitChange, ...] = ()
@@ -237,7 +237,7 @@ class Difference:
     """A task that became a service, or the other way round: before and after."""
     removed: tuple[Task | Service, ...] = ()
     sections: Mapping[str, tuple[Changed, ...]] = field(default_factory=dict)
-    """Of daemon, http, storage, notify, defaults, notifiers and routes, those in which anything differs."""
+    """The tables among daemon, http, storage, notify, defaults, notifiers and routes with any difference."""
 
     def section_has(self, effect: Effect) -> bool:
         """Whether any key outside of tasks and services has this effect."""
@@ -245,7 +245,7 @@ class Difference:
 
 
 def diff(old: Config, new: Config) -> Difference:
-    """What makes `new` of `old`."""
+    """Return the differences that turn `old` into `new`."""
     before, after = _units(old), _units(new)
     added, changed, turned = [], [], []
     for name, unit in sorted(after.items()):
@@ -273,7 +273,7 @@ def diff(old: Config, new: Config) -> Difference:
 
 
 def _effects(old: Task | Service, new: Task | Service) -> Mapping[str, Effect]:
-    """Return what the keys do; no clock moves the schedule of a task that has no cron expressions."""
+    """Return the effects of the keys; no clock moves the schedule of a task that has no cron expressions."""
     if isinstance(old, Task) and isinstance(new, Task):
         return TASK if old.crons or new.crons else _WITHOUT_CRON
     return SERVICE
@@ -282,7 +282,7 @@ def _effects(old: Task | Service, new: Task | Service) -> Mapping[str, Effect]:
 def definition_hash(unit: Task | Service) -> str:
     """Stands for all that the processes of a service are started with: as long as it is the same, they may stay.
 
-    What has its default is left out: it is the same in the eyes of a version that knows more keys.
+    Defaults are left out, so that a version that knows more keys gets the same result.
     """
     effects = TASK if isinstance(unit, Task) else SERVICE
     unsaid = defaults_of(unit.kind)
@@ -292,7 +292,7 @@ def definition_hash(unit: Task | Service) -> str:
 
 
 def _said(record: Any) -> dict[str, Any]:
-    """The fields of a record, without those that have their defaults."""
+    """Return the fields of a record, without fields at their defaults."""
     return {one.name: value for one in fields(record) if (value := getattr(record, one.name)) != _default(one)}
 
 

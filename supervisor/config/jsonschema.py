@@ -1,7 +1,7 @@
 """The JSON Schema of the configuration, for editors: from the same table that the loader checks by.
 
-It says what a value may look like. What goes together, and whether a time zone or a user exists, ``ringward validate``
-knows.
+The schema describes the form of each value. Conflicts between keys, and the existence of a time zone or user, are
+checked by ``ringward validate``.
 """
 
 import re

@@ -43,7 +43,7 @@ _UNITS = {"tasks": "task", "services": "service"}
 _NOTIFIERS, _ROUTES, _LAUNCHERS = "notifiers", "routes", "launchers"
 _TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, _LAUNCHERS, "defaults", *_UNITS)
 _TABLES_OF_UNITS = ("env", "secrets", "limits")
-"""Keys whose tables are added to those of [defaults]."""
+"""Keys whose tables are added to the tables of [defaults]."""
 _SCHEDULES = ("cron", "every", "at")
 """Keys of which a task has one at most."""
 _NEVER_SUBSTITUTED = frozenset({"run"})
@@ -55,7 +55,7 @@ _FILES: Mapping[str, tuple[str, ValueType]] = {
     "env_file": ("env", Environment()),
     "secrets_file": ("secrets", Secrets()),
 }
-"""Keys that name files, the key that their content is added to, and what that has to be."""
+"""Keys that name files, the key that their content is added to, and the required type of the content."""
 
 Values = dict[str, Any]
 """Checked values by name of the key; keys that were not said are absent."""
@@ -276,7 +276,7 @@ class _Loader:
         return tuple(found)
 
     def _known_notifiers(self, source: Source, path: KeyPath, table: object, notifiers: Mapping[str, object]) -> None:
-        """Hold the names of notifiers in a table against those that there are."""
+        """Check the notifier names in a table against the configured notifiers."""
         for key in KEYS_WITH_NAMES if isinstance(table, dict) else ():
             said = table.get(key, [])  # type: ignore[attr-defined]  # it is a dict
             names = [said] if isinstance(said, str) else said
@@ -313,7 +313,7 @@ class _Loader:
             yield source
 
     def _defaults(self, main: Source) -> dict[str, Values]:
-        """What [defaults] gives to each kind."""
+        """Return the values of [defaults] for each kind."""
         table = main.data.get("defaults", {})
         if not isinstance(table, dict):
             self._wrong(main, ("defaults",), "must be a table", "write [defaults]")
@@ -323,7 +323,8 @@ class _Loader:
         given = {
             kind: {name: value for name, value in values.items() if name in keys_of(kind)} for kind in _UNITS.values()
         }
-        given["service"].pop("timeout", None)  # who limits how long runs take does not mean what is to run for ever
+        # a time limit for all runs is not meant for services, which run without end
+        given["service"].pop("timeout", None)
         return given
 
     def _units(
@@ -364,7 +365,7 @@ class _Loader:
                 self._wrong(source, path, "has no command", 'add run = "…"')
 
     def _params(self, source: Source, path: KeyPath, values: Values, *, own: bool) -> None:
-        """Hold the parameters of a unit, its `own` or those of [defaults], against its other keys."""
+        """Check the parameters of a unit, its `own` or those in [defaults], against its other keys."""
         scheduled = any(values.get(key) for key in (*_SCHEDULES, "run_on_start"))
         found = unsuitable(
             values.get("params", ()),
@@ -433,7 +434,7 @@ class _Loader:
         """The variables in a file.
 
         Raises:
-            Invalid: it cannot be read, or a variable is not what it has to be.
+            Invalid: the file cannot be read, or a variable has an invalid value.
         """
         try:
             data, status = read_small(path)
@@ -463,7 +464,7 @@ class _Loader:
         self._wrong(source, path, "unknown key", remedy)
 
     def _substituted(self, value: object, directory: str, path: KeyPath, wrong: list[Invalid]) -> object:
-        """`value` with the references in all its strings replaced; those that cannot be stay, and go to `wrong`."""
+        """Return `value` with the references in all its strings replaced; failed references stay, and go to `wrong`."""
         if isinstance(value, str):
             try:
                 return substitute(value, self._environ, directory, self._was_read)
@@ -493,7 +494,7 @@ class _Loader:
 
 
 def _fields(values: Values, place: str, without: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Arguments for the record of `place`: what was said, and the defaults of what was not."""
+    """Return arguments for the record of `place`: the given values, and defaults for the others."""
     keys = keys_of(place)
     said = {keys[name].attribute: value for name, value in values.items() if name not in without}
     unsaid = {name: value for name, value in defaults_of(place).items() if name not in without}

@@ -16,7 +16,7 @@ StopTarget = Literal["tree", "main"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 Stamp = tuple[int, int, int]
-"""What tells that a file was changed: time of its last change (ns), size, inode."""
+"""The state by which a change of a file is detected: time of its last change (ns), size, inode."""
 
 StopSignal = int | tuple[tuple[int, int], ...]
 """A signal; or several, each with the time that it has (ms)."""
@@ -52,7 +52,7 @@ class Http:
     socket_group: str | None
     """Group that may connect to it and to `proxy_socket`, too."""
     proxy_socket: str | None
-    """Absolute path of a Unix socket for proxies, of whom none is trusted; None: there is none."""
+    """Absolute path of a Unix socket for proxies, none of which is trusted; None: no socket."""
     user: str | None
     """As whom API workers run when the daemon is root's; None: the usual one, if there is one."""
     workers: int
@@ -97,7 +97,7 @@ class Storage:
     """Log files do not grow while less is free; None: the smaller of 256 MiB and 5 % of the file system."""
     compress_after_ms: int
     max_log_bytes: int | None
-    """What all logs may occupy; None: 20 % of the file system."""
+    """Space that all logs may occupy; None: 20 % of the file system."""
     undo_window_ms: int
 
 
@@ -115,7 +115,7 @@ class Notify:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notifier:
-    """``[notifiers.NAME]``: a way to tell people."""
+    """``[notifiers.NAME]``: a way to notify people."""
 
     name: str
     url: str = field(repr=False)
@@ -135,7 +135,7 @@ class Match:
     """Which notifications take a route."""
 
     kinds: tuple[str, ...] = ()
-    """Empty: all but those that have to be named."""
+    """Empty: all kinds except those that have to be named."""
     severity: str | None = None
     """The least."""
     tasks: str | None = None
@@ -144,7 +144,7 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """``[[routes]]``: who is told of what."""
+    """``[[routes]]``: the notifiers of a set of events."""
 
     match: Match
     notify: tuple[str, ...]
@@ -154,9 +154,9 @@ class Route:
     final_attempt_only: bool
     """Not of attempts that are tried again."""
     recovery: bool
-    """Who was told of a failure is told when it is over."""
+    """A recipient of a failure is also notified of its recovery."""
     quiet: QuietHours | None
-    """When nobody is to be disturbed."""
+    """Quiet hours."""
 
 
 Until = Literal["started", "ready", "succeeded"]
@@ -164,7 +164,7 @@ Until = Literal["started", "ready", "succeeded"]
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """What a service waits for before it starts."""
+    """The dependency that a service waits for before it starts."""
 
     name: str
     """Of a service or a task."""
@@ -193,20 +193,20 @@ class Launcher:
 
     name: str
     start: tuple[str, ...]
-    """The client: it runs as long as the job does, prints what that prints and ends as it ends."""
+    """The client: it runs as long as the job does, prints the job's output and exits with the job's result."""
     stop: tuple[str, ...] = ()
     """Ends the job of a run; empty: the end of the client does that."""
     probe: tuple[str, ...] = ()
-    """Prints what the engine calls the job, or nothing when there is none; empty: nobody can be asked."""
+    """Prints the engine's name of the job, or nothing when there is none; empty: the engine cannot be asked."""
     feed: Literal["nothing", "script", "nomad_job"] = "nothing"
-    """What the client gets in ``RINGWARD_INPUT``."""
+    """The client's value of ``RINGWARD_INPUT``."""
     image: str | None = None
     carries_secrets: bool = True
     """Secrets reach the job without being shown on the way."""
     expands: bool = False
     """Dollars in the command and in values of variables have to be doubled on the way."""
     own_failures: dict[str, str] = field(default_factory=dict)
-    """Exit statuses of the client itself, and what they mean."""
+    """Exit statuses of the client itself, and their meanings."""
 
 
 ParamKind = Literal["env", "arg", "option", "flag"]
@@ -215,7 +215,7 @@ ParamType = Literal["string", "integer", "number", "boolean"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Param:
-    """One value that somebody who runs a task may give."""
+    """One value that a user who runs a task may give."""
 
     name: str
     kind: ParamKind
@@ -258,7 +258,9 @@ class Task:
     stdin: str
     """``null`` (empty), ``open`` (a pipe that never ends), or the absolute path of a file."""
     may: tuple[str, ...]
-    """What its runs may ask of the daemon: a verb, a colon, and a glob of names (:mod:`supervisor.ipc.run_token`)."""
+    """Requests that its runs may make to the daemon: a verb, a colon, and a glob of names
+    (:mod:`supervisor.ipc.run_token`).
+    """
     launcher: Launcher | None
     """None: it runs on this host, as a process of ours."""
     description: str | None
@@ -287,7 +289,7 @@ class Task:
     grace_ms: int
     """How long SIGKILL follows after a `stop_signal` that is one number."""
     leave_leftovers: bool
-    """What outlives the main process is left alone."""
+    """Processes that outlive the main process are left alone."""
     retry_attempts: int
     retry_delay_ms: int
     retry_backoff: Backoff
@@ -316,9 +318,9 @@ class Task:
     notify_on_success: tuple[str, ...]
     notify_on_missed: tuple[str, ...]
     max_duration_alert_ms: int | None
-    """People are told when a run takes longer; it goes on."""
+    """A notification is sent when a run takes longer; the run continues."""
     silence_alert_ms: int | None
-    """People are told when a run has printed nothing for so long."""
+    """A notification is sent when a run has printed nothing for so long."""
     heartbeat: str | None = field(repr=False)
     """URL that is asked for at the start and the end of runs."""
 
@@ -348,7 +350,9 @@ class Service:
     stdin: str
     """``null`` (empty), ``open`` (a pipe that never ends), or the absolute path of a file."""
     may: tuple[str, ...]
-    """What its runs may ask of the daemon: a verb, a colon, and a glob of names (:mod:`supervisor.ipc.run_token`)."""
+    """Requests that its runs may make to the daemon: a verb, a colon, and a glob of names
+    (:mod:`supervisor.ipc.run_token`).
+    """
     launcher: Launcher | None
     """None: it runs on this host, as a process of ours."""
     description: str | None
@@ -363,11 +367,11 @@ class Service:
     """More quick failures in a row than this make the service fatal; infinity: never."""
     healthy_after_ms: int
     fatal_retry_ms: int | None
-    """How long after it was given up an instance is tried again; None: never."""
+    """Time after which a failed instance is tried again; None: never."""
     ready: Probe | None
-    """By what an instance is ready; None: by having a process."""
+    """The readiness probe of an instance; None: it is ready when it has a process."""
     live: Probe | None
-    """By what one that is ready is alive; None: by having a process."""
+    """The liveness probe of a ready instance; None: it is alive while it has a process."""
     depends_on: tuple[Dependency, ...]
     autostart: bool
     priority: int
@@ -378,7 +382,7 @@ class Service:
     grace_ms: int
     """How long SIGKILL follows after a `stop_signal` that is one number."""
     leave_leftovers: bool
-    """What outlives the main process is left alone."""
+    """Processes that outlive the main process are left alone."""
     exit_codes: tuple[int, ...]
     failure_output: str | None
     """A line of output that matches this makes a success a failure."""
@@ -397,9 +401,9 @@ class Service:
     notify_on_missed: tuple[str, ...]
     """Of no use, since a service has no schedule: so that both kinds have the same keys."""
     max_duration_alert_ms: int | None
-    """People are told when a run takes longer; it goes on."""
+    """A notification is sent when a run takes longer; the run continues."""
     silence_alert_ms: int | None
-    """People are told when a run has printed nothing for so long."""
+    """A notification is sent when a run has printed nothing for so long."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -425,10 +429,10 @@ class Config:
     host_zone: str | None = None
     """The host's time zone, where it is the daemon's because the file names none."""
     read: dict[str, Stamp] = field(default_factory=dict)
-    """All files that it was made of, also those whose content was substituted, as they were when they were read."""
+    """All source files, including files whose content was substituted, in their state when they were read."""
     tasks: dict[str, Task] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
     notifiers: dict[str, Notifier] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
     warnings: tuple[Problem, ...] = ()
-    """What is valid and probably not meant."""
+    """Valid settings that are probably not intended."""

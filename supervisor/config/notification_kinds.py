@@ -1,4 +1,4 @@
-"""What people can be told of.
+"""The kinds of notifications.
 
 ==========================  ========  ================================================================================
 kind                        severity  when
@@ -101,7 +101,7 @@ RECOVERIES = {
     MEMORY_RECOVERED: frozenset({MEMORY_SHORT}),
     STARTS_RECOVERED: frozenset({STARTS_WAITING}),
 }
-"""What is over with each."""
+"""The kinds that each kind ends."""
 
 ONLY_NAMED = frozenset({RUN_SUCCEEDED})
 """A route has them only when it names them."""

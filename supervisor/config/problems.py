@@ -25,14 +25,14 @@ class Problem:
     """One thing that is wrong."""
 
     file: str
-    """As it was named by whoever asked, so relative paths stay short."""
+    """The path as the caller named it, so relative paths stay short."""
     line: int | None
     """From 1; None when it concerns the whole file."""
     key: str
     """Dotted, as TOML would write it; empty when it concerns the whole file."""
     message: str
     remedy: str | None = None
-    """What to do about it."""
+    """The action that fixes it."""
     column: int | None = None
     """From 1; known for syntax errors only."""
 
@@ -45,7 +45,7 @@ class Problem:
         return f"{text}\n  {printable(self.remedy)}" if self.remedy else text
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; what is not known is left out."""
+        """Return the problem for JSON, without unknown fields."""
         fields = {
             "file": self.file,
             "line": self.line,
@@ -135,7 +135,7 @@ def quoted(value: object) -> str:
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Advice naming the known word that `word` was probably meant to be; None when none is near.
 
-    What other programs call so comes first, then what is spelt alike.
+    Names used by other programs come first, then similar spellings.
     """
     from difflib import get_close_matches  # only when something is wrong
 

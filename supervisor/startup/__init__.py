@@ -1,1 +1,1 @@
-"""What ``ringward up`` settles before the root process takes over: directories, lock, identity, password."""
+"""Steps of ``ringward up`` before the root process takes over: directories, lock, identity, password."""

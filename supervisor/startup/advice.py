@@ -1,4 +1,4 @@
-"""Warnings about a valid configuration: what its runs need and this host does not have, and retention that loses runs.
+"""Warnings about a valid configuration: missing features of this host that runs need, and retention that loses runs.
 
 A missing user, directory or program is no error: a package or a mount may bring it before the run.
 """
@@ -24,8 +24,8 @@ _OWN_CGROUP = "/proc/self/cgroup"
 def available_controllers(types: Mapping[str, str] | None = None, own: str = _OWN_CGROUP) -> frozenset[str]:
     """Return the controllers that a daemon of this user can give to its runs.
 
-    A daemon of root gets what the hierarchy has, from its service manager or by itself; another user gets what the
-    cgroup has that this process is in, if that may be written.
+    A daemon of root gets all controllers of the hierarchy, from its service manager or by itself. Another user gets the
+    controllers of this process's cgroup, if the cgroup is writable.
 
     Args:
         types: of the file system at each mount point; None: as they are.
@@ -53,7 +53,7 @@ Unit = Task | Service
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+-@:,")
 """Characters that a shell takes as they are."""
 _SAMPLE = 2000
-"""Instants from which the pace of a schedule is told."""
+"""Instants from which the interval of a schedule is computed."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _units(config: Config) -> Iterator[Unit]:
 
 
 def _placed(config: Config, found: list[_Advice], *, only_set: bool = False) -> list[Problem]:
-    """The warnings with file and line; `only_set`: without those about a key that the configuration does not set."""
+    """Return the warnings with file and line; `only_set`: without warnings about a key that is not set."""
     if not found:
         return []
     main = read_source(config.path)
@@ -214,7 +214,7 @@ def _refusal(user: str) -> str | None:
 
 
 def _is_missing(path: str, *, directory: bool = False) -> bool:
-    """Whether a path leads to nothing, or to something of another kind; what cannot be looked at is believed."""
+    """Return whether a path does not exist or has another type; a path that cannot be examined is accepted."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,6 +1,6 @@
-"""What API workers of another user may read: made theirs at each start, and nobody's but the daemon's without them.
+"""Read access of API workers with another user: granted at each start, and private to the daemon without them.
 
-They are of the group of what they may read, and own nothing but the directory for entries of the audit.
+The workers belong to the group of the files that they may read, and own only the directory for audit entries.
 """
 
 import os
@@ -18,7 +18,7 @@ _RING = ".ring"
 
 
 def share(boot: Boot) -> None:
-    """Have the data directory and the runtime directory be for those workers, or private. Both belong to us.
+    """Open the data directory and the runtime directory to those workers, or make both private. Both belong to us.
 
     Raises:
         OSError: something there cannot be changed.
@@ -35,7 +35,7 @@ def share(boot: Boot) -> None:
 
 
 def _share_data(data_dir: str, gid: int | None) -> None:
-    """The logs of before first, and last the directory itself, so that what is interrupted is done again."""
+    """Share existing logs first, and the directory itself last, so that an interrupted run is repeated."""
     if gid is None and readers_of(data_dir) is None:
         return
     logs = os.path.realpath(os.path.join(data_dir, LOGS))  # people have them on another disk, behind a link
@@ -48,7 +48,7 @@ def _share_data(data_dir: str, gid: int | None) -> None:
 
 
 def _give(path: str, gid: int | None, entered: int = FOR_READERS) -> None:
-    """Let a group read a file or enter a directory, or nobody but its owner, whose permissions for a file stay."""
+    """Let a group read a file or enter a directory, or only its owner, whose permissions for a file stay."""
     status = os.lstat(path)
     if stat.S_ISDIR(status.st_mode):
         mode = _PRIVATE if gid is None else entered
@@ -63,7 +63,7 @@ def _give(path: str, gid: int | None, entered: int = FOR_READERS) -> None:
 
 
 def _share_audit(boot: Boot) -> None:
-    """The one directory that is the workers' own; what is in it goes with it, and nobody keeps a way into it."""
+    """Share the one directory that the workers own; its content goes with it, and no other user keeps access."""
     uid, gid = boot.api_account or (os.geteuid(), os.getegid())
     os.makedirs(boot.audit_dir, _PRIVATE, exist_ok=True)
     directory = os.open(boot.audit_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -81,7 +81,7 @@ def _share_audit(boot: Boot) -> None:
 
 
 def _hand_over(name: str, directory: int, uid: int, gid: int) -> None:
-    """Give what another user has made there to this one: nothing but a plain file that has no other name."""
+    """Give entries of another user there to this one: only a plain file with a single name."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except OSError:  # ELOOP, ENXIO: a link, a socket

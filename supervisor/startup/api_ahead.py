@@ -1,6 +1,6 @@
 """The API server, started before anything else is done: it loads its modules on another core meanwhile.
 
-It takes longer than all else until it can answer. What it is to serve, and where, it hears in ``hello``.
+Its start takes longer than all other steps. Its task and its address arrive in ``hello``.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""As whom API workers run: where the daemon is root's, a user who can do nothing but read what they show."""
+"""The user of API workers: for a daemon of root, a user that can only read the data that they show."""
 
 import os
 import pwd
@@ -67,7 +67,7 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
     """`user`, when it can come to the program and to where the data directory is; else the daemon's own.
 
     Raises:
-        Unusable: it cannot, and it is the one that is configured.
+        Unusable: the configured user cannot be used.
     """
     if user.account is None:
         return user
@@ -93,7 +93,7 @@ def _installed() -> list[str]:
 
 
 def _nearest(path: str) -> str:
-    """What is there of a path."""
+    """Return the longest existing part of a path."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path

@@ -44,7 +44,7 @@ def prepare(path: str) -> None:
 
 
 def _take_over(path: str) -> None:
-    """Make a directory root's that is somebody else's and empty, such as a new volume of a container.
+    """Make root the owner of another user's empty directory, such as a new volume of a container.
 
     Raises:
         NotStarted: there is something in it.
@@ -56,7 +56,7 @@ def _take_over(path: str) -> None:
             return
         os.fchown(directory, 0, 0)
         os.fchmod(directory, 0o700)
-        if os.listdir(directory):  # looked at when nobody else can put anything there any more
+        if os.listdir(directory):  # checked once no other user can put files there any more
             os.fchmod(directory, stat.S_IMODE(status.st_mode))
             os.fchown(directory, status.st_uid, status.st_gid)
             raise NotStarted(
@@ -118,7 +118,7 @@ def identity(path: str) -> str:
 
 
 def renew(path: str) -> str:
-    """Give the data directory another ULID: somebody else has the one that it came with. The caller holds the lock.
+    """Give the data directory another ULID, as its original is in use elsewhere. The caller holds the lock.
 
     Raises:
         NotStarted: it cannot be stored.
@@ -161,7 +161,7 @@ def new_id() -> str:
 
 
 def unusable(path: str, err: OSError) -> NotStarted:
-    """The failure that tells people why the data directory cannot be used."""
+    """Return the failure that explains why the data directory cannot be used."""
     return NotStarted(f"cannot use the data directory {path}: {_reason(path, err)}", Cause.DATA_DIRECTORY)
 
 

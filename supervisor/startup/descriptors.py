@@ -1,4 +1,4 @@
-"""The limit on open files: below what our own processes need, no daemon would ever be ready."""
+"""The limit on open files: below the need of our own processes, no daemon would ever be ready."""
 
 import resource
 

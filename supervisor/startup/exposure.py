@@ -23,7 +23,7 @@ def certificate_names(cert: str, key: str) -> list[str]:
     Raises:
         Unusable: the two files cannot be used.
     """
-    import ssl  # 8 ms of a start, for those who serve with TLS
+    import ssl  # 8 ms of a start, only with TLS
 
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -45,7 +45,7 @@ def _no_passphrase() -> str:
 
 
 def _handshake(server: "ssl.SSLContext", client: "ssl.SSLContext", cert: str) -> "ssl.SSLObject":
-    """The client's end of a connection to ourselves, in memory: only one that was verified shows a certificate."""
+    """Return the client's end of an in-memory connection to ourselves: only a verified one shows a certificate."""
     import ssl  # as above
 
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()

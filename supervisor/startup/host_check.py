@@ -1,4 +1,4 @@
-"""What a valid configuration asks of this host: one answer for ``up``, ``validate``, ``doctor`` and each reload."""
+"""The requirements of a valid configuration on this host: one for ``up``, ``validate``, ``doctor`` and reloads."""
 
 import os
 import stat
@@ -23,7 +23,7 @@ MAX_SOCKET_PATH_BYTES = 107
 
 @dataclass(frozen=True)
 class Settled:
-    """What the configuration comes down to on this host."""
+    """The configuration as resolved on this host."""
 
     hosts: list[str]
     """Names under which clients may reach the API."""
@@ -37,7 +37,7 @@ def settle(config: Config, environ: Mapping[str, str]) -> Settled:
     """Look at every file and name that `config` leads to outside of itself.
 
     Args:
-        config: one that is valid.
+        config: a valid configuration.
         environ: where a password may be.
 
     Raises:
@@ -61,7 +61,7 @@ def reaching(user: ApiUser, config: Config, directory: str) -> ApiUser:
     """Who API workers are, when not every user can come to a data directory.
 
     Raises:
-        ConfigError: the one that is configured cannot.
+        ConfigError: the configured user cannot be used.
     """
     try:
         return api_user.within_reach(user, config.http, directory)
@@ -149,7 +149,7 @@ def _check_socket(path: str, configured: KeyPath | None) -> None:
 
 
 def _check_driver(config: Config) -> None:
-    """What the database needs is installed, and libpq can read its URL."""
+    """Check that the driver of the database is installed, and that libpq can read its URL."""
     from importlib.util import find_spec
 
     if config.storage.database is None:

@@ -4,9 +4,9 @@ import os
 
 
 def make_parents(path: str) -> None:
-    """Make those that are missing, writable by their owner alone.
+    """Make the missing parents, writable by their owner alone.
 
-    Else whoever may rename what is in one of them could put something in its place; and :func:`os.makedirs` leaves the
+    Otherwise a user who may rename entries of a parent could replace the directory; and :func:`os.makedirs` leaves the
     modes of all but the last to the umask.
 
     Raises:
@@ -18,6 +18,6 @@ def make_parents(path: str) -> None:
     make_parents(parent)
     try:
         os.mkdir(parent, 0o755)
-    except FileExistsError:  # somebody else has made it at this moment, or it is none
+    except FileExistsError:  # another process has just made it, or it is no directory
         if not os.path.isdir(parent):
             raise

@@ -30,7 +30,7 @@ def settle(environ: Mapping[str, str], password_file: str | None) -> Password:
     """The password: RINGWARD_PASSWORD, else the first line of `password_file`, else a new one.
 
     Raises:
-        Unusable: the one that is configured cannot be read or is too short.
+        Unusable: the configured password file cannot be read, or the password is too short.
     """
     if VARIABLE in environ:
         return _checked(environ[VARIABLE], f"set by {VARIABLE}", VARIABLE)

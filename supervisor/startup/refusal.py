@@ -4,7 +4,7 @@ import enum
 
 
 class Cause(enum.Enum):
-    """What keeps the daemon from starting; scripts tell causes apart by the exit code."""
+    """The causes that keep the daemon from starting; scripts tell causes apart by the exit code."""
 
     CONFIGURATION = "configuration"
     DATA_DIRECTORY = "data directory"

@@ -48,7 +48,7 @@ def bases(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> list[s
     # Rings that a crash left behind are found only where they are: a place once chosen is kept.
     found.sort(key=lambda base: not os.path.isdir(os.path.join(base, daemon_id)))
     if _is_others(_usual(euid), euid) and not any(base.startswith(_usual(euid)) for base in found):
-        # Another user has made the directory first. Nobody can do so with a name that is not known before.
+        # Another user has made the directory first. A name that is not known before prevents that.
         found.append(f"{_usual(euid)}-{os.urandom(4).hex()}")
     return found
 
@@ -58,8 +58,10 @@ class Place(NamedTuple):
 
     path: str
     lock: int
-    """Descriptor, inheritable, that locks the directory for as long as it is open (flock(2)): of a file in it, since
-    whoever may list the directory could lock that."""
+    """Descriptor, inheritable, that locks the directory for as long as it is open (flock(2)).
+
+    It locks a file inside, since any user who may list the directory could lock the directory.
+    """
 
 
 class Taken(Exception):

@@ -1,4 +1,4 @@
-"""What only the command line uses: backup, demo, doctor, importers, service files, simulation.
+"""Tools of the command line alone: backup, demo, doctor, importers, service files, simulation.
 
-The command line imports this room, and nobody else does.
+Only the command line imports this package.
 """

@@ -1,8 +1,8 @@
-"""A consistent copy of a data directory, also of one that a daemon is using.
+"""A consistent copy of a data directory, even while a daemon uses it.
 
-The database is copied first, as it is at one moment; then the logs of the runs that it has, as far as they are written.
-So no run is newer than the copy, and no log belongs to none. Not copied is what means nothing elsewhere: locks,
-sockets, and the secret parameters of runs, which end with the daemon.
+The database is copied first, as it is at one moment; then the logs of its runs, as far as they are written. So no run
+is newer than the copy, and each log belongs to a run. Not copied are files without a meaning elsewhere: locks, sockets,
+and the secret parameters of runs, which end with the daemon.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ class CannotCopy(Exception):
 
 @dataclass
 class Copied:
-    """What a copy has.
+    """The content of a copy.
 
     Attributes:
         runs: In the database; None: that is a server's, and not in the copy.
         logs: Log files.
         size_bytes: Of all files.
-        damaged: Logs that are damaged here and there, with what is wrong.
+        damaged: Logs with damaged parts, and their errors.
     """
 
     directory: str
@@ -111,7 +111,7 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
 def _give(making: str, owner: os.stat_result) -> None:
     """Have the copy belong to the daemon's user, who could not use it in the place of the data directory else.
 
-    Until that is done nobody but root gets into it. Nothing is followed that was put in its place.
+    Until that is done only root can enter it. Links put in its place are not followed.
 
     Raises:
         PermissionError: that cannot be.
@@ -164,7 +164,7 @@ def _copy_log(data_dir: str, making: str, log: str, copied: Copied) -> None:
 
 
 def _copy(source: str, target: str) -> int:
-    """Copy what a file is now; its size. Mode and times are kept: the janitor goes by them."""
+    """Copy the present content of a file; return its size. Mode and times are kept: the janitor uses them."""
     fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(fd, "rb") as reading:
         status = os.fstat(fd)

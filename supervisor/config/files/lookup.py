@@ -52,7 +52,7 @@ def default_data_dir(environ: Mapping[str, str], euid: int) -> str:
 
 
 def data_dir(option: str | None, configured: str | None, environ: Mapping[str, str]) -> str:
-    """The data directory, absolute: the option, else what the configuration says, else the default."""
+    """Return the absolute data directory: from the option, else from the configuration, else the default."""
     if option:
         return os.path.abspath(option)
     return configured or default_data_dir(environ, os.geteuid())
@@ -70,8 +70,8 @@ def find_data_dir(config: str | None, data: str | None, environ: Mapping[str, st
 def find_socket(config: str | None, data: str | None, environ: Mapping[str, str]) -> str:
     """The Unix socket on which the daemon's API answers.
 
-    A configuration that is not valid does no harm, as long as ``data_dir`` and ``socket`` can be read from it: the
-    daemon that runs has an earlier version of it in force.
+    An invalid configuration is accepted as long as ``data_dir`` and ``socket`` can be read from it: the running daemon
+    uses an earlier version of it.
 
     Args:
         config: configuration file that the command line names, if any.
@@ -104,7 +104,7 @@ def _places(config: str | None, data: str | None, environ: Mapping[str, str]) ->
 
 
 def _check_owner(places: Mapping[str, str], distrusted: Problem) -> None:
-    """Let a file that others can write name only what belongs to root: nobody lures root's clients elsewhere.
+    """Refuse paths in a file that others can write, unless root owns the target: root's clients must not be redirected.
 
     Raises:
         ConfigError: it names something else.

@@ -1,8 +1,8 @@
-"""On which line each table and key of a TOML text stands: what TOML parsers do not tell.
+"""The line of each table and key of a TOML text, which TOML parsers do not report.
 
-A small scanner, run over text that the parser accepted: it knows headers (``[a.b]``, ``[[a]]``), dotted and quoted
-keys, inline tables, arrays and all four kinds of strings, and skips every other value. It never fails: what it cannot
-read it skips to the end of the line, and a key without a line of its own is looked up at its nearest ancestor's.
+A small scanner runs over text that the parser accepted. It knows headers (``[a.b]``, ``[[a]]``), dotted and quoted
+keys, inline tables, arrays and all four kinds of strings, and skips every other value. It never fails: it skips
+unreadable text to the end of the line. A key without its own line gets the line of its nearest ancestor.
 """
 
 import re

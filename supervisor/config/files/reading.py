@@ -33,7 +33,7 @@ class Source:
     data: dict[str, Any]
     positions: Positions
     stamp: Stamp
-    """What the file was like when it was read."""
+    """The state of the file when it was read."""
 
     @property
     def path(self) -> str:
@@ -102,14 +102,14 @@ def _parse(name: str, data: bytes, status: os.stat_result) -> Source:
     except tomli.TOMLDecodeError as err:
         key, message, remedy = explain(text, err.lineno, err.msg)
         raise ConfigError([Problem(name, err.lineno, key, message, remedy, err.colno)]) from err
-    except ValueError as err:  # what int() does not take
+    except ValueError as err:  # a value that int() rejects
         raise ConfigError([Problem(name, None, "", "has a number with too many digits")]) from err
     except RecursionError as err:
         raise ConfigError([Problem(name, None, "", "is nested too deeply")]) from err
 
 
 def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
-    """Why root must not follow the file `name`: somebody else could write commands into it.
+    """Return why root must not follow the file `name`: another user could write commands into it.
 
     Args:
         name: the file, for the message.
@@ -140,7 +140,7 @@ def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
 
 
 def included(main: Source, patterns: Sequence[str]) -> tuple[list[str], list[Problem]]:
-    """Names of the files that the globs of `main` include, in order, each once; and what is wrong with the globs."""
+    """Return the file names that the globs of `main` include, in order, each once; and errors of the globs."""
     names: dict[str, None] = {}
     problems: list[Problem] = []
     prefix = os.path.dirname(main.name)

@@ -1,4 +1,4 @@
-"""Whether a configuration still is what its files, and the time zone of the host, would make."""
+"""Whether a configuration is still up to date with its files and the time zone of the host."""
 
 import glob
 import os
@@ -10,19 +10,19 @@ from supervisor.config.problems import Invalid
 
 
 def stamp(status: os.stat_result) -> Stamp:
-    """What a file looked like from outside."""
+    """Return the state of a file, without reading it."""
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def matches(directory: str, main: str, pattern: str) -> list[str]:
-    """What a glob of the main file `main` in `directory` includes, as paths from there, in order."""
+    """Return the files that a glob of the main file `main` in `directory` includes, as relative paths, in order."""
     own = os.path.realpath(main)
     found = sorted(glob.glob(pattern, root_dir=directory))
     return [name for name in found if os.path.realpath(os.path.join(directory, name)) != own]
 
 
 def is_current(config: Config) -> bool:
-    """Return whether the files are those that were read, the globs find no others, and the host's zone is the same."""
+    """Return whether the files are unchanged, the globs find no others, and the host's zone is the same."""
     same_files = _included(config.path, config.include) == set(config.files[1:]) and all(
         _stamp_of(path) == read for path, read in config.read.items()
     )

@@ -8,7 +8,7 @@
     $${               a literal ${
 
 Our own variables (``RINGWARD_*``) are refused: the processes of the daemon that read the configuration do not have
-them. Nothing is substituted in what was substituted.
+them. Substituted text is not substituted again.
 """
 
 import os
@@ -28,7 +28,7 @@ _HOW = 'write "${NAME}", "${NAME:-default}" or "${file:PATH}"; "$${" stands for 
 
 
 class Substituted(str):
-    """A string that is not as it stands in the file; `raw` is, and is what messages show."""
+    """A string with substitutions; `raw` is the string as it stands in the file, which messages show."""
 
     __slots__ = ("raw",)
     raw: str
@@ -42,8 +42,8 @@ def substitute(
     Args:
         text: a value as it stands in the file.
         environ: where variables are looked up.
-        directory: what relative paths start from.
-        on_read: told the path of each file that was read, and what it was like then.
+        directory: the base of relative paths.
+        on_read: called with the path of each file that was read, and its state then.
 
     Raises:
         Invalid: a reference cannot be read or has no value.

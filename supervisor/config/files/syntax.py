@@ -1,4 +1,4 @@
-"""Texts that are not valid TOML: what is wrong with one, and the keys that can still be read from it.
+"""Texts that are not valid TOML: the error of a text, and the keys that can still be read from it.
 
 The parser reports only a place, and nothing behind it is parsed. So both functions look at the lines one by one.
 """
@@ -23,7 +23,7 @@ _REMEDIES = {
 
 
 def explain(text: str, line: int, message: str) -> tuple[str, str, str | None]:
-    """Key, message and remedy for what the parser says of a line (from 1)."""
+    """Return key, message and remedy for the parser's error on a line (from 1)."""
     lines = text.split("\n")[:line]
     last = lines[-1] if lines else ""
     pair = _KEY.match(last)

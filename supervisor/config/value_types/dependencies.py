@@ -1,4 +1,4 @@
-"""What services wait for: the type of the value, and whether all of them together make sense."""
+"""Dependencies of services: the type of the value, and checks across all services."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -56,12 +56,12 @@ class Wrong:
 
 
 def unsound(services: Mapping[str, Service], tasks: Mapping[str, Task], known: Collection[str]) -> Iterator[Wrong]:
-    """What is wrong with the dependencies of all services.
+    """Return the errors in the dependencies of all services.
 
     Args:
-        services: those whose values are valid.
-        tasks: those whose values are valid.
-        known: names of all tasks and services, also of those with invalid values.
+        services: services with valid values.
+        tasks: tasks with valid values.
+        known: names of all tasks and services, including those with invalid values.
     """
     for service in services.values():
         for index, one in enumerate(service.depends_on):
@@ -86,7 +86,7 @@ def unsound(services: Mapping[str, Service], tasks: Mapping[str, Task], known: C
 
 
 def _asked_for(task: Task) -> str | None:
-    """A parameter that somebody has to give."""
+    """Return a parameter that must be given."""
     return next((one.name for one in task.params if one.required and one.default is None), None)
 
 

@@ -18,7 +18,7 @@ _MAX_HOST = 253
 
 
 def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Invalid]]:
-    """What is wrong with the values of ``[http]`` together: where, and why."""
+    """Return conflicts between the values of ``[http]``: place and reason."""
     for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if one in http and other not in http:
             yield (one,), Invalid(f"needs {other} beside it", show=False)

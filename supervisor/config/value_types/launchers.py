@@ -1,4 +1,4 @@
-"""Launchers: the types of their values, what a table of them comes to, and whether a task or service may have one.
+"""Launchers: the types of their values, the resolution of a table, and whether a task or service may have one.
 
 Each word of ``start``, ``stop`` and ``probe`` stays one argument, whatever its placeholders are replaced by. But
 
@@ -21,7 +21,7 @@ LOCAL = "local"
 MAX_LAUNCHERS = 100
 _MAX_WORDS = 1000
 PLACEHOLDER = re.compile(r"(?<![{$])\{([a-z_]+)\}(?!\})")
-"""Not what is doubled, as in the templates of Go, nor what has a dollar in front, as in a shell."""
+"""Does not match doubled braces, as in the templates of Go, or braces after a dollar sign, as in a shell."""
 
 OF_THE_RUN: Final = ("run_id", "run_id_lower", "task", "instance", "attempt", "user", "group", "stop_signal", "grace_s")
 OF_THE_COMMAND: Final = ("command", "run", "shell", "working_dir", "env_name", "env_value", "env_json")
@@ -112,7 +112,7 @@ def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
         wrong.append(Invalid("has no placeholder for the command", 'add "{command}"', show=False, path=("start",)))
     if wrong:
         raise InvalidParts(wrong)
-    # What somebody wrote may show secrets, but that is theirs to say.
+    # Text written by the user may show secrets: that is the user's decision.
     ours = preset is not None and "start" not in values
     return Launcher(
         name=name,
@@ -126,7 +126,7 @@ def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
 
 
 def _unfit(preset: Preset | None, values: Mapping[str, Any]) -> Iterator[Invalid]:
-    """Keys that do not belong to the preset, and those that it lacks."""
+    """Return keys that do not belong to the preset, and required keys that are missing."""
     if preset is None:
         return
     name = values["preset"]
@@ -141,7 +141,7 @@ def _unfit(preset: Preset | None, values: Mapping[str, Any]) -> Iterator[Invalid
 def _settled(
     template: tuple[str, ...], settings: Mapping[str, Any], known: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[tuple[int, Invalid]]]:
-    """The words with all that is the same for all runs filled in, and what is wrong with them, by their number."""
+    """Return the words with all values filled in that are equal for all runs, and their errors by word number."""
     words: list[str] = []
     wrong: list[tuple[int, Invalid]] = []
     for index, word in enumerate(template):
@@ -173,7 +173,7 @@ def _has_command(words: tuple[str, ...]) -> bool:
 
 
 def unknown_launcher(name: str, known: Mapping[str, object]) -> Invalid:
-    """What is wrong with the name of a launcher that there is not."""
+    """Return the error for the name of a launcher that does not exist."""
     return Invalid(f"no launcher named {quoted(name)}", nearest(name, (*known, LOCAL)) or f"add [launchers.{name}]")
 
 

@@ -1,4 +1,4 @@
-"""The types of values that say who is told of what, and whether the names in them are names of notifiers."""
+"""The types of values that define recipients of notifications, and checks of the notifier names in them."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -11,7 +11,7 @@ from supervisor.config.value_types.values import NAME, ListOf, Name, Text, Value
 from supervisor.dataclass import dataclass
 
 KEYS_WITH_NAMES = ("notify_on_failure", "notify_on_success", "notify_on_missed")
-"""Of tasks and services, those that name notifiers."""
+"""Keys of tasks and services that name notifiers."""
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[!-~]+")
 _QUIET = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])")
 _MINUTES_PER_HOUR = 60
@@ -107,8 +107,8 @@ def notifiers(*, empty: bool = True) -> ListOf:
 
 
 def unknown(names: Collection[str], known: Collection[str]) -> Iterator[tuple[int, Invalid]]:
-    """Which of some names are of no notifier: their places, and what is wrong."""
+    """Return the places of names that are no notifier, and the errors."""
     for index, name in enumerate(names):
-        if name not in known and NAME.fullmatch(name):  # what is no name is told as that
+        if name not in known and NAME.fullmatch(name):  # a value that is no name has its own error
             remedy = nearest(name, known) or f"add [notifiers.{name}]"
             yield index, Invalid(f"no notifier named {quoted(name)}", remedy)

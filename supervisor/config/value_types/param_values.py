@@ -1,4 +1,4 @@
-"""Values of the parameters of tasks: what each takes, and what the command gets of it. All are text."""
+"""Values of the parameters of tasks: the accepted values, and the form that the command gets. All are text."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ def normal(param: Param, text: str) -> str:
 
 
 def _one_of(choices: tuple[str, ...]) -> str:
-    """In few words. What was meant is not looked for: the scheduler has no time for that."""
+    """Return a short error. It suggests no near match: the scheduler has no time for that."""
     if len(choices) > _SHOWN_CHOICES:
         return f"one of its {len(choices)} choices"
     return " or ".join(map(quoted, choices))
@@ -82,7 +82,7 @@ TYPES: Final[Mapping[str, Callable[[str], str]]] = {
     "number": _number,
     "boolean": _boolean,
 }
-"""By name: what brings a text into the form that the command gets, or raises Invalid."""
+"""Converters by name: each turns a text into the form for the command, or raises Invalid."""
 
 
 def _matches(pattern: str, text: str) -> bool:

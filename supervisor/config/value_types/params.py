@@ -43,8 +43,9 @@ _PROGRAM_NAMES = frozenset({
     "SSH_ASKPASS", "VISUAL", "XDG_CONFIG_HOME", "ZDOTDIR", "_JAVA_OPTIONS",
 })
 # fmt: on
-"""With these, and those that begin with a prefix, whoever gives the value says what is executed, or takes the
-daemon's word from the run."""
+"""With these variables, and those with such a prefix, the caller chooses the executed code, or blocks the run's
+messages to the daemon.
+"""
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Params:
 
 
 def _said(value: dict[str, Any], directory: str) -> tuple[dict[str, Any], list[Invalid]]:
-    """What the table says, as fields of the record, and what is wrong with any of it by itself."""
+    """Return the table as fields of the record, and the errors of single values."""
     found, wrong = parse_table(value, KEYS, directory)
     said = {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL} | found
     if said.get("kind") == "flag" and "type" not in value:
@@ -156,7 +157,7 @@ _OPTIONAL = frozenset(KEYS) - {"name", "kind"}
 
 
 def _clashes(said: Mapping[str, Any]) -> Iterable[Invalid]:
-    """What does not go together."""
+    """Return conflicts between keys."""
     kind, kind_of_value = said["kind"], said["type"]
     if kind == "env":
         yield from _wrong_variable(said["name"])
@@ -186,7 +187,7 @@ def _wrong_variable(name: str) -> Iterable[Invalid]:
 
 
 def _unfit(said: dict[str, Any]) -> Iterable[Invalid]:
-    """Choices and a default that the parameter itself would not take; what it takes is brought into its normal form."""
+    """Return choices and a default that the parameter would reject; accepted ones are normalised."""
     kinds = {name: said[name] for name in ("name", "kind", "type", "secret", "pattern")}
     choices: list[str] = []
     for index, text in enumerate(said["choices"]):
@@ -211,12 +212,12 @@ def _unfit(said: dict[str, Any]) -> Iterable[Invalid]:
 def unsuitable(
     params: Iterable[Param], *, scheduled: bool, api_trigger: bool, secrets: Collection[str]
 ) -> Iterable[tuple[int, Invalid]]:
-    """What is wrong with the parameters of a task in view of its other keys, each with the parameter's position.
+    """Return the conflicts of a task's parameters with its other keys, each with the parameter's position.
 
     Args:
-        params: those of the task.
+        params: the parameters of the task.
         scheduled: it runs without anybody who could give values.
-        api_trigger: somebody may run it, and give values.
+        api_trigger: users may run the task, and give values.
         secrets: names of the variables that hold secrets of the task.
     """
     for index, param in enumerate(params):

@@ -1,4 +1,4 @@
-"""What runs may ask of the daemon: the type of one permission, and whether what it names is there."""
+"""Permissions of runs towards the daemon: the type of one permission, and a check that its target exists."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -42,7 +42,7 @@ def unknown(
     Args:
         may: the permissions of one unit.
         units: the units whose values are valid.
-        known: names of all units, also of those with invalid values.
+        known: names of all units, including those with invalid values.
     """
     for index, one in enumerate(may):
         verb, _, name = one.partition(SEPARATOR)

@@ -1,8 +1,8 @@
-"""What Ringward knows of the clients of other engines.
+"""Presets for the clients of other engines.
 
 ``{client}`` and ``{options}`` are the words of the keys of that name, ``{host}`` and ``{image}`` their values; all
-other placeholders are replaced for each run (see :mod:`.launchers`). The shell texts here are fixed: what comes from a
-run reaches them as arguments, or as a variable.
+other placeholders are replaced for each run (see :mod:`.launchers`). The shell texts here are fixed: values of a run
+reach them as arguments, or as a variable.
 """
 
 from collections.abc import Mapping
@@ -25,20 +25,20 @@ class Preset:
     stop: tuple[str, ...]
     probe: tuple[str, ...]
     client: tuple[str, ...] = ()
-    """What the key `client` is without being said; empty: there is no such key."""
+    """Default of the key `client`; empty: there is no such key."""
     takes: frozenset[str] = frozenset({"options"})
     """Which of the keys options, host and image it has."""
     needs: frozenset[str] = frozenset()
-    """Those of them that have to be said."""
+    """The required keys among them."""
     feed: Literal["nothing", "script", "nomad_job"] = "nothing"
     carries_secrets: bool = True
     expands: bool = False
     """The engine replaces names after dollars in the command and in values of variables; doubled ones are dollars."""
     own_failures: Mapping[str, str] = field(default_factory=dict)
-    """Exit statuses of the client itself, and what they mean."""
+    """Exit statuses of the client itself, and their meanings."""
 
 
-# No argument, and no file with a name: a pipe, or what bash has removed already.
+# No argument, and no file with a name: a pipe, or a file that bash has already removed.
 _FEED = f'input=${FEED_VARIABLE}; unset {FEED_VARIABLE}; exec "$@" <<RINGWARD_END\n$input\nRINGWARD_END'
 _FED = ("/bin/sh", "-c", _FEED, "ringward")
 _SSH = ("{client}", "-T", "-oBatchMode=yes", "-oServerAliveInterval=15")
@@ -178,7 +178,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         start=(
             *("systemd-run", "--wait", "--pipe", "--quiet", "--collect", f"--unit={_JOB}", "--setenv={env_name}"),
             *("--working-directory={working_dir}", "--uid={user}", "--gid={group}"),
-            # In two parts, since 0 alone would be for ever.
+            # In two parts, since 0 alone would mean no limit.
             *("--property=TimeoutStopSec={grace_s}s 1ms", "{options}", "--", "{command}"),
         ),
         stop=("systemctl", "stop", f"{_JOB}.service"),

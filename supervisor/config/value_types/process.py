@@ -83,7 +83,7 @@ def _step(value: object, directory: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Stdin:
-    """What a run reads from standard input."""
+    """The standard input of a run."""
 
     def parse(self, value: object, directory: str) -> str:
         """Return ``null``, ``open``, or the absolute path of a file."""
@@ -169,7 +169,7 @@ def _limit(name: str) -> ValueType:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the processes of a run may use."""
+    """Resource limits of the processes of a run."""
 
     def parse(self, value: object, directory: str) -> dict[str, float]:
         """See :class:`ValueType`."""

@@ -19,7 +19,7 @@ def dropped(values: Mapping[str, Any], own: Mapping[str, Any]) -> Iterable[tuple
 
     Args:
         values: all values of a unit.
-        own: what its own table says; a text that comes from [defaults] has no place in it.
+        own: the keys of its own table; a text from [defaults] has no position in it.
     """
     odd = sorted(name for key in ("env", "secrets") for name in values.get(key, ()) if not is_identifier(name))
     shell = values.get("shell", "/bin/sh")

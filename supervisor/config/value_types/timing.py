@@ -31,12 +31,12 @@ class Moment:
                 moment = datetime.fromisoformat(text.upper())
             except ValueError:
                 raise Invalid(f"must be {self.describe()}") from None
-            if not _MOMENT.match(text):  # of what else ISO 8601 has
+            if not _MOMENT.match(text):  # of the other ISO 8601 forms
                 raise Invalid(f"must be {self.describe()}")
         if moment.tzinfo is None:
             raise Invalid("needs its offset from UTC", f"write Z or an offset at its end, as in {_EXAMPLE}")
         ms = int(moment.timestamp() * 1000)
-        if not 0 <= ms < _END_MS:  # what no clock shows in some time zone cannot be told to anybody
+        if not 0 <= ms < _END_MS:  # a time outside the range of clocks in some time zone cannot be displayed
             raise Invalid("must be a time from 1970 to 2200")
         return ms
 

@@ -1,4 +1,4 @@
-"""The types of values that keys take: each checks a TOML value and turns it into what the model holds."""
+"""The types of values that keys take: each checks a TOML value and converts it to the value in the model."""
 
 import os
 import re
@@ -26,13 +26,13 @@ _YES_NO = {"true": True, "false": False}
 
 
 class ValueType(Protocol):
-    """What a key's value has to be."""
+    """The required type of a key's value."""
 
     def parse(self, value: object, directory: str) -> Any:
         """Check `value` and convert it; relative paths start from `directory`.
 
         Raises:
-            Invalid: it is not what the key needs.
+            Invalid: the value does not fit the key.
         """
 
     def describe(self) -> str:
@@ -267,7 +267,7 @@ class ListOf:
 def parse_table(
     table: Mapping[str, object], types: Mapping[str, ValueType], directory: str
 ) -> tuple[dict[str, Any], list[Invalid]]:
-    """What is said in a table of known keys, and what is wrong with any of it by itself."""
+    """Return the values in a table of known keys, and the errors of single values."""
     said: dict[str, Any] = {}
     wrong: list[Invalid] = []
     for name, content in table.items():
@@ -361,7 +361,7 @@ class Secrets:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What to execute: a string for the shell, or a list of arguments."""
+    """The command to execute: a string for the shell, or a list of arguments."""
 
     def parse(self, value: object, directory: str) -> str | tuple[str, ...]:
         """See :class:`ValueType`."""

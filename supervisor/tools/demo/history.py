@@ -95,7 +95,7 @@ class History:
             return "timeout" if job.timeout_s and dice < job.failing / 3 else "failed"
         if dice > 0.9985:
             return self._random.choice(("skipped", "stopped", "crashed", "start_failed"))
-        # What was repaired a while ago failed more often before.
+        # A task that was repaired a while ago failed more often before.
         return "failed" if 60 < ago < 75 and self._random.random() < job.failing * 6 else "succeeded"
 
     def _run(self, job: Job, created: int, instant: int, attempt: int, reason: str, ago: float) -> Run:

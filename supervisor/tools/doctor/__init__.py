@@ -1,1 +1,1 @@
-"""What ``ringward doctor`` looks at. Nothing here changes anything."""
+"""The checks of ``ringward doctor``. They change no state."""

@@ -1,4 +1,4 @@
-"""What belongs to the daemon: its data directory, the disk below it, its database."""
+"""Checks of the daemon's property: its data directory, the disk below it, its database."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""What came of looking at one thing."""
+"""The result of one check."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,10 +11,10 @@ class Finding:
     """How one thing is.
 
     Attributes:
-        what: Its name.
+        what: Name of the checked object.
         verdict: "ok"; "warn": Ringward works, but not as well as it could; "fail": it does not work.
         text: How it is, for people.
-        remedy: What to do about it.
+        remedy: The action that fixes it.
     """
 
     what: str

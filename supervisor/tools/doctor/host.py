@@ -1,4 +1,4 @@
-"""What the host gives: cgroups, shared memory, descriptors."""
+"""Checks of the host: cgroups, shared memory, descriptors."""
 
 import os
 import resource
@@ -81,7 +81,7 @@ def descriptors() -> Finding:
 
 
 def _nearest(path: str) -> str:
-    """The path, or what of it is there."""
+    """Return the path, or its longest existing part."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path

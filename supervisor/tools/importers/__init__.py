@@ -1,1 +1,1 @@
-"""Other programs' configurations, as far as they can be carried over, and what could not be."""
+"""Importers of other programs' configurations, with a report of the parts that cannot be carried over."""

@@ -1,4 +1,4 @@
-"""Compose files: each service becomes one that the docker launcher starts."""
+"""Compose files: each service becomes a service that the docker launcher starts."""
 
 import functools
 import os
@@ -18,17 +18,17 @@ from supervisor.tools.importers.unit_values import FOR_EVER
 _LABEL = "ringward.compose"
 _NETWORKS_TASK = "networks"
 _OF_THE_CLIENT = re.compile(r"PATH|HOME|(?:DOCKER|LD|RINGWARD)_.*")
-"""Variables that would change what the docker client does, and go to the container alone."""
+"""Variables that would change the behaviour of the docker client, so they go to the container alone."""
 _MAX_INSTANCES = 64
 _RETRIES = 3
 """A task does not wait for the networks, nor for the services that it needs."""
 _STOP, _INTERVAL = "10s", "30s"
-"""What holds for services and their health checks unless they say otherwise."""
+"""Defaults of services and their health checks."""
 _START = (
     *("{client}", "run", "--rm", "--name=ringward-{run_id}", "--label=ringward.run={run_id}", "--env={env_name}"),
     *("{options}", "{command}"),
 )
-"""The preset's own, without the image: that stands in ``run`` of what has no command."""
+"""The preset's options, without the image: for a service without a command the image is in ``run``."""
 _CONDITIONS = {"service_started": "started", "service_healthy": "ready", "service_completed_successfully": "succeeded"}
 # fmt: off
 _LOOKED_AT = frozenset({
@@ -82,7 +82,7 @@ class _File:
         for name in found["services"].keys() - self._services.keys():
             outcome.note(self._place(name), f"is not carried over: not a table: {found['services'][name]}")
         self._networks: list[str] = []
-        """Those that docker compose would make, as docker knows them."""
+        """The names that docker compose would make, as docker knows them."""
         self._once = {
             name
             for service in self._services.values()
@@ -255,7 +255,7 @@ class _File:
                 yield f"--volume={self._project.path(said['file'])}:{target}:ro"
 
     def _deployed(self, service: Service, place: str) -> Iterator[str]:
-        """Yield options for what ``deploy`` says."""
+        """Yield options for the keys of ``deploy``."""
         deploy = service.get("deploy") or {}
         limits = (deploy.get("resources") or {}).get("limits") or {}
         for key, option in (("memory", "memory"), ("cpus", "cpus"), ("pids", "pids-limit")):
@@ -302,13 +302,13 @@ class _File:
         if policy not in ("always", "unless-stopped", "on-failure"):
             self._outcome.note(place, f"restart = {said} is not carried over")
             return {"restart": "never"}
-        # As docker does: from 100 ms on, doubled up to a minute, and for ever unless a number says otherwise.
+        # Like docker: from 100 ms on, doubled up to a minute, and without end unless a number is given.
         keys: dict[str, Any] = {"restart": "on_failure" if policy == "on-failure" else "always"}
         keys |= {"restart_delay": "100ms", "restart_max_delay": "60s"}
         return keys | {"restart_attempts": int(count) if count else "unlimited"}
 
     def _supervision(self, service: Service, names: Mapping[str, str], place: str) -> dict[str, Any]:
-        """Return the keys for what it waits for, and for its health check."""
+        """Return the keys for its dependencies and its health check."""
         waits: list[dict[str, str]] = []
         if self._networks and not service.get("network_mode"):
             waits.append({"name": self._networks_task(), "until": "succeeded"})
@@ -336,7 +336,7 @@ class _File:
             self._outcome.note(place, f"healthcheck.timeout = {check['timeout']}: each attempt has 5s here")
         every = text(check.get("start_interval") or check.get("interval") or _INTERVAL)
         parse_duration(every)
-        # What is not healthy yet is not stopped there either.
+        # A container that is not healthy yet is not stopped there either.
         run = f'docker exec "ringward-$RINGWARD_RUN_ID" {shlex.join(argv)}'
         return {"exec": run, "every": every, "timeout": FOR_EVER}
 
@@ -361,7 +361,7 @@ def _words(value: Any) -> list[str]:
 
 
 def _networks(service: Service) -> dict[str, Any]:
-    """Return the networks of a service, with what it says of each."""
+    """Return the networks of a service, with its settings of each."""
     if service.get("network_mode"):
         return {}
     said = service.get("networks") or ["default"]

@@ -33,7 +33,7 @@ _WRAPPERS = {
     "taskset": "", "command": "", "exec": "a", "nohup": "", "setsid": "", "cronic": "", "chronic": "", "stdbuf": "ioe",
     "systemd-cat": "tp", "runuser": "ug", "su": "sg", "xargs": "nIPL", "unbuffer": "", "doas": "u", "setpriv": "",
 }
-"""Programs that run the one that follows, and their options that take a value."""
+"""Programs that run the command after them, and their options that take a value."""
 _ASIDE = frozenset({
     "cd", "test", "[", "[[", "source", ".", "true", "false", "yes", "echo", "printf", "sleep", "set", "export",
     "ulimit", "umask", "for", "case", ":", "wait", "eval", "kill", "exit", "date", "mkdir", "touch", "cat",
@@ -124,7 +124,7 @@ class Command:
     """A command and the remarks on it."""
 
     run: str | list[str]
-    """For the key ``run``: a list where ``-e`` would change what the command does."""
+    """For the key ``run``: a list where ``-e`` would change the behaviour of the command."""
     advice: tuple[str, ...]
 
 
@@ -134,7 +134,7 @@ def as_run(command: str, shell: str, *, input_text: str = "") -> Command:
     Args:
         command: as cron gives it to its shell.
         shell: the program that cron gives it to.
-        input_text: what stands behind it as its input, as a here-document.
+        input_text: the text after it, as a here-document for its input.
     """
     advice = []
     if os.path.basename(shell) not in _BASH and (text := _both_redirected(command)) != command:
@@ -195,7 +195,7 @@ _VARIABLE = re.compile(r"""("?)([A-Za-z_][A-Za-z0-9_]*)\1\s*=\s*(.*)""")
 _PERCENT = re.compile(r"(?<!\\)%")
 _FIELDS = 5
 _FIELD = re.compile(r"(?=.*[\d*])[\d*,/?~-]+")
-"""What looks like one more field of a schedule."""
+"""Text that looks like one more field of a schedule."""
 _OPTIONS = re.compile(r"-[a-zA-Z]+")
 _HEADING = re.compile(
     r"m\s+h\s+dom|\(0\s*-\s*\d|^[|.*`'+=~-]|Edit this file|For more information|user-name", re.IGNORECASE
@@ -246,7 +246,7 @@ def read(path: str, text: str, outcome: Outcome, *, system: bool) -> None:
     Args:
         path: of the file, for messages.
         text: its content.
-        outcome: what they are added to.
+        outcome: the result that they are added to.
         system: its lines have a column for the user.
     """
     variables: dict[str, str] = {}
@@ -324,7 +324,7 @@ def _job(line: _Line, comment: str, variables: dict[str, str], outcome: Outcome)
     text, given = _split(command)
     run = as_run(text, shell, input_text=given)
     keys["run"] = run.run
-    keys["leftovers"] = "leave"  # as cron does with what goes on in the background
+    keys["leftovers"] = "leave"  # as cron does with output from the background
     for remark in run.advice:
         outcome.advise(place, remark)
     _environment(variables, place, keys, outcome)
@@ -367,7 +367,7 @@ def _split(command: str) -> tuple[str, str]:
 
 
 def _environment(variables: dict[str, str], place: str, keys: dict[str, Any], outcome: Outcome) -> None:
-    """What the variables above a job mean for it."""
+    """Return the effect of the variables above a job on it."""
     env = dict(variables)
     env.pop("MAILTO", None)
     env.pop("MAILFROM", None)
@@ -389,7 +389,7 @@ def _environment(variables: dict[str, str], place: str, keys: dict[str, Any], ou
 
 
 def _as_user(user: str, place: str, keys: dict[str, Any], outcome: Outcome) -> None:
-    """What cron gives to a command of a user: their home, hardly any variables."""
+    """Return the settings that cron gives to a command of a user: their home, hardly any variables."""
     keys["user"], keys["env_base"] = user, "clean"
     keys["env"] = {"PATH": _PATH} | keys["env"]
     if keys["working_dir"] is None:

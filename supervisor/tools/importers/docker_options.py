@@ -46,7 +46,7 @@ _LISTS = {
 _FLAGS = {"privileged": "privileged", "read_only": "read-only", "init": "init", "tty": "tty"}
 _PULL = {"always": "always", "missing": "missing", "if_not_present": "missing", "never": "never"}
 HANDLED = frozenset({*_SCALARS, *_LISTS, *_FLAGS})
-"""Keys that stand for options as they are, beside those of `_SPECIAL`."""
+"""Keys that correspond to options unchanged, beside the keys of `_SPECIAL`."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Project:
 
 
 def options(service: Mapping[str, Any], project: Project, place: str, outcome: Outcome) -> list[str]:
-    """Return the options of one service, those of networks and labels excepted."""
+    """Return the options of one service, without networks and labels."""
     found: list[str] = []
     for key, value in service.items():
         if value is None:
@@ -180,4 +180,4 @@ SPECIAL: Mapping[str, Callable[[Any, Project], list[str]]] = {
     "ulimits": _ulimits,
     "pull_policy": _pull,
 }
-"""Keys whose values are written in another way, with what makes options of them."""
+"""Keys whose values are written differently, with the functions that convert them to options."""

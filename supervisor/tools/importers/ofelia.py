@@ -48,7 +48,7 @@ def add(job: Job, containers: Callable[[str | None], str], place: str, outcome: 
         job: the job.
         containers: gives the words of a shell for the container with a name; None: that of the service.
         place: of the service.
-        outcome: what the task is added to.
+        outcome: the result that the task is added to.
     """
     where = f"{place} {PREFIX}{job.kind}.{job.name}"
     schedule = job.said.get("schedule", "")

@@ -21,7 +21,7 @@ Kind = str
 
 
 class Unreadable(Exception):
-    """A file cannot be read as what it is said to be."""
+    """A file does not have the stated format."""
 
 
 class WithReferences(str):
@@ -61,14 +61,14 @@ class Outcome:
 
     units: list[Unit] = field(default_factory=list)
     lost: list[Note] = field(default_factory=list)
-    """What is not carried over, or means something else."""
+    """Settings that are not carried over, or change their meaning."""
     advice: list[Note] = field(default_factory=list)
-    """What is carried over, and is to be known."""
+    """Settings that are carried over with a note."""
     _sequence: list[Unit | Note] = field(default_factory=list)
 
     @property
     def notes(self) -> list[str]:
-        """The report: what is not carried over first."""
+        """Return the report, with the settings that are not carried over first."""
         return [str(note) for note in (*self.lost, *self.advice)]
 
     def note(self, place: str, text: str) -> None:
@@ -106,7 +106,7 @@ class Outcome:
         Args:
             kind: of the unit.
             wanted: its name there.
-            keys: their values; those that are None or empty are left out.
+            keys: their values; None and empty values are left out.
             origin: for the comment above it.
             places: notes on these belong to it; default: `origin`.
         """
@@ -154,7 +154,7 @@ def _key(name: str) -> str:
 
 
 def _string(text: str) -> str:
-    """A basic string of TOML, whose escapes are those of JSON, but for DEL."""
+    """Return a basic string of TOML, which has the escapes of JSON, and one for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -21,7 +21,7 @@ _INTERPRETERS = {
 }
 _MAX_INSTANCES = 64
 _UNSTABLE_RESTARTS, _MIN_UPTIME_MS, _KILL_TIMEOUT_MS, _LONGEST_BACKOFF_MS = 16, 1000, 1600, 15_000
-"""What holds there unless an app says otherwise."""
+"""Defaults of pm2."""
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
 _AMOUNT = re.compile(r"(\d+)\s*([KMG]?)B?", re.IGNORECASE)

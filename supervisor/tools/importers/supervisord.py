@@ -16,7 +16,7 @@ _OWN = ("supervisord", "supervisorctl", "unix_http_server", "inet_http_server", 
 _VARIABLE = re.compile(r"%\(ENV_(?P<name>[A-Za-z0-9_]+)\)s")
 _TO_REPLACE = re.compile(rf"{_VARIABLE.pattern}|%\(process_num\)(?P<format>0?\d*)[ds]|(?P<host>%\(host_node_name\)s)")
 _QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'|\\.|%\(ENV_([A-Za-z0-9_]+)\)s""", re.DOTALL)
-"""What is in quotes, and variables that are not."""
+"""Quoted text, and unquoted variables."""
 _SPLIT_MARK = "\0"
 _SPLIT = re.compile(rf"{_SPLIT_MARK}%\(ENV_([A-Za-z0-9_]+)\)s")
 _REST = re.compile(r"%\((\w+)\)[sd]")
@@ -191,7 +191,7 @@ def _command(text: str, variables: Mapping[str, str], first: int) -> list[str] |
 
     Args:
         text: as it stands there.
-        variables: those whose values are known only then.
+        variables: variables whose values are known only then.
         first: the number of the first process.
     """
     if not _TO_REPLACE.search(text) and not variables:

@@ -91,13 +91,13 @@ def _day(text: str) -> int:
 
 
 Sections = dict[str, dict[str, list[str]]]
-"""Values of each key of each section; an empty one takes back those before it."""
+"""Values of each key of each section; an empty value resets the values before it."""
 
 _SERVICE, _TIMER = ".service", ".timer"
 _PREFIXES = "@-:+!|"
 _WHOLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
 _REPLACED = re.compile(r"\$\$|\$\{[A-Za-z_][A-Za-z0-9_]*\}|^\$[A-Za-z_][A-Za-z0-9_]*$")
-"""What systemd replaces in a word of a command."""
+"""Specifiers that systemd replaces in a word of a command."""
 _WORD = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\\.|[^\s"'\\])+""")
 _QUOTED = re.compile(r"""(["'])((?:(?!\1)[^\\]|\\.)*)\1|((?:[^"'\\]|\\.)+)""")
 _ESCAPE = re.compile(r"""\\(?:([abfnrtvs\\"'])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-7]{3}))""")
@@ -111,7 +111,7 @@ _BOOT = ("default", "multi-user", "graphical", "basic", "sysinit", "local-fs")
 _AT_BOOT = frozenset(f"{name}.target" for name in _BOOT)
 """Targets that are reached with each boot."""
 _TIME = "90s"
-"""What systemd waits for a start or a stop unless a unit says otherwise (DefaultTimeoutStartSec and …StopSec)."""
+"""Default time limits of systemd for a start or a stop (DefaultTimeoutStartSec and …StopSec)."""
 _NOTIFY = ("notify", "notify-reload")
 _RESTARTING = frozenset(
     {
@@ -131,15 +131,15 @@ _DROPPED = frozenset({
     "TimeoutStopSec", "TimeoutSec", "WatchdogSec",
 })
 # fmt: on
-"""Those that are looked at elsewhere, or mean nothing here."""
+"""Keys that are read elsewhere, or have no meaning here."""
 
 
 def read(files: Mapping[str, str], outcome: Outcome) -> None:
-    """Add the services among some units, those with a timer as tasks.
+    """Add the services among some units, and units with a timer as tasks.
 
     Args:
         files: content of each, by path.
-        outcome: what they are added to.
+        outcome: the result that they are added to.
 
     Raises:
         Unreadable: one is no unit.
@@ -193,7 +193,7 @@ def _parsed(path: str, text: str, outcome: Outcome) -> Sections:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Its lines without comments, which may also stand within one that goes on behind a backslash."""
+    """Return the lines of a file joined, without comments, which may also be inside a continued line."""
     begun = ""
     for line in text.splitlines():
         if line.lstrip().startswith(("#", ";")):
@@ -228,7 +228,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _specified(value: str, name: str) -> str:
-    """Specifiers replaced, those that go by the name of the unit, and well-known directories; a %% stays two."""
+    """Replace specifiers of the unit's name and of well-known directories; a %% stays doubled."""
     stem = name.rpartition(".")[0]
     prefix, _, instance = stem.partition("@")
     known = _DIRECTORIES | {"%n": name, "%N": stem, "%p": prefix, "%i": instance, "%I": instance.replace("-", "/")}
@@ -301,7 +301,7 @@ def _stopping(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, ou
 def _supervision(
     said: Mapping[str, list[str]], sections: Sections, kind: str, keys: dict[str, Any], path: str, outcome: Outcome
 ) -> None:
-    """Carry over how a service is restarted, and by what it is ready and alive."""
+    """Carry over the restart policy of a service, and its readiness and liveness."""
 
     def value(key: str) -> str | None:
         return _last(sections, "Unit", key) or _last(sections, "Service", key)
@@ -344,7 +344,7 @@ def _run(said: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str
 class _Command:
     words: list[str]
     fails_alone: bool
-    """Its failure is nobody else's."""
+    """Its failure affects no other unit."""
     literal: bool
     """Nothing in it is replaced."""
 
@@ -496,7 +496,7 @@ def _time(key: str, value: str, keys: dict[str, Any], crons: list[str]) -> None:
 
 
 def _others(sections: Sections, path: str, outcome: Outcome) -> None:
-    """Other units that it names: which of them are here too, people know better; and what has to hold for its start."""
+    """Report other units that it names, which users have to match, and conditions for its start."""
     for key, values in sections.get("Unit", {}).items():
         if key.startswith(("Condition", "Assert")) or key in ("Conflicts", "OnSuccess", "Upholds", "StartLimitAction"):
             for value in values:

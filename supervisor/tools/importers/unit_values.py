@@ -1,4 +1,4 @@
-"""Values in units of systemd: time spans, signals, exit statuses, and when a service is given up."""
+"""Values in units of systemd: time spans, signals, exit statuses, and start limits."""
 
 import os
 import re
@@ -21,7 +21,7 @@ _SIGNAL_BASE = 128
 _INTERVAL_S, _BURST = 10.0, 5
 """DefaultStartLimitIntervalSec and DefaultStartLimitBurst."""
 _RESTART_S = 0.1
-"""What RestartSec is without being said."""
+"""Default of RestartSec."""
 
 
 def span(text: str) -> float:
@@ -82,8 +82,8 @@ def statuses(text: str) -> list[int]:
 def restarts(said: Callable[[str], str | None]) -> Mapping[str, Any]:
     """Return the keys for how often and how fast a service is restarted.
 
-    A unit is given up when it was started ``StartLimitBurst`` times within ``StartLimitIntervalSec``. It never is where
-    so many starts take longer, which ``RestartSec`` alone decides for a service that ends at once.
+    A unit fails permanently when it was started ``StartLimitBurst`` times within ``StartLimitIntervalSec``. It never
+    does where so many starts take longer; for a service that exits at once, only ``RestartSec`` decides that.
 
     Args:
         said: the value of a key, in whatever section it stands.

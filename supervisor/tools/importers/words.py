@@ -13,7 +13,7 @@ def for_shell(words: Iterable[str], pattern: Pattern, replacement: Replacement) 
 
     Args:
         words: the program and its arguments.
-        pattern: what of them the shell is to replace.
+        pattern: the characters that the shell is to replace.
         replacement: how it is asked to, inside double quotes.
     """
     return " ".join(_quoted(word, pattern, replacement) for word in words)

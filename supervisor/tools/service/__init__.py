@@ -1,1 +1,1 @@
-"""The daemon as a service of a host: what its init system has to be told, for ``ringward service``."""
+"""The daemon as a service of a host: the files and commands of its init system, for ``ringward service``."""

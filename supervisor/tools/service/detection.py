@@ -20,7 +20,7 @@ def detect(root: str = "/") -> str | None:
     first = ""
     with contextlib.suppress(OSError), open(os.path.join(root, "proc/1/comm"), encoding="ascii") as file:
         first = file.read().strip()
-    # What a container's process 1 or another init system starts counts, too.
+    # A daemon started by a container's process 1 or another init system counts, too.
     names = {first} | _running(root)
     return next((kind for kind, name in (("s6", "s6-svscan"), ("runit", "runsvdir")) if name in names), None)
 

@@ -1,4 +1,4 @@
-"""What an earlier installation was told: one that is not told the same would take half of it back."""
+"""The options of an earlier installation: an installation with other options would undo half of it."""
 
 import os
 import re

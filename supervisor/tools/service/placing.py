@@ -1,4 +1,4 @@
-"""Writing the files of a plan, and removing them; what somebody has changed is never lost."""
+"""Writing the files of a plan, and removing them; changes by the user are never lost."""
 
 import contextlib
 import difflib
@@ -16,7 +16,7 @@ _MAX_CHARS = 1 << 20
 
 @dataclass(frozen=True)
 class Found:
-    """A file of a plan, and what is in its place.
+    """A file of a plan, and the present content of its place.
 
     State: ``new`` (there is nothing), ``same``, ``older`` (as another installation has written it), or ``changed``.
     """
@@ -26,14 +26,14 @@ class Found:
     """Where it is, below the root."""
     state: str
     diff: str = ""
-    """Unified, from what is there to what would be written; empty for new and same ones."""
+    """Unified diff from the present to the planned content; empty for new and same files."""
 
 
 class Changed(Exception):
-    """Files that somebody has changed are in the way.
+    """The user's changed files are in the way.
 
     Args:
-        files: those files.
+        files: the changed files.
     """
 
     def __init__(self, files: Sequence[Found]) -> None:
@@ -47,7 +47,7 @@ def below(root: str, path: str) -> str:
 
 
 def look(plan: Plan, root: str) -> list[Found]:
-    """What is in the places of a plan's files.
+    """Return the present content of a plan's files.
 
     Raises:
         OSError: a file cannot be read.
@@ -70,7 +70,7 @@ def _look(file: File, place: str) -> Found:
 
 
 def write(found: Sequence[Found], *, force: bool) -> list[Found]:
-    """Write what is not there; returns what was written. All of it or, when something was changed, nothing.
+    """Write the missing files; return the written ones. Writes all or, when a file was changed, none.
 
     Raises:
         Changed: and not `force`.
@@ -86,7 +86,7 @@ def write(found: Sequence[Found], *, force: bool) -> list[Found]:
 
 
 def put(place: str, file: File) -> None:
-    """Write a file so that nobody ever sees half of it.
+    """Write a file so that no reader ever sees half of it.
 
     Raises:
         OSError: it cannot be written.
@@ -122,6 +122,6 @@ def remove(plan: Plan, root: str, found: Sequence[Found], *, force: bool) -> lis
         shutil.rmtree(below(root, path), ignore_errors=True)
     own = {path for path in (os.path.dirname(one.file.path) for one in gone) if f"/{NAME}" in path}
     for path in sorted(own, key=len, reverse=True):
-        with contextlib.suppress(OSError):  # ENOTEMPTY: somebody else has something there
+        with contextlib.suppress(OSError):  # ENOTEMPTY: the directory has other files
             os.rmdir(below(root, path))
     return gone

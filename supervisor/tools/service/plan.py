@@ -1,4 +1,4 @@
-"""What an installation consists of: files, and commands that make them known to the init system."""
+"""The parts of an installation: files, and commands that make them known to the init system."""
 
 from dataclasses import dataclass, field
 

@@ -16,7 +16,7 @@ def plan(kind: str, wanted: Wanted, scan: str | None = None) -> Plan:
     Args:
         kind: one of :data:`supervisor.tools.service.detection.KINDS`.
         wanted: how the daemon is to run.
-        scan: the directory in which s6-svscan or runsvdir look for services; None: the usual one that is there.
+        scan: the directory in which s6-svscan or runsvdir look for services; None: the usual one that exists.
     """
     if kind == "systemd":
         return systemd.plan(wanted)
@@ -30,7 +30,7 @@ def plan(kind: str, wanted: Wanted, scan: str | None = None) -> Plan:
 
 
 def _user(wanted: Wanted) -> tuple[Command, ...]:
-    """What makes the user, and lets it read the configuration if it is the daemon's; for systemd its own files do."""
+    """Return the parts that create the user with access to the configuration; systemd's files do this themselves."""
     if wanted.user is None:
         return _made(API_USER, wanted.data)
     readable: tuple[Command, ...] = (

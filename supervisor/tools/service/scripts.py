@@ -27,7 +27,7 @@ case "$1" in {"|".join(PERMANENT)}) {give_up} ;; esac
 
 
 def log(logger: str) -> str:
-    """Keep what it prints: the command that does, without the directory."""
+    """Return the command that keeps the output, without the directory."""
     return f"""\
 #!/bin/sh
 mkdir -p /var/log/{NAME}

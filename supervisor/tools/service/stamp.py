@@ -1,4 +1,4 @@
-"""A last line in files that we write, by which they can be told from files that somebody has changed."""
+"""A last line in files that we write, which distinguishes them from files that a user has changed."""
 
 import hashlib
 

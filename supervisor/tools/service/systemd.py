@@ -28,7 +28,7 @@ _CAPABILITIES = (
     "CAP_SYS_PTRACE",
     "CAP_SYS_RESOURCE",
 )
-"""Of root, what the daemon needs for runs of any user: becoming it, signalling, limits, reading environments."""
+"""Root's capabilities for runs of any user: becoming it, signalling, limits, reading environments."""
 
 
 def plan(wanted: Wanted) -> Plan:

@@ -1,4 +1,4 @@
-"""Whether somebody besides root could change what root is to run."""
+"""Whether users besides root could change files that root is to run."""
 
 import grp
 import os
@@ -7,7 +7,7 @@ import stat
 
 
 def distrusted(path: str) -> str | None:
-    """Why root should not run what is there; None: only root can change it.
+    """Return why root should not run the file; None: only root can change it.
 
     Looked at are the file, where it leads, and each directory above.
     """

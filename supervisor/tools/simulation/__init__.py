@@ -1,1 +1,1 @@
-"""What schedules come to over a span of time, by the rules of the scheduler and without running anything."""
+"""Results of schedules over a span of time, by the rules of the scheduler and without running any process."""

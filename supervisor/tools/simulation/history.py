@@ -1,4 +1,4 @@
-"""What the database of a daemon knows that a simulation can go by."""
+"""Facts in a daemon's database that a simulation can use."""
 
 import os
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""One task played over time: its schedule and the admission of its runs are those of the scheduler."""
+"""Simulation of one task over time, with the scheduler's own schedule and admission of runs."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Play:
         """Begin at `start_ms`, with nothing running.
 
         Args:
-            task: what is played.
+            task: the simulated task.
             start_ms: the first moment that counts.
             duration_ms: how long each run takes; ``timeout`` may cut it short.
             mark_ms: some time of the schedule, from which an interval counts; None: the start.
@@ -48,9 +48,9 @@ class Play:
         self.schedule = Schedule(task)
         self.duration_ms = duration_ms if task.timeout_ms is None else min(duration_ms, task.timeout_ms)
         self.ran: list[tuple[int, int]] = []
-        """When runs began and ended; whoever counts them takes them away."""
+        """Begins and ends of runs; the code that counts them removes them."""
         self.longest_wait_ms = 0
-        """For a place, of those that waited."""
+        """Waiting times for a place."""
         before_ms = start_ms - 1
         if task.every_ms is not None:
             before_ms = start_ms if mark_ms is None else before_ms - (before_ms - mark_ms) % task.every_ms
@@ -71,12 +71,12 @@ class Play:
         self._go_on(end_ms)
 
     def finish(self) -> None:
-        """Let what runs or waits end, however long that takes."""
+        """Let running and waiting runs end, however long that takes."""
         while self._ends:
             self._go_on(self._ends[0])
 
     def _admitted(self, now_ms: int) -> str:
-        """What becomes of a run; where none has a place, none waits, and it starts."""
+        """Admit or queue a run; without limits on places no run waits, and it starts."""
         if self._ends:
             self._go_on(now_ms)
         if not self._ends:
@@ -100,7 +100,7 @@ class Play:
         return OUTCOMES[admission]
 
     def _go_on(self, now_ms: int) -> None:
-        """Runs end, and give their places to those that wait."""
+        """End runs, and give their places to waiting runs."""
         ends, waiting = self._ends, self._waiting
         while ends and ends[0] <= now_ms:
             free_ms = ends[0]

@@ -1,4 +1,4 @@
-"""What is worth knowing of a simulation: collisions, overlaps, the load of each hour, and what changes of clocks do."""
+"""The report of a simulation: collisions, overlaps, the load of each hour, and the effects of clock changes."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class _Hours:
 
 @dataclass
 class _Change:
-    """What a change of the clocks does to one task."""
+    """The effect of a clock change on one task."""
 
     date: str
     task: str
@@ -145,7 +145,7 @@ class Report:
             one.repeated += 1
 
     def take_runs(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Count what was running when: beginnings and ends."""
+        """Count simultaneous runs from begins and ends."""
         busy_ms = self.busy_ms
         for began_ms, ended_ms in spans:
             hour = began_ms // HOUR_MS
@@ -166,11 +166,11 @@ def simulate(
     """Play all tasks over a span of time, a day after the other.
 
     Args:
-        tasks: what is configured.
+        tasks: the configured tasks.
         start_ms: the beginning, milliseconds since the epoch.
         end_ms: the end, which does not count.
         zone: on whose clocks hours are counted.
-        durations_ms: how long runs take, by task; those that are not there: no time at all.
+        durations_ms: durations of runs, by task; tasks without one take no time.
         marks_ms: the newest times that were accounted for, by task.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``ringward audit``: who did what."""
+"""``ringward audit``: the log of actions and their users."""
 
 import re
 from typing import Any

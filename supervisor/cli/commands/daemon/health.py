@@ -1,4 +1,4 @@
-"""``ringward health``: whether the daemon does its work, for whoever watches over it."""
+"""``ringward health``: the health of the daemon, for monitoring."""
 
 import click
 
@@ -19,7 +19,7 @@ def command(settings: Settings, as_json: bool) -> None:
 
     try:
         found = settings.api().get("/readyz")
-    except Refused as err:  # nobody needs a permission for this: it is no daemon of ours, or something before it
+    except Refused as err:  # no permission is needed for this: the answer is from a foreign daemon, or from a proxy
         raise Unreachable(err.message) from err
     status = found["status"]
     if as_json:

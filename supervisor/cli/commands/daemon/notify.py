@@ -1,4 +1,4 @@
-"""``ringward notify``: try the ways in which the daemon tells people."""
+"""``ringward notify``: test the daemon's notifiers."""
 
 import click
 

@@ -22,7 +22,7 @@ _UNWELL = {
 }
 _SHOWN = 20
 _KEPT = ("version", "hostname", "startedAt", "configPath", "configStale", "configWarnings", "schedulerActive")
-"""What is shown of the daemon."""
+"""The displayed state of the daemon."""
 
 
 @click.command("status", epilog="Example: ringward status || echo 'needs attention'")
@@ -45,7 +45,7 @@ def command(settings: Settings, as_json: bool) -> int:
 
 
 def _found(api: "Api") -> dict[str, Any]:
-    """What is shown, as JSON has it."""
+    """Return the displayed state for JSON."""
     daemon = api.get("/api/daemon")
     health = _health(api)
     if "databaseProblem" in daemon:

@@ -1,4 +1,4 @@
-"""``ringward up``: settles what the daemon needs, then becomes its root process."""
+"""``ringward up``: prepares the daemon's start, then becomes its root process."""
 
 import gc
 import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 _ADVICE_S = 1.0
-"""How long a name service or a mount may take to say what is missing."""
+"""Time limit for a name service or a mount to report an absence."""
 
 
 @click.command("up", epilog="Example: ringward up --config examples/ringward.toml")
@@ -145,7 +145,7 @@ def _begin(
         shutdown_timeout_ms=config.daemon.shutdown_timeout_ms,
         cgroups=config.daemon.cgroups,
         database_url=config.storage.database.url if config.storage.database else None,
-        # What of our environment leads into the database.
+        # Environment variables that affect the connection to the database.
         private_variables=[*config.storage.database.variables, "PGPASSWORD"] if config.storage.database else [],
         log_level=config.daemon.log_level,
         password=settled.password.value,
@@ -210,7 +210,7 @@ def _addresses(listen: tuple[str, ...]) -> list[tuple[str, int]]:
 
 
 def _check_exposed(addresses: list[tuple[str, int]], config: "Config") -> None:
-    """Those of the configuration were checked with it."""
+    """Check the address of the options; addresses of the configuration were checked with it."""
     from supervisor.config.problems import Invalid
     from supervisor.config.value_types.listen import check_exposed
 
@@ -235,7 +235,7 @@ def _banner(
     *,
     as_json: bool,
 ) -> None:
-    """Say what starts. A password that was made goes to a terminal only: elsewhere it would stay in some log."""
+    """Print the start banner. A generated password goes to a terminal only: elsewhere a log would keep it."""
     from supervisor.ipc.counted import counted
 
     warning = None if api_user.warning is None else f"{api_user.warning}; {api_user.remedy}"
@@ -314,7 +314,7 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
         if api is not None:
             stale_helpers.note(
                 boot.runtime_dir, stale_helpers.API, api.pid
-            )  # before it has what the next start would miss
+            )  # before it has state that the next start would miss
         listeners = listen(boot)
         if api is not None:
             api_ahead.say_hello(api, boot, listeners)

@@ -1,4 +1,4 @@
-"""``ringward logs``: what a run printed."""
+"""``ringward logs``: the output of a run."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -70,7 +70,7 @@ def _follow(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
 
 
 def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
-    """The last `lines` lines, in pages; those that come in the meantime are not waited for."""
+    """Print the last `lines` lines, in pages, without waiting for new lines."""
     from supervisor.cli.follow import PAGE_LINES
 
     start, left, end, missing = -lines, lines, 0, 0

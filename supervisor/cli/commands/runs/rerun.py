@@ -48,7 +48,7 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, *
 
 
 def _confirm(api: "Api", selection: Selection) -> None:
-    """Ask whether all those runs are to be started, if somebody is there and not every selected run was named.
+    """Ask whether to start all those runs, on a terminal and unless every selected run was named.
 
     Raises:
         Failure: they are not.
@@ -84,7 +84,7 @@ def _started(api: "Api", selection: Selection) -> tuple[list[str], int]:
 
 
 def _may_be_started(api: "Api", name: str) -> bool:
-    """Whether it is a task that people may run; those that left the configuration are not."""
+    """Return whether it is a task that users may run; removed tasks are not."""
     from supervisor.cli.client import Refused, segment
     from supervisor.cli.follow import gone
 

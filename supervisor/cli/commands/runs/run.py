@@ -1,4 +1,4 @@
-"""``ringward run``: run a task, show what it prints, end as it ended."""
+"""``ringward run``: run a task, print its output, exit with its result."""
 
 import os
 import sys
@@ -125,7 +125,7 @@ def _detached(api: "Api", run: dict[str, Any], as_json: bool) -> int:
 
 
 def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, Any]:
-    """Print what the run prints, to its end; the record of the ended run."""
+    """Print the output of the run, to its end; return the record of the ended run."""
     from supervisor.cli.commands.runs.logs import say
     from supervisor.cli.follow import Follower, Patience
     from supervisor.cli.terminal import LogPrinter
@@ -138,7 +138,7 @@ def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, Any]:
 
 
 def _result(run: dict[str, Any]) -> int:
-    """The exit code that tells what became of a run; what it does not tell is said."""
+    """Return the exit code for the outcome of a run; print the details that the code does not tell."""
     reason = str(run.get("endReason", ""))
     if reason in _NEVER_RAN:
         raise Failure(f"run {run['id']} never started: {_NEVER_RAN[reason]}", exit_codes.NEVER_RAN)

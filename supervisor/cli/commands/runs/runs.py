@@ -1,4 +1,4 @@
-"""``ringward runs``: what ran, newest first."""
+"""``ringward runs``: past runs, newest first."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 
 COLUMNS = ("RUN", "TASK", "RESULT", "TRIGGER", "STARTED", "TOOK")
 GIVES_WAY = ("TRIGGER", "TOOK", "STARTED")
-"""What a narrow terminal does not show."""
+"""Columns that a narrow terminal does not show."""
 
 
 @click.command("runs", epilog="Example: ringward runs backup --status failed,timeout --limit 10")

@@ -93,12 +93,12 @@ def _hits(api: "Api", task: str, query: dict[str, str | None], limit: int) -> It
 
 
 def is_terminal() -> bool:
-    """Whether somebody looks at what is printed."""
+    """Return whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 class _Printer:
-    """Writes what was found: to a pipe as it is, to a terminal harmless, with the matches in colour."""
+    """Writes the results: unchanged to a pipe, harmless to a terminal, with the matches in colour."""
 
     def __init__(self, pattern: str, *, regex: bool, ignore_case: bool, as_json: bool) -> None:
         self._out = sys.stdout.buffer

@@ -1,4 +1,4 @@
-"""``ringward completion``: what a shell has to know to complete commands, options and names."""
+"""``ringward completion``: the shell code that completes commands, options and names."""
 
 import click
 

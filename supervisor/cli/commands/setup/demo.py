@@ -54,7 +54,7 @@ def command(listen: str, keep: str | None, as_json: bool) -> int:
 
 
 def _check_loopback(listen: str) -> None:
-    """The demonstration is for nobody but who starts it.
+    """Check that the demonstration is reachable only from this host.
 
     Raises:
         click.BadParameter: that is no address on loopback.
@@ -72,7 +72,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class _Ended(BaseException):
-    """Somebody wants the end."""
+    """The user asked to end the demonstration."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""``ringward doctor``: does this host have what the daemon needs."""
+"""``ringward doctor``: checks whether this host meets the needs of the daemon."""
 
 import os
 import time
@@ -71,7 +71,7 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
 
 
 def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser | None]":
-    """How it is, and what it comes to if it is valid. Who else may write it is looked at when it is read."""
+    """Return the state of the configuration, and its resolved values if valid. Write access is checked on reading."""
     from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load
     from supervisor.config.problems import ConfigError
@@ -94,7 +94,7 @@ def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser
 
 
 def _advice(config: "Config") -> Iterator["Finding"]:
-    """What the configuration warns of; as one line where there is nothing."""
+    """Return the warnings of the configuration, or one line when there are none."""
     from supervisor.startup import advice
     from supervisor.tools.doctor.finding import Finding
 

@@ -51,10 +51,10 @@ def command(kind: str, files: tuple[str, ...], output: str | None, system: bool,
 
 
 def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool) -> None:
-    """Add what the files have.
+    """Add the content of the files.
 
     Raises:
-        Failure: one is not what it is said to be.
+        Failure: a file does not have the stated format.
     """
     from supervisor.tools.importers import compose, crontab, pm2, procfile, supervisord, systemd
     from supervisor.tools.importers.outcome import Unreadable
@@ -93,7 +93,7 @@ def _text(path: str) -> str:
 
 
 def _problems(toml: str) -> list[str]:
-    """What ``ringward validate`` says of it; names of users and files of this host are looked up when it runs."""
+    """Return the errors of ``ringward validate``; users and files of this host are checked when it runs."""
     from supervisor.config.load import load
     from supervisor.config.problems import ConfigError
 

@@ -210,7 +210,7 @@ def _configure(wanted: "Wanted", root: str, *, dry_run: bool) -> bool:
     return True
 
 
-# What is done and told.
+# The actions, done and printed.
 
 
 def _cannot(err: OSError) -> Failure:

@@ -1,4 +1,4 @@
-"""``ringward simulate``: what the schedules of a configuration come to, before any of it runs."""
+"""``ringward simulate``: the runs that the schedules of a configuration would produce."""
 
 import os
 from collections.abc import Iterable
@@ -85,7 +85,7 @@ def _midnight(first: str | None, zone: ZoneInfo) -> datetime:
 
 
 def _chosen(durations: Iterable[str], tasks: Iterable[str]) -> dict[str, int]:
-    """Milliseconds by task; those of all others at the empty name.
+    """Return milliseconds by task; the empty name stands for all other tasks.
 
     Raises:
         Failure: one is no duration, or of an unknown task.
