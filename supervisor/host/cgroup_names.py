@@ -1,8 +1,8 @@
 """Names of the cgroups of runs.
 
-One that is made for a run has the name of the run. One that was made in advance (``spare-DAEMON ID-NUMBER``) cannot be
-renamed; an extended attribute says whose it is: ``user.ringward.run`` (xattr(7); on cgroups since Linux 5.7, which can
-also make processes in them).
+A cgroup that is created for a run has the name of the run. A cgroup that is created in advance
+(``spare-DAEMON ID-NUMBER``) cannot be renamed, so an extended attribute names its run: ``user.ringward.run`` (xattr(7);
+on cgroups since Linux 5.7, which can also create processes in them).
 
 Standard library only: the root process loads this.
 """

@@ -30,9 +30,9 @@ def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = 
 
     Args:
         run_id: The run.
-        pid: Of its main process.
-        mount: See `mount_of`.
-        proc: Where /proc is mounted.
+        pid: Id of its main process.
+        mount: Result of `mount_of`.
+        proc: Mount point of /proc.
     """
     if mount is None:
         return None
@@ -54,8 +54,8 @@ def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = 
 def taken(directory: str) -> Taken | None:
     """Return the total usage of a cgroup's processes; None: it is gone.
 
-    Memory is that which /proc calls resident, without counting anything twice: not the whole of memory.current, of
-    which most may be files that were only read.
+    Memory is resident memory as in /proc, without counting any page twice. It is not all of memory.current, most of
+    which may be the page cache of files that were only read.
     """
     try:
         cpu = _numbers(f"{directory}/cpu.stat")

@@ -1,15 +1,15 @@
-"""A cgroup of its own for each run (cgroups(7), version 2), where we may make some.
+"""A cgroup of its own for each run (cgroups(7), version 2), where we may create cgroups.
 
 ::
 
-    <our cgroup>/ringward/      the daemon itself, only where there are controllers to be had
+    <our cgroup>/ringward/      the daemon itself, only where controllers are available
     <our cgroup>/runs/NAME/     one run (:mod:`supervisor.host.cgroup_names`)
 
-Processes hand their cgroup on to all their descendants, whatever those do, so nothing escapes. ``rmdir`` succeeds when
-nobody but zombies is left, which is how the end of a run is told; ``cgroup.kill`` ends everybody at once.
+A process passes its cgroup to all its descendants, so no descendant escapes. ``rmdir`` succeeds once only zombies are
+left, which tells us that a run has ended. ``cgroup.kill`` ends all processes at once.
 
-Controllers (memory, cpu, io) can be had for the runs only when no process is left in our own cgroup beside them, so
-the daemon moves into a leaf first; at the root of the hierarchy it need not. All files here are the kernel's: no disk
+The runs can have controllers (memory, cpu, io) only when no process is left in our own cgroup beside them, so the
+daemon moves into a leaf first. At the root of the hierarchy it need not. All files here are the kernel's: no disk
 is touched, and nothing waits for one.
 """
 
@@ -183,10 +183,10 @@ class Cgroups:
 
 
 def give_way(proc: str = "/proc") -> None:
-    """Take the controllers from runs that are left, so that another daemon can be put beside them.
+    """Take the controllers from remaining runs, so that another daemon can be put beside them.
 
-    systemd before 254 puts it into the cgroup of its unit, which the kernel refuses while those below have controllers.
-    What it executes before that is in ``.control`` there; anywhere else nothing is done.
+    systemd before 254 puts it into the cgroup of its unit, which the kernel refuses while children have controllers.
+    A program that systemd executes before that runs in ``.control`` there; anywhere else this function does nothing.
     """
     own = _own_directory(proc)
     if own is None or os.path.basename(own) != _CONTROL:

@@ -1,7 +1,7 @@
 """Facts about the host from /proc, cheap enough to read every few seconds.
 
 The files are kept open: reading one again from its beginning makes the kernel write it anew (proc(5)), for a fifth of
-the price of opening it. What this kernel or container does not have is left out.
+the price of opening it. Facts that this kernel or container does not provide are left out.
 """
 
 import os

@@ -57,10 +57,10 @@ def become_subreaper() -> None:
 
 
 def take_short_slices() -> None:
-    """Have the calling thread take turns in slices of 0.1 ms: others wait less for their own, and do not interrupt it.
+    """Run the calling thread in slices of 0.1 ms: other threads wait less for their own, and do not interrupt it.
 
-    Its share of the processor stays the same, whoever it starts has the usual slices, and nothing changes where it does
-    not have the ordinary policy, where the kernel is older than 6.12 or refuses, or where we do not know how to ask it.
+    Its share of the processor stays the same, and its children have the usual slices. Nothing changes without the
+    ordinary policy, on kernels before 6.12, if the kernel refuses, or on a machine whose system call number is unknown.
     """
     size = _SCHED_ATTR.size
     calls = _SCHED_CALLS.get(os.uname().machine)
@@ -131,17 +131,17 @@ def peer_uid(sock: socket.socket) -> int:
 
 
 def receive_fds(sock: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
-    """A message of at most `size` bytes with at most `count` descriptors, which are close-on-exec.
+    """Return a message of at most `size` bytes with at most `count` descriptors, which are close-on-exec.
 
-    :func:`socket.recv_fds` takes no notice of its flags, MSG_CMSG_CLOEXEC among them.
+    :func:`socket.recv_fds` ignores its flags, MSG_CMSG_CLOEXEC among them.
 
     Returns:
         The received bytes and descriptors; empty at the end.
 
     Raises:
-        BlockingIOError: there is nothing, on a non-blocking socket.
-        ConnectionResetError: the other end is gone, and something that it was sent was not read.
-        OSError: EMFILE: not all of the descriptors could be had; nothing of it is left open.
+        BlockingIOError: no message is waiting, on a non-blocking socket.
+        ConnectionResetError: the peer closed the connection without reading all that it was sent.
+        OSError: EMFILE: some of the descriptors could not be received; all others are closed.
     """
     data, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(count * _FD.size), socket.MSG_CMSG_CLOEXEC)
     fds = [fd for *_, part in ancillary for (fd,) in _FD.iter_unpack(part[: len(part) // _FD.size * _FD.size])]
@@ -153,7 +153,7 @@ def receive_fds(sock: socket.socket, size: int, count: int) -> tuple[bytes, list
 
 
 class UnixListener:
-    """A listening Unix socket for processes of our own user and of root, and of one more user if there is to be one.
+    """A listening Unix socket for processes of our own user, of root, and optionally of one more user.
 
     Without a free descriptor (EMFILE, ENFILE) a connection would stay in the backlog and wake its loop without end. So
     one descriptor is kept in reserve. It is closed for long enough to accept such a connection and hang up.
@@ -231,7 +231,7 @@ class UnixListener:
 class Strangers:
     """Connections without a token so far. It comes at once, so a small limit protects the descriptors of others.
 
-    Of more, the oldest is shut down; its loop reads the end, and closes it.
+    Beyond the limit, the oldest is shut down; its loop reads the end, and closes it.
     """
 
     _MOST = 64
@@ -280,7 +280,7 @@ class Wakeup:
                 self._readable = False  # an error leaves it readable, so that it is read the next time
 
     def hold(self) -> None:
-        """Wake nobody before :meth:`release`: the setter has more to do, and the two threads would compete."""
+        """Delay the wake-up until :meth:`release`: the setter has more to do, and the two threads would compete."""
         with self._lock:
             self._held = True
 

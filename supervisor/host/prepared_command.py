@@ -28,8 +28,8 @@ _CARRIER = "RINGWARD_CARRIED_"
 _CARRIER_BYTES = 96 * 1024
 """Of one carrier; the kernel takes 128 KiB in one variable."""
 
-# Arguments: "pipe" when standard input is the status pipe, else "" (problems go to standard error); user, group and
-# groups, or ""; directory, or ""; file for standard input, "4" for that descriptor, or "" to leave it; the command.
+# Arguments: "pipe" when standard input is the status pipe, else "" (errors go to standard error). User, group and
+# groups, or "". Directory, or "". File for standard input, "4" for that descriptor, or "" to leave it. The command.
 _PROGRAM = """\
 import binascii, errno, os, signal, sys
 told, uid, gid, groups, cwd, stdin, *argv = sys.argv[1:]
@@ -138,7 +138,7 @@ def command_line(
 
     Args:
         argv: the command to execute in the end.
-        status_pipe: standard input is the status pipe of :mod:`supervisor.root.spawn.shim`, on which problems are told.
+        status_pipe: standard input is the status pipe of :mod:`supervisor.root.spawn.shim`, which takes error reports.
         user: user, group and groups to change to.
         cwd: the directory to enter.
         stdin: the file to open as standard input, or its descriptor, which is 4.

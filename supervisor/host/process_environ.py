@@ -1,4 +1,4 @@
-"""The environments that other processes were started with, without waiting for those processes.
+"""The initial environments of other processes, read without waiting for those processes.
 
 To read one, the kernel takes the lock of the process's memory, which a thread on a dead disk may hold without end. So a
 thread of its own reads, and the caller waits for that only a little while.

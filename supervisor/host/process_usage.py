@@ -1,12 +1,11 @@
 """Processes of runs and their usage: one pass over /proc for all runs.
 
-A process belongs to a run when it is its main process, is in that one's session or process group, descends from a
-process of the run, or was found as one before. A process that left both and lost its parent becomes a child of the
+A run owns its main process, that process's session and process group, all descendants of its processes, and the
+processes found in an earlier pass. A process that left both groups and lost its parent becomes a child of the
 supervisor, a subreaper. The run id in its environment identifies it.
 
-Id and start time identify a process, so a reused id is recognised. Those that
-belong to no run are remembered for a minute, and not read again: the price of a pass is that of the runs' processes and
-of those that are new on the host.
+Id and start time identify a process, so a reused id is recognised. Processes that belong to no run are remembered for a
+minute, and not read again. So a pass costs as much as the runs' processes and the new processes of the host.
 """
 
 import os

@@ -111,7 +111,7 @@ def parent(pid: int) -> int:
 
 
 def family(pids: list[int]) -> dict[int, Process]:
-    """Those of `pids` that live, and all their living descendants."""
+    """Return the living processes among `pids`, and all their living descendants."""
     found: dict[int, Process] = {}
     waiting = list(pids)
     while waiting:
@@ -125,7 +125,7 @@ def family(pids: list[int]) -> dict[int, Process]:
 def send(process: Process, number: int) -> bool:
     """Signal a process if its start time is unchanged; return False without permission.
 
-    The pidfd is opened first (pidfd_open(2)): when the process looks the same then, the pidfd is of that one.
+    The pidfd is opened first (pidfd_open(2)): if the process looks the same afterwards, the pidfd refers to it.
     """
     try:
         pidfd = os.pidfd_open(process.pid)

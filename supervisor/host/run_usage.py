@@ -19,8 +19,8 @@ class Taken:
         user_ms: Processor time in user mode since the run began, ms.
         system_ms: The same in the kernel.
         rss_bytes: Resident memory; pages that several of them share count for each.
-        processes: How many there are.
-        read_bytes: Read from disks since the run began; None: not permitted to know.
+        processes: Number of processes.
+        read_bytes: Read from disks since the run began; None: no permission.
         written_bytes: Written to disks since then.
     """
 

@@ -45,7 +45,7 @@ def fit(base: str, path: str, types: Mapping[str, str]) -> None:
 
     Raises:
         Unfit: it is not on tmpfs, or another user could write there.
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     if len(os.fsencode(path)) > _MAX_DIRECTORY_BYTES:
         raise Unfit("the path is too long for sockets")

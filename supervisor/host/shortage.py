@@ -1,6 +1,6 @@
 """Shortages: descriptors are counted; other resources that the kernel refuses for a while are requested again.
 
-The soft limit on open descriptors is raised only when we or many instances need it, and given back to each child.
+The soft limit on open descriptors is raised only when we or many runs need it, and given back to each child.
 """
 
 import errno
@@ -74,7 +74,7 @@ class Descriptors:
         self.original = original
 
     def reserve(self, instances: int) -> bool:
-        """Make room for so many instances, as far as the hard limit allows; False: what is left is for other things.
+        """Make room for `instances` runs, up to the hard limit; return False if the rest is reserved.
 
         It is for logs of failed starts, helpers, and connections.
         """

@@ -12,7 +12,7 @@ _OFFSET = r"[+-]?\d{1,2}(?::\d{2}){0,2}"
 _CHANGE = r",M\d{1,2}\.\d\.\d(?:/[+-]?\d{1,3}(?::\d{2}){0,2})?"
 """The kinds that count days (Jn, n) are not taken: zoneinfo is a day off there."""
 _RULE = re.compile(rf"{_NAME}{_OFFSET}(?:{_NAME}(?:{_OFFSET})?{_CHANGE}{_CHANGE})?")
-"""glibc also accepts a rule without the times of changes, and then applies those of the United States. CET-1CEST never
+"""glibc also accepts a rule without the times of changes, and then applies the United States' dates. CET-1CEST never
 means that, so such a rule is invalid here."""
 _HEADER = struct.Struct(">4s c 15x 6l")
 _TYPE = struct.Struct(">l ? B")

@@ -1,6 +1,6 @@
 """A helper process and its connections: a socketpair for messages, and a pipe for its output.
 
-The process has the socket as descriptor 3, and ends when our end closes. What else it needs comes with ``hello``.
+The process has the socket as descriptor 3, and ends when our end closes. ``hello`` brings everything else it needs.
 """
 
 import array
@@ -61,7 +61,7 @@ def start(module: str, env: Mapping[str, str]) -> ChildProcess:
 
 
 def execute(program: list[str], env: Mapping[str, str], sock: int, output: int) -> int:
-    """Start a Python with these arguments and the number of its socket; returns its pid.
+    """Start a Python with these arguments and the number of its socket; return its pid.
 
     Every signal has its default action there.
 

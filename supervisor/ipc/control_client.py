@@ -1,12 +1,12 @@
-"""Commands to the scheduler: what API workers call when something has to change.
+"""The client of the scheduler's control socket, by which API workers request changes.
 
 A connection to ``control.sock`` begins with a ``hello`` that has the token; then requests and answers take turns. It
-belongs to one call at a time, and a few are kept for the next ones. One that did not bring the whole answer to its
-request is never used again: what came late could be taken for another one's.
+belongs to one call at a time, and a few are kept for the next calls. A connection that did not bring the whole answer
+to its request is never used again: a late answer could be taken for that of another request.
 
-A request carries an id and a deadline. The scheduler refuses a request whose deadline has passed, so an answer that the
-caller no longer waits for cannot be carried out behind its back; and it answers a repeated id without doing it twice.
-So a request whose connection broke, perhaps long before it, can be sent again over another one.
+A request carries an id and a deadline. The scheduler refuses a request whose deadline has passed, so a request is never
+carried out after its caller has stopped waiting. It answers a repeated id without doing the work twice. So a request
+whose connection broke, perhaps long before it, can be sent again over another one.
 """
 
 import os
@@ -117,8 +117,8 @@ class ControlClient:
     def call(self, op: str, **arguments: Any) -> dict[str, Any]:
         """Carry out `op` and return its result.
 
-        A connection that breaks is taken up again for 2 s, from then on, with the same request id: a scheduler that is
-        being restarted answers then.
+        After a broken connection, the client reconnects for 2 s and repeats the request with the same id: a restarting
+        scheduler answers then.
 
         Raises:
             Refused: unknown names, a state that forbids it, invalid arguments.
@@ -127,7 +127,7 @@ class ControlClient:
         return self._call(op, arguments, _DEADLINE_S)
 
     def call_patiently(self, op: str, **arguments: Any) -> dict[str, Any]:
-        """The same for an operation that may take minutes, and that does no harm when it is begun again.
+        """Carry out an operation that may take minutes, and that does no harm when it is repeated.
 
         Raises:
             Refused: as :meth:`call`.
@@ -161,10 +161,10 @@ class ControlClient:
             time.sleep(_PAUSE_S)
 
     def _exchange(self, request: dict[str, Any], timeout_s: float = _DEADLINE_S + _GRACE_S) -> dict[str, Any] | None:
-        """The answer to a request; None when the scheduler hung up without one.
+        """Return the answer to a request; None when the scheduler hung up without one.
 
         Raises:
-            OSError: no scheduler listens, the connection broke, or the time passed; `_Unsent`: it was sent to nobody.
+            OSError: no scheduler listens, the connection broke, or the time passed; `_Unsent`: it was not sent.
             ProtocolError: what came is no answer.
         """
         kept = self._kept()

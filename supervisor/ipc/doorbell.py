@@ -1,4 +1,4 @@
-"""Doorbells: how the writer of rings tells readers in other processes that there is news.
+"""Doorbells: notifications from the writer of rings to readers in other processes that there is news.
 
 No log byte crosses these sockets, only names of rings. A reader connects to the doorbell of the process that
 writes (SOCK_SEQPACKET, so that each packet is whole), sends the token, and then subscribes::
@@ -6,12 +6,12 @@ writes (SOCK_SEQPACKET, so that each packet is whole), sends the token, and then
     reader -> writer   token
     reader -> writer   "+name" or "-name", several joined by newlines
     writer -> reader   names with news, joined by newlines
-    writer -> reader   "?name": a herald, there will be news of this name in a moment
+    writer -> reader   "?name": a herald: news of this name follows in a moment
 
 A reader subscribes first, *then* reads the head of the ring, then waits. A subscription rings at once for news of the
 last second, so no news is lost in between. A name may be subscribed before its ring exists. A packet that does not fit
-the reader's buffer stays in the dirty set and goes with a later one; bells of one reader are at least 2 ms apart except
-the first after quiet. Readers keep a slow poll as well, so a lost bell costs time, never lines.
+the reader's buffer stays in the dirty set and goes with a later one. Bells of one reader are at least 2 ms apart,
+except the first after quiet. Readers keep a slow poll as well, so a lost bell costs time, never lines.
 
 A reader that has slept needs about as long to be awake as the writer needs to read a pipe and publish the line. So that
 both happen at the same time, a writer sends a herald to readers without a bell for 10 ms. It promises nothing: a bell

@@ -35,7 +35,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What comes next."""
+    """The result of a job, and when the next one is due."""
 
     next_ms: int | None
     """When a log will be old enough, or a copy due, ms since the epoch; None: nothing is waiting for that."""

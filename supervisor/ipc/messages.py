@@ -1,4 +1,4 @@
-"""What the processes of one daemon say to each other, and how it is framed.
+"""Messages between the processes of one daemon, and their framing.
 
 Three channels use the same frames:
 
@@ -15,28 +15,27 @@ A frame is a length (4 bytes, big-endian, the body only) and a JSON object with 
 The first frame on an inherited socketpair is ``hello``, from the root: the versions of the protocol and of Ringward,
 the epoch (how many helpers of this kind the root has started), the :class:`Boot` settings, and whether a helper of this
 kind has already said that it is ready. A new field or operation brings a new number of the protocol. Helpers also work
-under a root that speaks an older one, as ``SPOKEN`` lists them. To the API server the listeners go with the first byte.
-In every version, ``hello`` has ``protocol`` and ``version``, and ``upgrade`` with its answer is understood.
+under a root that speaks an older one, as ``SPOKEN`` lists them. The API server gets the listeners with the first byte.
 
 Root -> scheduler
     ``hello``     {protocol, version, epoch, boot, worked}
-    ``snapshot``  {instances: [instance], exits: [exited], cgroups, ending}: what runs, what ended unacknowledged, the
+    ``snapshot``  {instances: [instance], exits: [exited], cgroups, ending}: live runs, unacknowledged exits, the
                   directory with the cgroups of runs, if there is one, and whether the daemon is being shut down
     ``started``   {run, pid, at}
-    ``exited``    see :class:`Exited`; without `origin`, which whoever hears this has
-    ``stopping``  {run}: of one that was launched elsewhere: its stop ladder has begun, for whatever cause
-    ``notified``  {run, ...}: what a run said by sd_notify, as far as it is new: ``ready_at``, ``status``, ``alive``
-    ``log``       {run, state, reason}: how its log gets on: ``ok``, ``waiting`` (its file takes nothing, the run's
+    ``exited``    the fields of :class:`Exited`, without `origin`, which the receiver has
+    ``stopping``  {run}: of a run of a launcher: its stop ladder has begun, for whatever cause
+    ``notified``  {run, ...}: changes that a run reported by sd_notify: ``ready_at``, ``status``, ``alive``
+    ``log``       {run, state, reason}: state of its log: ``ok``, ``waiting`` (its file takes nothing, the run's
                   output waits) or ``dropping`` (output is counted and not kept)
     ``memory``    {short}: whether the root gets no more memory, and starts nothing
-    ``shutdown``  {}: SIGTERM arrived; stop what runs, then answer ``ready_to_end``
+    ``shutdown``  {}: SIGTERM arrived; stop all runs, then answer ``ready_to_end``
     ``reload``    {}: SIGHUP arrived; read the configuration again, then answer ``reloaded``
     ``upgrade_refused``  {why}: the answer to ``upgrade``; a root that becomes another version hangs up instead
 
 Scheduler -> root
     ``snapshot``  {}: asked once per connection, before anything else
-    ``prepare``   {spawn}: that ``spawn`` is likely to follow, as soon as it is stored; or nothing does
-    ``spawn``     {spawn}: see :class:`Spawn`; repeating a run id that the root knows changes nothing
+    ``prepare``   {spawn}: a ``spawn`` of this is likely to follow, as soon as it is stored; or none does
+    ``spawn``     {spawn}: the fields of :class:`Spawn`; repeating a run id that the root knows changes nothing
     ``stop``      {run, cause, by, force, note}: `note` is a line for its log, or null
     ``note``      {run, text}: a line for its log, if that is still open
     ``ack``       {runs: [run id]}: these exits are stored, forget them
@@ -44,7 +43,7 @@ Scheduler -> root
     ``ready_to_end``  {}: shutdown is complete as far as the scheduler is concerned
     ``reloaded``  {}: a ``reload`` has been carried out, or refused
     ``upgrade``   {}: from a scheduler of another version, before anything else: execute the installed version
-    ``settings``  {boot, api}: the boot settings from now on, and whether the API server has to be replaced for them
+    ``settings``  {boot, api}: the new boot settings, and whether the API server has to be replaced for them
 
 All times are integer milliseconds since the Unix epoch, all intervals integer milliseconds.
 """
@@ -167,8 +166,8 @@ def receive(sock: socket.socket, decoder: Decoder) -> Frame | None:
 class Boot:
     """Settings that are fixed before the root process starts. A reload changes some of them in a running daemon.
 
-    Made by ``ringward up`` from the configuration, handed to the root over an inherited descriptor and by
-    the root to its helpers in ``hello``; never in an environment or an argument list, since it has secrets.
+    ``ringward up`` makes them from the configuration, and passes them to the root over an inherited descriptor. The
+    root passes them to its helpers in ``hello``. They have secrets, so no environment or argument list carries them.
     """
 
     daemon_id: str
@@ -288,9 +287,9 @@ class Spawn:
     env: dict[str, str]
     """Added to the daemon's own environment, from which our own variables were removed."""
     secrets: list[str] = field(default_factory=list)
-    """Those of `env` with masked values."""
+    """Names of the variables in `env` with masked values."""
     recipe: str = ""
-    """Stands for the definition, for a later scheduler, which may have another one."""
+    """Hash of the definition, for a later scheduler, which may have another definition."""
     origin: dict[str, Any] = field(default_factory=dict)
     """Row of the run before its start, for a later scheduler whose database has lost it."""
     cwd: str | None = None
@@ -334,7 +333,7 @@ class Spawn:
     launched: bool = False
     """The client of another engine, which ends the job; the scheduler is informed when the ladder begins."""
     own_failures: dict[str, str] = field(default_factory=dict)
-    """Exit statuses by which that client tells of a failure of its own, and what to say then at the end of the log."""
+    """Exit statuses that mean a failure of the client itself, each with the text for the end of the log."""
 
 
 def spawn_message(spawn: Spawn, protocol: int) -> Frame:

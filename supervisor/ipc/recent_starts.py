@@ -1,10 +1,11 @@
-"""Which runs were begun last, in shared memory: known also when the root is killed before anybody has stored it.
+"""The runs that were started last, in shared memory: also known when the root is killed before a run is stored.
 
-A file in the runtime directory: a header (how many were noted, 8 bytes, little-endian), then places of 32 bytes that
-are used in turn, each with the id of a run (26 characters) and zeros. A run is noted before its first instruction.
-After the death of a root the next scheduler looks here for runs that the database has as waiting: they have begun, so
-they have crashed, and do not begin again. Nothing begins that is not stored as waiting, so while nothing can be stored
-no more begin than one transaction had.
+A file in the runtime directory. Its header is the number of noted runs (8 bytes, little-endian). Slots of 32 bytes
+follow, used in turn, each with the id of a run (26 characters) and zeros. A run is noted before its first instruction.
+
+After the death of a root, the next scheduler looks here for runs that the database has as waiting. They have begun, so
+they have crashed, and do not begin again. A run begins only after it is stored as waiting. So while the store is not
+writable, no more runs begin than one transaction had.
 """
 
 import mmap

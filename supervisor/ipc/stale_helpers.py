@@ -55,7 +55,7 @@ def clear(runtime_dir: str) -> None:
 def end(runtime_dir: str) -> list[Process]:
     """End all helpers of the previous daemon; return the ones that had to be killed.
 
-    Only for who has the lock of that daemon.
+    The caller must hold the lock of that daemon.
     """
     groups = list(_noted(runtime_dir))
     if _wait(groups, _END_S):

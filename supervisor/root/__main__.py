@@ -1,11 +1,11 @@
-"""``python -m supervisor.root --start FD --lock FD --place FD [--ready FD]``: what ``ringward up`` turns into.
+"""``python -m supervisor.root --start FD --lock FD --place FD [--ready FD]``: the program behind ``ringward up``.
 
-The first descriptor holds, as JSON, ``boot`` (the settings), ``listeners`` (descriptors) and ``api``: what the API
-server is, which may run already (:class:`supervisor.ipc.child_process.ChildProcess`), or null. The locks of the data
-directory and of the runtime directory are inherited and held by simply staying open. The last one hears when the daemon
-is ready.
-With ``--resume FD`` it goes on in the place of another root (:mod:`supervisor.root.handover.upgrade`), with ``--check
-FD`` it only tries whether it could. Exit statuses: 0 after a clean shutdown, 73 when the scheduler cannot use the data
+The first descriptor holds, as JSON, ``boot`` (the settings), ``listeners`` (descriptors) and ``api``: an API server
+that may run already (:class:`supervisor.ipc.child_process.ChildProcess`), or null. The locks of the data directory and
+of the runtime directory are inherited, and held as long as they are open. The last descriptor receives a line when the
+daemon is ready.
+With ``--resume FD`` it takes over from another root (:mod:`supervisor.root.handover.upgrade`); with ``--check FD`` it
+only tests whether it could. Exit statuses: 0 after a clean shutdown, 73 when the scheduler cannot use the data
 directory, 70 after a defect of its own.
 """
 

@@ -72,17 +72,17 @@ def run(
     ready_fd: int | None,
     umask: int,
 ) -> int:
-    """Until it is shut down; returns the exit status.
+    """Run the daemon until it is shut down; return the exit status.
 
     Args:
         boot: the settings.
         base_env: environment of helpers, and of runs.
         api: the API server, which may run already.
-        kept: descriptors that the next root needs, by what they are.
-        before: what another root has left that this one goes on for.
-        stored: what the service manager has kept of one that was killed, by run.
-        ready_fd: who wants to hear when the daemon is ready.
-        umask: of the processes that are started.
+        kept: descriptors that the next root needs, by purpose.
+        before: the state of another root that this root continues.
+        stored: the descriptors in the service manager's store after a root was killed, by run.
+        ready_fd: receives a line when the daemon is ready.
+        umask: of the started processes.
     """
     set_title("ringward supervisor")
     become_subreaper()
@@ -111,7 +111,7 @@ def run(
     os.umask(umask)  # files get explicit modes from now on; runs get the original umask
     try:
         status = control.run()
-    except Exception:  # noqa: BLE001 - a defect; what it leaves is for the next start to put in order
+    except Exception:  # noqa: BLE001 - a defect; the next start cleans up
         sys.excepthook(*sys.exc_info())
         return _EX_SOFTWARE
     finally:

@@ -92,7 +92,7 @@ class Helper:
         return output
 
     def send(self, frame: Frame) -> None:
-        """Queue a frame for the next :meth:`flush`; dropped when nobody is connected."""
+        """Queue a frame for the next :meth:`flush`; drop it if the helper is not connected."""
         if self.sock is not None:
             self._unsent += encode(frame)
 

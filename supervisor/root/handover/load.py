@@ -37,7 +37,7 @@ class Inherited:
 
     @classmethod
     def take_up(cls, fd: int) -> "Inherited":
-        """From the descriptor of a table. Nothing is changed by that.
+        """Read the descriptor of a table, without changing anything.
 
         Raises:
             NotAccepted: a newer version wrote it, or a version that is too old.

@@ -3,22 +3,22 @@
 In both cases :func:`recover` makes them of the same :class:`.schema.RunState`. What stays different:
 
 ================  ==================================  ==============================================================
-what              upgrade (there is an ExactState)    recovery (from the service manager's descriptor store)
+aspect            upgrade (there is an ExactState)    recovery (from the service manager's descriptor store)
 ================  ==================================  ==============================================================
-main process      our child: waitid, rusage; as a     not our child: its pidfd tells of its end, its status may stay
+main process      our child: waitid, rusage; as a     not our child: its pidfd reports the exit, its status may stay
                   zombie it holds its id              unknown, and its id is free at once
 descriptors       by number                           by device and inode
 log               writer and file as they were        the ring is opened again; unpublished output is lost
 held by masks     in the writer                       from its place in the record
 redrawn lines     screen and history as they were     the screen begins empty
-notify socket     kept with its queue                 bound again; what waited in it is lost
-sealing           goes on                             the pipes are drained once more
+notify socket     kept with its queue                 bound again; unread datagrams are lost
+sealing           continues                           the pipes are drained once more
 helpers           kept, replaced later                ended as stale before anything starts
-starts under way  waited for, at most 10 s            found in the note of begun runs: they have crashed
-cgroup limits     hold                                set again
+starts under way  waited for, at most 10 s            found in the list of recent starts: they have crashed
+cgroup limits     kept                                set again
 ================  ==================================  ==============================================================
 
-A run of which anything is missing is not recovered. Its pipes are closed, and the scheduler ends its processes before
+A run with any part missing is not recovered. Its pipes are closed, and the scheduler ends its processes before
 it starts anything, as after the end of a root without such a store.
 """
 

@@ -1,12 +1,12 @@
 """Records that a killed root leaves to the next one: everything that is needed to continue each run.
 
-The descriptors of a run (its pipes or its terminal, its pidfd and a :mod:`.record`) are in the service manager's store
-from its start until its end is stored. The record has the :class:`.schema.RunState`, the device and inode of each pipe
-by what it is (out, err, status), and
+The service manager's store holds the descriptors of a run from its start until its end is stored: its pipes or its
+terminal, its pidfd and a :mod:`.record_memory`. The record has the :class:`.schema.RunState`, the device and inode of
+each pipe by role (out, err, status), and
 
     format     of the record
     daemon     id of the data directory
-    boot       of the host: after another one nothing of it lives
+    boot       of the host: nothing of the record survives a reboot
     place      device and inode of the runtime directory, where the rings are
 
 Without a descriptor store there is at least a note of the started runs: see

@@ -1,6 +1,6 @@
 """The table that a root leaves to its successor in the same process, in memory that only a descriptor reaches.
 
-It is an object of JSON, with
+It is a JSON object with
 
     handover   number of its format
     version    of Ringward, which wrote it
@@ -8,11 +8,11 @@ It is an object of JSON, with
     signals    that were caught and not yet acted upon
     runs       pairs of :class:`.schema.RunState` and :class:`.schema.ExactState`
 
-and what belongs to no run, described by whoever contributes to it (each ``take_down``): settings, connections of
-helpers, listeners, logs that are still to be written, exits that nobody has acknowledged.
+and the state that belongs to no run. Each component contributes its part (``take_down``): settings, connections of
+helpers, listeners, logs that are still to be written, unacknowledged exits.
 
-A root reads the format of the version before, too: :data:`CONVERSIONS` has for each older format what makes the next
-one of it. It does not know newer formats; the trial reports that before anything is given up.
+A root also reads the previous format: :data:`CONVERSIONS` has a converter from each older format to the next. It does
+not know newer formats; the trial reports that before anything is changed.
 """
 
 import json
@@ -175,7 +175,7 @@ CONVERSIONS: dict[int, Callable[[Table], Table]] = {
 
 
 def read(fd: int) -> Table:
-    """The table behind a descriptor, as a root of this version would have written it. Closes the descriptor.
+    """Return the table behind a descriptor, in the format of this version. Closes the descriptor.
 
     Raises:
         NotAccepted: a newer version wrote it, or a version that is too old.

@@ -35,7 +35,7 @@ _MAX_WHY = 500
 
 
 class Trial:
-    """A trial of the installed version, before this one gives up anything for it.
+    """A trial of the installed version, before this root changes anything.
 
     It is ``python -m supervisor.root --check FD``: another process takes up the whole table, loads the modules of the
     scheduler and the API server, and ends. Its last output is the reason why the version does not work.
@@ -135,7 +135,7 @@ def _reason(output: str) -> str:
 
 
 ANSWER = "upgrade.json"
-"""In the runtime directory: {number, state, why, version}, for whoever asked. State: none, trying, refused, done."""
+"""In the runtime directory: {number, state, why, version}, for the client. State: none, trying, refused, done."""
 
 
 _PATIENCE_S = 10.0

@@ -1,7 +1,7 @@
 """The control thread: frames, timers, signals, our helpers and the doorbell's subscriptions.
 
-One epoll loop. It touches no file system but those that the kernel makes up (shared memory, proc, cgroups) and no name
-service, so nothing on a disk or a network can stop it from stopping a run.
+One epoll loop. It touches only file systems that the kernel makes up (shared memory, proc, cgroups), and it uses no
+name service. So nothing on a disk or a network can keep it from stopping a run.
 """
 
 import errno

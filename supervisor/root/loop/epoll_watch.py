@@ -46,18 +46,18 @@ class EpollWatch:
                 raise
 
     def round(self, timeout_s: float) -> None:
-        """Wait for ready descriptors, for at most `timeout_s` (-1: for ever) or an hour, and call the handlers."""
+        """Wait for ready descriptors, for at most `timeout_s` (-1: no limit) or an hour, and call the handlers."""
         self.call(self.wait(timeout_s))
 
     def wait(self, timeout_s: float) -> Ready:
-        """Return the ready descriptors, after at most `timeout_s` (-1: for ever) or an hour."""
+        """Return the ready descriptors, after at most `timeout_s` (-1: no limit) or an hour."""
         return [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(min(timeout_s, _LONGEST_S))]
 
     def call(self, ready: Ready) -> None:
         """Call the handlers of the ready descriptors.
 
         Raises:
-            OSError, MemoryError: a shortage of the first handler that met one, after all have been called.
+            OSError, MemoryError: the first shortage, after all handlers have been called.
         """
         take_all(functools.partial(self._call, *one) for one in ready)
 

@@ -1,4 +1,4 @@
-"""Signals of the root process: which ones it heeds, which ones it ignores, and how its loop learns of them.
+"""Signals of the root process: which of them it handles or ignores, and how its loop learns of them.
 
 A handler only notes the number and wakes the loop. An unused signal is caught, too, because a child starts
 with the default action of each caught signal (execve(2)), and because the log can name the signal.

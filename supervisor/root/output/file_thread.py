@@ -1,9 +1,9 @@
 """The file thread: from rings to log files, and the daemon's log to standard error.
 
-All writing to disks and terminals happens here, so that a full, slow or frozen one stops neither the control thread
-nor, as long as its ring has room, any run; and a terminal that was stopped holds up no disk. An error keeps the blocks
-in the ring and is tried again every second: meanwhile the run's writer waits, as on any full pipe. A full disk may
-stay full for long, so there output beyond the ring is dropped instead, and counted.
+All writing to disks and terminals happens here. So a full, slow or frozen one never stops the control thread, and stops
+a run only when its ring is full. A stopped terminal holds up no disk. After an error the blocks stay in the ring, and
+the write is repeated every second; meanwhile the run's writer waits, as on any full pipe. A full disk may stay full for
+long, so output beyond the ring is dropped in that case, and counted.
 """
 
 import collections
@@ -123,7 +123,7 @@ class FileThread(threading.Thread):
             self._queue.put(self._echo)
 
     def hold(self, wait: Callable[[], None]) -> None:
-        """Have the thread call `wait` after what is queued."""
+        """Have the thread call `wait` after the queued work."""
         self._queue.put(wait)
 
     def take_down(self) -> tuple[list[RunLog], dict[str, Any]]:

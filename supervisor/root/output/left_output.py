@@ -1,8 +1,8 @@
 """Output of processes that outlived their run, for the daemon's log. Belongs to the pump thread.
 
 A run with ``leftovers = "leave"`` ends without them, and its log is final then. Closing their pipes would kill them by
-SIGPIPE at their next line. So the pump goes on reading: it masks secrets, marks each line with the task and the id of
-the run, and drops the lines of a run that prints too much. A process that it left never waits for us.
+SIGPIPE at their next line. So the pump continues to read. It masks secrets, and marks each line with the task and the
+id of the run. It drops the lines of a run that prints too much. A leftover never waits for us.
 """
 
 import contextlib

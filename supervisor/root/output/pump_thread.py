@@ -91,7 +91,7 @@ _MADE_AGAIN = "the file of this log in shared memory was removed; it is there ag
 
 
 class Listener(Protocol):
-    """Is told by the pump, in the pump thread; it acts on what it was told after :meth:`wake`."""
+    """Receiver of the pump's reports, in the pump thread; it acts on them after :meth:`wake`."""
 
     def at_end(self, run: str, *, silent: bool) -> None:
         """All pipes of `run` have reached their end; `silent`: nothing was written to its log until then."""
@@ -161,11 +161,11 @@ class Pump(threading.Thread):
         self._do(self._add, spawn, out, err, record)
 
     def add_helper(self, fd: int) -> None:
-        """Write what comes from `fd` into the daemon's ring and to standard error."""
+        """Write all output from `fd` into the daemon's ring and to standard error."""
         self._do(self._add_helper, fd)
 
     def drain(self, run: str) -> None:
-        """Read what the pipes of `run` hold at this moment, close them, and tell the listener ``at_end``."""
+        """Read the present content of the pipes of `run`, close them, and tell the listener ``at_end``."""
         self._do(self._drain, run)
 
     def leave(self, spawn: Spawn) -> None:
@@ -194,11 +194,11 @@ class Pump(threading.Thread):
         self._do(self._daemon_lines, line)
 
     def hold(self, wait: Callable[[], None]) -> None:
-        """Have the thread call `wait` after what was asked for."""
+        """Have the thread call `wait` after the queued commands."""
         self._do(wait)
 
     def finish(self, timeout_s: float) -> None:
-        """End the thread after what was asked for."""
+        """End the thread after the queued commands."""
         self._do(self._finish)
         self.join(timeout_s)
 
@@ -295,7 +295,7 @@ class Pump(threading.Thread):
         return any(log.ring_is_gone for log in (self._daemon, *self._by_run.values()))
 
     def move(self, runtime_dir: str) -> None:
-        """Have rings in another directory, while both threads wait; :meth:`make_rings_again` makes those of before."""
+        """Have rings in another directory, while both threads wait; :meth:`make_rings_again` makes the old ones."""
         self._runtime_dir = runtime_dir
         for log in (self._daemon, *self._by_run.values()):
             log.move_ring(ring_path(runtime_dir, log.name))

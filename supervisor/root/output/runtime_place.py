@@ -1,9 +1,9 @@
 """The runtime directory, created again when it or one of its files is removed. Belongs to the control thread.
 
-At the last logout of a user logind removes what the user has in shared memory, unless that user lingers or is a system
-user (RemoveIPC, logind.conf(5)); people remove it by hand. Mapped rings live on without a name. So they are copied into
-new files, with all that they have; sockets get a new file each, and the helpers start anew, since they hold the old.
-Where the shared memory itself is gone (umount of $XDG_RUNTIME_DIR) all of this is made in the next place that is fit.
+At the last logout of a user, logind removes the user's shared memory (RemoveIPC, logind.conf(5)). Lingering users and
+system users are exempt. An administrator may also remove the directory by hand. Mapped rings live on without a name, so
+they are copied into new files with all their content. Each socket gets a new file, and the helpers restart, since they
+hold the old files. If the shared memory itself is gone (umount of $XDG_RUNTIME_DIR), the next suitable place is used.
 """
 
 import contextlib

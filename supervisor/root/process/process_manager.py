@@ -32,7 +32,7 @@ from supervisor.root.spawn.start_queue import Start, StartQueue, WaitingStarts
 
 
 class NotifySockets:
-    """Those of all runs; what is new goes to the scheduler as ``notified``.
+    """The notify sockets of all runs; each change goes to the scheduler as ``notified``.
 
     Args:
         send: takes a frame to the scheduler.

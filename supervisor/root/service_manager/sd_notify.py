@@ -33,7 +33,7 @@ class Watchdog:
     See sd_watchdog_enabled(3).
 
     Args:
-        env: with ``WATCHDOG_USEC``, unless nobody watches, and ``WATCHDOG_PID`` if a certain process is watched.
+        env: with ``WATCHDOG_USEC``, if there is a watchdog, and ``WATCHDOG_PID`` if a certain process is watched.
         now_s: Monotonic time; the first one is due then.
     """
 
