@@ -48,7 +48,7 @@ class Route:
         self.allow.sort()
 
     def on_options(self, _req: falcon.Request, resp: falcon.Response, **_path: str) -> None:
-        """What can be done here."""
+        """The operations of the API."""
         resp.status = 204
         resp.set_header("Allow", ", ".join(self.allow))
 
@@ -103,7 +103,7 @@ class Route:
             operation.handler(self._context, call)
 
     def _record(self, operation: Operation, call: Call, status: int, reason: str) -> None:
-        """Audit what changes something, by whoever we know; wrong passwords are audited where they fail."""
+        """Audit changes by known clients; wrong passwords are audited where they fail."""
         if call.audited or call.identity is None or call.req.method not in permission.UNSAFE:
             return
         call.audited = True
@@ -120,7 +120,7 @@ class _App(falcon.App[falcon.Request, falcon.Response]):
 
 def open_context(boot: Boot, daemon_pid: int) -> Context:
     """The context of one worker, made after the fork."""
-    with contextlib.suppress(StoreError):  # who reads it is told
+    with contextlib.suppress(StoreError):  # the reader is informed
         load_driver(boot.database)
     reads, pages, aside = Reads(boot.database), Reads(boot.database), Threads(1)
     control = ControlClient(boot.control_socket, boot.token)

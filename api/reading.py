@@ -32,7 +32,7 @@ _TURNS = 2 * _THREADS
 _READ_S = 5.0
 """How long the database may take for an answer, and as long the turn may take to come before that."""
 _HUNG_S = 0.5
-"""The same, after one that took longer and until one comes."""
+"""The limit after a slow read, until the next answer."""
 _COMING_S = 3.0
 """How long a read waits for a database that the scheduler has to open first: while another one takes its place, say."""
 _LOOK_S = 0.02
@@ -104,7 +104,7 @@ class Reads:
     def tell(self, what: str, error: StoreError) -> None:
         """Log that `what` could not be read, once a minute: streams try it again and again, and so may anybody.
 
-        To find out that somebody is nobody the database has to be read.
+        Even the rejection of a credential reads the database.
         """
         untold = None if type(error) is NotReady else self._failures.turn()  # a first start is no failure
         if untold is None:
@@ -150,7 +150,7 @@ class Files(Threads):
         self._turns = Turns(_TURNS)
 
     def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Read a part of a log in one of them; returns what `function` returns, and raises what it raises.
+        """Read a part of a log in a thread; return the result of `function` returns, and raises what it raises.
 
         Raises:
             TimeoutError: nothing comes, because the disk hangs, or too much is asked at once.

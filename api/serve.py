@@ -30,7 +30,7 @@ def _check() -> None:
 
 
 def main() -> None:
-    """Run the server until it is told to end; with ``--check``, only load it."""
+    """Run the server until it is stopped; with ``--check``, only load it."""
     if sys.argv[1:] == ["--check"]:
         _check()
         return

@@ -26,7 +26,7 @@ _KEEP_S = 1.0
 
 
 class SchedulerProbe:
-    """What the scheduler says of itself, asked at most once a second however many want to know."""
+    """The scheduler's report about itself, requested at most once a second for all callers."""
 
     def __init__(self) -> None:
         self._until_s = 0.0
@@ -40,7 +40,7 @@ class SchedulerProbe:
     def info(self, context: "Context") -> dict[str, Any] | None:
         """Its answer; None when it gives none within a second."""
         if time.monotonic() >= self._until_s:
-            # Whoever comes meanwhile gets the answer of the one who asks.
+            # Concurrent callers share the answer.
             with self._asking:
                 if time.monotonic() >= self._until_s:
                     info = None

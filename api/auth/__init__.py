@@ -1,4 +1,4 @@
-"""Who asks, what they may do, and who did what.
+"""Authentication, permissions, and the audit.
 
 Resources and the application import this room; it imports no resource.
 """

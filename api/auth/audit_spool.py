@@ -1,8 +1,8 @@
 """Entries of the audit that are not stored yet, in a file: they outlive the worker that made them, however it ends.
 
 An entry is written before the answer to its request goes out, into the runtime directory, which is in memory; when
-all entries are stored the file goes. It is its worker's for as long as that holds the lock. A file that nobody holds
-was left by a worker that was killed; the next one to start takes it over.
+all entries are stored the file goes. It is its worker's for as long as that holds the lock. A file without a lock
+belongs to a killed worker; the next worker takes it over.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ class Spool:
     def take_over(self) -> Entries:
         """What workers left that are no more. Their entries are in this one's file before theirs is gone, or stays.
 
-        Whoever is our user can put something there. What is no file of a worker's, or cannot be read, is passed over.
+        Any process of our user can create files there. Other files, and unreadable ones, are skipped.
         """
         found: Entries = {}
         os.makedirs(self._directory, 0o700, exist_ok=True)  # a daemon of before that was upgraded has not made it
@@ -92,7 +92,7 @@ class Spool:
     def _close(self) -> None:
         self._written = 0
         if self._fd >= 0:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # somebody removed the directory
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # the directory was removed
                 os.unlink(self._path)
             os.close(self._fd)
             self._fd = -1

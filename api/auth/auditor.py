@@ -2,7 +2,7 @@
 
 Entries wait in a queue that one greenlet empties, so that nobody's answer waits for the audit, nor a run for an entry
 about its trigger: they gather for a moment. Meanwhile they are in a file, too, from before the answer: a worker that is
-killed loses none. Each has a key of its own, so that one that is sent again is stored once. A worker that is to end
+killed loses none. Each has a key of its own, so a repeated entry is stored once. A worker that is to end
 sends what waits first. Nothing in an entry is as a
 client sent it: names and ids have passed their patterns, addresses were parsed, reasons are ours; and whatever is no
 printable character is replaced, so that an entry is one line wherever it is shown.
@@ -38,7 +38,7 @@ def _harmless(text: str) -> str:
 
 
 def reason_of(error: ApiError) -> str:
-    """Why a request was refused. What is wrong with a field is left out: it could be named by a secret."""
+    """Why a request was refused. Errors of single fields are omitted: a field could be named by a secret."""
     return "invalid parameters" if error.status == 422 else error.detail
 
 
@@ -84,7 +84,7 @@ class Auditor:
             self._wait(left)
 
     def flush(self) -> None:
-        """Wait a moment for what waits: the worker is to end. What is not stored then is left to the next one."""
+        """Wait a moment for what waits: the worker is to end. The next worker stores the rest."""
         self._hurry.set()
         self._empty.wait(_FLUSH_S)
 

@@ -94,7 +94,7 @@ class Authenticator:
         self.cookie = f"ringward_{boot.daemon_id.lower()}"
 
     def identify(self, req: falcon.Request) -> Identity | None:
-        """Who asks; None: nobody that we know.
+        """Return the identity of the client; None: unknown.
 
         Raises:
             ApiError: 401 a wrong password; 429 too many of them.
@@ -123,7 +123,7 @@ class Authenticator:
         return found
 
     def _cookies(self, req: falcon.Request) -> list[str]:
-        """Hashes of the sessions that the request names: one, or a few, never as many as somebody cares to send."""
+        """Return the hashes of the sessions in the request, with a limit on their number."""
         return [hash_secret(secret) for secret in (req.get_cookie_values(self.cookie) or ())[:_COOKIES]]
 
     def trusted_peer(self, req: falcon.Request) -> bool:
@@ -157,7 +157,7 @@ class Authenticator:
         return ApiError(401, detail, headers=headers)
 
     def valid(self, credential: Credential) -> bool:
-        """Whether what a stream was opened with still holds.
+        """Return whether the credential of an open stream is still valid.
 
         Raises:
             StoreError: the database cannot be read.
@@ -218,7 +218,7 @@ class Authenticator:
         return token if token is not None and hmac.compare_digest(token.hash, digest) else None
 
     def _touch_token(self, token: Token) -> None:
-        """Note the use, unless the last one that was noted is less than a minute ago."""
+        """Record the use, at most once a minute."""
         now_ms = time.time_ns() // 1_000_000
         noted = (token.last_used_at or 0, self._touched_ms.get(token.hash, 0))
         if any(0 <= now_ms - noted_ms < tokens.TOUCH_MS for noted_ms in noted):
@@ -240,7 +240,7 @@ class Authenticator:
         return self._tag
 
     def open_session(self) -> str:
-        """Make a session and return its secret, which never is one that a client brought.
+        """Create a session and return its secret, which is always new.
 
         Raises:
             ApiError: 503 the scheduler, which stores it, is away.
@@ -282,7 +282,7 @@ def asked(command: Callable[[], T]) -> T:
     """Carry out a command of the scheduler.
 
     Raises:
-        ApiError: what the scheduler refuses, with its status; 503 when it is away and nothing was done.
+        ApiError: the scheduler's refusal with its status; 503 if it is away and nothing was done.
     """
     try:
         return command()

@@ -31,7 +31,7 @@ TOKEN_ROLES: dict[str, Role] = {
 
 
 class Credential(NamedTuple):
-    """What can be revoked while a stream is open."""
+    """A credential that can be revoked while a stream is open."""
 
     kind: Literal["session", "token", "run"]
     hash: str
@@ -51,7 +51,7 @@ class Identity:
     tasks: str | None = None
     """Glob of the only tasks that there are for this one; None: all."""
     may: tuple[str, ...] | None = None
-    """Of a run: all that it is permitted (:mod:`supervisor.ipc.run_token`); None: what the role permits."""
+    """Of a run: all that it is permitted (:mod:`supervisor.ipc.run_token`); None: the permissions of the role."""
     credential: Credential | None = None
     by_browser: bool = False
     """Whether a browser may have added the proof on its own, for a page of anybody."""
@@ -74,5 +74,5 @@ class Identity:
 
 
 def hash_secret(secret: str) -> str:
-    """What is stored of a session's or token's secret: a digest is enough, the secret has 256 random bits."""
+    """Return the stored form of a session's or token's secret: a digest is enough for 256 random bits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

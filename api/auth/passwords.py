@@ -1,7 +1,7 @@
 """Checking the password: in constant time, and not too often.
 
 Wrong ones are counted by the scheduler, which all workers share; a worker counts its own as well, for while the
-scheduler is away. Over the Unix socket nobody is counted: there is no address to count by.
+scheduler is away. Clients of the Unix socket are not counted, because they have no address.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ def client_key(address: str) -> str:
 
 
 class _Turns:
-    """Those of one client who wait for each other."""
+    """Waiting logins of one client."""
 
     def __init__(self) -> None:
         self.lock = BoundedSemaphore()
@@ -124,7 +124,7 @@ class Passwords:
             log.debug("a wrong password from %s could not be reported", client)
 
     def _ask_scheduler(self, op: str, client: str) -> dict[str, Any] | None:
-        """Its answer; None when it is away, after a second at most: nobody who logs in waits in line for that."""
+        """Return its answer; None after at most a second without one, so that logins do not queue."""
         if time.monotonic() < self._away_until_s:
             return None
         # In a greenlet of its own: a stream that is asked for with a password would keep, as long as it is open, what

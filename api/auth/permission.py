@@ -20,7 +20,7 @@ _VERBS = {
     "pauseTask": "pause",
     "resumeTask": "resume",
 }
-"""What a run has to be permitted for an operation, by the id of that."""
+"""The permission that a run needs, by operation id."""
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
@@ -41,7 +41,7 @@ def admit(context: Context, operation: Operation, call: Call) -> None:
         return
     if operation.access is Access.LOCAL and not auth.trusted_peer(req):
         raise ApiError(403, "Only for the daemon's own user, over the Unix socket")
-    asking.set(req.auth or req.get_header("Cookie"))  # who is not known yet waits for nobody else, either
+    asking.set(req.auth or req.get_header("Cookie"))  # an unauthenticated client does not wait for others
     identity = call.identity = auth.identify(req)
     if identity is None:
         raise auth.refusal(req, "Not authenticated")
@@ -53,7 +53,7 @@ def admit(context: Context, operation: Operation, call: Call) -> None:
 
 
 def check_scope(context: Context, operation: Operation, call: Call) -> None:
-    """Refuse a token that is limited to some tasks what is about others: for it there are none.
+    """Hide other tasks from a token that is limited to some tasks.
 
     Raises:
         ApiError: 404 about another task; 403 about the daemon.

@@ -24,7 +24,7 @@ from api.server.thread_pool import Threads
 _KEEP_S = 1.0
 _PATIENCE_S = 3.0
 _SPAN_S = 0.1
-"""Over which the processor is watched when nobody asked before."""
+"""Interval over which the processor is measured at the first request."""
 _PSS_KEEP_S = 30.0
 """The kernel walks all pages of a process to add them up."""
 _RESOURCES = ("cpu", "memory", "io")
@@ -93,7 +93,7 @@ def _disks(rates: Rates) -> list[schemas.Disk]:
         if part.device not in disks:
             with contextlib.suppress(OSError):
                 usage = psutil.disk_usage(part.mountpoint)
-                # What is mounted may be a link: /dev/mapper/x to /dev/dm-0.
+                # The mounted device may be a link: /dev/mapper/x to /dev/dm-0.
                 read, written = rates.of(os.path.basename(os.path.realpath(part.device)))
                 disks[part.device] = schemas.Disk(
                     mount_point=part.mountpoint,
@@ -135,7 +135,7 @@ def _temperatures() -> list[schemas.Temperature]:
 
 
 class Processes:
-    """The processes of the daemon itself; only those that it names are looked at, never all of the host."""
+    """Return the processes of the daemon; only known ones are read, never all of the host."""
 
     def __init__(self) -> None:
         self._known: dict[int, psutil.Process] = {}
@@ -156,7 +156,7 @@ class Processes:
         return named
 
     def shown(self, name: str, process: "psutil.Process") -> schemas.Process:
-        """What a process takes.
+        """Usage of a process.
 
         Raises:
             psutil.Error: it has ended, or is not ours to look into.
@@ -197,12 +197,12 @@ class System:
         self._known_s = 0.0
 
     def __call__(self, root_pid: int, scheduler_pid: int | None) -> schemas.System:
-        """What is true now, or was less than a second ago.
+        """Return the present facts, at most a second old.
 
         Raises:
             ApiError: 503 something hangs.
         """
-        # Also for those who wait for the answer of the one who asks: else each would wait for all before.
+        # Also for callers that share an answer: otherwise each would wait for all before it.
         with gevent.Timeout(_PATIENCE_S, unavailable("The host does not tell, some file system hangs")), self._asking:
             known = self._known
             if known is None or time.monotonic() - self._known_s > _KEEP_S:

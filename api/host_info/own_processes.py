@@ -1,17 +1,17 @@
-"""Which processes are the daemon's own: found from those that we know, never by looking through all of the host."""
+"""Processes of the daemon: found from known ones, never by a search of the whole host."""
 
 import itertools
 import os
 
 OF_THE_SCHEDULER = ("janitor", "watcher", "notifier")
-"""What it starts when there is something to do for them."""
+"""Processes that it starts when there is work for them."""
 _YOUNGEST = 16
 """Among so many the spare is."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def named_pids(root_pid: int, scheduler_pid: int | None) -> list[tuple[str, int]]:
-    """Names and pids: the root, spawner and spare, the scheduler, the API server (our parent), what they started."""
+    """Return names and pids: root, zygote, scheduler, API server (our parent), and their children."""
     found = [("supervisor", root_pid)]
     children = _children(root_pid)
     # Runs are many: most are younger than the spawner, and older than the spare, which becomes the next one. Others of
@@ -37,7 +37,7 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def _title(pid: int) -> str:
-    """What it calls itself, after "ringward"; empty while it has no name yet, or has ended."""
+    """Return its title after "ringward"; empty while it has no name yet, or has ended."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read(100).rstrip(b"\0").decode(errors="replace").replace("\0", " ").split(" ")

@@ -47,7 +47,7 @@ def shown(sample: metrics.Sample) -> Sample:
 
 
 class Samples:
-    """The newest sample, looked for while there is somebody who waits for it."""
+    """The newest sample, read while streams wait for it."""
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads

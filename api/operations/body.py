@@ -32,11 +32,11 @@ _TIME_S = 30.0
 _STEP_BYTES = 65536
 _SECRET = frozenset({"password", "params"})
 _MAX_ITEMS = 100
-"""Of one object, how many are told that are wrong."""
+"""Limit of reported errors for one object."""
 _MAX_ERRORS = 10_000
 """Of one body: a million unknown fields would make an answer of many times its size."""
 _LARGE_BYTES = 128 << 10
-"""What is larger is looked at in a thread: half a second for a million fields."""
+"""Larger bodies are checked in a thread: half a second for a million fields."""
 _MOST_INSIDE = 1000
 """Objects and arrays in a body, of which those that mean something have a few: to make millions takes seconds, in which
 Python does nothing else, whatever thread it is in."""
@@ -100,13 +100,13 @@ def read(req: falcon.Request, limit_bytes: int, take: Callable[[int], bool]) -> 
         raise ApiError(408, "The body did not arrive in time") from err
     except (ParseException, NoMoreData) as err:
         raise ApiError(400, "The body is not framed as HTTP wants it") from err
-    except OSError as err:  # ECONNRESET: nobody will read the answer, and it is no failure of ours
+    except OSError as err:  # ECONNRESET: no client reads the answer, and it is not our failure
         _give_up(req)
         raise ApiError(400, "The client hung up") from err
     if size > limit_bytes:
         raise ApiError(413, f"A body may have {limit_bytes} bytes")
     if size < (req.content_length or 0):
-        # Half a request is none: whoever was cut off in the middle did not ask for what the half happens to say.
+        # Half a request is not executed: a client that was cut off did not mean it.
         _give_up(req)
         raise ApiError(400, "The body ends before its Content-Length")
     if not fits:
@@ -158,14 +158,14 @@ def _decoded(raw: bytes, schema: type[msgspec.Struct], required: bool) -> msgspe
         values, errors = _convert(data, schema)
     if errors:
         if _SECRET.intersection(schema.__struct_fields__):
-            # The secret may stand anywhere in what is not as it should be: under a misspelt name, or bare.
+            # A secret may stand anywhere in a malformed body: under a misspelt name, or alone.
             errors = [ErrorDetail(error.location, error.message) for error in errors]
         raise invalid(errors)
     return schema(**values)
 
 
 def _parsed(raw: bytes) -> tuple[Any, list[ErrorDetail]]:
-    """The value that a JSON text has, and what is wrong with the text as a whole.
+    """Return the value of a JSON text, and the errors of the text as a whole.
 
     Raises:
         ApiError: 400 it is no JSON.
@@ -213,7 +213,7 @@ def _given_twice(raw: bytes, data: Any) -> list[ErrorDetail]:
 
 
 def _unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, in which `_TWICE` stands for what has more than one value."""
+    """An object, in which `_TWICE` stands for fields with more than one value."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         same = name not in found or (type(found[name]) is type(value) and found[name] == value)
@@ -264,7 +264,7 @@ def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tu
 
 
 def _wrong_items(value: Any, kind: Any, place: str) -> list[ErrorDetail]:
-    """What is wrong with the items of an object that has values of one type; none when it is something else."""
+    """Return the errors of the items of an object with values of one type; none for other types."""
     found = _mapping_in(kind)
     if found is None or not isinstance(value, dict):
         return []

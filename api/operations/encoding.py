@@ -23,7 +23,7 @@ _ZSTD_LEVEL = 3
 _COMPRESSED = re.compile(r"text/|application/(?:[\w.-]+\+)?json")
 _ACCEPTED = re.compile(r"\s*(?:x-)?([\w*-]+)\s*(?:;\s*q\s*=\s*([01](?:\.[0-9]*)?)\s*)?", re.IGNORECASE)
 _CODINGS = ("zstd", "gzip")
-"""The first is the best of those that a client likes as well: as small as the other in a third of the time."""
+"""The first one is preferred: as small as the other in a third of the time."""
 
 
 def choose(accept: str) -> str | None:
@@ -51,7 +51,7 @@ def finish(req: falcon.Request, resp: falcon.Response) -> None:
     tag = resp.get_header("ETag")
     if tag is not None:
         if coding is not None:
-            # Other bytes than those that the strong tag stands for.
+            # Different bytes than those of the strong tag.
             resp.set_header("ETag", f"W/{tag}")
         if is_known(req, tag):
             resp.status = 304

@@ -29,7 +29,7 @@ _END_OF_PATH = re.compile("[?#]")
 
 
 def check_origin(req: falcon.Request) -> None:
-    """Refuse what a browser sends on behalf of a page that is not ours.
+    """Refuse requests of browsers on behalf of foreign pages.
 
     Raises:
         ApiError: 403.
@@ -68,7 +68,7 @@ class Guard:
             falcon.HTTPNotFound: an unknown method at an unknown path; ``//api``, which proxies take for another path.
         """
         if req.env.get("HTTP_TRANSFER_ENCODING", "chunked").strip().lower() != "chunked":
-            # gunicorn would give us the body as it is, for what it says when it is unpacked (RFC 9112, 6.1).
+            # gunicorn would pass the encoded body as if it were decoded (RFC 9112, 6.1).
             raise ApiError(501, "Of the transfer codings there is only chunked")
         uri = req.env["RAW_URI"]
         target = _ABSOLUTE.match(uri)

@@ -1,4 +1,4 @@
-"""Headers by which a request shows that its sender is not the one who asks: a proxy passes it on, or a browser does.
+"""Headers that show that the sender acts for another client: it is a proxy or a browser.
 
 The peer of the Unix socket is trusted for its user. A proxy of the same user would lend that trust to everybody that it
 serves, so one header that only proxies add takes it away. The names are those that servers, balancers, content networks
@@ -91,5 +91,5 @@ def through_proxy(names: Iterable[str]) -> bool:
 
 
 def speaks_for_others(req: falcon.Request) -> bool:
-    """Whether a header shows that a proxy or a browser speaks for somebody else."""
+    """Return whether a header shows that a proxy or a browser acts for another client."""
     return from_browser(req) or through_proxy(req.env) or any(name in req.env for name in _OF_BROWSERS)

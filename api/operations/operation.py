@@ -30,7 +30,7 @@ class Access(Enum):
     LOCAL = "local"
     """A trusted peer of the Unix socket."""
     METRICS = "metrics"
-    """Whoever is authenticated, and everybody when the configuration says so."""
+    """Authenticated clients; all clients if the configuration allows it."""
     PRIVATE = "private"
     """Whoever is authenticated."""
 
@@ -46,7 +46,7 @@ class Call:
     body: Any = None
     identity: Identity | None = None
     target: str = ""
-    """What it is about, for records: what the path names, unless the operation knows better."""
+    """Subject of the request, for the audit: the name in the path, unless the operation knows a better one."""
     audited: bool = False
     """Whether it is in the audit, where each is once."""
     on_done: "Callable[[int], None]" = field(default=lambda _status: None)
@@ -146,7 +146,7 @@ class Operation:
 
     @property
     def accepts(self) -> type[msgspec.Struct] | None:
-        """What a request body must be; None: what a GET carries is ignored.
+        """Type of the request body; None: the body of a GET is ignored.
 
         Where a body has nothing to say it is empty: who writes ``{"force": true}`` there hears that nobody listens.
         """

@@ -1,6 +1,6 @@
 """Parameters: declared once, then validated, collected and documented from the declaration.
 
-A query parameter that nobody declared is an error, so that a typing error never selects more than was meant; so is
+An undeclared query parameter is an error, so that a typing error never selects more than intended; so is
 each invalid one, all of them named in one answer. An empty parameter is an absent one.
 """
 
@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,400}")
 _BLANKS = " \t"
 _STATUSES = tuple(dict.fromkeys((*PHASES, *REASONS, *REASONS_FOLDED)))
 STATUSES = "^[, \\t]*(({words})([ \\t]*,[, \\t]*({words}))*[, \\t]*)?$".format(words="|".join(_STATUSES))
-"""What a list of phases and end reasons looks like, for the OpenAPI document."""
+"""Pattern of a list of phases and end reasons, for the OpenAPI document."""
 _MAX_PARAMETERS = 200
 
 

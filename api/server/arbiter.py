@@ -41,7 +41,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT)
 
 
 class Seed:
-    """What the arbiter knows of a worker: as much of gunicorn's worker as it asks for. The child makes the rest."""
+    """A worker as the arbiter sees it: the part of gunicorn's worker that it uses. The child makes the rest."""
 
     def __init__(self, age: int, ppid: int, sockets: list[Any], app: "Server", timeout: float, cfg: Any, log: Any):
         self.age = age
@@ -54,7 +54,7 @@ class Seed:
 
     @property
     def booted(self) -> bool:
-        """Whether the worker serves; one that ends before it does ends the server."""
+        """Whether the worker serves; a worker that ends before that ends the server."""
         return self._worker is not None and self._worker.booted
 
     def init_process(self) -> None:
@@ -131,7 +131,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         raise NotImplementedError
 
     def root_is_gone(self, flags: int = 0) -> bool:
-        """Whether the socket to the root has closed; what it may still hold is read, and without meaning."""
+        """Return whether the socket to the root has closed. Remaining bytes are read and ignored."""
         try:
             return not self.hello.recv(4096, socket.MSG_DONTWAIT | flags)
         except BlockingIOError:
@@ -158,7 +158,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
 
     def spawn_worker(self) -> Any:
-        """Fork; what is sent to the child meanwhile waits until it is no longer we who would handle it."""
+        """Fork. Signals for the child wait meanwhile, until our handlers are gone from it."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         try:
             return super().spawn_worker()
@@ -210,7 +210,7 @@ def _told(hello: socket.socket) -> tuple[Boot, list[int]]:
 
 
 def run(fd: int) -> None:
-    """Run the server until it is told to end.
+    """Run the server until it is stopped.
 
     Args:
         fd: of the socket to the root process.
@@ -232,7 +232,7 @@ def run(fd: int) -> None:
     sys.argv[1:] = []
     if boot.workers > 1:
         importlib.import_module(_WORKER)
-    # What is loaded now is shared with the workers: the collector must not touch, and so copy, it.
+    # Workers share the loaded objects: the collector must not touch them, which would copy their pages.
     gc.freeze()
     gc.enable()
     ApiArbiter(Server(boot, hello, listeners)).run()

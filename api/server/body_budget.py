@@ -3,8 +3,8 @@
 It is memory, and a thread that looks at one after the other: Python does one thing at a time, and the more threads want
 to, the longer the loop, and everybody with it, waits for its turn.
 
-Small ones always find room. Strangers, who need no credentials to begin a log-in, have less than those who are known,
-and take nothing from them.
+Small ones always find room. Unauthenticated clients have a smaller budget of their own, so they take nothing from
+authenticated ones.
 """
 
 import contextlib
@@ -35,8 +35,7 @@ class Room:
     def holding(self) -> Iterator[Callable[[int], bool]]:
         """For one body: takes room for so many bytes more, if there is; all of it is given back in the end.
 
-        That is when what the body says is done: a scheduler that is busy keeps many waiting, each with half a million
-        ids.
+        The request is finished then: a busy scheduler keeps many waiting, each with half a million ids.
         """
         small_bytes, held_bytes = SMALL_BYTES, 0
 

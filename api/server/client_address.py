@@ -1,10 +1,10 @@
 """How requests reach us: where a request comes from, under which address its sender knows us.
 
-Without proxies that is what the connection says, whatever the headers. A peer inside ``behind_proxy``, and every peer
-of ``proxy_socket``, may say more:
+Without proxies it is the peer of the connection, whatever the headers contain. A peer inside ``behind_proxy``, and
+every peer of ``proxy_socket``, may say more:
 
 * ``X-Forwarded-For``: each proxy appends the address that it was called from. From the right, the first that is not a
-  trusted proxy's is the client; what stands left of it is the client's own invention.
+  trusted proxy's is the client; the client can invent everything to its left.
 * ``X-Forwarded-Proto`` and ``X-Forwarded-Host``: the last value, which the nearest proxy wrote.
 
 The result is put where everybody looks: REMOTE_ADDR, wsgi.url_scheme, HTTP_HOST. SCRIPT_NAME is the base path; it may
@@ -52,7 +52,7 @@ def parse_address(text: str) -> Address | None:
 
 
 class Exposure:
-    """What the configuration says about it."""
+    """The configured proxies and headers."""
 
     def __init__(self, boot: Boot) -> None:
         self.behind_proxy = bool(boot.behind_proxy)

@@ -34,7 +34,7 @@ class Departure:
             return
         except OSError:  # ECONNRESET
             data = b""
-        # What it sends is its next request, and stays for later.
+        # Bytes from the client belong to its next request, and stay for later.
         self._watcher.stop()
         if not data:
             self.seen = True

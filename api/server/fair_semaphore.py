@@ -1,6 +1,6 @@
 """Turns: of many who want the same, only some have it at a time.
 
-Whoever asks for much waits for itself: each of those who ask has a line of its own, and the lines come in turn. So how
+A busy client delays only itself: each client has its own queue, and the queues take turns. So how
 long one waits depends on how many others there are, never on how much they ask for.
 """
 
@@ -13,7 +13,7 @@ import gevent
 from gevent.event import Event
 
 asking: ContextVar[Hashable] = ContextVar("asking", default=None)
-"""For whom the greenlet works; None: for nobody in particular, or for the daemon itself."""
+"""Client of the greenlet; None: no particular client, or the daemon itself."""
 
 
 class Turns:
@@ -28,8 +28,8 @@ class Turns:
         """Have one, as soon as it is the turn of the line that the greenlet stands in.
 
         Args:
-            patience_s: How long to wait for it; None: for ever.
-            late: What is raised when that is over.
+            patience_s: How long to wait for it; None: without limit.
+            late: The exception at the end of that time.
         """
         if self._free:
             self._free -= 1
@@ -46,7 +46,7 @@ class Turns:
         self._lines.setdefault(line, deque()).append(mine)
         try:
             mine.wait()
-        except BaseException:  # its time is over
+        except BaseException:  # it timed out
             if mine.is_set():
                 self._next()
             else:

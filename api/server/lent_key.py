@@ -29,7 +29,7 @@ class FromScheduler:
 
     def version(self) -> object:
         """Which there is now; that of before, when the scheduler is away."""
-        with self._asking:  # whoever comes meanwhile gets the answer of the one who asks
+        with self._asking:  # concurrent callers share the answer
             if time.monotonic() >= self._until_s:
                 try:
                     self._ask()
@@ -50,7 +50,7 @@ class FromScheduler:
         self._version = answer["version"]
 
     def load(self, context: "ssl.SSLContext") -> None:
-        """OpenSSL reads from files alone: from one in memory, which nobody else can open."""
+        """OpenSSL reads only files: this one is in memory, and no other process can open it."""
         fd = os.memfd_create("ringward-certificate", os.MFD_CLOEXEC)
         try:
             with open(fd, "w", encoding="ascii", errors="replace", closefd=False) as file:

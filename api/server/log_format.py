@@ -15,7 +15,7 @@ _MOST = 10
 _KINDS = 1000
 _MINUTE_S = 60.0
 _QUOTED = re.compile("b?['\"]")
-"""Here begins what the client sent: perhaps a body that has lost its head, with a password in it."""
+"""Input of the client begins here: perhaps a body without its head, with a password in it."""
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9}
 
 
@@ -58,7 +58,7 @@ class Bounded(logging.Filter):
         self._kinds: dict[str, Seldom] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to tell of it now; of a kind is what is written with the same text, whatever stands in it."""
+        """Return whether to log it now. Messages with the same text, apart from their arguments, are of one kind."""
         if record.levelno < logging.WARNING:
             return True
         if len(self._kinds) >= _KINDS:
@@ -70,7 +70,7 @@ class Bounded(logging.Filter):
 
 
 class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """Gunicorn's logger, quieter: what a client does to its own connection is not worth a traceback."""
+    """Gunicorn's logger without tracebacks for errors that a client causes on its own connection."""
 
     def setup(self, cfg: Any) -> None:
         """Set level and form."""
@@ -84,7 +84,7 @@ class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
         super().debug(msg, *args, **kwargs)
 
     def warning(self, msg: Any, *args: Any, **kwargs: Any) -> None:
-        """Of requests that are none, without what was sent."""
+        """Log invalid requests without their content."""
         if str(msg).startswith("Invalid request"):
             msg, args = "%.500s", (_QUOTED.split(str(msg), maxsplit=1)[0].rstrip(": "),)
         super().warning(msg, *args, **kwargs)

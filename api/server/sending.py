@@ -1,7 +1,7 @@
-"""What goes to a client, in pieces, each with the socket's whole patience.
+"""Answers in pieces, each with the full time limit of the socket.
 
-A time limit of a socket is one for all that one ``sendall`` is given. Gunicorn gives it a whole body; so a client whose
-line needs longer than the limit for a large page would be cut off although it takes what comes without a pause.
+A time limit of a socket is one for all that one ``sendall`` is given. Gunicorn gives it a whole body; so a client on a
+slow line would be cut off during a large page, although it reads without a pause.
 
 Gunicorn sends the head of an answer by itself, which wakes a client for nothing: here the head and the beginning of the
 body are one piece.
@@ -58,7 +58,7 @@ class PatientSocket:
 
 
 class _Pieces:
-    """Takes what is for a socket, and keeps it."""
+    """Keeps bytes that are meant for a socket."""
 
     def __init__(self) -> None:
         self.data = b""

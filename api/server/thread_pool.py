@@ -1,7 +1,7 @@
 """Threads beside gevent's loop, for what would hold it up.
 
-gevent writes what a thread raises, with all its frames, to standard error before it raises it where it was called: here
-it is raised there and that is all.
+gevent writes an exception of a thread, with all its frames, to standard error before it raises it in the caller.
+Here it is only raised in the caller.
 """
 
 import errno
@@ -25,7 +25,7 @@ class Threads:
         self._pool = ThreadPool(number)
 
     def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `function` in one of them, when one is free; returns what it returns, and raises what it raises.
+        """Run `function` in a free thread; return its result, and raise its exception.
 
         Raises:
             OSError: EAGAIN, no thread may be had (pids.max, RLIMIT_NPROC).

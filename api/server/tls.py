@@ -63,7 +63,7 @@ class Contexts:
         self._version: object = None
         self._context: ssl.SSLContext | None = None
         self._told = ""
-        """What was wrong, and is in the log: not once for each connection."""
+        """Errors that are in the log already, so that each is not logged for every connection."""
 
     def get(self, _config: Any, make: Any) -> "ssl.SSLContext":  # noqa: ARG002 - gunicorn's hook
         """Gunicorn's hook `ssl_context`: the context for the files as they are now.

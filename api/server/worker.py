@@ -38,7 +38,7 @@ log = logging.getLogger("gunicorn.error")
 
 
 class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
-    """Ends a worker that has no memory even to switch to a greenlet: it could answer nobody, and another one begins."""
+    """Ends a worker without memory for a greenlet switch: it could answer no request, and another worker starts."""
 
     serving = False
     """Before that, gunicorn ends the whole server when a worker fails."""
@@ -89,7 +89,7 @@ _STEP_BYTES = 65536
 _CHUNKS = 32
 """Read between two turns of others: a chunk takes some 10 µs, however little it holds."""
 _STALLED_S = 5.0
-"""Who has not taken a piece of an answer for so long has to go when all places are taken."""
+"""At the connection limit, a client that took nothing of its answer for so long is disconnected."""
 _CLOSE_BELOW_S = 0.5
 """Time between our own end of patience with requests and the arbiter's SIGKILL."""
 
@@ -107,7 +107,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             for listener in self.sockets
         ]
         hub.reinit()
-        # Gunicorn finds a status for what it cannot parse, and then writes a page of HTML with it, all in one method.
+        # Gunicorn chooses a status for an unparsable request and writes an HTML page, all in one method.
         gunicorn.util.write_error = write_error
         super().init_process()
 
@@ -122,7 +122,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self.context.stopping = self.stopping
         self.exposure = Exposure(self.app.boot)
         self.wsgi = build(self.context)
-        # What is there now stays: looking for garbage among it would hold up streams for milliseconds.
+        # Existing objects stay: collecting among them would delay streams by milliseconds.
         gc.freeze()
         gc.enable()
 
@@ -149,7 +149,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         os._exit(1)
 
     def run(self) -> None:
-        """Accept until told to stop; then finish what is being answered."""
+        """Accept connections until the stop; then finish active requests."""
         self.context.auditor.take_over()
         gevent.get_hub().serving = True
         hello = gevent.get_hub().loop.io(self.app.hello.fileno(), 1)
@@ -171,7 +171,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self.stopping.wait(_LOOK_S)
             self.context.lag_s = max(0.0, time.monotonic() - began_s - _LOOK_S)
             for pool in pools:
-                self._make_room(pool)  # time alone may have made somebody one who has to go
+                self._make_room(pool)  # a client may have become slow by now
         for server in servers:
             server.close()
         self._drain(pools)
@@ -181,7 +181,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             os._exit(0)
 
     def _drain(self, pools: list[Pool]) -> None:
-        """Close what waits for a next request, soon also what has sent none yet, and wait for the rest."""
+        """Close idle connections, soon also connections without a request, and wait for the rest."""
         start_s = time.monotonic()
         while any(pools) and time.monotonic() - start_s < self.cfg.graceful_timeout - 2 * _CLOSE_BELOW_S:
             self.notify()
@@ -293,7 +293,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
                     # The next request is here already, and perhaps the one after that.
                     gevent.sleep(0)
             for pool in self._pools:
-                if greenlet in pool:  # nobody waited when the last place was taken
+                if greenlet in pool:  # no client was slow when the limit was reached
                     self._make_room(pool)
             return True
         except StopIteration:
@@ -329,7 +329,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self._waiting.pop(greenlet, None)
 
     def _make_room(self, pool: Pool, newcomer: gevent.Greenlet | None = None) -> None:
-        """When all places of a listener are taken, one whose client keeps us waiting has to go."""
+        """At the limit of a listener, close a connection whose client is slow."""
         if pool.full():
             gevent.get_hub().loop.run_callback(self._let_go, pool, newcomer)
 
@@ -352,7 +352,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         return next((greenlet for greenlet, since_s in taking.items() if since_s < before_s and greenlet in pool), None)
 
     def _with_tls(self, client: Any) -> Any:
-        """The connection after the handshake; None when that failed. Who speaks plain HTTP, in letters, is told."""
+        """Return the connection after the handshake, or None. A client of plain HTTP gets a plain answer."""
         try:
             with gevent.Timeout(_HANDSHAKE_S):
                 if not client.recv(1, socket.MSG_PEEK).isalpha():
@@ -368,7 +368,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         return None
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
-        """Refuse what cannot be parsed, so that the refusal arrives."""
+        """Refuse an unparsable request in a way that lets the refusal arrive."""
         if isinstance(exc, gevent.GreenletExit):
             return
         super().handle_error(req, client, addr, exc)
@@ -397,7 +397,7 @@ class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no typ
         """Greenlets that wait for their clients, the longest first."""
 
     def chunk(self, size_hint: int | None = None) -> bytes:
-        """What has come, after everybody else had a turn."""
+        """Return the received bytes, after the other greenlets had a turn."""
         gevent.sleep(0)
         greenlet = gevent.getcurrent()
         answering = greenlet not in self.waiting
@@ -461,7 +461,7 @@ def _is_last(headers: list[tuple[str, str]]) -> bool:
 
 
 def _pass_over(body: Any) -> bool:
-    """Read what is left of a request's body, to where the next request begins; False when that is too far."""
+    """Read the rest of a request's body, up to the next request; return False if the rest is too long."""
     reader = body.reader
     if not body.failed and not getattr(reader, "length", 0) and getattr(reader, "parser", None) is None:
         return True

@@ -47,7 +47,7 @@ class Rings(Protocol):
 
 
 class Watch:
-    """Somebody waits for the end of one run."""
+    """A wait for the end of one run."""
 
     def __init__(self, run_id: str, *, urgent: bool) -> None:
         self.run_id = run_id
@@ -95,8 +95,8 @@ class Ends:
     def enter(self, run_id: str, *, urgent: bool = True) -> Watch:
         """Begin to watch a run, which need not exist yet; :meth:`leave` has to follow.
 
-        Its row is read at once if that is `urgent`: it may have ended already. Whoever reads the row after this need
-        not have that: what happens later is announced later.
+        Its row is read at once if that is `urgent`: it may have ended already. A later read of the row includes it:
+        later events are announced later.
         """
         watch = self._watches.get(run_id)
         if watch is None:
@@ -168,7 +168,7 @@ class Ends:
     def _settle(self, outcomes: dict[str, tuple[str, int]]) -> None:
         for run_id, (outcome, lines) in outcomes.items():
             watch = self._watches.get(run_id)
-            # A run that is being triggered has no row yet; only one that had a row can be deleted.
+            # A run under creation has no row yet; only a run with a row can be deleted.
             if watch is None or (outcome == "absent" and not watch.seen):
                 continue
             watch.seen = True

@@ -1,8 +1,8 @@
 """The whole text of a log, from any byte on.
 
 Blocks say where their lines are, not where their bytes are in the whole; so the first who wants to know how large an
-ended log is goes from header to header once, and where some of its blocks begin is remembered for the next. What a
-block's header says holds also when its text is damaged: then what stands before and behind it can still be asked for.
+ended log is goes from header to header once, and where some of its blocks begin is remembered for the next. A header is
+valid even if the text of its block is damaged: the text before and behind it stays available.
 """
 
 import bisect
@@ -16,7 +16,7 @@ from logring.reader import Head, LogReader
 
 _TURN_BLOCKS = 64
 _MOST_BLOCKS = 1 << 17
-"""Of a larger log, of 32 GiB, nobody is told the size: to find it out would take seconds."""
+"""Beyond that, 32 GiB, no size is reported: measuring would take seconds."""
 _MARKS = 1024
 _REMEMBERED = 64
 _PIECE_BYTES = 256 * 1024
@@ -91,7 +91,7 @@ class _Measuring:
         return False
 
     def _mark(self, line: int) -> None:
-        """Remember where every so many blocks begin: of a long log every second of those that were remembered."""
+        """Remember the start of every n-th block; n doubles for long logs."""
         if self._blocks % self._step == 0:
             self._marks.append(Mark(self._size, line))
         self._blocks += 1
@@ -104,7 +104,7 @@ def part(reader: LogReader, streams: Sequence[int], layout: Layout, begin: int, 
     """The bytes `begin` up to but not `end` of a text, in pieces.
 
     Raises:
-        LogError: where it is damaged, or not what it was when it was measured.
+        LogError: it is damaged, or has changed since the measurement.
     """
     if begin >= end:
         return

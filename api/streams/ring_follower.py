@@ -49,7 +49,7 @@ class Bell:
         self._names: set[str] = set()
         self._client: DoorbellClient | None = None
         self._sending = BoundedSemaphore()
-        """One at a time may wait until the writer takes what is sent."""
+        """One at a time may wait until the writer accepts a message."""
         self._started = False
 
     def subscribe(self, name: str) -> None:
@@ -80,7 +80,7 @@ class Bell:
                 client = DoorbellClient(self._path, self._token)
                 for name in list(self._names):  # others come and go while the writer takes no more
                     client.subscribe(name)
-            except OSError:  # nobody listens there, for the moment
+            except OSError:  # no writer listens at the moment
                 gevent.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
                 failures += 1
                 continue
@@ -200,7 +200,7 @@ class Hub:
                         stream.woken.set()
 
     def dispensable(self, places: Container[gevent.Greenlet]) -> gevent.Greenlet | None:
-        """The oldest stream among these of whoever has most of them; None: there is none."""
+        """Return the oldest of these streams of the client with most of them; None: there is none."""
         here = [stream for stream in self.streams if stream.greenlet in places]
         most = Counter(stream.credential for stream in here).most_common(1)
         return next((stream.greenlet for stream in here if stream.credential == most[0][0]), None)
@@ -245,7 +245,7 @@ class Hub:
 def unreadable(name: str, err: Exception) -> ApiError:
     """The 500 for a log that cannot be read at all; unlike other failures it says why, but not where the file is.
 
-    (503 for one that could be read if there were memory.)
+    (503 if only memory is missing.)
     """
     if isinstance(err, OSError) and err.errno == errno.ENOMEM:
         return no_memory(name)

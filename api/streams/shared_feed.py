@@ -1,4 +1,4 @@
-"""One ring that any number of streams of this worker follow: one reader, one rendering of what is new, one pace.
+"""One ring for any number of streams of this worker: one reader, one rendering of news, one pace.
 
 Streams that stand at its end are given new lines here and now, the others are woken.
 
@@ -76,14 +76,14 @@ class Tail(Protocol):
     woken: Event
 
     def take(self, feed: "Feed", head: Head) -> bool:
-        """Send what is new, without waiting; whether there is nothing left to do for it."""
+        """Send news without waiting; return whether nothing is left to do."""
 
 
 class Feed:
     """One ring that streams follow.
 
-    Only the ring is read, never the disk: this happens on the loop. Lines that have left the ring are for those who
-    want them to fetch in a thread; a ring without a log file has the whole truth, so there they are gone.
+    Only the ring is read, never the disk: this happens on the loop. Streams read lines that left the ring in a thread.
+    Without a log file such lines are gone.
     """
 
     def __init__(self, name: str, ring: str, *, alone: bool) -> None:
@@ -102,7 +102,7 @@ class Feed:
         self._chunks: OrderedDict[tuple[int, Render], Chunk] = OrderedDict()
         self._framed = b"", b""
         self._given = b""
-        """Mark of the ring when the tails had all of it, and nobody had anything left to do; else empty."""
+        """Mark of the ring when the tails had everything and no stream had work left; else empty."""
         self._woken_s = 0.0
         self._gap_s = 0.0
         self._timer: Any = None
@@ -110,7 +110,7 @@ class Feed:
     def head(self) -> Head:
         """Where the log stood, as far as the ring tells, when the streams were woken: read once, for all of them.
 
-        Those who come to it last would else find more, send that at once, and again find more: nobody kept the pace.
+        Otherwise the last streams would find more lines, send them at once, and break the pace.
         """
         if self._head is None:
             self._head = self._reader.head()
@@ -122,9 +122,9 @@ class Feed:
         return self._reader.has_ring
 
     def head_now(self) -> Head:
-        """Where it stands at this moment, for who begins: what a client has seen already can be ahead of our bells."""
+        """Return the present head for a new stream: a client may already be ahead of our bells."""
         head = self._reader.head()
-        if self._head is None:  # those who wait have been woken since it was read
+        if self._head is None:  # waiting streams have been woken since it was read
             self._head = head
         elif head != self._head:
             self.rang()
@@ -171,7 +171,7 @@ class Feed:
         return self._framed[1]
 
     def unfinished(self) -> dict[int, Rows]:
-        """The unfinished lines by stream, and what is drawn, read once after each bell."""
+        """Return unfinished lines and drawings by stream, read once after each bell."""
         if self._unfinished is None:
             found = {pending.stream: tuple(pending.text.split(b"\n")) for pending in self._reader.pending()}
             if self.head().region_epoch:  # else nothing was ever drawn
@@ -218,7 +218,7 @@ class Feed:
             self._serve()
 
     def _serve(self) -> None:
-        """Give those at the end what is new; wake them for anything else, and to meet what goes wrong themselves."""
+        """Send news to the streams at the end; wake them for anything else, and for errors."""
         left = dict.fromkeys(self.tails)
         mark = self._reader.mark()
         try:
@@ -226,7 +226,7 @@ class Feed:
             for tail in self.tails:
                 if tail.take(self, head):
                     del left[tail]
-            os.sched_yield()  # whoever was woken by what was sent may wait for this processor
+            os.sched_yield()  # a woken client may wait for this processor
             if head.sealed or not self.has_ring or self.unfinished():
                 left = dict.fromkeys(self.tails)
         except (LogError, OSError, MemoryError) as err:
@@ -256,7 +256,7 @@ class Feed:
             self._chunks.clear()
 
     def close(self) -> None:
-        """Nobody follows it any more."""
+        """Close the feed: no stream follows it any more."""
         if self._timer is not None:
             self._timer.close()
         self._reader.close()

@@ -46,7 +46,7 @@ def dropped(after: int, count: int) -> bytes:
 
 
 def region(epoch: int, rows: list[str], stream: int) -> bytes:
-    """What a stream draws now."""
+    """Return the current drawing of a stream as an event."""
     return event("region", Region(epoch, rows, STREAM_NAMES[stream]))
 
 

@@ -37,7 +37,7 @@ _TAIL_LINES = 2000
 
 
 class EventStream(ABC):
-    """A stream of one request; subclasses say what it sends.
+    """A stream of one request; subclasses define its content.
 
     There may be thousands that have nothing to send, so each keeps as little as it can.
     """
@@ -65,7 +65,7 @@ class EventStream(ABC):
         self._rest = b""
 
     def open(self) -> None:
-        """Take hold of what it needs; if that fails, of nothing.
+        """Acquire its resources; after a failure, none are held.
 
         Raises:
             ApiError: 500 the log cannot be read.
@@ -82,13 +82,13 @@ class EventStream(ABC):
             self._chunked = self._environ["SERVER_PROTOCOL"] == "HTTP/1.1"
             self._departure = Departure(sock, self.woken.set)
             self._hold()
-        except BaseException:  # also the end of its greenlet: nobody else lets go of it
+        except BaseException:  # also at the end of its greenlet: no other code releases it
             self.close()
             raise
 
     @abstractmethod
     def _hold(self) -> None:
-        """Take hold of what a kind of stream needs."""
+        """Acquire the resources of a kind of stream."""
 
     def follow(self, name: str) -> Feed:
         """Follow a ring, and be woken by it."""
@@ -153,7 +153,7 @@ class EventStream(ABC):
         return not self._rest and self._position == head.lines and self._shown_from >= head.first_available
 
     def _hand_over(self, data: bytes) -> bool:
-        """Give the socket what it takes now, and keep the rest; False when it takes nothing."""
+        """Send as much as the socket takes, and keep the rest; return False if it takes nothing."""
         if len(data) > PIECE_BYTES:
             return False
         if data:
@@ -166,7 +166,7 @@ class EventStream(ABC):
         return True
 
     def __iter__(self) -> Iterator[bytes]:
-        # Nobody looks at the request any more, and it is a third of what an idle stream would keep.
+        # The request is not used any more, and makes up a third of an idle stream.
         self._environ.clear()
         for data in self.events():
             if data:
@@ -177,8 +177,7 @@ class EventStream(ABC):
     def events(self) -> Iterator[bytes]:
         """What to send, in batches.
 
-        Whoever has more to send at once lets the others have a turn first: a client that reads as fast as we send
-        would never.
+        A stream with more to send lets the others run first: with a fast client it would never yield.
         """
 
     def close(self) -> None:

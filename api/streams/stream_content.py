@@ -1,4 +1,4 @@
-"""What the streams of logs and of events say, and when: replay, holes, what is new, the end."""
+"""Content of streams of logs and events: replay, holes, news, the end."""
 
 import re
 import time
@@ -84,7 +84,7 @@ class Regions:
 
 
 class LogStream(EventStream):
-    """What the logs of runs and of the daemon have in common: replay, holes, live lines."""
+    """The common part of the logs of runs and of the daemon: replay, holes, live lines."""
 
     def __init__(self, context: Context, call: Call) -> None:
         super().__init__(context, call)
@@ -205,7 +205,7 @@ class RunLogStream(LogStream):
     def _head_that_came(self) -> Head:
         """Where a live log stood that had no ring: at its beginning, unless the client knows more of it.
 
-        Its ring may have come and gone since; only one whose first line is older had begun before.
+        Its ring may have come and gone since; only a log with an older first line had begun before.
         """
         knows = self._last_event_id is not None or self._anchor > 0
         if self._feed is not None and self._watch is not None:
@@ -229,7 +229,7 @@ class RunLogStream(LogStream):
         return self.context.files(read_rendered, self._reader, position, limit, _PAGE_BYTES, self.render)
 
     def events(self) -> Iterator[bytes]:
-        """Replay, then what is new, then ``done``."""
+        """Yield the replay, then news, then ``done``."""
         head = self._head
         if head is None:
             yield self.preamble()
@@ -304,7 +304,7 @@ class DaemonLogStream(LogStream):
         return (sse_encoding.dropped(position - 1, lines - position) if lines > position else b""), lines
 
     def events(self) -> Iterator[bytes]:
-        """Replay, then what is new."""
+        """Yield the replay, then news."""
         head = self._ring.head_now()
         position = 0
         for data, position in self.replay(head.first_available, head.lines, live=True):  # noqa: B007
@@ -350,7 +350,7 @@ class EventsStream(EventStream):
         if types and "ping" not in types:
             self.beat = sse_encoding.HEARTBEAT
         self.render = sse_encoding.EventLines(types, call.tasks)
-        # About the whole host: not for those who may see only some tasks.
+        # Samples are about the whole host: not for clients that may see only some tasks.
         self._samples = call.tasks is None and (not types or "system" in types)
         self._last_event_id = last_event_id(call)
 
@@ -358,7 +358,7 @@ class EventsStream(EventStream):
         self._ring = self.follow(EVENTS)
         if self._samples:
             self.context.samples.enter(self.woken)
-        # Where to begin, decided before anything is sent: whoever has heard from us misses nothing from then on.
+        # The start is fixed before anything is sent: after the first bytes a client misses nothing.
         lines, last = self._ring.head_now().lines, self._last_event_id
         self._position = lines if last is None else last + 1
         self._follows_all = not lines and last is None
@@ -384,7 +384,7 @@ class EventsStream(EventStream):
                 # Only a ring tells where its numbers are; a scheduler makes one with its first event.
                 begun = True
                 position = head.first_available if self._follows_all else min(position, head.lines)
-            # None: the ring is gone, and the next one tells what it has.
+            # None: the ring is gone, and the next ring has its own range.
             chunk = self._ring.chunk(position, self.render) if begun and position < head.lines else None
             if chunk is not None:
                 data, position = chunk
