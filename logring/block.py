@@ -133,7 +133,7 @@ class Block:
         return Entry(begin, end - HEADER_SIZE, before, upto, header.base_ms + delta, stream, flags, frames)
 
     def entries(self) -> Iterator[Entry]:
-        """All entries, in order; none of an empty block.
+        """Yield all entries, in order; none of an empty block.
 
         Raises:
             Corrupt: at the first entry that is invalid in this block.
@@ -183,7 +183,7 @@ class Block:
         return self.header.first_line + self.entry(low).before
 
     def offset(self, line: int) -> int:
-        """Where the text of line number `line` begins, which must be one of the block's."""
+        """Return where the text of line number `line` begins, which must be one of the block's."""
         entry = self.entry(self._find(line - self.header.first_line))
         skip = line - self.header.first_line - entry.before
         parts = self.text[entry.begin : entry.end].split(b"\n", skip)[:skip]
@@ -277,7 +277,7 @@ class Block:
             yield self.text[begin:end]
 
     def contradiction(self) -> tuple[int, str] | None:
-        """The first entry (its index) that text and entries before it contradict, and how; None: all is well."""
+        """Return the first entry (its index) that text and entries before it contradict, and how; None: all is well."""
         previous = Entry(0, 0, 0, 0, self.header.base_ms, 0, 0, 0)
         for index in range(self.header.entries + 1 if self.header.lines else 0):
             entry = self._stored_entry(index)
@@ -293,7 +293,7 @@ class Block:
         return None
 
     def cut(self, index: int) -> "Block":
-        """The block as it was before entry `index`, which must not be the first."""
+        """Return the block as it was before entry `index`, which must not be the first."""
         header = BlockHeader.parse(self.header.pack())
         assert header is not None  # noqa: S101  # it was just made
         last = self._stored_entry(index - 1)
@@ -329,7 +329,7 @@ def text_size(header: BlockHeader, table: bytes, streams: Sequence[int]) -> int:
 
 
 def _others(header: BlockHeader, table: bytes, streams: Sequence[int]) -> bool:
-    """Whether a block has lines of other streams than these."""
+    """Return whether a block has lines of other streams than these."""
     return header.last_stream not in streams or bool(table[_STREAM_AT::ENTRY_SIZE].translate(None, bytes(streams)))
 
 

@@ -101,7 +101,7 @@ class Schema:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """All shapes."""
+        """Return all shapes."""
         return tuple(self._by_name.values())
 
     def down(self, value: Any) -> Any:

@@ -170,7 +170,7 @@ def max_line(block_size: int) -> int:
 
 
 def newer(seq: int, than: int) -> bool:
-    """Whether sequence number `seq` comes after `than`; they wrap at 2^32."""
+    """Return whether sequence number `seq` comes after `than`; they wrap at 2^32."""
     return 0 < (seq - than) & 0xFFFFFFFF < 0x80000000
 
 
@@ -213,7 +213,7 @@ class Static:
         self.boot_id = boot_id
 
     def pack(self) -> bytes:
-        """The 256 bytes."""
+        """Return the 256 bytes."""
         head = _STATIC.pack(
             MAGIC,
             VERSION,
@@ -232,7 +232,7 @@ class Static:
 
     @property
     def mark(self) -> int:
-        """The crc of the static part, which no other log has."""
+        """Return the crc of the static part, which no other log has."""
         return int(_STATIC_CRC.unpack_from(self.pack(), STATIC_SIZE - 4)[0])
 
     @classmethod
@@ -332,7 +332,7 @@ class BlockHeader:
         return self.base_ms + self.last_delta
 
     def body(self) -> bytes:
-        """The 56 bytes behind sequence number and crc."""
+        """Return the 56 bytes behind sequence number and crc."""
         return HEADER_BODY.pack(
             self.number,
             self.first_line,
@@ -352,7 +352,7 @@ class BlockHeader:
         )
 
     def pack(self) -> bytes:
-        """The 64 bytes."""
+        """Return the 64 bytes."""
         return pack_header(self.seq, self.body())
 
     @classmethod
@@ -413,11 +413,11 @@ class State:
 
     @property
     def sealed(self) -> bool:
-        """Whether nothing will be added any more."""
+        """Return whether nothing will be added any more."""
         return bool(self.flags & STATE_SEALED)
 
     def agrees(self, head: BlockHeader) -> bool:
-        """Whether this can be the state of a log with that head block."""
+        """Return whether this can be the state of a log with that head block."""
         return (
             self.head_block == head.number
             and head.end_line <= self.lines <= _MAX_COUNT
@@ -426,7 +426,7 @@ class State:
         )
 
     def body(self) -> bytes:
-        """The 56 bytes behind sequence number and crc."""
+        """Return the 56 bytes behind sequence number and crc."""
         return STATE_BODY.pack(
             self.head_block,
             self.lines,
@@ -451,7 +451,7 @@ class Publication:
         self.header = header
 
     def pack(self) -> bytes:
-        """The 128 bytes."""
+        """Return the 128 bytes."""
         body = self.state.body() + PREFIX.pack(self.seq, 0) + self.header.body()
         return PREFIX.pack(self.seq, crc32(body, self.seq)) + body
 
@@ -476,7 +476,7 @@ class Publication:
 
     @classmethod
     def latest(cls, pair: bytes) -> "Publication | None":
-        """The newer valid one of the two copies that stand in the 256 bytes `pair`."""
+        """Return the newer valid one of the two copies that stand in the 256 bytes `pair`."""
         one, other = _NUMBERS.unpack_from(pair)
         first, second = (PUBLICATION_SIZE, 0) if newer(other, one) else (0, PUBLICATION_SIZE)
         return cls.parse(pair, first) or cls.parse(pair, second)

@@ -26,7 +26,7 @@ def count_lines(data: mmap, start: int, end: int, long_lines: bool) -> int:
 
 
 def utf8_cut(data: bytes | mmap, start: int, end: int) -> int:
-    """The largest cut in (start, end] that does not stand within a UTF-8 sequence that begins before it.
+    """Return the largest cut in (start, end] that does not stand within a UTF-8 sequence that begins before it.
 
     Byte `end` must exist. Bytes that are no UTF-8 are cut at `end`.
     """

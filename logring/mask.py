@@ -82,7 +82,7 @@ class Mask:
         return Mask(self._secrets)
 
     def clean(self, text: bytes) -> bytes:
-        """A text by itself with its secrets replaced."""
+        """Return a text by itself with its secrets replaced."""
         parts: list[bytes] = []
         kept = 0
         for begin, end in _groups(self._found(text)):
@@ -91,7 +91,7 @@ class Mask:
         return b"".join((*parts, text[kept:]))
 
     def _found(self, text: bytes) -> list[_Span]:
-        """Where secrets begin and end in a text."""
+        """Return where secrets begin and end in a text."""
         return sorted(span for secret in self._secrets for span in _spans(text, secret))
 
     def _undecided(self, text: bytes) -> int:

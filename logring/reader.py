@@ -108,7 +108,7 @@ class LogReader:
 
     @property
     def has_ring(self) -> bool:
-        """Whether there was a ring at the last look."""
+        """Return whether there was a ring at the last look."""
         return self._ring is not None
 
     def head(self) -> Head:
@@ -241,7 +241,7 @@ class LogReader:
         return read_frames(frames_path(self._file_path), n)
 
     def raw(self, streams: Sequence[int] = (STDOUT, STDERR)) -> Iterator[bytes]:
-        """The stored bytes of these streams in the order in which they came, up to the present end.
+        """Yield the stored bytes of these streams in the order in which they came, up to the present end.
 
         Raises:
             LogError: after everything before the damage.
@@ -305,7 +305,7 @@ class LogReader:
                 yield err
 
     def _table(self, header: BlockHeader, publication: Publication) -> bytes:
-        """The entry table of a block.
+        """Return the entry table of a block.
 
         Raises:
             Corrupt: it is gone.
@@ -321,7 +321,7 @@ class LogReader:
         return block.table
 
     def line_at(self, ms: int) -> int:
-        """The first line that was read at or after `ms` (since the epoch), or the number of the next line.
+        """Return the first line that was read at or after `ms` (since the epoch), or the number of the next line.
 
         Found by bisection, so it takes the log's times for ordered, which they are unless the clock was set back. Then
         several lines may be such that they were read at or after `ms` and the line before was read earlier: it is one
@@ -389,7 +389,7 @@ class LogReader:
         return self._file
 
     def _usable_file(self) -> StoredFile | None:
-        """The log file; None when there is none, or none that can be read."""
+        """Return the log file; None when there is none, or none that can be read."""
         try:
             return self._open_file()
         except LogError:
@@ -398,7 +398,7 @@ class LogReader:
     # Finding and loading blocks
 
     def _oldest(self, publication: Publication) -> int:
-        """A block number below which nothing can be available."""
+        """Return a block number below which nothing can be available."""
         kept = 0
         try:
             file = self._open_file()
@@ -435,7 +435,7 @@ class LogReader:
         return header if header is not None and header.end_line <= publication.header.first_line else None
 
     def _block(self, number: int, publication: Publication) -> Block | None:
-        """A block; None when it is gone.
+        """Return a block; None when it is gone.
 
         Raises:
             Corrupt: it is damaged.

@@ -77,11 +77,11 @@ class Pattern:
             self._regexp = _compile(text, ignore_case=True, literal=True)
 
     def may_match(self, text: bytes, begin: int, end: int) -> bool:
-        """Whether a match in `text[begin:end]` is possible, as far as that is to be had cheaply."""
+        """Return whether a match in `text[begin:end]` is possible, as far as that is to be had cheaply."""
         return present(self._required, text, begin, end)
 
     def find(self, text: bytes, pos: int, begin: int, end: int) -> tuple[int, int] | None:
-        """The first match from `pos` on, as start and end in `text`; only `text[begin:end]` is looked at."""
+        """Return the first match from `pos` on, as start and end in `text`; only `text[begin:end]` is looked at."""
         if self._regexp is None:
             at = text.find(self._plain, pos, end)
             return None if at < 0 else (at, at + len(self._plain))
@@ -90,7 +90,7 @@ class Pattern:
         return None if match is None else (match.start() + begin, match.end() + begin)
 
     def spans(self, line: bytes) -> Iterator[tuple[int, int]]:
-        """Where the pattern matches in one line; empty matches are left out."""
+        """Return where the pattern matches in one line; empty matches are left out."""
         pos = 0
         while pos <= len(line) and (span := self.find(line, pos, 0, len(line))):
             if span[1] > span[0]:
@@ -167,7 +167,7 @@ class Wanted(NamedTuple):
     """Read at this time or before."""
 
     def rules_out(self, block: Block) -> bool:
-        """Whether no line of a block counts, as far as its entries tell at a glance."""
+        """Return whether no line of a block counts, as far as its entries tell at a glance."""
         header = block.header
         if self.stream is not None and self.stream != header.last_stream:
             streams = block.table[_STREAM_AT::ENTRY_SIZE]
@@ -177,7 +177,7 @@ class Wanted(NamedTuple):
         return header.base_ms > self.until_ms or header.base_ms + header.last_delta < self.since_ms
 
     def takes(self, entry: Entry) -> bool:
-        """Whether the lines of an entry count."""
+        """Return whether the lines of an entry count."""
         return (self.stream is None or self.stream == entry.stream) and self.since_ms <= entry.ts <= self.until_ms
 
 
@@ -254,7 +254,7 @@ class _Pace:
         self._looked_s = time.monotonic()
 
     def is_over(self) -> bool:
-        """Whether it is time to stop."""
+        """Return whether it is time to stop."""
         now_s = time.monotonic()
         took_s, self._looked_s = now_s - self._looked_s, now_s
         if took_s < _LOOK_S:
@@ -288,7 +288,7 @@ class _InBlock:
         self.passed = len(block.text) - self._begin
 
     def hits(self, limit: int) -> list[Hit]:
-        """The lines that match, at most `limit`."""
+        """Return the lines that match, at most `limit`."""
         found: list[Hit] = []
         if not self._block.header.lines or self._wanted.rules_out(self._block):
             return found
@@ -363,7 +363,7 @@ class _InBlock:
         return True
 
     def _entry_at(self, offset: int) -> Entry:
-        """The entry that has the text at `offset`, which never decreases."""
+        """Return the entry that has the text at `offset`, which never decreases."""
         if offset >= self._entry.end:
             self._entry = self._block.entry(self._block.index_at(offset))
             if not self._entry.begin <= offset < self._entry.end:

@@ -69,5 +69,5 @@ def _longest(runs: list[str]) -> Texts:
 
 
 def present(alternatives: tuple[Texts, ...], text: bytes, begin: int, end: int) -> bool:
-    """Whether `text[begin:end]` has all texts of an alternative, or there are no alternatives."""
+    """Return whether `text[begin:end]` has all texts of an alternative, or there are no alternatives."""
     return not alternatives or any(all(text.find(one, begin, end) >= 0 for one in texts) for texts in alternatives)

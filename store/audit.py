@@ -86,7 +86,7 @@ def prune(
 
 
 def entries(db: Database, before: int | None, limit: int) -> list[StoredEntry]:
-    """The newest entries, or the newest before number `before`, newest first."""
+    """Return the newest entries, or the newest before number `before`, newest first."""
     rows = db.rows(
         "SELECT id, at, who, address, operation, target, status, reason, failed_login"
         " FROM audit WHERE id < ? ORDER BY id DESC LIMIT ?",

@@ -50,7 +50,7 @@ class Connection(ABC):
 
     @abstractmethod
     def rows(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
-        """All rows of a query.
+        """Return all rows of a query.
 
         Raises:
             StoreError: The subclass that says why (see store.errors).
@@ -65,7 +65,7 @@ class Connection(ABC):
         return self.rows(sql, params)
 
     def row(self, sql: str, params: Sequence[Value] = ()) -> Row | None:
-        """The first row of a query, or None."""
+        """Return the first row of a query, or None."""
         rows = self.rows(sql, params)
         return rows[0] if rows else None
 
@@ -179,7 +179,7 @@ class Connection(ABC):
 
     @abstractmethod
     def usable(self) -> bool:
-        """Whether it is still connected, as far as can be told at once."""
+        """Return whether it is still connected, as far as can be told at once."""
 
     def rescue(self, placing: Callable[["File"], None]) -> "Rescued | None":  # noqa: ARG002 - of SQLite
         """Save data that only this unusable writer has: another connection takes its place.

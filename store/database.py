@@ -40,12 +40,12 @@ class Database(ABC):
         """Where the database is, for messages: a path, or a URL without its password."""
 
     def rows(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         with self.lent() as connection:
             return connection.rows(sql, params)
 
     def row(self, sql: str, params: Sequence[Value] = ()) -> Row | None:
-        """The first row of a query, or None."""
+        """Return the first row of a query, or None."""
         with self.lent() as connection:
             return connection.row(sql, params)
 
@@ -55,7 +55,7 @@ class Database(ABC):
             return connection.execute(sql, params)
 
     def fetch(self, query: Any) -> list[Any]:
-        """All rows of a peewee select query."""
+        """Return all rows of a peewee select query."""
         with self.lent() as connection:
             return connection.fetch(query)
 
@@ -91,7 +91,7 @@ class Database(ABC):
         """Close all connections; later calls raise `Closed`."""
 
     def lent(self) -> AbstractContextManager[Connection]:
-        """A connection, outside of any transaction but that of the caller."""
+        """Return a connection, outside of any transaction but that of the caller."""
         return self._lent()
 
     @contextmanager

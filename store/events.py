@@ -38,7 +38,7 @@ class Event(NamedTuple):
 
 
 def draft(kind: str, body: dict[str, Any], now_ms: int) -> Draft:
-    """An event to be appended."""
+    """Return an event to be appended."""
     return Draft(kind, now_ms, _encode(body).decode())
 
 
@@ -66,13 +66,13 @@ def _insert(count: int) -> str:
 
 
 def since(db: Database, seq: int, limit: int = 1000) -> list[Event]:
-    """The events after number `seq`, oldest first."""
+    """Return the events after number `seq`, oldest first."""
     query = OutboxModel.select().where(OutboxModel.seq > seq).order_by(OutboxModel.seq).limit(limit)
     return [Event(number, kind, at, json.loads(body)) for number, kind, at, body in db.fetch(query.tuples())]
 
 
 def last_seq(db: Database) -> int:
-    """The number of the newest event there ever was; 0: none yet."""
+    """Return the number of the newest event there ever was; 0: none yet."""
     row = db.row("SELECT COALESCE(max(seq), 0) FROM outbox")
     return int(row[0]) if row else 0
 

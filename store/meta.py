@@ -8,7 +8,7 @@ from store.models import MetaModel
 
 
 def get_meta(db: Database, key: str, default: Any = None) -> Any:
-    """The value of a key, or the default when it was never set."""
+    """Return the value of a key, or the default when it was never set."""
     rows = db.fetch(MetaModel.select(MetaModel.value).where(MetaModel.key == key).tuples())
     return json.loads(rows[0][0]) if rows else default
 

@@ -121,7 +121,7 @@ def resolution(start: int, end: int, now_ms: int, step: int | None = None) -> in
 
 
 def samples(db: Database, start: int, end: int, step: int) -> list[Sample]:
-    """The means over `step` ms from `start` up to but not `end`; where nothing was measured there is none."""
+    """Return the means over `step` ms from `start` up to but not `end`; where nothing was measured there is none."""
     width = max(width for width in _KEPT_MS if step % width == 0)
     rows = db.rows(
         f"SELECT at / ? * ?, {_MEANS} FROM samples WHERE width = ? AND at >= ? AND at < ? GROUP BY 1 ORDER BY 1",  # noqa: S608 - constants
@@ -131,7 +131,7 @@ def samples(db: Database, start: int, end: int, step: int) -> list[Sample]:
 
 
 def newest(db: Database) -> Sample | None:
-    """The last sample; None before the first."""
+    """Return the last sample; None before the first."""
     row = db.row(
         f"SELECT {_COLUMNS} FROM samples WHERE width = ? ORDER BY at DESC LIMIT 1",  # noqa: S608 - constants
         [FINE_MS],

@@ -30,7 +30,7 @@ def create(db: Database, secret_hash: str, password_tag: str, now_ms: int) -> No
 
 
 def get(db: Database, secret_hash: str, now_ms: int) -> Session | None:
-    """A session that has not ended, or None."""
+    """Return a session that has not ended, or None."""
     rows = db.fetch(SessionModel.select().where(SessionModel.hash == secret_hash).tuples())
     if not rows:
         return None

@@ -203,7 +203,7 @@ def active_counts(db: _Queries) -> dict[str, tuple[int, int]]:
 
 
 def last_runs(db: _Queries, task_name: str | None = None) -> dict[str, Run]:
-    """The last run of each task that has one, or of one task.
+    """Return the last run of each task that has one, or of one task.
 
     That is the run that was stored last. When all but older ones are deleted, it is the newest of these.
     """
@@ -227,7 +227,7 @@ def set_instance(db: Database, instance: Instance) -> None:
 
 
 def instances(db: _Queries, task_name: str | None = None) -> list[Instance]:
-    """The instances of one service, or of all, by name and index."""
+    """Return the instances of one service, or of all, by name and index."""
     query = InstanceModel.select().order_by(InstanceModel.task_name, InstanceModel.instance_index)
     if task_name is not None:
         query = query.where(InstanceModel.task_name == task_name)

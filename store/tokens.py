@@ -52,7 +52,7 @@ def create(db: Database, token: Token) -> str | None:
 
 
 def find(db: Database, secret_hash: str, now_ms: int) -> Token | None:
-    """The token with this hash, unless it has expired."""
+    """Return the token with this hash, unless it has expired."""
     row = db.row(f"SELECT {_COLUMNS} FROM tokens WHERE hash = ?", [secret_hash])  # noqa: S608 - constants
     if row is None:
         return None
@@ -61,7 +61,7 @@ def find(db: Database, secret_hash: str, now_ms: int) -> Token | None:
 
 
 def all_tokens(db: Database) -> list[Token]:
-    """All tokens by name, the expired ones too."""
+    """Return all tokens by name, the expired ones too."""
     return [Token(*row) for row in db.rows(f"SELECT {_COLUMNS} FROM tokens ORDER BY name")]  # noqa: S608 - constants
 
 

@@ -27,7 +27,7 @@ class _Recent(NamedTuple):
 
 
 def window(start: int, end: int, now_ms: int) -> Window:
-    """The shortest window for which there are sums that has all from `start` up to `end` (ms since the epoch).
+    """Return the shortest window for which there are sums that has all from `start` up to `end` (ms since the epoch).
 
     None of it, when the one is the other.
     """

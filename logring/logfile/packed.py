@@ -46,7 +46,7 @@ class Index(NamedTuple):
         return (self.blocks + 1) * 8
 
     def pack(self) -> bytes:
-        """The 64 bytes."""
+        """Return the 64 bytes."""
         return pack_header(0, _RECORD.pack(*self))
 
     @classmethod
@@ -72,7 +72,7 @@ class PackedFile(StoredFile):
         """Offsets of blocks by number, which grows, when the index is damaged."""
 
     def publication(self) -> Publication:
-        """The state of the log.
+        """Return the state of the log.
 
         Raises:
             OSError: it cannot be read.
@@ -112,7 +112,7 @@ class PackedFile(StoredFile):
         return Block(header, data[:text_length], data[text_length:], f"{self.path}: block {number}")
 
     def table(self, header: BlockHeader) -> bytes:
-        """The entry table of a block, which is compressed together with the text."""
+        """Return the entry table of a block, which is compressed together with the text."""
         block = self._load(header.number)
         if block is None:
             raise Corrupt(f"{self.path}: block {header.number} is damaged or missing")
@@ -190,7 +190,7 @@ class PackedFile(StoredFile):
         return found
 
     def _next(self, mark: bytes, at: int) -> int:
-        """Where a header may begin, from `at` on; the end of the file when there is none."""
+        """Return where a header may begin, from `at` on; the end of the file when there is none."""
         while at < self._size:
             data = os.pread(self._fd, _CHUNK, at)
             found = data.find(mark)

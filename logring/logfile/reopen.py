@@ -59,7 +59,7 @@ class Written:
 
 
 def reopen(ring_path: str, run_id: str, written: Written | None) -> RingWriter | None:
-    """The writer of a ring that another one left, which goes on there; None when there is no ring.
+    """Return the writer of a ring that another one left, which goes on there; None when there is no ring.
 
     Call this only after that writer is dead. Masks and the reducer of redrawn lines must be set again.
 

@@ -44,7 +44,7 @@ class StoredFile:
         return self._as_far_as_whole(found)
 
     def is_sealed(self) -> bool:
-        """Whether the state says that nothing will be added; it alone is read.
+        """Return whether the state says that nothing will be added; it alone is read.
 
         Raises:
             OSError: it cannot be read.
@@ -54,7 +54,7 @@ class StoredFile:
         return found is not None and found.state.sealed
 
     def _state(self) -> Publication | None:
-        """The state that was written last; None when there is none yet."""
+        """Return the state that was written last; None when there is none yet."""
         pair = os.pread(self._fd, 2 * PUBLICATION_SIZE, PUBLICATION_AT[0])
         found = Publication.latest(pair.ljust(2 * PUBLICATION_SIZE, b"\0"))
         if found is None and pair.strip(b"\0"):
@@ -62,7 +62,7 @@ class StoredFile:
         return found
 
     def _as_far_as_whole(self, written: Publication | None) -> Publication:
-        """The state that the blocks are in: the machine died, and pages reach the disk in any order."""
+        """Return the state that the blocks are in: the machine died, and pages reach the disk in any order."""
         number = -1
         first = self.static.first_line
         found = written or Publication(0, State((0, first, first, *[0] * 7)), BlockHeader(0, (0, first, *[0] * 13)))
@@ -89,7 +89,7 @@ class StoredFile:
         return found
 
     def _whole_part(self, number: int) -> Block | None:
-        """A block, cut before the first entry that its text contradicts; None when nothing is left."""
+        """Return a block, cut before the first entry that its text contradicts; None when nothing is left."""
         block = self._load(number)
         if block is None or block.header.number != number:
             return None
@@ -104,7 +104,7 @@ class StoredFile:
         return header if header is not None and header.number == number else None
 
     def block(self, number: int, *, salvage: bool) -> Block | None:
-        """A block; None when its slot holds a later one, which took its place.
+        """Return a block; None when its slot holds a later one, which took its place.
 
         Args:
             number: of the block.
@@ -144,7 +144,7 @@ class StoredFile:
         return Block(header, data[HEADER_SIZE : header.text_end], table, f"{self.path}: block {header.number}")
 
     def table(self, header: BlockHeader) -> bytes:
-        """The entry table of a block, whose checksum covers the text as well, so that it is not looked at.
+        """Return the entry table of a block, whose checksum covers the text as well, so that it is not looked at.
 
         Raises:
             OSError: it cannot be read.
@@ -157,13 +157,13 @@ class StoredFile:
         return found
 
     def next_there(self, number: int) -> int:
-        """The first block from `number` on whose slot the file has, at least in part: it may be cut short."""
+        """Return the first block from `number` on whose slot the file has, at least in part: it may be cut short."""
         slots = self.static.file_blocks
         slot = number % slots
         return number if slot < self._slots_there() else number - slot + slots
 
     def _slots_there(self) -> int:
-        """How many slots the file has, at least in part."""
+        """Return how many slots the file has, at least in part."""
         size = os.fstat(self._fd).st_size - FILE_BLOCKS_AT
         return max(0, min(self.static.file_blocks, -(-size // self.static.block_size)))
 

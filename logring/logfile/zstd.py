@@ -28,7 +28,7 @@ def pack(data: bytes, level: int) -> bytes:
 
 
 def unpack(data: bytes, length: int) -> bytes | None:
-    """The `length` bytes that were packed, which are not 0; None when `data` is no such frame.
+    """Return the `length` bytes that were packed, which are not 0; None when `data` is no such frame.
 
     Memory use is bounded by this size and the decoder's own needs, regardless of the sizes a frame declares.
     """

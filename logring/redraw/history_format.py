@@ -103,7 +103,7 @@ def pack_record(block: int, line: int, frames: Frames) -> bytes:
 
 
 def _record_in(block: bytes, line: int) -> list[list[bytes]]:
-    """The frames of a line that a block may have."""
+    """Return the frames of a line that a block may have."""
     found = parse_block(block)
     if found is None:
         return []
@@ -141,7 +141,7 @@ def _unpack(data: bytes) -> list[list[bytes]]:
 
 
 def read_frames(path: str, line: int) -> list[list[bytes]]:
-    """The frames of a line, oldest first, each with its rows; empty when none are there (any more).
+    """Return the frames of a line, oldest first, each with its rows; empty when none are there (any more).
 
     Whatever is not whole counts as not there.
 

@@ -37,7 +37,7 @@ class Pace:
 
 
 def redrawn(text: bytes, most: int) -> int:
-    """How many of these whole lines are redrawn; counted up to `most`."""
+    """Return how many of these whole lines are redrawn; counted up to `most`."""
     count = 0
     found = _LONE_CR.search(text)
     while found and count < most:

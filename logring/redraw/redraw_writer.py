@@ -34,13 +34,13 @@ class LineEnd(bytes):
 
     @classmethod
     def of(cls, frames: tuple[Frame, ...]) -> "LineEnd":
-        """The newline of a line that came to be so."""
+        """Return the newline of a line that came to be so."""
         self = cls(b"\n")
         self.frames = frames
         return self
 
     def without_newline(self) -> "LineEnd":
-        """The same at the end of a stream that does not end with a newline."""
+        """Return the same at the end of a stream that does not end with a newline."""
         other = LineEnd()
         other.frames = self.frames
         return other
@@ -79,13 +79,13 @@ class Drawing:
         return rows if self._mask is None else tuple(map(self._mask.clean, rows))
 
     def concerns(self, mm: mmap, start: int, end: int) -> bool:
-        """Whether these bytes of a mapping have to be fed. Plain output costs one look for a carriage return."""
+        """Return whether these bytes of a mapping have to be fed. Plain output costs one look for a carriage return."""
         if not self._full and mm.find(b"\r", start, end) < 0:
             return False
         return needs(mm[start:end], self._full)
 
     def wants(self, data: bytes) -> bool:
-        """Whether these bytes have to be fed."""
+        """Return whether these bytes have to be fed."""
         return self.busy or needs(data, self._full)
 
     def feed(self, data: bytes, now_ms: int) -> list[bytes]:
@@ -213,11 +213,11 @@ class FrameQueue:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is anything to take."""
+        """Return whether there is anything to take."""
         return bool(self._items)
 
     def take(self) -> list[tuple[int, tuple[Frame, ...]]]:
-        """All that wait: numbers of lines and their frames, ascending. From the file thread."""
+        """Return all that wait: numbers of lines and their frames, ascending. From the file thread."""
         found = []
         while self._items:
             item = self._items.popleft()

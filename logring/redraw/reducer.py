@@ -124,7 +124,7 @@ class Redraw:
         return self._taken()
 
     def region(self) -> Frame:
-        """The rows that are not settled as they look now, at most 28 KiB; () when there are none."""
+        """Return the rows that are not settled as they look now, at most 28 KiB; () when there are none."""
         if self._screen is not None:
             rows = lines_of(self._screen.rows())
             size = 0
@@ -171,7 +171,7 @@ class Redraw:
         return start, False
 
     def _over_itself(self, data: bytes, at: int) -> tuple[int, bool]:
-        """A line that is drawn over itself."""
+        """Return a line that is drawn over itself."""
         newline = data.find(b"\n", at)
         end = newline if newline >= 0 else len(data)
         if self._full:
@@ -212,7 +212,7 @@ class Redraw:
         return at, not screen.closed
 
     def _screen_from(self, data: bytes, at: int, end: int) -> int:
-        """Where the first thing stands in a terminal's line that only a screen can show; -1: there is none."""
+        """Return where the first thing stands in a terminal's line that only a screen can show; -1: there is none."""
         found = _TO_SCREEN.search(data, at, end) if b"\x1b" in data or b"\x08" in data else None
         limit = end if found is None else found.start()
         if limit == len(data):
@@ -282,7 +282,7 @@ class Redraw:
 
 
 def _first_need(data: bytes, at: int, full: bool) -> int:
-    """Where the first thing to reduce stands, or may stand; -1: there is none."""
+    """Return where the first thing to reduce stands, or may stand; -1: there is none."""
     if full and (data.find(b"\x1b", at) >= 0 or data.find(b"\x08", at) >= 0):
         found = _TO_REDUCE.search(data, at)
     else:
@@ -301,7 +301,7 @@ def _window(data: bytes, at: int, end: int) -> int:
 
 
 def _longer_segment(data: bytes, at: int, end: int, limit: int) -> int:
-    """Where the first segment longer than `limit` bytes starts; -1: there is none."""
+    """Return where the first segment longer than `limit` bytes starts; -1: there is none."""
     while end - at > limit:
         carriage_return = data.rfind(b"\r", at, at + limit + 1)
         if carriage_return < 0:

@@ -44,7 +44,7 @@ def encoded(text: str) -> bytes:
 
 
 def whole_characters(data: bytes, start: int, end: int) -> int:
-    """The end of the text less a UTF-8 sequence of which only the beginning is there."""
+    """Return the end of the text less a UTF-8 sequence of which only the beginning is there."""
     for lead in range(end - 1, max(start, end - 4) - 1, -1):
         byte = data[lead]
         if byte & 0xC0 == 0x80:
@@ -135,7 +135,7 @@ class Row:
         del self.cells[column : column + count], self.pens[column : column + count]
 
     def render(self) -> bytes:
-        """The row as text that carries its own colours and leaves none behind, without trailing blanks."""
+        """Return the row as text that carries its own colours and leaves none behind, without trailing blanks."""
         if self._rendered is None:
             self._rendered = _rendered(self.cells, self.pens)
         return self._rendered

@@ -22,7 +22,7 @@ class Samples:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no picture yet."""
+        """Return whether there is no picture yet."""
         return not self._frames
 
     def due(self) -> bool:
@@ -43,7 +43,7 @@ class Samples:
             self._stride *= 2
 
     def finish(self, settled: Frame) -> tuple[Frame, ...]:
-        """All frames, `settled` as the last; empty when nothing was ever drawn over.
+        """Return all frames, `settled` as the last; empty when nothing was ever drawn over.
 
         A history that is too large loses frames from the middle, then the first frame, then all.
         """

@@ -78,11 +78,11 @@ class Screen:
 
     @property
     def closed(self) -> bool:
-        """Whether all has settled; a new line begins then."""
+        """Return whether all has settled; a new line begins then."""
         return self._rows.closed
 
     def rows(self) -> list[Row]:
-        """The rows that are not settled, as they are now; without blank ones at the end."""
+        """Return the rows that are not settled, as they are now; without blank ones at the end."""
         return self._rows.unsettled()
 
     def settled(self) -> list[Settled]:
@@ -291,7 +291,7 @@ class Screen:
 
 
 def _rows_of(line: bytes) -> list[Row]:
-    """The rows that a line takes."""
+    """Return the rows that a line takes."""
     screen = Screen(NO_PEN, b"", Samples())
     screen.feed(line, 0, last=True)
     return screen.rows() or [Row()]

@@ -20,12 +20,12 @@ _SEEN_ON_BLANKS = {"underline", "reverse", "strike", "background", "overline"}
 
 
 def sgr(pen: bytes) -> bytes:
-    """The sequence that sets `pen`, whatever was set before."""
+    """Return the sequence that sets `pen`, whatever was set before."""
     return b"\x1b[0;" + pen + b"m" if pen else b"\x1b[0m"
 
 
 def shows_blanks(pen: bytes) -> bool:
-    """Whether a blank in it can be told from none at all."""
+    """Return whether a blank in it can be told from none at all."""
     return pen != NO_PEN and not _SEEN_ON_BLANKS.isdisjoint(_attributes(pen))
 
 

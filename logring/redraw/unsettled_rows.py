@@ -83,7 +83,7 @@ class Rows:
         self.samples_left = _SAMPLES_PER_FEED
 
     def written(self) -> Row:
-        """The cursor's row, in which something will change: it is the block's from now on."""
+        """Return the cursor's row, in which something will change: it is the block's from now on."""
         self._top = min(self._top, self.row)
         if self.over_picture:
             self.over_picture = False

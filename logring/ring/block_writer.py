@@ -73,7 +73,7 @@ class BlockWriter:
     # Text
 
     def _ready(self, now_ms: int) -> bool:
-        """Whether the head block can take a read now."""
+        """Return whether the head block can take a read now."""
         head = self._head
         return head.limit - head.fill >= self._min_room and head.floor_ms <= now_ms <= head.ceiling_ms
 
@@ -292,7 +292,7 @@ class BlockWriter:
 
     @property
     def _unpublished(self) -> bool:
-        """Whether readers have to hear of something that no block says."""
+        """Return whether readers have to hear of something that no block says."""
         changed = self.first_available != self._published_first or self.lines != self._published_lines
         return changed and self.created
 
@@ -305,7 +305,7 @@ class BlockWriter:
         return "the log is full" if full and not self._seal_wanted else self.shortage
 
     def _block_free(self) -> bool:
-        """Whether the next block may be opened.
+        """Return whether the next block may be opened.
 
         The last block of a log that keeps its oldest lines, and the last slot of a ring, are reserved for our messages
         at the end. (Of two slots only while the disk is short: else each block would wait for the log file.)

@@ -46,7 +46,7 @@ def pack_region(seq: int, out: Rows, err: Rows) -> tuple[bytes, bytes]:
 
 
 def read_region(mm: mmap) -> tuple[list[tuple[int, int, tuple[bytes, ...], int]], bool]:
-    """The region that was published last, of each stream that draws: (stream, epoch, rows, time ms).
+    """Return the region that was published last, of each stream that draws: (stream, epoch, rows, time ms).
 
     The newer copy that is whole counts. Beside it: whether a copy is not whole. Then either more was published
     meanwhile, and another look finds what is newer, or a writer died there.

@@ -73,7 +73,7 @@ class HeadBlock:
 
     @classmethod
     def resume(cls, ring: Ring, header: BlockHeader) -> "HeadBlock":
-        """The block of which `header` was published."""
+        """Return the block of which `header` was published."""
         self = cls(ring, header.number, header.first_line)
         self.start = self.fill = self.at + header.text_end
         self.lines, self.entries, self.flags = header.lines, header.entries, header.flags
@@ -87,7 +87,7 @@ class HeadBlock:
         return self
 
     def previous(self) -> "HeadBlock | None":
-        """The closed block before this one, if it is still in its slot."""
+        """Return the closed block before this one, if it is still in its slot."""
         at = self.ring.slot_at(self.number - 1)
         header = BlockHeader.parse(self.ring.mm[at : at + HEADER_SIZE]) if self.number else None
         if header is None or header.number != self.number - 1 or header.extent != self.ring.block_size:

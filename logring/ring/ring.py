@@ -70,7 +70,7 @@ def is_roomy(fd: int) -> bool:
 
 @functools.cache
 def boot_id() -> bytes:
-    """The kernel's id of this boot, 16 bytes; zeros where /proc is missing."""
+    """Return the kernel's id of this boot, 16 bytes; zeros where /proc is missing."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             return bytes.fromhex(file.read().decode().strip().replace("-", ""))
@@ -271,7 +271,7 @@ class Ring:
         self.mm[: len(MAGIC)] = MAGIC
 
     def slot_at(self, number: int) -> int:
-        """Where block `number` stands in the mapping."""
+        """Return where block `number` stands in the mapping."""
         return RING_BLOCKS_AT + number % self.slots * self.block_size
 
     def _take(self, step: str, offset: int, length: int) -> bool:
@@ -383,7 +383,7 @@ def read_publication(mm: mmap.mmap, path: str = "the ring") -> Publication:
 
 
 def read_pending(mm: mmap.mmap, stream: int, base: int) -> tuple[int, int, bytes] | None:
-    """The mirrored unfinished line of a stream that has `base` bytes in blocks: (time ms, flags, text), or None.
+    """Return the mirrored unfinished line of a stream that has `base` bytes in blocks: (time ms, flags, text), or None.
 
     The newer copy whose text is whole counts. A writer that died while it added to the text left the bytes before,
     for which the older copy still speaks.
@@ -457,7 +457,7 @@ class RingView:
         return self.mm[_CHANGING]
 
     def is_current(self) -> bool:
-        """Whether the ring still stands under its path (it was not unlinked, nor replaced by a newer one)."""
+        """Return whether the ring still stands under its path (it was not unlinked, nor replaced by a newer one)."""
         try:
             status = os.stat(self.path)
         except OSError as err:

@@ -145,7 +145,7 @@ class RingWriter(BlockWriter):
 
     @property
     def open_block(self) -> HeadBlock:
-        """The block that text goes to; only of a ring that was created."""
+        """Return the block that text goes to; only of a ring that was created."""
         return self._head
 
     def go_on(self, ring: Ring, block: HeadBlock) -> None:
@@ -192,12 +192,12 @@ class RingWriter(BlockWriter):
 
     @property
     def masked(self) -> int:
-        """How many secrets were replaced so far."""
+        """Return how many secrets were replaced so far."""
         return sum(mask.count for mask in self._masks if mask is not None)
 
     @property
     def masking(self) -> bool:
-        """Whether secrets are looked for."""
+        """Return whether secrets are looked for."""
         return any(self._masks)
 
     @property

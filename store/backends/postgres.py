@@ -313,7 +313,7 @@ class PostgresConnection(Connection):
 
 @functools.lru_cache(maxsize=1024)
 def _native(sql: str) -> Any:
-    """The SQL as PostgreSQL takes it."""
+    """Return the SQL as PostgreSQL takes it."""
     sql = _NOT_IN.sub(r"NOT EXISTS (SELECT 1 FROM \3 WHERE \2 = \1)", _OF_SQLITE.sub("", sql))
     sql = sql.replace(f"NOT IN {NUMBERS}", f"<> ALL {_ARRAY}").replace(f"IN {NUMBERS}", f"= ANY {_ARRAY}")
     first, *rest = sql.split("?")
@@ -393,7 +393,7 @@ def _connect_again(url: str, durability: Durability) -> PostgresConnection:
 
 
 def _takes_connections(url: str) -> bool:
-    """Whether the server is there, and neither starting nor stopping."""
+    """Return whether the server is there, and neither starting nor stopping."""
     return _ping(url) == Ping.OK
 
 

@@ -233,7 +233,7 @@ class SqliteConnection(Connection):
         self._files = files_of(self.place)
 
     def usable(self) -> bool:
-        """Whether it is open, and its files still have their names."""
+        """Return whether it is open, and its files still have their names."""
         return not self._closed and (self._files is None or self._files == files_of(self.place))
 
     def rescue(self, placing: Callable[[File], None]) -> Rescued | None:

@@ -39,7 +39,7 @@ class Addition(NamedTuple):
     greatest: dict[str, str] = {}  # noqa: RUF012
 
     def values(self) -> dict[str, str]:
-        """The row that is made when there is none."""
+        """Return the row that is made when there is none."""
         return self.sums | self.known | self.least | self.greatest
 
     def changes(self, values: dict[str, str]) -> str:
@@ -59,11 +59,11 @@ class Addition(NamedTuple):
 
 
 def add(db: Connection, addition: Addition, keys: Sequence[dict[str, str]], source: str = "WHERE true") -> str:
-    """The statements that add to one row for each key, each with a semicolon.
+    """Return the statements that add to one row for each key, each with a semicolon.
 
     Args:
         db: Whose words they are in.
-        addition: What is added.
+        addition: The values to add.
         keys: Expressions by name of the columns of a primary key; they differ.
         source: For PostgreSQL: what follows the expressions in a SELECT that finds one row at most.
     """
@@ -105,7 +105,7 @@ SUMMED = (
     "read_bytes",
     "write_bytes",
 )
-"""What of a run the sums are made of."""
+"""The columns of a run that the sums are made of."""
 
 _AT = "COALESCE(NEW.ended_at, NEW.created_at)"
 _DELAY = "(NEW.started_at - COALESCE(NEW.due_at, NEW.scheduled_at, NEW.created_at))"
@@ -147,7 +147,7 @@ def note(db: Connection) -> str:
 
 
 def sum_up(db: Connection) -> str:
-    """The statements that add the end of a run to its day, and to the totals of its task."""
+    """Return the statements that add the end of a run to its day, and to the totals of its task."""
     day = {"day": f"({_AT} / {_DAY_MS})"}
     return " ".join(
         (
@@ -159,13 +159,13 @@ def sum_up(db: Connection) -> str:
 
 
 def use(db: Connection) -> str:
-    """The statements that add the end of a run that had started to what its task took."""
+    """Return the statements that add the end of a started run to the resource use of its task."""
     span = {"at": f"({_AT} / {_SPAN_MS} * {_SPAN_MS})", "width": str(_SPAN_MS)}
     return " ".join((add(db, _USAGE, [_TASK | span]), _without_sampled("task_usage", _TASK | span)))
 
 
 def _without_sampled(table: str, key: dict[str, str]) -> str:
-    """The statement that takes away what was counted before; the samples may have found more than the kernel tells."""
+    """Return the statement that subtracts the use counted before; samples may exceed the kernel's total."""
     before = {
         name: f"CASE WHEN NEW.{name} <= {sampled} THEN NEW.{name} WHEN NEW.{name} > {sampled} THEN {sampled} END"
         for name, sampled in _SAMPLED.items()
@@ -188,7 +188,7 @@ _ENDS = "OLD.state >= 100 AND NEW.state < 100"
 
 
 def count(db: Connection) -> None:
-    """A visible run that has ended is counted, as it is; what it was is noted and summed up once, when it ends."""
+    """Count a visible run that has ended, as it is; its values are noted and added once, when it ends."""
     if db.sqlite:
         _work(db, "counting", f"{', '.join(_WATCHED)}, 1 AS change", _adding(db, "NEW", "NEW.change"))
         trigger(
@@ -238,7 +238,7 @@ def _end(db: Connection) -> str:
 
 
 def _count(db: Connection, row: str, change: int, source: str = "") -> str:
-    """The statements that add a change to the counts of a run."""
+    """Return the statements that add a change to the counts of a run."""
     if db.sqlite:
         columns = ", ".join(f"{row}.{name}" for name in _WATCHED)
         values = f"SELECT {columns}, {change} {source}" if source else f"VALUES ({columns}, {change})"
@@ -249,7 +249,7 @@ def _count(db: Connection, row: str, change: int, source: str = "") -> str:
 
 
 def _adding(db: Connection, row: str, change: str, source: str = "WHERE true") -> str:
-    """The statements that add a change to the three counts of a run."""
+    """Return the statements that add a change to the three counts of a run."""
     addition = Addition(
         "run_counts",
         {
@@ -276,6 +276,6 @@ def _adding(db: Connection, row: str, change: str, source: str = "WHERE true") -
 
 
 def _timing(db: Connection, row: str, change: str, source: str = "WHERE true") -> str:
-    """The statements that add a change to the count of a duration."""
+    """Return the statements that add a change to the count of a duration."""
     key = {"bucket": bucket(f"{row}.duration"), "state": f"{row}.state"}
     return add(db, Addition("run_durations", {"n": change}), [key], source)

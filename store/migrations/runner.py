@@ -43,7 +43,7 @@ class Migration(NamedTuple):
 
 @functools.cache
 def known() -> tuple[Migration, ...]:
-    """The steps of this release, oldest first."""
+    """Return the steps of this release, oldest first."""
     found = []
     for file in os.listdir(os.path.dirname(__file__)):
         if match := _FILE.fullmatch(file):
@@ -104,7 +104,7 @@ def check_readable(db: Connection, steps: Sequence[Migration] | None = None) -> 
 
 
 def _versions(db: Connection) -> tuple[int, int]:
-    """The schema's version (0: none yet) and the oldest version whose readers can read it."""
+    """Return the schema's version (0: none yet) and the oldest version whose readers can read it."""
     if db.row(_IN_SQLITE if db.sqlite else _IN_POSTGRESQL) is None:
         return 0, 0
     row = db.row("SELECT COALESCE(MAX(version), 0), COALESCE(MAX(readable_from), 0) FROM schema_migration")

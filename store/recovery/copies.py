@@ -24,13 +24,13 @@ _BUSY_MS = 5000
 
 
 def had_history(path: str) -> bool:
-    """Whether there was a database of that name once: others of its files are still there."""
+    """Return whether there was a database of that name once: others of its files are still there."""
     reserve = f"{os.path.dirname(path)}/{RESERVE}"
     return any(map(os.path.exists, (f"{path}-wal", f"{path}-shm", reserve)))
 
 
 def copy_path(path: str) -> str:
-    """Where the copy of a database is."""
+    """Return where the copy of a database is."""
     return f"{path}.copy"
 
 

@@ -46,7 +46,7 @@ class Wreck:
         return time.monotonic() > self._deadline
 
     def rows(self, table: str, columns: str, first: int = 0) -> Iterator[Row]:
-        """The rows of a table from a key on that can be read, each behind its key, in the order of their keys."""
+        """Yield the rows of a table from a key on that can be read, each behind its key, in the order of their keys."""
         query = f"SELECT rowid, {columns} FROM {table} NOT INDEXED WHERE rowid >= ? ORDER BY rowid"  # noqa: S608 - ours
         at: int | None = first
         while at is not None and not self.late():
@@ -67,7 +67,7 @@ class Wreck:
             self.gaps += 1
 
     def row(self, query: str, params: Sequence[Value] = ()) -> Row | None:
-        """The first row of a query; None: there is none, or it cannot be read, which is counted."""
+        """Return the first row of a query; None: there is none, or it cannot be read, which is counted."""
         try:
             return next(iter(self._connection.execute(query, params)), None)
         except _UNREADABLE:

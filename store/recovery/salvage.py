@@ -121,7 +121,7 @@ class _Salvage:
         )
 
     def _last_event(self) -> int:
-        """The number of the newest event; 0: there is none that can be read."""
+        """Return the number of the newest event; 0: there is none that can be read."""
         row = self._wreck.row("SELECT seq, created_at, body FROM outbox NOT INDEXED ORDER BY seq DESC LIMIT 1")
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             if row is not None and all(map(_is_amount, row[:2])) and isinstance(json.loads(row[2]), dict):
@@ -376,7 +376,7 @@ def begin_anew(
 
 
 def _no_new(path: str) -> str:
-    """The name of the next database, under which there is nothing."""
+    """Return the name of the next database, under which there is nothing."""
     new = f"{path}.new"
     for part in _PARTS:  # left by a restore that was not completed
         with contextlib.suppress(FileNotFoundError):
@@ -385,7 +385,7 @@ def _no_new(path: str) -> str:
 
 
 def _aside(path: str, now_ms: int) -> str | None:
-    """Where a damaged database is to be moved; None: there is none."""
+    """Return where a damaged database is to be moved; None: there is none."""
     if not any(os.path.exists(path + part) for part in _PARTS):
         return None
     name = f"{path}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now_ms / 1000))}"

@@ -109,7 +109,7 @@ def find_active(db: Database, selector: RunSelector) -> list[str]:
 
 
 def find_newest(db: Database, selector: RunSelector) -> dict[str, str]:
-    """The newest visible run of a selector by the name of its task, for each task that has any, in their order.
+    """Return the newest visible run of a selector by the name of its task, for each task that has any, in their order.
 
     Raises:
         ValueError: No such phase or end reason.
@@ -246,7 +246,7 @@ def _selected(
 
 
 def _deletion(after: int, at: int | None) -> tuple[str, list[Value]]:
-    """A condition for when a run was deleted, and its parameters."""
+    """Return a condition for when a run was deleted, and its parameters."""
     return ("deleted_at > ?", [after]) if at is None else ("deleted_at > ? AND deleted_at = ?", [after, at])
 
 
@@ -269,7 +269,7 @@ def _deleted(db: Connection, selector: RunSelector, deletion: tuple[str, list[Va
 
 
 def _newest_of_each(selector: RunSelector, selection: Selection) -> tuple[str, list[Value]]:
-    """The query for the newest run of a task, `tasks.value`: back to the first that matches in either part."""
+    """Return the query for the newest run of a task, `tasks.value`: back to the first that matches in either part."""
     parts, values = [], []
     for index, part in (("runs_task", selection.ended()), ("runs_active", selection.active())):
         if part.is_empty():
@@ -297,7 +297,7 @@ def _conditions(selector: RunSelector, selection: Selection) -> tuple[str, list[
 
 
 def _index(db: Connection, selection: Selection) -> str:
-    """The index in which the fewest entries have to be looked at."""
+    """Return the index in which the fewest entries have to be looked at."""
     if selection.id_is_whole():
         return "runs_id"
     if selection == selection.active():
@@ -314,7 +314,7 @@ def _index(db: Connection, selection: Selection) -> str:
 
 
 def _slices(db: Connection, column: str, source: str, params: list[Value], size: int) -> list[str]:
-    """The rows in the order of their numbers, about that of their creation: neighbours are changed together."""
+    """Return the rows in the order of their numbers, about that of their creation: neighbours are changed together."""
     numbered = f"SELECT {column} AS number, (row_number() OVER (ORDER BY {column}) - 1) / {size} AS part FROM {source}"  # noqa: S608 - ours
     array = "'[' || string_agg(CAST(number AS TEXT), ',') || ']'"
     made = db.rows(f"SELECT {array} FROM ({numbered}) AS numbered GROUP BY part ORDER BY part", params)  # noqa: S608 - ours

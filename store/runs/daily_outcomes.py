@@ -59,7 +59,7 @@ _WAITED = [f"s.waited_{bound}" for bound in WAITED_MS]
 
 
 def days(db: Database, task_name: str, first_day: int) -> list[Day]:
-    """A task's days from number `first_day` on, oldest first."""
+    """Return a task's days from number `first_day` on, oldest first."""
     rows = db.rows(
         "SELECT day, state, n, timed, duration, longest FROM task_days WHERE task_name = ? AND day >= ?"
         " ORDER BY day, state",
@@ -69,7 +69,7 @@ def days(db: Database, task_name: str, first_day: int) -> list[Day]:
 
 
 def totals(db: Database) -> list[Total]:
-    """The totals of all configured tasks and services, by name."""
+    """Return the totals of all configured tasks and services, by name."""
     rows = db.rows(
         "SELECT s.task_name, s.state, s.n, s.timed, s.duration, s.last_at, s.waited,"  # noqa: S608 - constants
         f" {', '.join(_LASTED + _WAITED)} FROM tasks AS t JOIN task_totals AS s ON s.task_name = t.name"

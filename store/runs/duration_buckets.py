@@ -8,7 +8,7 @@ _NEGATIVE = -(2**62)
 
 
 def bucket(duration: str) -> str:
-    """The expression for the bucket of a duration, in ms: the shortest that may be in it."""
+    """Return the expression for the bucket of a duration, in ms: the shortest that may be in it."""
     cases = [f"WHEN {duration} < 0 THEN {_NEGATIVE}"]
     for digits in range(2, _MOST_DIGITS + 1):
         width = 10 ** (digits - 2)

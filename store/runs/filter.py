@@ -102,7 +102,7 @@ class Selection:
     some_deleted: bool = True
 
     def conditions(self) -> tuple[str, list[Value]]:
-        """The whole WHERE expression and its parameters."""
+        """Return the whole WHERE expression and its parameters."""
         parts: list[str] = []
         params: list[Value] = []
         if self.names is not None:
@@ -164,7 +164,7 @@ class Selection:
         return parts
 
     def ended(self) -> "Selection":
-        """The ended ones of them."""
+        """Return the ended ones of them."""
         return replace(self, states=phases.ENDED_STATES if self.states is None else self.states & phases.ENDED_STATES)
 
     def active(self) -> "Selection":
@@ -183,7 +183,7 @@ class Selection:
         return replace(self, names=frozenset({str(value)}))
 
     def id_is_whole(self) -> bool:
-        """Whether only one run can match, by its id."""
+        """Return whether only one run can match, by its id."""
         return self.id_part is not None and not self.id_or_names and is_ulid(self.id_part)
 
     def by_state_alone(self) -> bool:
@@ -191,12 +191,12 @@ class Selection:
         return self == Selection(states=self.states, has=self.has, lacks=self.lacks, some_deleted=self.some_deleted)
 
     def is_empty(self) -> bool:
-        """Whether nothing can match, whatever the table holds."""
+        """Return whether nothing can match, whatever the table holds."""
         return frozenset() in (self.names, self.states, self.triggers)
 
 
 def resolve(db: Connection, wanted: RunFilter) -> Selection:
-    """The selection for a filter; it holds in the snapshot that `db` is in.
+    """Return the selection for a filter; it holds in the snapshot that `db` is in.
 
     Raises:
         ValueError: No such phase or end reason.
@@ -224,7 +224,7 @@ def resolve(db: Connection, wanted: RunFilter) -> Selection:
 
 
 def _search(db: Connection, selection: Selection, text: str) -> Selection:
-    """Names are few: a search for a part becomes a set of names.
+    """Return the names are few: a search for a part becomes a set of names.
 
     Ids are searched only for text that can occur in an id.
     """
@@ -254,7 +254,7 @@ def task_names(db: Connection) -> frozenset[str]:
 
 
 def among(column: str, values: Collection[str] | Collection[int], params: list[Value]) -> str:
-    """The condition that a column has one of these values, and its parameters put to the others."""
+    """Return the condition that a column has one of these values, and its parameters put to the others."""
     if len(values) > _MOST_SINGLY:
         params.append(json.dumps([*values]))
         return f"{column} IN {TEXTS}"

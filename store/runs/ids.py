@@ -58,7 +58,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def new_ulid(now_ms: int | None = None) -> str:
-    """A new id, greater than every id that this process made before; safe over threads and forks.
+    """Return a new id, greater than every id that this process made before; safe over threads and forks.
 
     Args:
         now_ms: Milliseconds since the epoch; the clock when absent. Earlier than an id's before: that one's is used.
@@ -67,7 +67,7 @@ def new_ulid(now_ms: int | None = None) -> str:
 
 
 def derived_ulid(seed: str, text: str) -> str:
-    """The id that belongs to a text under a seed, an id itself: always the same, of the seed's millisecond."""
+    """Return the id that belongs to a text under a seed, an id itself: always the same, of the seed's millisecond."""
     from ulid import ULID
 
     digest = hashlib.blake2b(f"{seed}{text}".encode(), digest_size=_RANDOM_BYTES).digest()
@@ -75,5 +75,5 @@ def derived_ulid(seed: str, text: str) -> str:
 
 
 def is_ulid(text: str) -> bool:
-    """Whether the text is a run id as we write it: 26 upper-case characters, not above 128 bits."""
+    """Return whether the text is a run id as we write it: 26 upper-case characters, not above 128 bits."""
     return _ULID.fullmatch(text) is not None

@@ -14,7 +14,7 @@ _LONGEST = 2**63 - 1
 def narrowed(
     db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
 ) -> tuple[Selection, int, int]:
-    """The part of a selection, a range of time, that has a page of it by creation.
+    """Return the part of a selection, a range of time, that has a page of it by creation.
 
     Args:
         db: In a snapshot.
@@ -38,7 +38,7 @@ def narrowed(
 def narrowed_by_id(
     db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
 ) -> tuple[Selection, int, int]:
-    """The part of a selection, a range of time, that has a page of it by id.
+    """Return the part of a selection, a range of time, that has a page of it by id.
 
     Runs get their ids at about the time of creation, so buckets of creation are usually in the order of ids. They are
     not where a clock was set or an id waited for its run. The selection can be cut where the order holds.
@@ -90,7 +90,7 @@ def _in_order(buckets: list[int], ids: dict[int, tuple[str, str]]) -> list[list[
 def narrowed_by_start(
     db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
 ) -> tuple[Selection, int, int]:
-    """The part of a selection, between two starts, that has a page of it by start.
+    """Return the part of a selection, between two starts, that has a page of it by start.
 
     Buckets of creation are also in the order of starts, except for runs that waited. The selection can be cut between
     two buckets where no earlier run was still waiting to start.
@@ -116,7 +116,7 @@ def narrowed_by_start(
 def narrowed_by_duration(
     db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
 ) -> tuple[Selection, int, int]:
-    """The part of a selection, between two durations, that has a page of it by duration.
+    """Return the part of a selection, between two durations, that has a page of it by duration.
 
     Args:
         db: In a snapshot.
@@ -136,7 +136,7 @@ def narrowed_by_duration(
 
 
 def _disjoint(parts: list[Starts]) -> list[Starts]:
-    """The same runs in parts each of which has ended before the next one begins."""
+    """Return the same runs in parts each of which has ended before the next one begins."""
     joined: list[Starts] = []
     for following in parts:
         part = following
@@ -173,7 +173,7 @@ def _within(selection: Selection, buckets: Collection[int], width: int) -> Selec
 
 
 def _around(numbers: dict[int, int], offset: int, limit: int, *, descending: bool) -> tuple[list[int], int, int]:
-    """The buckets that a page is in, how many runs come before them, and how many they have."""
+    """Return the buckets that a page is in, how many runs come before them, and how many they have."""
     before = total = 0
     buckets: list[int] = []
     for bucket in sorted(numbers, reverse=descending):

@@ -225,7 +225,7 @@ class _Order(NamedTuple):
         return value if value is None else self.alike.get(value, value)
 
     def arrange(self, found: Iterable[_Found]) -> list[_Found]:
-        """The same order for rows that are here already."""
+        """Return the same order for rows that are here already."""
         present: list[_Found] = []
         missing: list[_Found] = []
         for item in found:
@@ -237,7 +237,7 @@ class _Order(NamedTuple):
 
 
 def count_runs(db: Database, wanted: RunFilter) -> int:
-    """The exact number of visible runs that match.
+    """Return the exact number of visible runs that match.
 
     Raises:
         ValueError: No such phase or end reason.
@@ -286,7 +286,7 @@ def list_runs(
 
 
 def newest_run(db: Connection, selection: Selection) -> Run | None:
-    """The visible run of a selection that was created last; `db` is in a snapshot."""
+    """Return the visible run of a selection that was created last; `db` is in a snapshot."""
     found, _ = _find(db, selection, _Order("created_at", descending=True), 1, 0, 0)
     return _fetch(db, found)[0] if found else None
 
@@ -294,7 +294,7 @@ def newest_run(db: Connection, selection: Selection) -> Run | None:
 def _find(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int
 ) -> tuple[list[_Found], int]:
-    """The rows of a page, and how many match.
+    """Return the rows of a page, and how many match.
 
     Of A matches that have not ended, offset - A others at least stand before the page, and offset at most. Where these
     are too many to be read, it is found out more closely: between `low` and `high`. What is read of either list begins
@@ -357,7 +357,7 @@ def _active(db: Connection, selection: Selection, order: _Order, limit: int, off
 
 
 def _active_before(db: Connection, selection: Selection, order: _Order, entry: _Found, now_ms: int) -> int:
-    """How many matches that have not ended stand before an entry."""
+    """Return how many matches that have not ended stand before an entry."""
     where, params = selection.conditions()
     column, values = _until(order, now_ms)
     last: list[Value]
@@ -419,7 +419,7 @@ def _page_of_present(
 def _find_by_group(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int
 ) -> tuple[list[_Found], int]:
-    """A sort with few values: the numbers of runs of each value tell which of them the page is in."""
+    """Return a sort with few values: the numbers of runs of each value tell which of them the page is in."""
     numbers = tally(db, selection, _GROUPED[order.field])
     groups: dict[int | str, list[int | str]] = {}
     for value in numbers:
@@ -446,7 +446,7 @@ def _page_by_id(
 
 
 def _scan(db: Connection, selection: Selection, order: _Order, limit: int) -> list[_Found]:
-    """All matches that have ended, in no order, up to a limit."""
+    """Return all matches that have ended, in no order, up to a limit."""
     with db.scanning():
         return _matches(db, selection, "runs_created", order.column, [], "", limit, 0)
 
@@ -469,7 +469,7 @@ def _matches(
 
 
 def _page(db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int) -> list[_Found]:
-    """The rows of a page, for which stored values are enough; found from either end, whichever is cheaper."""
+    """Return the rows of a page, for which stored values are enough; found from either end, whichever is cheaper."""
     limit = min(limit, total - offset)
     behind = total - offset - limit
     best, sure = ways(db, selection, order.field, min(offset, behind) + limit, total)
@@ -491,7 +491,7 @@ def _along(
     behind: int,
     most_steps: float | None,
 ) -> list[_Found] | None:
-    """The rows of a page, found in one way; None: not within so many steps."""
+    """Return the rows of a page, found in one way; None: not within so many steps."""
     backwards = behind < offset if way.walks else _sorts_better_backwards(order, offset, behind, limit)
     if way.walks and order.field in WALKED and selection.some_deleted and selection.id_part is None:
         selection = bounded(db, selection)
@@ -508,7 +508,7 @@ def _along(
 
 
 def _sorts_better_backwards(order: _Order, offset: int, behind: int, limit: int) -> bool:
-    """Whether candidates that are sorted should be sorted in reverse.
+    """Return whether candidates that are sorted should be sorted in reverse.
 
     The candidates come in the order of creation, which is about the order of ids and starts. A descending sort replaces
     a kept run with each of them; an ascending sort only appends. That pays when many runs have to be kept either way.
@@ -519,7 +519,7 @@ def _sorts_better_backwards(order: _Order, offset: int, behind: int, limit: int)
 
 
 def _fetch(db: Connection, found: list[_Found]) -> list[Run]:
-    """The runs of a page, in its order."""
+    """Return the runs of a page, in its order."""
     numbers = json.dumps([item.row_number for item in found])
     rows = db.rows(f"SELECT seq, {SELECT} FROM runs WHERE seq IN {NUMBERS}", [numbers])  # noqa: S608 - constants
     runs = {row[0]: from_row(row[1:]) for row in rows}

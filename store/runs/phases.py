@@ -40,7 +40,7 @@ ACTIVE_STATES = ALL_STATES - ENDED_STATES
 
 
 def encode(status: str, end_reason: str | None) -> int:
-    """The number of a phase and, when it is `ended`, a reason.
+    """Return the number of a phase and, when it is `ended`, a reason.
 
     Raises:
         ValueError: No such phase or reason, ended without a reason, or a reason without having ended.
@@ -57,7 +57,7 @@ def decode(state: int) -> tuple[str, str | None]:
 
 
 def select(phases: Collection[str], reasons: Collection[str]) -> frozenset[int]:
-    """The numbers that match any of the phases or any of the reasons.
+    """Return the numbers that match any of the phases or any of the reasons.
 
     Raises:
         ValueError: No such phase or reason.

@@ -87,7 +87,7 @@ _CORE = COLUMNS.index("core_dumped")
 
 
 def from_row(row: Row) -> Run:
-    """The run of a row of `SELECT` from the table `runs`."""
+    """Return the run of a row of `SELECT` from the table `runs`."""
     status, end_reason = decode(row[3])
     params = row[_PARAMS]
     return Run._make(
@@ -105,5 +105,5 @@ def from_row(row: Row) -> Run:
 
 
 def params_text(params: dict[str, str | None] | None) -> str | None:
-    """The stored form of parameters."""
+    """Return the stored form of parameters."""
     return None if params is None else _encode(params)

@@ -34,7 +34,7 @@ class Summary(NamedTuple):
 
 
 def summarize(db: Database, wanted: RunFilter) -> Summary:
-    """The summary of the visible runs that match, all of it from the same state of the database.
+    """Return the summary of the visible runs that match, all of it from the same state of the database.
 
     Raises:
         ValueError: No such phase or end reason.

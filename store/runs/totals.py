@@ -119,7 +119,7 @@ def starts_by_time(db: Connection, selection: Selection) -> dict[int, Starts]:
 
 
 def ended_by_duration(db: Connection, states: Collection[int]) -> dict[int, int]:
-    """The exact numbers of visible runs that have a duration and ended in one of these states, by its bucket."""
+    """Return the exact numbers of visible runs that have a duration and ended in one of these states, by its bucket."""
     rows = db.rows(
         "SELECT bucket, SUM(n) FROM run_durations"  # noqa: S608 - numbers
         f" WHERE state IN ({', '.join(map(str, sorted(states)))}) GROUP BY bucket"

@@ -121,7 +121,7 @@ def get_run(db: Database, run_id: str, include_deleted: bool = False) -> Run | N
 
 
 def unfinished_runs(db: Database) -> list[Run]:
-    """All runs that have not ended, oldest first."""
+    """Return all runs that have not ended, oldest first."""
     rows = db.rows(
         f"SELECT {SELECT} FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE}"  # noqa: S608 - constants
         " ORDER BY created_at, id"
@@ -137,7 +137,7 @@ def runs_from(db: Database, task_name: str, created_at: int, run_id: str, limit:
 
 
 def has_runs(db: Database, task_name: str) -> bool:
-    """Whether a task has visible runs, be it configured or not."""
+    """Return whether a task has visible runs, be it configured or not."""
     with db.snapshot() as view:
         return count(view, Selection(names=frozenset({task_name}))) > 0
 

@@ -94,7 +94,7 @@ class UnixEndpoint:
     authorization: str | None = None
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """A connection, not yet made."""
+        """Return a connection, not yet made."""
         return _UnixConnection(self.path, timeout_s)
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ class UrlEndpoint:
     authorization: str | None
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """A connection, not yet made."""
+        """Return a connection, not yet made."""
         if self.scheme == "https":
             context = ssl.create_default_context()
             return http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=context)
@@ -189,7 +189,7 @@ class Api:
         self.endpoint = endpoint
 
     def get(self, path: str, query: Query | None = None, timeout_s: float = _TIMEOUT_S) -> Record:
-        """The answer to a GET.
+        """Return the answer to a GET.
 
         Raises:
             Unreachable: there is none.
@@ -216,7 +216,7 @@ class Api:
         body: Mapping[str, Any] | None = None,
         timeout_s: float = _TIMEOUT_S,
     ) -> Record:
-        """The answer to a POST; without anything in it when it is empty.
+        """Return the answer to a POST; without anything in it when it is empty.
 
         Raises:
             Unreachable: there is none; the command may have been carried out or not.
@@ -341,5 +341,5 @@ class Api:
 
 
 def segment(name: str) -> str:
-    """A name as one segment of a path."""
+    """Return a name as one segment of a path."""
     return quote(name, safe="", errors="surrogateescape")  # bytes that are no UTF-8 came as lone surrogates

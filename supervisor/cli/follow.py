@@ -145,7 +145,7 @@ class Follower:
         return _End.CLOSED
 
     def _is_far_behind(self, dropped: Record) -> bool:
-        """Whether another stream brings the lines that this one left out sooner than pages of the log do.
+        """Return whether another stream brings the lines that this one left out sooner than pages of the log do.
 
         A stream begins with as many lines as it may replay. If these are gone, it says so before its first line.
         """
@@ -198,5 +198,5 @@ class Follower:
 
 
 def gone(err: Refused) -> bool:
-    """Whether the daemon says that there is no such thing."""
+    """Return whether the daemon says that there is no such thing."""
     return err.status == HTTPStatus.NOT_FOUND

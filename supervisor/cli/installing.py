@@ -95,7 +95,7 @@ def _configured_data(path: str) -> str | None:
 
 
 def _program() -> str:
-    """The program that was called, by the name under which it will be there after an upgrade, too.
+    """Return the program that was called, by the name under which it will be there after an upgrade, too.
 
     Raises:
         Failure: it was called in another way.
@@ -107,7 +107,7 @@ def _program() -> str:
 
 
 def everything(kind: str, scan_dir: str | None) -> "Plan":
-    """All that any installation may have written."""
+    """Return all that any installation may have written."""
     from supervisor.config.files import lookup
     from supervisor.tools.service.plan import DEFAULT_PROGRAM, Wanted
     from supervisor.tools.service.planning import plan

@@ -19,7 +19,7 @@ Run = dict[str, Any]
 
 
 def find_run(api: Api, text: str) -> Run | None:
-    """The run whose id `text` is; None when it is no id, or nothing has it."""
+    """Return the run whose id `text` is; None when it is no id, or nothing has it."""
     run_id = text.upper()
     if not is_run_id(run_id):
         return None
@@ -60,7 +60,7 @@ def runs_of(api: Api, task: str, *, status: str | None = None, limit: int = 0) -
 
 
 def find_task(api: Api, name: str) -> dict[str, Any] | None:
-    """The record of the task or service of that name; None when the configuration has none."""
+    """Return the record of the task or service of that name; None when the configuration has none."""
     if not _NAME.fullmatch(name):
         return None
     try:

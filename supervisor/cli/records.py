@@ -23,12 +23,12 @@ class Foreign(Failure):
 
 
 def is_run_id(value: object) -> bool:
-    """Whether it can be the id of a run."""
+    """Return whether it can be the id of a run."""
     return isinstance(value, str) and _RUN_ID.fullmatch(value) is not None
 
 
 def _is_text(value: object) -> bool:
-    """A string that can be printed: lone surrogates cannot."""
+    """Return a string that can be printed: lone surrogates cannot."""
     if not isinstance(value, str):
         return False
     try:
@@ -103,7 +103,7 @@ class Record(dict[str, Any]):
 
 
 def parse(body: bytes | str) -> Record:
-    """The object that an answer is.
+    """Return the object that an answer is.
 
     Raises:
         Foreign: it is none.

@@ -50,7 +50,7 @@ class Running:
         return Failure(f"no daemon runs on {self._data}", exit_codes.UNREACHABLE)
 
     def _is_root_process(self) -> bool:
-        """Whether the pid means the same process here as there: it may be another one's in a container."""
+        """Return whether the pid means the same process here as there: it may be another one's in a container."""
         try:
             with open(f"/proc/{self.pid}/cmdline", "rb") as file:
                 return file.read().rstrip(b"\0") == _TITLE

@@ -120,7 +120,7 @@ def _show_blocks(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def when(text: str | None, now: datetime | None = None) -> str:
-    """A time of the API for a cell: relative on a terminal ("in 5m", "3h ago"), as it is in a pipe."""
+    """Return a time of the API for a cell: relative on a terminal ("in 5m", "3h ago"), as it is in a pipe."""
     if not text:
         return "-"
     if not sys.stdout.isatty():
@@ -141,7 +141,7 @@ def relative(text: str, now: datetime) -> str:
 
 
 def duration(start: str | None, end: str | None, now: datetime | None = None) -> str:
-    """How long something took that began at `start`; up to now when it has no end."""
+    """Return how long something took that began at `start`; up to now when it has no end."""
     began = _moment(start) if start else None
     ended = _moment(end) if end else now or datetime.now(UTC)
     if began is None or ended is None:
@@ -151,7 +151,7 @@ def duration(start: str | None, end: str | None, now: datetime | None = None) ->
 
 
 def _moment(text: str) -> datetime | None:
-    """The RFC 3339 time `text`; None when it is none."""
+    """Return the RFC 3339 time `text`; None when it is none."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -160,7 +160,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _span(seconds: int) -> str:
-    """The two largest units of a time span."""
+    """Return the two largest units of a time span."""
     parts: list[str] = []
     for size, unit in _UNITS:
         count, seconds = divmod(seconds, size)

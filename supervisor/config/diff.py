@@ -223,7 +223,7 @@ class UnitChange:
     keys: tuple[Changed, ...]
 
     def has(self, *effects: Effect) -> bool:
-        """Whether any key has one of these effects."""
+        """Return whether any key has one of these effects."""
         return any(changed.effect in effects for changed in self.keys)
 
 
@@ -240,7 +240,7 @@ class Difference:
     """The tables among daemon, http, storage, notify, defaults, notifiers and routes with any difference."""
 
     def section_has(self, effect: Effect) -> bool:
-        """Whether any key outside of tasks and services has this effect."""
+        """Return whether any key outside of tasks and services has this effect."""
         return any(changed.effect is effect for keys in self.sections.values() for changed in keys)
 
 

@@ -45,7 +45,7 @@ def host_zone(environ: Mapping[str, str], link: str = LINK, name_file: str = NAM
 
 
 def _cut(path: str) -> str:
-    """The zone's name in a path into the zone data; a name stays as it is."""
+    """Return the zone's name in a path into the zone data; a name stays as it is."""
     return path.rpartition(_MARK)[2]
 
 

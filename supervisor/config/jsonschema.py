@@ -59,7 +59,7 @@ _SIZE: Schema = {"anyOf": [{"type": "string", "pattern": f"^{_ANY_CASE}$"}, _REF
 
 
 def document() -> Schema:
-    """The schema of a whole file."""
+    """Return the schema of a whole file."""
     sections = {name: _table(keys_of(name)) for name in _SECTIONS}
     units = {"tasks": keys_of("task"), "services": keys_of("service")}
     both = keys_of("task", "service")
@@ -87,7 +87,7 @@ def document() -> Schema:
 
 
 def schema_of(kind: ValueType) -> Schema:
-    """The schema of a value.
+    """Return the schema of a value.
 
     Raises:
         TypeError: the type is not known here.
@@ -100,7 +100,7 @@ def schema_of(kind: ValueType) -> Schema:
 
 
 def _table(keys: Mapping[str, Key], *, required: bool = True) -> Schema:
-    """A table that has these keys and no others."""
+    """Return a table that has these keys and no others."""
     needed = [key.name for key in keys.values() if key.default is REQUIRED and required]
     return _object({name: _key(key) for name, key in keys.items()}, needed)
 

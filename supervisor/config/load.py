@@ -62,7 +62,7 @@ Values = dict[str, Any]
 
 
 def load(path: str, environ: Mapping[str, str] | None = None) -> Config:
-    """The configuration in the file `path` and the files that it includes.
+    """Return the configuration in the file `path` and the files that it includes.
 
     Args:
         path: of the main file; shown in messages as it is given.
@@ -184,7 +184,7 @@ class _Loader:
             )
 
     def section(self, source: Source, name: str) -> Values:
-        """The checked values of one of the tables that are there once."""
+        """Return the checked values of one of the tables that are there once."""
         table = source.data.get(name, {})
         if not isinstance(table, dict):
             self._wrong(source, (name,), "must be a table", f"write [{name}]")
@@ -192,7 +192,7 @@ class _Loader:
         return self._values(source, (name,), table, keys_of(name))
 
     def _notifiers(self, main: Source) -> dict[str, str | None]:
-        """The URL of each notifier; None: it is not valid."""
+        """Return the URL of each notifier; None: it is not valid."""
         table = main.data.get(_NOTIFIERS, {})
         if not isinstance(table, dict):
             self._wrong(main, (_NOTIFIERS,), "must hold tables", f"write [{_NOTIFIERS}.NAME]")
@@ -335,7 +335,7 @@ class _Loader:
         defaults: Values,
         seen: dict[str, tuple[Source, KeyPath]],
     ) -> Iterable[tuple[str, Values]]:
-        """The tasks or the services of one file that have a command, each with the values that hold for it."""
+        """Return the tasks or the services of one file that have a command, each with the values that hold for it."""
         units = source.data.get(table, {})
         if not isinstance(units, dict):
             self._wrong(source, (table,), "must hold tables", f"write [{table}.NAME]")
@@ -379,7 +379,7 @@ class _Loader:
             self._wrong(source, place, f"the parameter {quoted(name)} {invalid.message}", invalid.remedy)
 
     def _schedule(self, source: Source, path: KeyPath, table: Mapping[str, Any]) -> bool:
-        """Whether a table says when to run; in one way only."""
+        """Return whether a table says when to run; in one way only."""
         said = [key for key in table if key in _SCHEDULES]
         for key in said[1:]:
             message = f"cannot be combined with {said[0]}: a task has one of cron, every and at"
@@ -431,7 +431,7 @@ class _Loader:
         return values
 
     def _variables(self, path: str, kind: ValueType) -> dict[str, str]:
-        """The variables in a file.
+        """Return the variables in a file.
 
         Raises:
             Invalid: the file cannot be read, or a variable has an invalid value.

@@ -89,7 +89,7 @@ class Invalid(Exception):
 
     @property
     def parts(self) -> Sequence["Invalid"]:
-        """The separate problems."""
+        """Return the separate problems."""
         return (self,)
 
 
@@ -102,12 +102,12 @@ class InvalidParts(Invalid):
 
     @property
     def parts(self) -> Sequence[Invalid]:
-        """The separate problems."""
+        """Return the separate problems."""
         return self._parts
 
 
 def dotted(path: KeyPath) -> str:
-    """A key path as TOML writes it: ``tasks."db.backup".env.HOME``, ``services.web.run[2]``."""
+    """Return a key path as TOML writes it: ``tasks."db.backup".env.HOME``, ``services.web.run[2]``."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -119,7 +119,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def quoted(value: object) -> str:
-    """A value as TOML would write it, on one line, control characters escaped, cut when long."""
+    """Return a value as TOML would write it, on one line, control characters escaped, cut when long."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):

@@ -14,7 +14,7 @@ _ATTRIBUTE = "user.ringward.run"
 
 
 def spare(daemon_id: str, number: int) -> str:
-    """A name for a cgroup of no run yet."""
+    """Return a name for a cgroup that no run uses yet."""
     return f"{_SPARE}{daemon_id}-{number}"
 
 
@@ -33,7 +33,7 @@ def assign(directory: str, run: str) -> None:
 
 
 def run_of(directory: str) -> str:
-    """The run whose cgroup this directory is; empty when it is none's."""
+    """Return the run of this cgroup directory; empty when no run has it."""
     name = os.path.basename(directory)
     if not is_spare(name):
         return name

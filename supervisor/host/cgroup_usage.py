@@ -12,7 +12,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def mount_of(proc: str = "/proc") -> tuple[str, str] | None:
-    """Which cgroup the version 2 hierarchy shows as its root, and where it is mounted; None: nowhere."""
+    """Return the root and the mount point of the version 2 hierarchy; None: not mounted."""
     try:
         with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             for line in file:
@@ -85,7 +85,7 @@ def _numbers(path: str) -> dict[str, int]:
 
 
 def _io(path: str) -> tuple[int, int] | None:
-    """Bytes of all devices: read, written; None without that controller."""
+    """Return the bytes of all devices: read, written; None without that controller."""
     try:
         words = _text(path).split()
     except OSError:  # ENOENT: the controller is off

@@ -45,7 +45,7 @@ class Usage:
 
     @property
     def oom_reason(self) -> str:
-        """Why the kernel killed, for the log of the run."""
+        """Return why the kernel killed, for the log of the run."""
         if self.filled_up:
             return "its memory was used up (limits.memory)"
         return "there was no memory left, for the host or a cgroup above its own"
@@ -64,7 +64,7 @@ class Cgroup:
 
     @property
     def procs(self) -> str:
-        """The file by which a process joins."""
+        """Return the file through which a process joins."""
         return f"{self.path}/cgroup.procs"
 
     def limit(self, memory_bytes: int | None, cpus: float | None) -> None:
@@ -81,7 +81,7 @@ class Cgroup:
             self.limits.add("cpu")
 
     def members(self) -> list[int]:
-        """Ids of the processes in it and below; zombies are not among them."""
+        """Return the ids of the processes in it and below, without zombies."""
         found: list[int] = []
         for directory, _, _ in os.walk(self.path):
             with contextlib.suppress(OSError):  # ENODEV, ENOENT: removed meanwhile; EOPNOTSUPP: threaded
@@ -89,7 +89,7 @@ class Cgroup:
         return found
 
     def kill(self) -> bool:
-        """SIGKILL to everybody in it and below; False where the kernel cannot do that (before 5.14)."""
+        """Kill all processes in it and below by SIGKILL; return False where the kernel cannot do that (before 5.14)."""
         try:
             _write(f"{self.path}/cgroup.kill", "1")
         except OSError:  # ENOENT, EOPNOTSUPP
@@ -159,7 +159,7 @@ class Cgroups:
         return cls(runs, _enable(own, runs, companion))
 
     def make(self, name: str) -> Cgroup:
-        """A new one.
+        """Create a cgroup.
 
         Raises:
             FileExistsError: there is one of this name.
@@ -201,7 +201,7 @@ def give_way(proc: str = "/proc") -> None:
 
 
 def name_of_cgroup(pid: int, proc: str = "/proc", place: str | None = None) -> str:
-    """The name of the cgroup of a run in which a process is; empty when it is in none. Never waits for that process.
+    """Return the name of the run's cgroup that has a process; empty without one. Never waits for that process.
 
     `place` is where the cgroups of runs are, as :func:`own_place` says; None: anywhere. We may be in a run of another
     daemon ourselves, and so may be what we started.
@@ -227,7 +227,7 @@ def _path_of(pid: str, proc: str) -> str:
 
 
 def _own_directory(proc: str) -> str | None:
-    """Where the cgroup of this process is to be found."""
+    """Return the directory of our own cgroup."""
     try:
         lines = _read(f"{proc}/self/cgroup").splitlines()
         mounts = _read(f"{proc}/self/mountinfo").splitlines()

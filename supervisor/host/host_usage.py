@@ -88,7 +88,7 @@ class Host:
         )
 
     def _text(self, name: str) -> bytes:
-        """A file of /proc as it is now; empty when there is none."""
+        """Return the present content of a file of /proc; empty when it does not exist."""
         fd = self._fds.get(name)
         if fd is None:
             return b""
@@ -101,7 +101,7 @@ class Host:
         return data
 
     def _cpu(self) -> tuple[int, int] | None:
-        """Ticks of all cores together: busy, all."""
+        """Return the ticks of all cores together: busy, all."""
         line = self._text("stat").partition(b"\n")[0].split()
         if len(line) <= _IOWAIT + 1:
             return None
@@ -110,7 +110,7 @@ class Host:
         return whole - ticks[_IDLE] - ticks[_IOWAIT], whole
 
     def _memory(self) -> tuple[int | None, int | None]:
-        """Bytes used: memory, swap."""
+        """Return the bytes used: memory, swap."""
         found = {}
         for line in self._text("meminfo").splitlines():
             name, _, rest = line.partition(b":")
@@ -121,7 +121,7 @@ class Host:
         return memory, swap
 
     def _disks(self) -> tuple[int, int] | None:
-        """Bytes of all disks: read, written."""
+        """Return the bytes of all disks: read, written."""
         text = self._text("diskstats")
         if not text:
             return None
@@ -142,7 +142,7 @@ class Host:
         return known
 
     def _network(self) -> tuple[int, int] | None:
-        """Bytes of all interfaces but loopback: received, sent."""
+        """Return the bytes of all interfaces but loopback: received, sent."""
         text = self._text("net/dev")
         if not text:
             return None

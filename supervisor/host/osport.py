@@ -75,7 +75,7 @@ def take_short_slices() -> None:
 
 
 def current_boot() -> str:
-    """The id of this boot of the host; empty when it cannot be found out."""
+    """Return the id of this boot of the host; empty when it is unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -121,7 +121,7 @@ def become(uid: int, gid: int, groups: list[int]) -> None:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """User id of the process that connected a Unix socket (SO_PEERCRED, unix(7)).
+    """Return the user id of the process that connected a Unix socket (SO_PEERCRED, unix(7)).
 
     Raises:
         OSError: not a connected Unix socket.
@@ -187,11 +187,11 @@ class UnixListener:
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def fileno(self) -> int:
-        """For epoll."""
+        """Return the descriptor, for epoll."""
         return self._sock.fileno()
 
     def accept(self) -> socket.socket | None:
-        """One connection, non-blocking; None when there is none, or none that may be had."""
+        """Accept one connection, non-blocking; return None when none is waiting or acceptable."""
         self.stuck = False
         try:
             sock, _ = self._sock.accept()
@@ -240,7 +240,7 @@ class Strangers:
         self._socks: dict[socket.socket, None] = {}
 
     def add(self, sock: socket.socket) -> None:
-        """A new one."""
+        """Add a new connection."""
         self._socks[sock] = None
         if len(self._socks) > self._MOST:
             oldest = next(iter(self._socks))
@@ -249,7 +249,7 @@ class Strangers:
                 oldest.shutdown(socket.SHUT_RDWR)
 
     def discard(self, sock: socket.socket) -> None:
-        """It is none any more."""
+        """Remove a connection that has sent the token or has closed."""
         self._socks.pop(sock, None)
 
 
@@ -262,7 +262,7 @@ class Wakeup:
         self._set = self._readable = self._held = False
 
     def fileno(self) -> int:
-        """For epoll: readable while set, unless that is held."""
+        """Return the descriptor, for epoll: readable while set, unless held."""
         return self._fd
 
     def set(self) -> None:
@@ -272,7 +272,7 @@ class Wakeup:
             self._show()
 
     def clear(self) -> None:
-        """Before looking at what woke us."""
+        """Reset the event; call it before the work."""
         with self._lock:
             self._set = False
             if self._readable:

@@ -83,7 +83,7 @@ class Environments:
         self._waiting: dict[tuple[int, int], _Read] = {}
 
     def read(self, pid: int, start: int) -> dict[str, str] | None:
-        """The variables of a process, of which there are none when it is gone or not for us.
+        """Return the variables of a process; empty when it is gone or not readable.
 
         None: they are not to be had now. The next call finds what came meanwhile, and waits for nothing.
 
@@ -109,6 +109,6 @@ class Environments:
 
 
 def _variables(content: bytes) -> dict[str, str]:
-    """Of a variable that is there twice the first one counts, as for getenv(3)."""
+    """Parse an environment. The first of two equal names counts, as for getenv(3)."""
     pairs = [entry.partition(b"=") for entry in content.split(b"\0")]
     return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in reversed(pairs) if equals}

@@ -30,7 +30,7 @@ _GONE = frozenset(b"ZX")
 
 
 def boot_ticks() -> int:
-    """Now, as start times of processes are counted: clock ticks since the host was booted."""
+    """Return the present in the unit of start times: clock ticks since the host was booted."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS)
 
 
@@ -70,7 +70,7 @@ class Processes:
         self._runs.pop(run_id, None)
 
     def look(self, run_ids: frozenset[str], found: dict[str, Taken]) -> Iterator[None]:
-        """One pass; yields now and then, so that others have a turn.
+        """Make one pass; yield now and then, so that other work has a turn.
 
         Args:
             run_ids: Runs that are looked at.
@@ -98,7 +98,7 @@ class Processes:
                 found[run_id] = run.take(own)
 
     def _candidates(self) -> list[int]:
-        """Ids of the processes that may belong to a run."""
+        """Return the ids of the processes that may belong to a run."""
         now_s = time.monotonic()
         if now_s >= self._forget_at_s:
             self._others.clear()
@@ -126,7 +126,7 @@ class Processes:
         )
 
     def _text(self, pid: int, name: str) -> bytes:
-        """A file of a process; empty when it is gone, or we may not read it."""
+        """Return the content of a file of a process; empty when it is gone or not readable."""
         with suppress(OSError):  # ENOENT, ESRCH: it has ended; EACCES, EPERM: another user's
             fd = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -144,7 +144,7 @@ class Processes:
                 process.written = int(value)
 
     def _sorted(self, runs: dict[str, RunProcesses], processes: dict[int, Process]) -> dict[str, dict[int, Process]]:
-        """The processes of each run."""
+        """Return the processes of each run."""
         belongs: dict[int, str | None] = {self._supervisor: None, os.getpid(): None}
         leaders: dict[int, str] = {}
         for run_id, run in runs.items():

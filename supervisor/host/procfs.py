@@ -31,12 +31,12 @@ class Process(NamedTuple):
     """Its address space in bytes; 0: its first thread has let go of it, as all do a moment before they have ended."""
 
     def __str__(self) -> str:
-        """For a log."""
+        """Return a text for a log."""
         return f"{self.name} ({self.pid})"
 
 
 def look(pid: int) -> Process | None:
-    """The process of this id; None when there is none, or a zombie of which no thread lives."""
+    """Return the process of this id; None for no process, or for a zombie without a living thread."""
     data = read(pid, "stat")
     # Field 2, the name, may hold blanks and parentheses (proc_pid_stat(5)).
     head, _, tail = data.rpartition(b")")
@@ -49,7 +49,7 @@ def look(pid: int) -> Process | None:
 
 
 def read(pid: int, name: str) -> bytes:
-    """A file of a process that the kernel gives in one piece; empty when it is gone, or not for us."""
+    """Return a file of a process that the kernel gives in one piece; empty when it is gone or not readable."""
     try:
         fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # ENOENT: it has ended; EACCES, EPERM: not permitted; EMFILE
@@ -69,7 +69,7 @@ def has_executed_nothing(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Ids of its children, zombies among them; none when it is gone."""
+    """Return the ids of its children, zombies included; empty when it is gone."""
     if not _LISTED:
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and parent(int(name)) == pid]
     try:
@@ -105,7 +105,7 @@ def _children_of_thread(pid: int, thread: int | str) -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """The parent of a process or zombie; 0 when it is gone, or has none."""
+    """Return the parent of a process or zombie; 0 when it is gone, or has none."""
     fields = read(pid, "stat").rpartition(b")")[2].split()
     return int(fields[1]) if len(fields) > 1 else 0
 
@@ -145,7 +145,7 @@ def send(process: Process, number: int) -> bool:
 
 
 def io_bytes(pid: int) -> tuple[int | None, int | None]:
-    """Bytes that a process and its children, as far as it waited for them, read from and wrote to disks.
+    """Return the bytes that a process and its awaited children read from and wrote to disks.
 
     Also of a zombie. None twice when we may not know, or the kernel does not count (proc_pid_io(5)).
     """

@@ -65,7 +65,7 @@ class _Sums:
         self.written += one.written or 0
 
     def beyond(self, other: "_Sums") -> "_Sums":
-        """How much more these are."""
+        """Return by how much these sums exceed others."""
         return _Sums(
             max(0, self.user - other.user),
             max(0, self.system - other.system),
@@ -95,7 +95,7 @@ class RunProcesses:
     """The last reported figures."""
 
     def go_on_from(self, before: Taken) -> None:
-        """Sums are at least these."""
+        """Continue from earlier sums, as lower bounds."""
         cpu = (before.user_ms * TICKS // 1000, before.system_ms * TICKS // 1000)
         self.told = _Sums(*cpu, before.read_bytes or 0, before.written_bytes or 0)
 

@@ -21,7 +21,7 @@ class Unfit(Exception):
 
 
 def file_system_types(mounts: str = MOUNTS) -> dict[str, str]:
-    """Type of the file system at each mount point; of several on one, the one on top."""
+    """Return the type of the file system at each mount point; the topmost, if there are several."""
     types = {}
     with open(mounts, encoding="utf-8", errors="surrogateescape") as table:
         for line in table:
@@ -31,7 +31,7 @@ def file_system_types(mounts: str = MOUNTS) -> dict[str, str]:
 
 
 def type_of(path: str, types: Mapping[str, str]) -> str:
-    """Type of the file system that `path` is on; empty when the table does not tell."""
+    """Return the type of the file system of `path`; empty when the table has none."""
     path = os.path.realpath(path)
     while path not in types:
         if path == "/":

@@ -70,7 +70,7 @@ class Descriptors:
         self.reserve((LEAST - _RESERVE) // _PER_INSTANCE)
 
     def take_up(self, original: int) -> None:
-        """Our own limit was raised before we were executed anew: give this one back to children."""
+        """Restore the original limit for children: ours was raised before the upgrade."""
         self.original = original
 
     def reserve(self, instances: int) -> bool:
@@ -87,7 +87,7 @@ class Descriptors:
         return self._soft - open_descriptors(self._soft) - instances * _LATER >= _SPARE
 
     def restore(self) -> int | None:
-        """The soft limit that a child has to set for itself; None while ours is still the original."""
+        """Return the soft limit that a child has to set for itself; None while ours is still the original."""
         return None if self._soft == self.original else self.original
 
 

@@ -26,12 +26,12 @@ class Account:
 
     @property
     def ours(self) -> bool:
-        """True for the user and the group that the daemon has."""
+        """Return whether these are the daemon's own user and group."""
         return (self.uid, self.gid) == (os.geteuid(), os.getegid())
 
 
 def resolve(text: str) -> Account:
-    """The account that ``name`` or ``name:group`` means; asks the name service.
+    """Return the account for ``name`` or ``name:group``; asks the name service.
 
     Raises:
         NoSuchAccount: there is no such user or group, or we may not become it.

@@ -20,7 +20,7 @@ _TYPE = struct.Struct(">l ? B")
 
 @lru_cache(maxsize=1024)
 def zone_named(name: str) -> ZoneInfo:
-    """The time zone of that name, from the host's data or the tzdata package, or of that rule.
+    """Return the time zone of a name, from the host's data or the tzdata package, or of a rule.
 
     Raises:
         ZoneInfoNotFoundError: there is none.
@@ -48,6 +48,6 @@ def is_zone(name: str) -> bool:
 
 
 def _zone_file(rule: str) -> bytes:
-    """A file of zone data (RFC 9636) without changes in the past, so that the rule at its end holds at all times."""
+    """Return zone data (RFC 9636) without past changes, so that the rule at its end always holds."""
     part = _HEADER.pack(b"TZif", b"2", 0, 0, 0, 0, 1, 4) + _TYPE.pack(0, False, 0) + b"UTC\0"
     return part + part + b"\n" + rule.encode() + b"\n"

@@ -32,7 +32,7 @@ class ChildProcess(NamedTuple):
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of the daemon's environment our own processes and runs have."""
+    """Return the part of the daemon's environment that our own processes and runs have."""
     return {name: value for name, value in environ.items() if not name.startswith(_OURS) and name not in _SYSTEMD}
 
 

@@ -80,7 +80,7 @@ class _Connection:
             raise
 
     def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
-        """The answer to a request; None at end of stream.
+        """Return the answer to a request; None at end of stream.
 
         Raises:
             ProtocolError: what came is no answer to it.
@@ -102,7 +102,7 @@ class _Connection:
         return answer
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._sock.close()
 
 

@@ -2,5 +2,5 @@
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 task``, ``2 tasks``."""
+    """Return ``1 task``, ``2 tasks``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -174,7 +174,7 @@ class DoorbellServer:
         reader.sock.close()
 
     def ring(self, names: Collection[str], now_s: float) -> None:
-        """There is news in these rings (monotonic time in seconds)."""
+        """Ring for news in these rings (monotonic time in seconds)."""
         with self._lock:
             self._recent.add(names, now_s)
             wanted = self._counts.keys() & names
@@ -185,7 +185,7 @@ class DoorbellServer:
             self._flush(now_s)
 
     def pre_wake(self, name: str, now_s: float) -> None:
-        """There will be news in this ring in a moment (monotonic time in seconds), and then a bell."""
+        """Announce news in this ring, before the bell that follows in a moment (monotonic time in seconds)."""
         if name not in self._counts:
             return
         with self._lock:
@@ -197,7 +197,7 @@ class DoorbellServer:
                         continue
 
     def due_s(self) -> float | None:
-        """When :meth:`ring` wants to be called again (monotonic seconds); None when nothing waits."""
+        """Return when to call :meth:`ring` again (monotonic seconds); None when no bell waits."""
         return self._due_s
 
     def _flush(self, now_s: float) -> None:
@@ -222,7 +222,7 @@ class DoorbellServer:
         return True
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         self.listener.close()
         with self._lock:
             for reader in self._readers.values():
@@ -250,7 +250,7 @@ class DoorbellClient:
             raise
 
     def fileno(self) -> int:
-        """For epoll."""
+        """Return the descriptor, for epoll."""
         return self._fd
 
     def subscribe(self, name: str) -> None:
@@ -278,7 +278,7 @@ class DoorbellClient:
         return packet.decode().split("\n") if packet else None
 
     def heard(self) -> list[str] | None:
-        """As :meth:`receive`, without waiting: for an event loop that says when there is something to read.
+        """Receive without waiting, as :meth:`receive`: for an event loop that reports readability.
 
         Empty: there was nothing.
         """
@@ -291,5 +291,5 @@ class DoorbellClient:
         return packet.decode().split("\n") if packet else None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._sock.close()

@@ -24,12 +24,12 @@ class Job:
     """What all logs may occupy; None: 20 % of the file system."""
 
     def to_line(self) -> str:
-        """As a line."""
+        """Return the line."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> "Job":
-        """From a line."""
+        """Parse a line."""
         return cls(**json.loads(line))
 
 
@@ -49,12 +49,12 @@ class Report:
     """Damage in the database was reported, and not disproved since."""
 
     def to_line(self) -> str:
-        """As a line."""
+        """Return the line."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> "Report":
-        """From a line.
+        """Parse a line.
 
         Raises:
             ValueError: it is none.

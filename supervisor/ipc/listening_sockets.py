@@ -76,7 +76,7 @@ def _somebody_listens(path: str) -> bool:
 
 
 def inherited(fds: list[int]) -> list[socket.socket]:
-    """The listeners that were bound before this process was executed; they are published already."""
+    """Return the listeners that were bound before this process was executed; they are published already."""
     return [socket.socket(fileno=fd) for fd in fds]
 
 
@@ -99,7 +99,7 @@ def listen_again(boot: Boot, listeners: list[socket.socket]) -> None:
 
 
 def listen(boot: Boot) -> list[socket.socket]:
-    """All listeners, the Unix sockets last; their real addresses are published in ``listening.json``.
+    """Bind all listeners, the Unix sockets last; publish their real addresses in ``listening.json``.
 
     The log of the daemon that was here before goes.
 

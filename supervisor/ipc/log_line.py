@@ -17,19 +17,19 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80,
 
 
 def printable(text: str) -> str:
-    """`text` on one line: control characters as escapes, so that data cannot forge log lines."""
+    """Return `text` on one line: control characters as escapes, so that data cannot forge log lines."""
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 def stamp(now_ms: int) -> str:
-    """RFC 3339 in UTC with milliseconds."""
+    """Return a time as RFC 3339 in UTC with milliseconds."""
     seconds, ms = divmod(now_ms, 1000)
     return f"{_second(seconds)}.{ms:03d}Z"
 
 
 @functools.lru_cache(1)
 def _second(seconds: int) -> str:
-    """Under load one second has many lines."""
+    """Return the part up to the second, cached: under load one second has many lines."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
@@ -46,7 +46,7 @@ class Log:
         self._threshold = LEVELS.index(level)
 
     def debug(self, text: str) -> None:
-        """What only a developer of the daemon wants to see."""
+        """Log a detail for developers of the daemon."""
         self._write(0, text)
 
     def info(self, text: str) -> None:
@@ -54,7 +54,7 @@ class Log:
         self._write(1, text)
 
     def warning(self, text: str) -> None:
-        """What went wrong and was survived."""
+        """Log a problem that the daemon survived."""
         self._write(2, text)
 
     def error(self, text: str) -> None:
@@ -62,7 +62,7 @@ class Log:
         self._write(3, text)
 
     def line(self, level: int, text: str) -> bytes:
-        """One finished line."""
+        """Return one finished line."""
         now_ms = time.time_ns() // 1_000_000
         return f"{stamp(now_ms)} {LEVELS[level].upper()} {self._name}: {printable(text)}\n".encode()
 

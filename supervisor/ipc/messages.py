@@ -79,13 +79,13 @@ class ProtocolError(Exception):
 
 
 def encode(frame: Frame) -> bytes:
-    """One frame as bytes."""
+    """Return one frame as bytes."""
     body = _encode(frame).encode("utf-8", "surrogateescape")
     return _LENGTH.pack(len(body)) + body
 
 
 def parse(body: bytes | bytearray) -> Frame:
-    """The object that the body of a frame holds.
+    """Return the object in the body of a frame.
 
     Raises:
         ProtocolError: it is no JSON object.
@@ -230,32 +230,32 @@ class Boot:
 
     @property
     def control_socket(self) -> str:
-        """Where the scheduler takes commands from API workers."""
+        """Return the path of the socket on which the scheduler takes commands from API workers."""
         return f"{self.runtime_dir}/control.sock"
 
     @property
     def root_bell(self) -> str:
-        """Doorbell of the rings that the root writes: runs and the daemon log."""
+        """Return the doorbell of the rings that the root writes: runs and the daemon log."""
         return f"{self.runtime_dir}/root.bell"
 
     @property
     def scheduler_bell(self) -> str:
-        """Doorbell of the ring that the scheduler writes: events."""
+        """Return the doorbell of the ring that the scheduler writes: events."""
         return f"{self.runtime_dir}/scheduler.bell"
 
     @property
     def audit_dir(self) -> str:
-        """Directory for audit entries that API workers cannot store yet."""
+        """Return the directory for audit entries that API workers cannot store yet."""
         return f"{self.runtime_dir}/audit"
 
     @property
     def database_problem(self) -> str:
-        """Where the scheduler says why nothing can be stored until a person acts; usually there is no such file."""
+        """Return the file in which the scheduler reports a store that needs repair; usually it does not exist."""
         return f"{self.runtime_dir}/database.problem"
 
     @property
     def database(self) -> str:
-        """Path of the SQLite database, or URL of another one: what `store.database` opens."""
+        """Return the path of the SQLite database, or the URL of another one: the argument of `store.database`."""
         return self.database_url or f"{self.data_dir}/ringward.db"
 
     def to_dict(self, protocol: int = PROTOCOL) -> dict[str, Any]:
@@ -265,14 +265,14 @@ class Boot:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Boot":
-        """From a frame."""
+        """Parse a frame."""
         account = data.get("api_account")
         lists = {"listen": [(host, port) for host, port in data["listen"]], "api_account": account and tuple(account)}
         return cls(**{**data, **lists})
 
 
 def hello(boot: Boot, epoch: int, *, worked: bool = False) -> bytes:
-    """The first frame to a helper of that epoch; `worked`: one of its kind has said that it is ready."""
+    """Return the first frame to a helper of that epoch; `worked`: one of its kind has reported that it is ready."""
     frame = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": epoch, "worked": worked}
     return encode({**frame, "boot": boot.to_dict()})
 

@@ -16,7 +16,7 @@ _decode = msgspec.json.Decoder(dict).decode
 
 
 def encode(frame: Frame) -> bytes:
-    """One frame as bytes."""
+    """Return one frame as bytes."""
     try:
         body = _encode(frame)
     except UnicodeEncodeError:  # of a name or a path that is no UTF-8
@@ -25,7 +25,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def parse(body: bytes | bytearray) -> Frame:
-    """The object that the body of a frame holds.
+    """Return the object in the body of a frame.
 
     Raises:
         ProtocolError: it is no JSON object.
@@ -46,10 +46,10 @@ def _strict(body: bytes | bytearray) -> Frame:
 
 
 def strict_decoder() -> Decoder:
-    """A decoder for an untrusted peer: its results can be stored as text."""
+    """Return a decoder for an untrusted peer: its results can be stored as text."""
     return Decoder(_strict)
 
 
 def decoder() -> Decoder:
-    """One for a new byte stream."""
+    """Return a decoder for a new byte stream."""
     return Decoder(parse)

@@ -43,14 +43,14 @@ class RecentStarts:
             os.close(fd)
 
     def note(self, run: str) -> None:
-        """A run is going to begin in this moment."""
+        """Note a run just before it begins."""
         (count,) = _COUNT.unpack_from(self._memory)
         at = _SIZE * (1 + count % _PLACES)
         self._memory[at : at + _ID_BYTES] = run.encode().ljust(_ID_BYTES, b"\0")[:_ID_BYTES]
         _COUNT.pack_into(self._memory, 0, count + 1)
 
     def clear(self) -> None:
-        """All that began has ended, and that is stored."""
+        """Remove the file, once all runs have ended and their ends are stored."""
         os.unlink(self._path)
 
 

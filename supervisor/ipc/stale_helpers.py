@@ -28,7 +28,7 @@ _LOOK_S = 0.005
 
 
 def note(runtime_dir: str, name: str, pid: int) -> None:
-    """A helper runs. Where there is no room for that, the next start knows nothing of it."""
+    """Note a running helper. If there is no room for the note, the next start does not know the helper."""
     leader = look(pid)
     if leader is not None:
         with contextlib.suppress(OSError):  # ENOSPC
@@ -39,13 +39,13 @@ def note(runtime_dir: str, name: str, pid: int) -> None:
 
 
 def forget(runtime_dir: str, name: str) -> None:
-    """It has ended."""
+    """Remove the note of an ended helper."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(f"{runtime_dir}/{_PREFIX}{name}")
 
 
 def clear(runtime_dir: str) -> None:
-    """All have ended. The directory may be gone: that of a session goes with its user's last logout."""
+    """Remove all notes. The directory may be gone: that of a session goes with its user's last logout."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(runtime_dir):
             if name.startswith(_PREFIX):
@@ -68,7 +68,7 @@ def end(runtime_dir: str) -> list[Process]:
 
 
 def _noted(runtime_dir: str) -> Iterator[tuple[int, int]]:
-    """Leader and start of each."""
+    """Return leader and start of each noted group."""
     boot = current_boot()
     for name in os.listdir(runtime_dir):
         if name.startswith(_PREFIX):
@@ -79,7 +79,7 @@ def _noted(runtime_dir: str) -> Iterator[tuple[int, int]]:
 
 
 def _members(groups: list[tuple[int, int]]) -> list[Process]:
-    """Who lives of them. The number of a group is not reused before its last member has ended.
+    """Return the living members. The number of a group is not reused before its last member has ended.
 
     A leader that has just begun has no title yet.
     """
@@ -94,7 +94,7 @@ def _members(groups: list[tuple[int, int]]) -> list[Process]:
 
 
 def _wait(groups: list[tuple[int, int]], timeout_s: float) -> bool:
-    """Until they have ended; whether they have."""
+    """Wait until all groups have ended; return whether they have."""
     deadline_s = time.monotonic() + timeout_s
     while groups and _members(groups):
         if time.monotonic() >= deadline_s:

@@ -38,13 +38,13 @@ class _RootLog(Log):
 
 
 def _end_on_defect(arguments: threading.ExceptHookArgs) -> None:
-    """A thread of the root that dies of a defect takes the root with it: half a supervisor would look alive."""
+    """End the root when one of its threads dies of a defect: half a supervisor would look alive."""
     threading.__excepthook__(arguments)
     os._exit(_EX_SOFTWARE)
 
 
 def _clean_up(boot: Boot) -> None:
-    """Leave nothing behind but the data directory; a ring whose log file could not be written stays for next time."""
+    """Remove all but the data directory; a ring whose log file could not be written stays for the next start."""
     sockets = [boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket]
     if boot.proxy_socket is not None:
         sockets.append(boot.proxy_socket)

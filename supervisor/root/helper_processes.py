@@ -70,7 +70,7 @@ class Helper:
         self._unsent_fds = [one.fileno() for one in self.listeners]
 
     def take_on(self, started: ChildProcess, now_s: float) -> None:
-        """Be the first one, which was started before there was a root, and has heard ``hello``."""
+        """Take over the first helper, which was started before there was a root, and has received ``hello``."""
         self.start_at_s = None
         self.epoch = FIRST_EPOCH
         self._started_s = now_s
@@ -114,7 +114,7 @@ class Helper:
 
     @property
     def backlog(self) -> bool:
-        """True while something waits to be sent: watch the socket for writing."""
+        """Return whether unsent data waits: watch the socket for writing."""
         return bool(self._unsent)
 
     @property
@@ -161,7 +161,7 @@ class Helper:
         return True
 
     def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
-        """For the next root; `keep` takes note of descriptors."""
+        """Return the state for the next root; `keep` registers descriptors."""
         running = self.pid is not None and self.pidfd is not None and self.sock is not None
         return {
             "epoch": self.epoch,

@@ -154,7 +154,7 @@ def _cut_short(config: Config, now_ms: int) -> Iterator[_Advice]:
 
 
 def _rounded(span_ms: float) -> int:
-    """A span in whole days, hours or minutes, whichever it has several of."""
+    """Return a span in whole days, hours or minutes, whichever it has several of."""
     for unit_ms in (86_400_000, 3_600_000, 60_000):
         if span_ms >= 2 * unit_ms:
             return round(span_ms / unit_ms) * unit_ms
@@ -162,7 +162,7 @@ def _rounded(span_ms: float) -> int:
 
 
 def _interval_ms(task: Task, now_ms: int) -> float | None:
-    """The mean time between two instants of a schedule; None: it has no two."""
+    """Return the mean time between two instants of a schedule; None: it has no two."""
     from supervisor.schedule.instants import Schedule
 
     if task.every_ms is not None:
@@ -242,14 +242,14 @@ def _missing_program(unit: Unit, environ: Mapping[str, str]) -> tuple[str, str] 
 
 
 def _path(unit: Unit, environ: Mapping[str, str]) -> str:
-    """Where the program of a unit is looked for."""
+    """Return where the program of a unit is looked for."""
     from supervisor.host.users import CLEAN_PATH
 
     return unit.env.get("PATH") or (CLEAN_PATH if unit.clean_env else environ.get("PATH", os.defpath))
 
 
 def _hidden(unit: Unit, environ: Mapping[str, str]) -> bool:
-    """Whether a directory of PATH cannot be looked into."""
+    """Return whether a directory of PATH cannot be looked into."""
     return any(
         os.path.isdir(one) and not os.access(one, os.R_OK | os.X_OK) for one in _path(unit, environ).split(os.pathsep)
     )

@@ -22,7 +22,7 @@ _started: ChildProcess | None = None
 
 
 def started() -> ChildProcess | None:
-    """The server, which the root takes over; None: it has to start one."""
+    """Return the server, which the root takes over; None: it has to start one."""
     return _started
 
 

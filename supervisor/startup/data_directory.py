@@ -97,7 +97,7 @@ def take_lock(path: str) -> int:
 
 
 def identity(path: str) -> str:
-    """The data directory's ULID, made at its first use. The caller holds the lock.
+    """Return the data directory's ULID, made at its first use. The caller holds the lock.
 
     Raises:
         NotStarted: it cannot be read or stored, or is none.
@@ -155,7 +155,7 @@ def run_token_key(directory: str) -> str:
 
 
 def new_id() -> str:
-    """A ULID: 48 bits of time in ms, 80 random bits, in Crockford's base 32."""
+    """Return a ULID: 48 bits of time in ms, 80 random bits, in Crockford's base 32."""
     number = (time.time_ns() // 1_000_000 << 80) | int.from_bytes(os.urandom(10))
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 

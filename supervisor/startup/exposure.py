@@ -72,7 +72,7 @@ def _names(end: "ssl.SSLObject") -> list[str]:
 
 
 def hosts_of(http: Http) -> list[str]:
-    """Names under which clients may reach the API: configured, of the external address, of the certificate.
+    """Return the names under which clients may reach the API: configured, of the external address, of the certificate.
 
     Raises:
         Unusable: the certificate cannot be used.
@@ -86,7 +86,7 @@ def hosts_of(http: Http) -> list[str]:
 
 
 def socket_gid_of(http: Http) -> int | None:
-    """The group that may connect to the Unix socket; None: only its owner may.
+    """Return the group that may connect to the Unix socket; None: only its owner may.
 
     Raises:
         Unusable: there is no such group.

@@ -9,7 +9,7 @@ import os
 
 
 def new_history_allowed(data_dir: str) -> bool:
-    """Whether a person has said so."""
+    """Return whether a person has said so."""
     return os.path.exists(_place(data_dir))
 
 

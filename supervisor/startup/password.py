@@ -27,7 +27,7 @@ class Password:
 
 
 def settle(environ: Mapping[str, str], password_file: str | None) -> Password:
-    """The password: RINGWARD_PASSWORD, else the first line of `password_file`, else a new one.
+    """Return the password: RINGWARD_PASSWORD, else the first line of `password_file`, else a new one.
 
     Raises:
         Unusable: the configured password file cannot be read, or the password is too short.

@@ -94,7 +94,7 @@ def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> Place:
 
 
 def _is_still(path: str, fd: int) -> bool:
-    """Whether a file is still there under its name: who ends removes its own."""
+    """Return whether a file is still there under its name: who ends removes its own."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(fd))
     except FileNotFoundError:
@@ -113,12 +113,12 @@ def places(environ: Mapping[str, str], euid: int) -> list[str]:
 
 
 def _usual(euid: int) -> str:
-    """The directory of a user in shared memory, where everybody may make one."""
+    """Return the directory of a user in shared memory, where everybody may make one."""
     return f"{SHARED_MEMORY}/ringward-{euid}"
 
 
 def _is_others(path: str, euid: int) -> bool:
-    """Whether it is there, and another user's."""
+    """Return whether it is there, and another user's."""
     try:
         return os.lstat(path).st_uid != euid
     except FileNotFoundError:

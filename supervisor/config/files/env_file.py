@@ -26,7 +26,7 @@ _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "$": "$", "\n": ""}
 
 
 def parse_variables(text: str) -> dict[str, str]:
-    """The variables of a file, in their order; of a name that comes twice the last value.
+    """Return the variables of a file, in their order; of a name that comes twice the last value.
 
     Raises:
         Invalid: a line cannot be read; it is named by its number, its content is not shown.
@@ -45,7 +45,7 @@ def parse_variables(text: str) -> dict[str, str]:
 
 
 def _value(text: str, at: int) -> tuple[str, int]:
-    """The value that begins at `at`, and where the next line begins."""
+    """Return the value that begins at `at`, and where the next line begins."""
     if text[at : at + 1] not in ("'", '"'):
         end = text.find("\n", at)
         end = len(text) if end < 0 else end

@@ -14,7 +14,7 @@ SOCKET_NAME = "ringward.sock"
 
 
 def candidates(environ: Mapping[str, str]) -> list[str]:
-    """Where a configuration is looked for when the command line names none."""
+    """Return where a configuration is looked for when the command line names none."""
     if environ.get("RINGWARD_CONFIG"):
         return [environ["RINGWARD_CONFIG"]]
     return [NAME, SYSTEM_FILE]
@@ -42,7 +42,7 @@ def require_config(explicit: str | None, environ: Mapping[str, str]) -> str:
 
 
 def default_data_dir(environ: Mapping[str, str], euid: int) -> str:
-    """Where data goes when neither the command line nor the configuration says."""
+    """Return where data goes when neither the command line nor the configuration says."""
     if euid == 0:
         return SYSTEM_DATA
     state = environ.get("XDG_STATE_HOME", "")
@@ -59,7 +59,7 @@ def data_dir(option: str | None, configured: str | None, environ: Mapping[str, s
 
 
 def find_data_dir(config: str | None, data: str | None, environ: Mapping[str, str]) -> str:
-    """The data directory of a daemon that may run, for the arguments of :func:`find_socket`.
+    """Return the data directory of a daemon that may run, for the arguments of :func:`find_socket`.
 
     Raises:
         ConfigError: the configuration does not say where the directory is.
@@ -68,7 +68,7 @@ def find_data_dir(config: str | None, data: str | None, environ: Mapping[str, st
 
 
 def find_socket(config: str | None, data: str | None, environ: Mapping[str, str]) -> str:
-    """The Unix socket on which the daemon's API answers.
+    """Return the Unix socket on which the daemon's API answers.
 
     An invalid configuration is accepted as long as ``data_dir`` and ``socket`` can be read from it: the running daemon
     uses an earlier version of it.

@@ -106,7 +106,7 @@ class Positions:
         return self._value(self._blank(at + 1), path, depth)
 
     def _key(self, at: int) -> tuple[list[str], int]:
-        """A dotted key: its parts, and the place of the first thing after it that is no blank."""
+        """Return a dotted key: its parts, and the place of the first thing after it that is no blank."""
         keys: list[str] = []
         while True:
             at = self._blank(at)

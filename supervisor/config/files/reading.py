@@ -41,7 +41,7 @@ class Source:
         return os.path.join(self.directory, os.path.basename(self.name))
 
     def problem(self, path: KeyPath, message: str, remedy: str | None = None) -> Problem:
-        """A problem with the key at `path`."""
+        """Return a problem with the key at `path`."""
         return Problem(self.name, self.positions.line(path), dotted(path), message, remedy)
 
 

@@ -70,7 +70,7 @@ def substitute(
 
 
 def variables_in(value: str) -> frozenset[str]:
-    """Names of the environment variables that a value was made with."""
+    """Return the names of the environment variables that a value was made with."""
     raw = value.raw if isinstance(value, Substituted) else ""
     found = (reference[2] for reference in _REFERENCE.finditer(raw) if reference[2])
     return frozenset(text.partition(":-")[0] for text in found if not text.startswith("file:"))

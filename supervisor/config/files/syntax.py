@@ -67,6 +67,6 @@ def salvage(text: str, wanted: Collection[tuple[str, str]]) -> dict[str, dict[st
 
 
 def _words(line: str) -> list[str]:
-    """The parts of the key that stands on a line."""
+    """Return the parts of the key that stands on a line."""
     pair = _KEY.match(line)
     return [part.strip(" \t\"'") for part in pair[1].split(".")] if pair else []

@@ -91,7 +91,7 @@ def _asked_for(task: Task) -> str | None:
 
 
 def _cycles(services: Mapping[str, Service]) -> Iterator[list[str]]:
-    """A cycle for each dependency that closes one, in the order of a walk."""
+    """Yield a cycle for each dependency that closes one, in the order of a walk."""
     done: set[str] = set()
     for first in services:
         path: list[str] = []

@@ -58,7 +58,7 @@ def parse_size(text: str) -> int:
 
 
 def format_duration(ms: int) -> str:
-    """A duration as it would be written: ``5400000`` is ``1h30m``."""
+    """Return a duration as it would be written: ``5400000`` is ``1h30m``."""
     if ms <= 0:
         return "0s"
     text = ""
@@ -70,7 +70,7 @@ def format_duration(ms: int) -> str:
 
 
 def format_size(size: int) -> str:
-    """A size as it would be written: ``104857600`` is ``100mb``."""
+    """Return a size as it would be written: ``104857600`` is ``100mb``."""
     for unit in ("tb", "gb", "mb", "kb"):
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"

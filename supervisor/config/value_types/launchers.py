@@ -82,7 +82,7 @@ class Place:
 
 
 def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
-    """The launcher that a table of checked values describes.
+    """Return the launcher that a table of checked values describes.
 
     Raises:
         InvalidParts: they do not go together, or do not tell how to start anything.

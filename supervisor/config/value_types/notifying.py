@@ -102,7 +102,7 @@ class MatchTable:
 
 
 def notifiers(*, empty: bool = True) -> ListOf:
-    """A list of names of notifiers, or one."""
+    """Return a list of names of notifiers, or one."""
     return ListOf(Name("the name of a notifier"), 100, empty=empty, single=True)
 
 

@@ -19,7 +19,7 @@ _SHOWN_CHOICES = 10
 
 
 def normal(param: Param, text: str) -> str:
-    """A value as the command gets it.
+    """Return a value as the command gets it.
 
     Raises:
         Invalid: the parameter does not take it; the message repeats no value.
@@ -86,12 +86,12 @@ TYPES: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Whether the pattern matches the whole text; in a time that grows with its length only."""
+    """Return whether the pattern matches the whole text; in a time that grows with its length only."""
     return compiled(pattern).fullmatch(text) is not None
 
 
 def compiled(pattern: str) -> Any:
-    """A regular expression of RE2.
+    """Return a regular expression of RE2.
 
     Raises:
         Invalid: it is none.

@@ -162,7 +162,7 @@ class Choice:
 
 
 def choice(*words: str) -> Choice:
-    """A choice whose words stand for themselves."""
+    """Return a choice whose words stand for themselves."""
     return Choice({word: word for word in words})
 
 

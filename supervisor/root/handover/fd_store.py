@@ -76,7 +76,7 @@ class DescriptorStore:
         return [[run, None if fds is None else [keep(fd) for fd in fds]] for run, fds in self._waiting.items()]
 
     def take_up(self, found: list[list[Any]]) -> None:
-        """Go on where :meth:`take_down` was called."""
+        """Restore the state from :meth:`take_down`."""
         self._waiting = dict(found)
         if self._waiting:
             self._again()
@@ -116,7 +116,7 @@ def _close(fds: list[int]) -> None:
 
 
 def handed_back(env: Mapping[str, str]) -> dict[str, list[int]]:
-    """The descriptors that the service manager gave us out of its store, by run; see sd_listen_fds(3).
+    """Return the descriptors from the service manager's store, by run (sd_listen_fds(3)).
 
     Others that it may have given us have other names.
     """

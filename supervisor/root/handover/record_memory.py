@@ -70,7 +70,7 @@ class Record:
 
     @classmethod
     def make(cls) -> "Record":
-        """An empty one.
+        """Create an empty record.
 
         Raises:
             OSError: out of descriptors.
@@ -101,7 +101,7 @@ class Record:
             self._of_format_1 = False
 
     def read(self) -> Known | None:
-        """The content that was written last; None: there is none.
+        """Return the content that was written last; None: there is none.
 
         Raises:
             Foreign, KeyError, TypeError, ValueError: it is not what this version knows.
@@ -127,7 +127,7 @@ class Record:
         _write(self.fd, _HELD, self._held_seq, _HELD_HEADER.pack(len(out), masked) + out + err)
 
     def held(self) -> tuple[bytes, bytes, int]:
-        """What :meth:`hold` was told last."""
+        """Return the last output passed to :meth:`hold`."""
         data = _read(self.fd, _HELD)[1]
         if not data:
             return b"", b"", 0
@@ -146,7 +146,7 @@ class _Found(NamedTuple):
 
 
 def _newest(fd: int) -> tuple[int, int, _Found | None]:
-    """The newest progress whose details are whole, with the numbers of both; zeros when there is none."""
+    """Return the newest progress with whole details, and the numbers of both; zeros when there is none."""
     details = dict(_whole(fd, _DETAILS))
     for seq, data in sorted(_whole(fd, _PROGRESS), reverse=True):
         (number,) = _DETAILS_NUMBER.unpack_from(data)
@@ -173,7 +173,7 @@ def _write(fd: int, places: tuple[int, int], seq: int, data: bytes) -> None:
 
 
 def _whole(fd: int, places: tuple[int, int]) -> list[tuple[int, bytes]]:
-    """The whole copies with their numbers."""
+    """Return the whole copies with their numbers."""
     found = []
     for place in dict.fromkeys(places):
         header = os.pread(fd, _HEADER.size, place)
@@ -187,5 +187,5 @@ def _whole(fd: int, places: tuple[int, int]) -> list[tuple[int, bytes]]:
 
 
 def _read(fd: int, places: tuple[int, int]) -> tuple[int, bytes]:
-    """The newer whole copy with its number; -1 when there is none."""
+    """Return the newer whole copy with its number; -1 when there is none."""
     return max(_whole(fd, places), default=(-1, b""))

@@ -181,7 +181,7 @@ def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
 
 
 def recover_stored(handed_back: dict[str, list[int]], boot: Boot, log: Log) -> tuple[list[RecoveredRun], list[str]]:
-    """The runs of a killed root that can be gone on with, and the ids of the others, whose descriptors are closed.
+    """Return the recoverable runs of a killed root, and the ids of the others, whose descriptors are closed.
 
     Args:
         handed_back: descriptors by run.

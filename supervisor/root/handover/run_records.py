@@ -65,7 +65,7 @@ class RunRecords:
             self.update(instance)
 
     def note(self, run: str) -> None:
-        """A run is going to begin in this moment."""
+        """Note a run just before it begins."""
         if self._begun is not None:
             self._begun.note(run)
 
@@ -88,16 +88,16 @@ class RunRecords:
         return self._records.get(instance.run)
 
     def adopt(self, run: str, record: Record, fds: dict[str, list[int]]) -> None:
-        """The record of a run that another root began, and its pipes as that knows them."""
+        """Adopt the record of a run that another root began, and its pipes."""
         self._records[run], self._fds[run] = record, fds
 
     def update(self, instance: ManagedProcess) -> None:
-        """Something of a run has changed."""
+        """Update the record of a changed run."""
         if instance.run in self._records:
             self._write(state_of(instance))
 
     def exited(self, instance: ManagedProcess, exited: Exited) -> None:
-        """How a run ended, which is not stored yet."""
+        """Record the end of a run that is not stored yet."""
         if exited.run in self._records:
             self._write(state_of(instance, exited))
 
@@ -114,7 +114,7 @@ class RunRecords:
         self.forget(run)
 
     def forget(self, run: str) -> None:
-        """The end of a run is stored."""
+        """Remove the record of a run whose end is stored."""
         record = self._records.pop(run, None)
         self._fds.pop(run, None)
         if record is not None:
@@ -130,23 +130,23 @@ class RunRecords:
                 self._begun.clear()
 
     def record_of(self, run: str) -> Record | None:
-        """The record of a run, if there is one."""
+        """Return the record of a run, if there is one."""
         return self._records.get(run)
 
     # For the next root that is executed in the place of this one.
 
     def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
-        """All records; `keep` takes note of descriptors."""
+        """Return all records; `keep` registers descriptors."""
         return {run: [keep(record.fd), self._fds[run]] for run, record in self._records.items()}
 
     def take_up(self, found: dict[str, Any]) -> None:
-        """Go on where :meth:`take_down` was called."""
+        """Restore the state from :meth:`take_down`."""
         for run, (fd, fds) in found.items():
             self.adopt(run, Record(fd), fds)
 
 
 def about(boot: Boot) -> dict[str, Any]:
-    """The facts that must be equal for a record to be valid."""
+    """Return the facts that must be equal for a record to be valid."""
     place = os.stat(boot.runtime_dir)
     return {
         "format": FORMAT,
@@ -157,6 +157,6 @@ def about(boot: Boot) -> dict[str, Any]:
 
 
 def identity(fd: int) -> list[int]:
-    """By which a pipe is known again."""
+    """Return the identity of a pipe: device and inode."""
     found = os.fstat(fd)
     return [found.st_dev, found.st_ino]

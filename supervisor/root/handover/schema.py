@@ -102,7 +102,7 @@ class RunState:
 
     @property
     def run(self) -> str:
-        """Its run id."""
+        """Return the run id."""
         return self.start.request.run
 
 

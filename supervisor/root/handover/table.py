@@ -138,7 +138,7 @@ def state_before(known: dict[str, Any]) -> RunState:
 
 
 def _from_2(table: Table) -> Table:
-    """Runs with their logs stand together from format 3 on."""
+    """Convert format 2: from format 3 on, each run stands with its log."""
     lives, pump = table["lives"], table["pump"]
     logs = {log["name"]: log for log in pump["logs"]}
     runs = []

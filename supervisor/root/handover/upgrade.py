@@ -208,7 +208,7 @@ class Upgrade:
 
     @property
     def trial_pid(self) -> int | None:
-        """The process that tries the new version."""
+        """Return the pid of the trial of the new version."""
         return self._trial.pid if self._trial is not None else None
 
     @property
@@ -222,7 +222,7 @@ class Upgrade:
         return self._stage in (Stage.PARTING, Stage.PARTED, Stage.GOING)
 
     def due_s(self) -> float | None:
-        """When :meth:`tend` is due (monotonic seconds)."""
+        """Return when :meth:`tend` is due (monotonic seconds)."""
         times = [
             self._hold.due_s,
             self._trial.due_s if self._trial is not None else None,
@@ -249,7 +249,7 @@ class Upgrade:
             self._begin()
 
     def ready(self) -> None:
-        """The scheduler works: complete an upgrade, or begin a requested one."""
+        """Complete an upgrade, or begin a requested one, now that the scheduler works."""
         if self.by is not None:
             self._log.info(f"upgraded from {self.by} to {VERSION}")
             self._tell("done")
@@ -288,7 +288,7 @@ class Upgrade:
         self._part()
 
     def parted(self) -> None:
-        """The scheduler is gone, so no other run can start."""
+        """Continue the upgrade: the scheduler is gone, so no other run can start."""
         self._stage = Stage.PARTED
         self._clear_by_s = time.monotonic() + _PATIENCE_S
 
@@ -365,7 +365,7 @@ class Upgrade:
 
 
 def _ours(table: Table) -> set[int | None]:
-    """Locks, listeners and helpers: a trial needs none, and a hung trial must not keep them."""
+    """Return locks, listeners and helpers: a trial needs none, and a hung trial must not keep them."""
     helpers = {table[name][what] for name in ("scheduler", "api") for what in ("sock", "pidfd")}
     return helpers.union(*table["kept"].values())
 

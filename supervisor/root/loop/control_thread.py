@@ -157,11 +157,11 @@ class ControlThread:
 
     @property
     def boot(self) -> Boot:
-        """The settings, as they are now."""
+        """Return the present settings."""
         return self._boot
 
     def run(self) -> int:
-        """Until everything has ended after a shutdown signal; returns the exit status of the daemon."""
+        """Run until everything has ended after a shutdown signal; return the exit status of the daemon."""
         self._processes.use_cgroups(self._boot.cgroups)
         signals = self._signals = Signals(self._caught_signals)
         self._watch.add(signals.fileno(), lambda _mask: self._on_signals(signals.take()))
@@ -405,7 +405,7 @@ class ControlThread:
     # Another version.
 
     def _on_upgrade(self, _frame: Frame) -> None:
-        """The scheduler is of another version than we are."""
+        """Begin an upgrade: the scheduler is of another version than we are."""
         self._asked_for_upgrade = True
         self._upgrade.want(ready=True, ending=self._ending is not None)
 
@@ -423,7 +423,7 @@ class ControlThread:
             self._scheduler.start_at_s = time.monotonic()
 
     def _take_down(self, keep: Keep) -> Table:
-        """All that the next root goes on with, while the threads wait."""
+        """Return the state for the next root, while the threads wait."""
         while self._pump.catch_up() | self._processes.notices.catch_up():
             pass
         lives, pump = self._processes.take_down(keep), self._pump.take_down(keep)
@@ -445,7 +445,7 @@ class ControlThread:
         }
 
     def take_up(self, found: Inherited) -> None:
-        """Go on in the place of another root, of which we are the next; before :meth:`run`."""
+        """Take over from another root in an upgrade; before :meth:`run`."""
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # drops signals that came during the upgrade
         table = found.table
         self._caught = {signal.SIGCHLD, *table["signals"]}
@@ -469,7 +469,7 @@ class ControlThread:
             self._watch_helper(helper)
 
     def adopt(self, handed_back: dict[str, list[int]]) -> None:
-        """Go on with the runs of a root that was killed, from its descriptors by run; before :meth:`run`."""
+        """Recover the runs of a killed root from its descriptors by run; before :meth:`run`."""
         self._processes.expect(len(handed_back))
         found, refused = recover_stored(handed_back, self._boot, self._log)
         for one in found:

@@ -33,11 +33,11 @@ class EpollWatch:
         self._handlers[fd] = handler
 
     def writing(self, fd: int, wanted: bool) -> None:
-        """Also call it when `fd` is writable, or no more."""
+        """Watch `fd` for writing, or stop that."""
         self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
 
     def remove(self, fd: int) -> None:
-        """Before `fd` is closed."""
+        """Stop watching `fd`; call it before `fd` is closed."""
         del self._handlers[fd]
         try:
             self._epoll.unregister(fd)

@@ -29,11 +29,11 @@ class MemoryReserve:
 
     @property
     def short(self) -> bool:
-        """There is none left."""
+        """Return whether the reserve is released."""
         return self.due_s is not None
 
     def tend(self, now_s: float) -> None:
-        """See whether there is memory again, when it is time (monotonic seconds)."""
+        """Map the reserve again if it is due and memory is free (monotonic seconds)."""
         self._seen = False
         if self.due_s is not None and now_s >= self.due_s:
             self.due_s = now_s + _LOOK_S

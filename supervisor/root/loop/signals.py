@@ -55,12 +55,12 @@ class Signals:
         self._caught.add(number)
 
     def fileno(self) -> int:
-        """For epoll."""
+        """Return the descriptor, for epoll."""
         return self._bell.fileno()
 
     @property
     def caught(self) -> set[int]:
-        """What :meth:`take` would return."""
+        """Return the result of the next :meth:`take`, without clearing it."""
         return set(self._caught)
 
     def take(self) -> set[int]:

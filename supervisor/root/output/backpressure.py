@@ -14,30 +14,30 @@ class Backpressure:
         self._stalled: dict[RunLog, float] = {}
 
     def stalled(self, log: RunLog, now_s: float) -> None:
-        """The run's output waits from now on."""
+        """Record that the run's output waits from now on."""
         self._stalled[log] = now_s
 
     def resumed(self, log: RunLog) -> None:
-        """It does not wait any more."""
+        """Record that it no longer waits."""
         self._stalled.pop(log, None)
 
     @property
     def since_s(self) -> dict[RunLog, float]:
-        """The logs whose runs wait, and since when (monotonic seconds)."""
+        """Return the logs whose runs wait, and since when (monotonic seconds)."""
         return self._stalled
 
     def due_s(self) -> float | None:
-        """When to look again, monotonic seconds; None: when something happens."""
+        """Return when to check again, monotonic seconds; None: after an event."""
         if not self._stalled:
             return None
         return min((since_s + _SLOW_AFTER_S for log, since_s in self._stalled.items() if log.state == OK), default=None)
 
     def slow(self, now_s: float) -> list[RunLog]:
-        """The logs that made their runs wait for 5 s by now."""
+        """Return the logs that have made their runs wait for 5 s."""
         return [log for log, since_s in self._stalled.items() if log.state == OK and now_s - since_s >= _SLOW_AFTER_S]
 
     def judge(self, log: RunLog, now_s: float) -> tuple[str, str | None] | None:
-        """How a log gets on, and why, when that has changed."""
+        """Return a log's state and its reason, if that has changed."""
         since_s = self._stalled.get(log)
         gap = log.writer.gap
         if gap is not None:

@@ -55,7 +55,7 @@ class StderrEcho:
 
     @property
     def waiting(self) -> bytes:
-        """Lines that are not written yet; only while no thread adds or flushes."""
+        """Return the lines that are not written yet; only while no thread adds or flushes."""
         return b"".join(self._waiting)
 
     def flush(self) -> None:
@@ -77,7 +77,7 @@ class RingUser(Protocol):
     """The pump, which writes the rings."""
 
     def room(self, log: RunLog) -> None:
-        """The ring of `log` has room again. From the file thread."""
+        """Report that the ring of `log` has room again. From the file thread."""
 
 
 _TICK_S = 1.0
@@ -99,22 +99,22 @@ class FileThread(threading.Thread):
         self._pump: RingUser | None = None
 
     def connect(self, pump: RingUser) -> None:
-        """Whom to tell when a ring has room again; before :meth:`start`."""
+        """Set the receiver for rings with room again; before :meth:`start`."""
         self._pump = pump
 
     def work(self, log: RunLog) -> None:
-        """Blocks of this run were closed, or it was sealed. From any thread."""
+        """Queue a run whose blocks were closed, or that was sealed. From any thread."""
         if log.sealed:
             self._draining.add(log)
         self._queue.put(log)
 
     @property
     def draining(self) -> int:
-        """How many logs of runs that are over wait to be written. From any thread."""
+        """Return how many logs of ended runs wait to be written. From any thread."""
         return len(self._draining)
 
     def changed(self, log: RunLog) -> None:
-        """The unfinished block of this run has news. From the pump thread."""
+        """Note that the unfinished block of this run has news. From the pump thread."""
         self._changed.add(log)
 
     def echo(self, line: bytes) -> None:
@@ -127,7 +127,7 @@ class FileThread(threading.Thread):
         self._queue.put(wait)
 
     def take_down(self) -> tuple[list[RunLog], dict[str, Any]]:
-        """The logs of which something is to be written, and the rest for the next root; while the thread waits."""
+        """Return the logs with unwritten data, and the rest for the next root; while the thread waits."""
         queued = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -146,7 +146,7 @@ class FileThread(threading.Thread):
         self._queue.put(log)
 
     def take_up(self, logs: Iterable[RunLog], found: dict[str, Any]) -> None:
-        """Go on where :meth:`take_down` was called, with all logs; before :meth:`start`."""
+        """Restore the state from :meth:`take_down`, with all logs; before :meth:`start`."""
         failing = found["failing"]
         self._failing = {log: failing[log.name] for log in logs if log.name in failing}
         if found["echo"]:
@@ -159,7 +159,7 @@ class FileThread(threading.Thread):
         return not self.is_alive()
 
     def run(self) -> None:
-        """Until :meth:`finish`."""
+        """Write until :meth:`finish`."""
         tick = time.monotonic() + _TICK_S
         while True:
             try:
@@ -247,7 +247,7 @@ class FileThread(threading.Thread):
             self._log.info(f"{log.name}: the log file is written again")
 
     def _write_frames(self, log: RunLog, frames: FramesWriter) -> None:
-        """History matters less than lines: frames without space are dropped, which is logged once."""
+        """Write frames. History matters less than lines: frames without space are dropped, which is logged once."""
         try:
             frames.write()
         except OSError as err:

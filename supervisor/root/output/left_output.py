@@ -84,7 +84,7 @@ class LeftOutput:
         return self._log.line(1, f"{self.task} {self.run}: {text}")
 
     def take_down(self) -> dict[str, Any]:
-        """For the next root."""
+        """Return the state for the next root."""
         held = (b"", 0) if self._mask is None else (self._mask.held, self._mask.count)
         return {
             "task": self.task,
@@ -144,7 +144,7 @@ class LeftOutputs:
             os.close(fd)
 
     def take_down(self, keep: Callable[[int], int]) -> list[list[Any]]:
-        """For the next root; `keep` takes note of descriptors."""
+        """Return the state for the next root; `keep` registers descriptors."""
         return [[keep(fd), output.take_down()] for fd, output in self._by_fd.items()]
 
     def take_up(self, found: list[list[Any]]) -> None:

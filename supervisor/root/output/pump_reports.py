@@ -42,23 +42,23 @@ class PumpReports:
     # Called in the pump thread.
 
     def at_end(self, run: str, *, silent: bool) -> None:
-        """All pipes of `run` have reached their end; `silent`: nothing was written to its log until then."""
+        """Report that all pipes of `run` have ended; `silent`: its log was empty until then."""
         self._waiting.append(lambda: self._on_end(run, silent))
 
     def sealed(self, run: str, lines: int) -> None:
-        """The log of `run` is complete."""
+        """Report that the log of `run` is complete."""
         self._waiting.append(lambda: self._on_sealed(run, lines))
 
     def overflowed(self, run: str) -> None:
-        """The output of `run` passed the size at which it is to be stopped."""
+        """Report that the output of `run` passed the size at which it is to be stopped."""
         self._waiting.append(lambda: self._on_overflow(run))
 
     def log_changed(self, run: str, state: str, reason: str | None) -> None:
-        """The log of `run` gets on in another way."""
+        """Report a changed state of the log of `run`."""
         self._waiting.append(lambda: self._send({"op": "log", "run": run, "state": state, "reason": reason}))
 
     def ran_short(self, err: BaseException) -> None:
-        """Something failed because something had run out."""
+        """Report that a step failed for a shortage."""
         self._waiting.append(lambda: self._on_short(err))
 
     def wake(self) -> None:

@@ -47,7 +47,7 @@ def is_empty(fd: int) -> bool:
 
 
 def capacity(fd: int) -> int:
-    """Bytes that a pipe or pseudo-terminal can hold at most."""
+    """Return how many bytes a pipe or pseudo-terminal can hold at most."""
     try:
         return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
     except OSError as err:
@@ -94,19 +94,19 @@ class Listener(Protocol):
     """Receiver of the pump's reports, in the pump thread; it acts on them after :meth:`wake`."""
 
     def at_end(self, run: str, *, silent: bool) -> None:
-        """All pipes of `run` have reached their end; `silent`: nothing was written to its log until then."""
+        """Report that all pipes of `run` have ended; `silent`: its log was empty until then."""
 
     def sealed(self, run: str, lines: int) -> None:
-        """The log of `run` is complete and has `lines` lines."""
+        """Report that the log of `run` is complete and has `lines` lines."""
 
     def overflowed(self, run: str) -> None:
-        """The output of `run` passed the size at which it is to be stopped."""
+        """Report that the output of `run` passed the size at which it is to be stopped."""
 
     def log_changed(self, run: str, state: str, reason: str | None) -> None:
-        """The log of `run` gets on in another way; see :mod:`supervisor.root.output.backpressure`."""
+        """Report a changed state of the log of `run`; see :mod:`supervisor.root.output.backpressure`."""
 
     def ran_short(self, err: BaseException) -> None:
-        """Something failed because something has run out; it is tried again."""
+        """Report a step that failed for a shortage; it is repeated."""
 
     def wake(self) -> None:
         """Act on the reports."""
@@ -144,11 +144,11 @@ class Pump(threading.Thread):
 
     @property
     def files(self) -> FileThread:
-        """Who writes the log files."""
+        """Return the file thread."""
         return self._files
 
     def connect(self, listener: Listener) -> None:
-        """Whom to tell about ends; before :meth:`start`."""
+        """Set the receiver of reports; before :meth:`start`."""
         self._listener = listener
 
     # What other threads ask for. Each call is carried out by the pump thread, in the order of the calls.
@@ -169,7 +169,7 @@ class Pump(threading.Thread):
         self._do(self._drain, run)
 
     def leave(self, spawn: Spawn) -> None:
-        """Do as :meth:`drain`, but go on reading the pipes, for the daemon's log."""
+        """Drain as :meth:`drain` does, but keep reading the pipes, for the daemon's log."""
         self._do(self._leave, spawn)
 
     def note(self, run: str, text: str) -> None:
@@ -185,7 +185,7 @@ class Pump(threading.Thread):
         self._do(self._seal, run, system_lines)
 
     def room(self, log: RunLog) -> None:
-        """The file thread has written blocks of this log."""
+        """Read again after the file thread has written blocks of this log."""
         if log.stalled:
             self._do(self._resume, log)
 
@@ -209,7 +209,7 @@ class Pump(threading.Thread):
     # The pump thread itself.
 
     def run(self) -> None:
-        """Until :meth:`finish`."""
+        """Pump until :meth:`finish`."""
         take_short_slices()
         trickle, last_s = 0, 0.0
         while not self._ending:
@@ -231,7 +231,7 @@ class Pump(threading.Thread):
             last_s = now_s
 
     def _round(self) -> int:
-        """Do what there is to do, after waiting for it; returns the bytes read."""
+        """Wait for work and do it; return the bytes read."""
         if self._short is not None:
             self._look_again(self._short)
         events = self._epoll.poll(self._timeout_s())
@@ -325,7 +325,7 @@ class Pump(threading.Thread):
         return busy
 
     def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
-        """All logs that are not finished, and the outputs of helpers; `keep` takes note of descriptors."""
+        """Return all unfinished logs, and the outputs of helpers; `keep` registers descriptors."""
         logs, files = self._files.take_down()
         since_s = self._backpressure.since_s
         unfinished = {log for log in (*self._by_run.values(), *since_s, *logs) if log.path and not log.finished}
@@ -338,7 +338,7 @@ class Pump(threading.Thread):
         }
 
     def take_up(self, logs: Iterable[RunLog], daemon: RunLog, found: dict[str, Any]) -> None:
-        """Go on where :meth:`take_down` was called, but for `logs`: see :meth:`go_on`; before :meth:`start`."""
+        """Restore the state from :meth:`take_down`, but for `logs`: see :meth:`go_on`; before :meth:`start`."""
         self._daemon = daemon
         for fd, buffer in found["helpers"]:
             self._add_helper(fd)
@@ -365,7 +365,7 @@ class Pump(threading.Thread):
         self._files.go_on(log)
 
     def complete(self, log: RunLog) -> None:
-        """See to the file of a log that a killed root had sealed; before :meth:`start`."""
+        """Complete the file of a log that a killed root had sealed; before :meth:`start`."""
         log.writer.seal(log.writer.last_ms)
         log.sealing = log.sealed = True
         self._files.work(log)
@@ -378,7 +378,7 @@ class Pump(threading.Thread):
         return max(0.0, due_s - time.monotonic())
 
     def _read(self, source: Source, now_ms: int) -> int:
-        """One round of one pipe; returns the bytes read."""
+        """Read one pipe for one round; return the bytes read."""
         log = source.log
         if log.stalled:  # by the run's other pipe, in this round
             return 0

@@ -44,7 +44,7 @@ class Shape(NamedTuple):
 
     @classmethod
     def of(cls, log_max_bytes: int, memory_bytes: int) -> "Shape":
-        """For a log file of this size at most, and a ring that may have so much memory."""
+        """Return the shape for a log file and a ring of at most these sizes."""
         slots = min(memory_bytes // _LARGE_BLOCK, _LARGE_RINGS[-1])
         if log_max_bytes >= _LARGE_FROM_BYTES and slots in _LARGE_RINGS:
             return cls(_LARGE_BLOCK, slots, log_max_bytes // _LARGE_BLOCK)
@@ -132,7 +132,7 @@ class RunLog:
 
     @property
     def writer(self) -> RingWriter:
-        """Made as soon as it is asked for."""
+        """Return the writer; made on first use."""
         if self._writer is None:
             if self._make is None:
                 raise TypeError("nobody makes its writer")
@@ -141,7 +141,7 @@ class RunLog:
 
     @property
     def silent(self) -> bool:
-        """Nothing was ever written: so there is no writer, no ring and no file."""
+        """Return whether the log is empty: then there is no writer, no ring and no file."""
         return self._writer is None
 
     @property
@@ -158,7 +158,7 @@ class RunLog:
             self._writer.path = path
 
     def make_ring_again(self) -> None:
-        """Go on in a new file with all that the ring had, while both threads wait.
+        """Continue in a new file with all content of the ring, while both threads wait.
 
         Raises:
             OSError: the ring cannot be made.
@@ -181,7 +181,7 @@ class RunLog:
                 self.record.hold(*self.held)
 
     def take_down(self, keep: writer_state.Keep) -> dict[str, Any]:
-        """For the next root, while both threads wait; `keep` takes note of descriptors."""
+        """Return the state for the next root, while both threads wait; `keep` registers descriptors."""
         return {
             "name": self.name,
             "path": self.path,

@@ -26,7 +26,7 @@ class CgroupManager:
 
     @property
     def directory(self) -> str | None:
-        """Where they are; None: there are none."""
+        """Return the directory of the cgroups; None: there are none."""
         return None if self._cgroups is None else self._cgroups.directory
 
     def use(self, wanted: bool) -> bool:
@@ -64,7 +64,7 @@ class CgroupManager:
             raise
 
     def spare(self) -> Cgroup | None:
-        """A cgroup for a run to come; None when there is none to be had."""
+        """Return a cgroup for a later run; None when none can be created."""
         while self._cgroups is not None:
             try:
                 return self._cgroups.make(cgroup_names.spare(self._daemon_id, next(self._numbers)))
@@ -109,7 +109,7 @@ class CgroupManager:
         return plain_cgroups(self._left)
 
     def take_up(self, found: list[dict[str, Any]]) -> None:
-        """Know them again."""
+        """Restore the kept cgroups."""
         self._left = made_cgroups(found)
 
 

@@ -73,7 +73,7 @@ class LeftRunning:
         return [{"run": run.run, "task": run.task, "processes": run.shown} for run in self._runs]
 
     def take_down(self) -> list[list[Any]]:
-        """For the next root."""
+        """Return the state for the next root."""
         return [[run.task, run.run, run.cgroup, list(run.known.items())] for run in self._runs]
 
     def take_up(self, found: list[list[Any]], now_s: float) -> None:
@@ -105,7 +105,7 @@ def kill(trees: ProcessTrees, instance: ManagedProcess) -> None:
 
 
 def names(processes: list[Process] | list[str]) -> str:
-    """For a log: not more than 20 of them."""
+    """Return their names for a log, at most 20."""
     shown = ", ".join(map(str, processes[:_MAX_NAMED]))
     more = len(processes) - _MAX_NAMED
     return f"{shown} and {more} more" if more > 0 else shown

@@ -130,11 +130,11 @@ class ManagedProcess:
 
     @property
     def run(self) -> str:
-        """Its run id."""
+        """Return the run id."""
         return self.spawn.run
 
     def has_ended(self) -> None:
-        """Its main process has; it took as long as it took, whatever became of the wall clock meanwhile."""
+        """Record the exit of the main process; its duration does not depend on the wall clock."""
         self.ended_at = self.started_at + round(1000 * (_boot_s() - self.started_s))
 
 

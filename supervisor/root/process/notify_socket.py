@@ -70,7 +70,7 @@ class NotifySocket:
 
     @classmethod
     def take_up(cls, spawn: Spawn, fd: int, resume_at_s: float | None) -> "NotifySocket":
-        """That of another program, which has left its socket open."""
+        """Restore the socket that the previous program left open."""
         self = cls.__new__(cls)
         self._mask = _mask(spawn)
         self._room = threading.BoundedSemaphore(_MOST_CLOSED)
@@ -80,11 +80,11 @@ class NotifySocket:
         return self
 
     def serve(self, spawn: Spawn) -> None:
-        """Be that of another wish for the run, with the same address."""
+        """Serve another spawn request of the run, with the same address."""
         self._mask = _mask(spawn)
 
     def fileno(self) -> int:
-        """For epoll."""
+        """Return the descriptor, for epoll."""
         return self._sock.fileno()
 
     def listen(self, belongs: Callable[[int], bool], now_ms: int) -> tuple[dict[str, Any], bool]:
@@ -123,7 +123,7 @@ class NotifySocket:
         return news, True
 
     def heard(self) -> dict[str, Any] | None:
-        """All that holds still, as in :meth:`listen`; None: nothing."""
+        """Return the current state, as in :meth:`listen`; None: none."""
         known = {"ready_at": self.ready_at, "status": self.status}
         return {name: value for name, value in known.items() if value is not None} or None
 
@@ -160,7 +160,7 @@ def _mask(spawn: Spawn) -> Mask:
 
 
 def _sent(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, "array.array[int]"]:
-    """Who sent a datagram, in our process ids, 0 when that cannot be known; and the descriptors in it."""
+    """Return a datagram's sender in our process ids, 0 if unknown, and its descriptors."""
     pid, fds = 0, array.array("i")
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) >= _UCRED.size:

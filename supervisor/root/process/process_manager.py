@@ -120,11 +120,11 @@ class Timers:
             self._sweep_at = max(_MIN_SWEEP, 2 * len(self._heap))
 
     def next_s(self) -> float | None:
-        """When the next one is due; None: there is none."""
+        """Return when the next one is due; None: there is none."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_s: float) -> Iterator[str]:
-        """The runs to be looked at now, the earliest first."""
+        """Return the runs whose timers are due, the earliest first."""
         while self._heap and self._heap[0][0] <= now_s:
             _, run = heapq.heappop(self._heap)
             if run in self._live:
@@ -214,7 +214,7 @@ class ProcessManager:
     # For the next root, while the pump waits.
 
     def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
-        """What belongs to no run, with no start under way; `keep` takes note of descriptors."""
+        """Return the state that belongs to no run, with no start under way; `keep` registers descriptors."""
         self.starts.drop()
         self.starts.spares.drop()
         return {
@@ -229,7 +229,7 @@ class ProcessManager:
         }
 
     def runs(self, logs: dict[str, dict[str, Any]], keep: Callable[[int], int]) -> list[list[dict[str, Any]]]:
-        """All that live, as the table of a handover has them; their logs are taken out of `logs`."""
+        """Return all live runs for the handover table; their logs are taken out of `logs`."""
         return [
             [plain_state(state_of(one)), plain(exact_of(one, logs.pop(one.run, None), keep))]
             for one in self.live.values()
@@ -247,11 +247,11 @@ class ProcessManager:
         self._records.take_up(found["records"])
 
     def expect(self, instances: int) -> None:
-        """So many are going to be adopted."""
+        """Reserve descriptors for so many runs to adopt."""
         self.starts.descriptors.reserve(instances)
 
     def adopt(self, found: RecoveredRun) -> None:
-        """Go on with a run that another root owned; before the threads start."""
+        """Adopt a run that another root owned; before the threads start."""
         run, instance = found.run, found.instance
         if found.record is not None:
             self._records.adopt(run, found.record, found.identities)
@@ -311,18 +311,18 @@ class ProcessManager:
         }
 
     def acknowledge(self, frame: Frame) -> None:
-        """The scheduler has stored these exits; unknown ids are ignored (it may repeat itself)."""
+        """Forget exits that the scheduler has stored; unknown ids are ignored (it may repeat itself)."""
         for run in frame["runs"]:
             self.exits.pop(run, None)
             self._records.forget(run)
 
     @property
     def over(self) -> bool:
-        """True when nothing lives or is about to be reported."""
+        """Return whether no run lives or waits to be reported."""
         return not (self.live or self.failed_starts or self._waiting or self.starts.under_way)
 
     def next_s(self) -> float | None:
-        """When :meth:`run_timers` is due (monotonic seconds)."""
+        """Return when :meth:`run_timers` is due (monotonic seconds)."""
         starting = (self.starts.next_s(), self._waiting.due_s)
         times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s, self._left.due_s)
         return min((at for at in times if at is not None), default=None)
@@ -346,7 +346,7 @@ class ProcessManager:
     # Starting.
 
     def prepare(self, frame: Frame) -> None:
-        """The scheduler is going to want an instance, unless it cannot be stored."""
+        """Prepare a run that the scheduler is about to request, unless it cannot be stored."""
         if self._waiting or not self.starts.can_prepare:
             return
         wanted = Spawn(**frame["spawn"])
@@ -354,7 +354,7 @@ class ProcessManager:
             self.starts.prepare(wanted, self._others)
 
     def spawn(self, frame: Frame) -> None:
-        """The scheduler wants an instance; a run id that is known already changes nothing."""
+        """Start a run for the scheduler; a known run id changes nothing."""
         wanted = Spawn(**frame["spawn"])
         if self._knows(wanted.run):
             return
@@ -372,7 +372,7 @@ class ProcessManager:
 
     @property
     def _others(self) -> int:
-        """How many runs have descriptors, or are about to: those whose logs are still being written, too."""
+        """Return how many runs have or are about to have descriptors, those with unwritten logs included."""
         return len(self.live) + len(self.failed_starts) + self._pump.files.draining
 
     def _on_short(self, start: Start, why: str) -> None:
@@ -385,7 +385,7 @@ class ProcessManager:
         return any(run in runs for runs in known)
 
     def expect_starts(self) -> None:
-        """Something is going to be started soon."""
+        """Expect a start soon."""
         self.starts.expect()
 
     def _on_started(self, start: Start, started: Started) -> None:
@@ -592,7 +592,7 @@ class ProcessManager:
     # Stopping.
 
     def stop(self, frame: Frame) -> None:
-        """The scheduler wants an instance to end."""
+        """Stop a run for the scheduler."""
         start = self.starts.under_way.get(frame["run"])
         if start is not None:
             start.stops.append(frame)
@@ -609,7 +609,7 @@ class ProcessManager:
             self.begin_stop(instance, frame["cause"], frame.get("by"), force=bool(frame.get("force")))
 
     def note(self, frame: Frame) -> None:
-        """The scheduler has something to say in the log of an instance."""
+        """Add a line of the scheduler to the log of a run."""
         instance = self.live.get(frame["run"])
         if instance is not None and instance.phase is not ProcessState.SEALING:
             self._note(instance.run, frame["text"])

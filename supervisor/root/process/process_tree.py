@@ -57,11 +57,11 @@ class ProcessTrees:
         return [[*key, owner] for key, owner in self._owners.items()]
 
     def take_up(self, found: list[list[Any]]) -> None:
-        """Know it again."""
+        """Restore the known owners of orphans."""
         self._owners = {(pid, start): owner for pid, start, owner in found}
 
     def reap_soon(self) -> None:
-        """A child has ended, or is not a zombie any more that hid others."""
+        """Reap soon: a child has ended, or no longer is a zombie that hid others."""
         if self.reap_at_s is None:
             self.reap_at_s = time.monotonic() + _REAP_S
 
@@ -78,7 +78,7 @@ class ProcessTrees:
             self._strangers()
 
     def _strangers(self) -> list[int]:
-        """Ids of our living children that we did not start; dead ones are reaped."""
+        """Return the ids of our living children that we did not start; dead ones are reaped."""
         helpers = self._helpers()
         living = []
         for pid in own_children():
@@ -95,7 +95,7 @@ class ProcessTrees:
         return living
 
     def _orphans(self, instance: ManagedProcess) -> list[int]:
-        """Ids of the orphans that come from an instance."""
+        """Return the ids of the orphans of a run."""
         found, owners, looked_at = [], {}, set()
         for pid in self._unrelated(instance) if instance.adopted else self._strangers():
             process = look(pid)
@@ -133,7 +133,7 @@ class ProcessTrees:
         return process is not None and process.start == instance.start
 
     def _marks(self, process: Process) -> dict[str, str]:
-        """The variables of an orphan: nothing, as long as they cannot be read."""
+        """Return the variables of an orphan: empty as long as they cannot be read."""
         key = process.pid, process.start
         found = self._environments.read(*key)
         if found is None and key not in self._unread:
@@ -164,7 +164,7 @@ class ProcessTrees:
         return marks.get("RINGWARD_RUN_ID", "") if marks.get("RINGWARD_DAEMON") == self._daemon_id else ""
 
     def members(self, instance: ManagedProcess) -> dict[int, Process]:
-        """The living processes of an instance, by id; its main process, while it lives, is one."""
+        """Return the living processes of a run, by id, with its main process while it lives."""
         roots = self._orphans(instance)
         if instance.phase is ProcessState.RUNNING and self._main_lives(instance):
             roots.append(instance.pid)
@@ -219,7 +219,7 @@ class ProcessTrees:
             instance.not_permitted.add(instance.pid)
 
     def kill(self, instance: ManagedProcess) -> None:
-        """SIGKILL to each process of an instance, until a pass finds no new one."""
+        """Kill each process of a run by SIGKILL, until a pass finds no new one."""
         if instance.cgroup is not None:
             instance.cgroup.kill()
         self._signal_group(instance, (signal.SIGKILL,))

@@ -38,7 +38,7 @@ def reap(instance: ManagedProcess) -> Reaped | None:
 
 
 def own_failure(instance: ManagedProcess) -> str | None:
-    """What to say when the client of another engine has failed itself; it has ended, and is not reaped."""
+    """Return the text for a failed client of another engine; it has ended, and is not reaped."""
     if not instance.spawn.own_failures or instance.adopted:
         return None
     found = os.waitid(os.P_PID, instance.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -54,7 +54,7 @@ def status_of(instance: ManagedProcess) -> int | None:
 
 
 def exited(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
-    """How an instance ended whose log has so many lines."""
+    """Return the exit of a run whose log has so many lines."""
     usage = instance.usage
     read_bytes, write_bytes = _most(reaped, usage)
     user_us, system_us = reaped.user_us, reaped.system_us

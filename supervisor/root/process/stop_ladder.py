@@ -59,7 +59,7 @@ def _signal(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> None
 
 
 def due(instance: ManagedProcess, now_s: float) -> bool:
-    """True when the ladder has to take its next step now."""
+    """Return whether the ladder's next step is due."""
     return instance.kill_at_s is not None and now_s >= instance.kill_at_s
 
 
@@ -122,7 +122,7 @@ class Ending:
 
     @property
     def give_up_at_s(self) -> float:
-        """When to give up on the remaining runs without progress."""
+        """Return when to abandon the remaining runs without progress."""
         least_s = self.kill_at_s + _KILLED_S
         wanted_s = max(least_s, self._progress_s + _PROGRESS_S)
         return wanted_s if self._managed else max(least_s, min(wanted_s, self._most_s))

@@ -49,22 +49,22 @@ class ReloadSignal:
         self._send({"op": "reload"})
 
     def announce(self) -> None:
-        """Tell the service manager that we are at it, until :meth:`end`."""
+        """Announce the reload to the service manager, until :meth:`end`."""
         self._under_way = True
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def resume(self, *, asked: bool) -> None:
-        """Go on after another root has announced it, which `asked` a scheduler in vain."""
+        """Resume a reload that another root announced; `asked`: without an answer of its scheduler."""
         self._under_way, self.asked = True, asked
 
     def scheduler_started(self) -> None:
-        """A scheduler is at work. It knows the applied configuration, so it is asked for the result."""
+        """Ask a new scheduler, which knows the applied configuration, for the result."""
         if self.asked:
             self._send({"op": "reload"})
         self.end()
 
     def reloaded(self) -> None:
-        """The scheduler has read the configuration again."""
+        """Record that the scheduler has read the configuration again."""
         self.asked = False
         self.end()
 

@@ -45,7 +45,7 @@ class Watchdog:
         """Monotonic time at which :meth:`tend` is due; None: never."""
 
     def tend(self, now_s: float) -> None:
-        """Tell, when it is time."""
+        """Send a sign of life, if it is due."""
         if self.due_s is not None and now_s >= self.due_s:
             notify("WATCHDOG=1")
             self.due_s = now_s + self._every_s

@@ -103,7 +103,7 @@ class Plan:
             raise
 
     def _channel(self, *, terminal: bool = False) -> tuple[int, int]:
-        """Our end, and that of the process."""
+        """Return our end of the channel, and that of the process."""
         ends = _terminal() if terminal else os.pipe2(os.O_CLOEXEC)
         self._ours.append(ends[0])
         self._theirs.append(ends[1])
@@ -181,7 +181,7 @@ class Plan:
             os.close(self._theirs.pop())
 
     def close(self) -> None:
-        """Nothing was started: close everything."""
+        """Close everything after a failed start."""
         self._close_theirs()
         while self._ours:
             os.close(self._ours.pop())
@@ -202,7 +202,7 @@ def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cg
 
 
 def _terminal() -> tuple[int, int]:
-    """A pseudo-terminal: master and slave, both close-on-exec.
+    """Open a pseudo-terminal: master and slave, both close-on-exec.
 
     Raises:
         OSError: there are no more, or no file system of them.

@@ -117,17 +117,17 @@ class PreforkPool:
 
     @property
     def pids(self) -> list[int]:
-        """Of the spawner and the spare, as far as they are there."""
+        """Return the pids of the zygote and the pre-forked child, if they exist."""
         return [pid for pid in (self._spawner, self._spare.pid if self._spare is not None else None) if pid]
 
     @property
     def ready(self) -> bool:
-        """There is one."""
+        """Return whether a pre-forked child is ready."""
         return self._spare is not None and self._spare.pidfd >= 0
 
     @property
     def under_way(self) -> bool:
-        """One is being made."""
+        """Return whether one is being made."""
         return self._spare is not None and self._spare.pidfd < 0
 
     def wake(self) -> None:
@@ -139,7 +139,7 @@ class PreforkPool:
             self._launch()
 
     def next_s(self) -> float | None:
-        """When :meth:`tend` is due (monotonic seconds)."""
+        """Return when :meth:`tend` is due (monotonic seconds)."""
         deadline_s = self._spare.deadline_s if self._spare is not None and self.under_way else None
         return min((at for at in (deadline_s, self._wake_at_s) if at is not None), default=None)
 
@@ -245,7 +245,7 @@ class PreforkPool:
 
     @property
     def cgroup(self) -> Cgroup | None:
-        """That of the spare."""
+        """Return the cgroup of the pre-forked child."""
         return None if self._spare is None else self._spare.cgroup
 
     # The spawner.
@@ -276,7 +276,7 @@ class PreforkPool:
         self._watch.add(self._pidfd, lambda _mask: self._on_exit())
 
     def _on_hello(self, sock: socket.socket) -> None:
-        """The spawner listens, or has ended, which its pidfd tells."""
+        """Handle the first byte of the zygote, or its end, which its pidfd reports."""
         self._watch.remove(sock.fileno())
         self._greeted = True
         with contextlib.suppress(ConnectionResetError):

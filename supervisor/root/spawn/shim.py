@@ -92,7 +92,7 @@ _LIMITS: Mapping[str, tuple[str, int]] = {
 
 
 def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool, carries: bool) -> tuple[list[str], bool]:
-    """What to execute for a run, and whether it has a status pipe for standard input.
+    """Return the program to execute for a run, and whether it has a status pipe for standard input.
 
     Args:
         spawn: the run.
@@ -121,7 +121,7 @@ def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool, carries: bool) ->
 
 
 def candidates(spawn: Spawn, env: Mapping[str, str]) -> list[str]:
-    """Paths at which the command may be, in the order in which a shell looks; none when only a shell can start it.
+    """Return the possible paths of the command in a shell's order; empty when only a shell can start it.
 
     Only a shell can where the user is another one, the shell sets limits or opens standard input, or there is no PATH.
     """

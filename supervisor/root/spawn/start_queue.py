@@ -56,7 +56,7 @@ class WaitingStarts:
         return bool(self._spawns)
 
     def __iter__(self) -> Iterator[str]:
-        """Their run ids."""
+        """Yield their run ids."""
         return iter(self._spawns)
 
     def __contains__(self, run: str) -> bool:
@@ -64,7 +64,7 @@ class WaitingStarts:
 
     @property
     def due_s(self) -> float | None:
-        """When :meth:`tend` is to be called (monotonic seconds)."""
+        """Return when to call :meth:`tend` (monotonic seconds)."""
         return min((at for at in (self._look_at_s, self._tell_at_s) if at is not None), default=None)
 
     def start(self, spawn: Spawn) -> None:
@@ -208,7 +208,7 @@ class StartQueue:
         """When that has waited for long enough."""
 
     def expect(self) -> None:
-        """Something is going to be started soon."""
+        """Expect a start soon."""
         if self._cgroup_manager.directory is not None:
             self.spares.wake()
             self._order_at_s = time.monotonic()
@@ -287,7 +287,7 @@ class StartQueue:
         self._by_joining(Start(spawn, ear))
 
     def next_s(self) -> float | None:
-        """When :meth:`tend` is due (monotonic seconds)."""
+        """Return when :meth:`tend` is due (monotonic seconds)."""
         if self._in_vain:
             return 0.0
         times = (self.spares.next_s(), self._order_at_s, self._drop_at_s)

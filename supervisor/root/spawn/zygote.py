@@ -91,7 +91,7 @@ class Direct:
         self.carried = carried
 
     def encode(self) -> "tuple[list[bytes], list[bytes], bytes | None, int | None, int | None, list[bytes]]":
-        """As the arguments of another one."""
+        """Return the arguments for another zygote."""
         return self.paths, self.argv, self.cwd, self.umask, self.nofile, self.carried
 
 
@@ -121,12 +121,12 @@ class Request:
 
     @staticmethod
     def encode(argv: list[bytes], env: list[bytes], *, terminal: bool, direct: Direct | None = None) -> bytes:
-        """As one message."""
+        """Return the message."""
         return marshal.dumps((argv, env, terminal, None if direct is None else direct.encode()))
 
     @classmethod
     def decode(cls, data: bytes) -> "Request":
-        """From a message of the root."""
+        """Parse a message of the root."""
         argv, env, terminal, direct = marshal.loads(data)  # noqa: S302 - the root wrote it
         return cls(argv, env, terminal=terminal, direct=None if direct is None else Direct(*direct))
 
@@ -160,7 +160,7 @@ def _error() -> OSError:
 
 
 def serve(sock: socket.socket) -> None:
-    """Until the root hangs up."""
+    """Serve requests until the root hangs up."""
     while True:
         try:
             data, fds = _receive(sock)
@@ -206,7 +206,7 @@ def _stand_by(channel: socket.socket) -> None:
 
 
 def _become(channel: socket.socket) -> None:
-    """Hear what to become, make ready for that, and when the word comes, execute it; returns when it does not."""
+    """Receive a request, prepare for it, and execute it when the word comes; return if it does not come."""
     telling = channel.fileno()
     outputs: list[int] = []
     try:

@@ -117,7 +117,7 @@ exit 1
 
 
 def text() -> str:
-    """The file."""
+    """Return the file."""
     return _HEAD + "".join(map(_task, JOBS)) + _REST
 
 

@@ -25,7 +25,7 @@ _ASLEEP_DAYS = range(203, 205)
 
 
 def disk_full_day(now: datetime) -> date:
-    """The Tuesday of the backup that failed: the last one before today."""
+    """Return the Tuesday of the backup that failed: the last one before today."""
     return now.date() - timedelta(days=(now.isoweekday() - _TUESDAY - 1) % 7 + 1)
 
 
@@ -45,7 +45,7 @@ class History:
         self._full = disk_full_day(self._now)
 
     def runs(self) -> list[Run]:
-        """All that have ended, in the order of their creation; each id is that of its place in this order."""
+        """Return all that have ended, in the order of their creation; each id is that of its place in this order."""
         made = [run for job in JOBS for run in self._of(job)]
         made += self._of_services()
         made.sort(key=lambda run: run.created_at)

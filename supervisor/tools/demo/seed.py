@@ -65,7 +65,7 @@ _GREEN, _RED, _YELLOW, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
 
 class Part(NamedTuple):
-    """What was printed at once.
+    """Output that was printed at once.
 
     Attributes:
         share: When, as a share of the time that the run took.
@@ -77,7 +77,7 @@ class Part(NamedTuple):
 
 
 def printed(run: Run) -> Iterator[Part]:
-    """All that a run printed, in order."""
+    """Yield all that a run printed, in order."""
     failed = run.end_reason != "succeeded"
     if run.task_name == BACKUP:
         yield from _backup(run, failed)
@@ -114,7 +114,7 @@ def _backup(run: Run, failed: bool) -> Iterator[Part]:
 
 
 def _drawn(failed: bool) -> Iterator[Part]:
-    """A progress bar for each folder."""
+    """Yield a progress bar for each folder."""
     yield Part(0, STDOUT, "thumbnails of pictures since yesterday\n")
     folders = ("summer", "shoes", "kitchen", "garden")
     for number, folder in enumerate(folders):

@@ -29,12 +29,12 @@ class _Timex(ctypes.Structure):
 
 
 def clock() -> Finding:
-    """Whether it shows a time that can be, and something keeps it right."""
+    """Return whether it shows a time that can be, and something keeps it right."""
     return judged(time.time(), unsynchronised())
 
 
 def judged(now_s: float, free: bool | None) -> Finding:
-    """The finding of a clock that shows `now_s`; `free`: as of :func:`unsynchronised`."""
+    """Return the finding of a clock that shows `now_s`; `free`: as of :func:`unsynchronised`."""
     shown = datetime.fromtimestamp(now_s, UTC).isoformat(timespec="seconds")
     if now_s < OLDEST.timestamp():
         return Finding(WHAT, "fail", f"shows {shown}, which is in the past", "set the clock, and use NTP")
@@ -45,7 +45,7 @@ def judged(now_s: float, free: bool | None) -> Finding:
 
 
 def unsynchronised() -> bool | None:
-    """Whether nothing keeps the clock right; None: the kernel does not tell."""
+    """Return whether nothing keeps the clock right; None: the kernel does not tell."""
     asked = _Timex()
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex

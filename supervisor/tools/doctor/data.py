@@ -50,7 +50,7 @@ def directory(path: str, readers: int | None = None) -> Finding:
 
 
 def _existing(path: str) -> str:
-    """The nearest directory above a path that exists; the path itself if it does."""
+    """Return the nearest directory above a path that exists; the path itself if it does."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path
@@ -65,7 +65,7 @@ def _remedy(path: str, mode: int) -> str:
 
 
 def disk(path: str, min_free_bytes: int | None) -> Finding:
-    """Whether logs may still grow; `min_free_bytes` as the configuration has it."""
+    """Return whether logs may still grow; `min_free_bytes` as the configuration has it."""
     what = "disk"
     kept = os.path.exists(os.path.join(path, "reserve"))
     path = _existing(path)
@@ -86,7 +86,7 @@ def disk(path: str, min_free_bytes: int | None) -> Finding:
 
 
 def database(config: "Config", data_dir: str) -> Finding:
-    """Whether the database can be read and is sound; it is only read, also while the daemon runs."""
+    """Return whether the database can be read and is sound; it is only read, also while the daemon runs."""
     from store.database import check_writable, open_reader
     from store.errors import StoreError
 

@@ -14,7 +14,7 @@ _OWN_CGROUP = "/proc/self/cgroup"
 
 
 def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
-    """Whether runs can have cgroups of their own, with which controllers.
+    """Return whether runs can have cgroups of their own, with which controllers.
 
     Args:
         types: of the file system at each mount point.
@@ -47,7 +47,7 @@ def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
 
 
 def shared_memory(places: Iterable[str], types: Mapping[str, str]) -> Finding:
-    """Whether there is room on tmpfs for the rings.
+    """Return whether there is room on tmpfs for the rings.
 
     Args:
         places: directories in which the runtime directory may be, the best first.
@@ -71,7 +71,7 @@ def shared_memory(places: Iterable[str], types: Mapping[str, str]) -> Finding:
 
 
 def descriptors() -> Finding:
-    """How many descriptors the daemon may have."""
+    """Return how many descriptors the daemon may have."""
     what = "descriptors"
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < _MIN_NOFILE:

@@ -233,7 +233,7 @@ def is_system(path: str, text: str = "") -> bool:
 
 
 def _is_user(word: str) -> bool:
-    """Whether a word is the name of a user rather than of a program."""
+    """Return whether a word is the name of a user rather than of a program."""
     try:
         return word in _USERS or (pwd.getpwnam(word) is not None and shutil.which(word) is None)
     except KeyError:

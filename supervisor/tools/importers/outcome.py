@@ -174,6 +174,6 @@ def _value(value: Any, *, literal: bool) -> str:
 
 
 def seconds(count: float) -> str:
-    """A duration as we write it."""
+    """Return a duration as we write it."""
     ms = round(count * 1000)
     return f"{ms // 1000}s" if ms % 1000 == 0 else f"{ms}ms"

@@ -144,14 +144,14 @@ def _program(
 
 
 def _is_nothing(key: str, value: str) -> bool:
-    """Whether a key means nothing here with this value, or holds anyway."""
+    """Return whether a key means nothing here with this value, or holds anyway."""
     if key.endswith("_logfile"):
         return value.upper() in ("AUTO", "NONE", "/DEV/STDOUT", "/DEV/STDERR", "/DEV/FD/1", "/DEV/FD/2")
     return key in _NOT_NEEDED or (key in _SWITCHES and value.lower() in ("false", "no", "off", "0"))
 
 
 def _of_the_instance(value: str) -> bool:
-    """Whether a value is known only when an instance starts."""
+    """Return whether a value is known only when an instance starts."""
     return any(found["name"] is None for found in _TO_REPLACE.finditer(value))
 
 

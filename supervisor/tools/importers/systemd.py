@@ -37,7 +37,7 @@ _NONE = "no cron expression means"
 
 
 def to_cron(text: str) -> str:
-    """The cron expression that means the same.
+    """Return the cron expression that means the same.
 
     Raises:
         ValueError: cron cannot say it, or it is none.
@@ -236,7 +236,7 @@ def _specified(value: str, name: str) -> str:
 
 
 def _has_specifier(value: str) -> bool:
-    """Whether one is left."""
+    """Return whether one is left."""
     return any(found != "%%" for found in _SPECIFIER.findall(value))
 
 
@@ -325,7 +325,7 @@ def _supervision(
 
 
 def _run(said: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str] | str:
-    """All commands that start it, as one; its arguments where that needs no shell."""
+    """Return all commands that start it, as one; its arguments where that needs no shell."""
     commands = [
         _command(line, path, outcome)
         for lines in (*said.get("ExecStartPre", []), *said["ExecStart"])
@@ -354,7 +354,7 @@ class _Command:
 
     @property
     def splits(self) -> bool:
-        """Whether the value of a variable becomes several words."""
+        """Return whether the value of a variable becomes several words."""
         return not self.literal and any(_WHOLE.fullmatch(word) for word in self.words)
 
     def shown(self) -> str:
@@ -368,7 +368,7 @@ class _Command:
 
 
 def _separate(line: str) -> Iterator[str]:
-    """The commands of one line: a semicolon that is a word of its own is between them."""
+    """Yield the commands of one line: a semicolon that is a word of its own is between them."""
     words: list[str] = []
     for word in (*_words(line), ";"):
         if word != ";":
@@ -514,7 +514,7 @@ def _directory(text: str) -> str:
 
 
 def _amount(text: str) -> str:
-    """A size; there K is 1024, too."""
+    """Return a size; there K is 1024, too."""
     found = re.fullmatch(r"(\d+)([KMGT]?)", text)
     if found is None:
         raise ValueError(text)

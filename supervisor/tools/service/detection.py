@@ -8,7 +8,7 @@ KINDS = ("systemd", "openrc", "s6", "runit")
 
 
 def detect(root: str = "/") -> str | None:
-    """The init system; None: it cannot be told.
+    """Return the init system; None: it cannot be told.
 
     Args:
         root: of the file system.
@@ -26,7 +26,7 @@ def detect(root: str = "/") -> str | None:
 
 
 def _running(root: str) -> set[str]:
-    """Names of all processes."""
+    """Return the names of all processes."""
     found = set()
     proc = os.path.join(root, "proc")
     with contextlib.suppress(FileNotFoundError):
@@ -40,6 +40,6 @@ def _running(root: str) -> set[str]:
 
 
 def scan_directory(candidates: Sequence[str], root: str = "/") -> str:
-    """The first of these directories that is there, else the first of all."""
+    """Return the first of these directories that is there, else the first of all."""
     there = (one for one in candidates if os.path.isdir(os.path.join(root, one.lstrip("/"))))
     return next(there, candidates[0])

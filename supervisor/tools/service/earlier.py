@@ -14,7 +14,7 @@ _MAX_CHARS = 1 << 20
 
 
 def forgotten(wanted: Wanted, found: Sequence[Found], root: str) -> list[str]:
-    """The options of ``service install`` by which the files that are there were made, and which `wanted` lacks.
+    """Return the options of ``service install`` by which the files that are there were made, and which `wanted` lacks.
 
     Raises:
         OSError: a file cannot be read.

@@ -4,7 +4,7 @@ from supervisor.config.files.lookup import SYSTEM_DATA
 
 
 def text(path: str, data: str) -> str:
-    """A configuration without tasks that says how to go on.
+    """Return a configuration without tasks that says how to go on.
 
     Args:
         path: where it is written.

@@ -30,7 +30,7 @@ class Wanted:
     """Whether the command line names the data directory: the configuration does not."""
 
     def command(self, *words: str) -> str:
-        """A call of ringward about this daemon."""
+        """Return a call of ringward about this daemon."""
         data = ("--data", self.data) if self.tell_data else ()
         return " ".join((self.program, *words, "--config", self.config, *data))
 

@@ -11,7 +11,7 @@ from supervisor.tools.service.plan import Command, Plan, Wanted
 
 
 def plan(kind: str, wanted: Wanted, scan: str | None = None) -> Plan:
-    """The files and commands of one installation.
+    """Return the files and commands of one installation.
 
     Args:
         kind: one of :data:`supervisor.tools.service.detection.KINDS`.

@@ -7,12 +7,12 @@ _CHARS = 16
 
 
 def stamped(body: str) -> str:
-    """The text of a file whose lines may be comments that begin with ``#``."""
+    """Return the text of a file whose lines may be comments that begin with ``#``."""
     return f"{body}{_MARK}{_sum(body)}\n"
 
 
 def unchanged(text: str) -> bool:
-    """Whether a file is as any version of Ringward has written it."""
+    """Return whether a file is as any version of Ringward has written it."""
     body, mark, rest = text.rpartition(_MARK)
     return bool(mark) and rest == f"{_sum(body)}\n"
 

@@ -62,7 +62,7 @@ def _user(wanted: Wanted) -> str:
 
 
 def _state(wanted: Wanted) -> str:
-    """Where such directories are, systemd makes it and changes its owner."""
+    """Return where such directories are, systemd makes it and changes its owner."""
     if not wanted.data.startswith(_STATE):
         return ""
     return f"StateDirectory={wanted.data.removeprefix(_STATE)}\nStateDirectoryMode=0700\n"
@@ -127,7 +127,7 @@ ExecStopPost=-{wanted.program} service give-way
 
 
 def version() -> int | None:
-    """The version of systemd that is installed here; None: there is none, or it does not tell."""
+    """Return the version of systemd that is installed here; None: there is none, or it does not tell."""
     try:
         said = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S607 - wherever it is
     except OSError:

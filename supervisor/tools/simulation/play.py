@@ -61,7 +61,7 @@ class Play:
         self._waiting: deque[int] = deque()
 
     def until(self, end_ms: int) -> Iterator[Arrival]:
-        """All that come before `end_ms`, in their order."""
+        """Yield all that come before `end_ms`, in their order."""
         name, offset_ms = self.task.name, self.schedule.offset_ms
         while self._next is not None and self._next.at + offset_ms < end_ms:
             at, runs, note = self._next

@@ -66,7 +66,7 @@ class Report:
     changes: dict[tuple[str, str], _Change] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it; times are RFC 3339, durations milliseconds."""
+        """Return all of it; times are RFC 3339, durations milliseconds."""
         return {
             "from": stamp(self.start_ms),
             "to": stamp(self.end_ms),

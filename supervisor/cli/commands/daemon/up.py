@@ -335,7 +335,7 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
 
 
 def _in_memory(what: dict[str, Any]) -> int:
-    """A descriptor to read this from, as JSON."""
+    """Return a descriptor to read this from, as JSON."""
     import json
 
     fd = os.memfd_create("ringward-start")

@@ -45,7 +45,7 @@ def command(settings: Settings, what: str, as_json: bool) -> None:
 
 
 def _find(api: "Api", what: str) -> str:
-    """The id of the run that is meant.
+    """Return the id of the run that is meant.
 
     Raises:
         Failure: there is no such run, or none of that task has ended.

@@ -68,7 +68,7 @@ def _confirm(api: "Api", selection: Selection) -> None:
 
 
 def _started(api: "Api", selection: Selection) -> tuple[list[str], int]:
-    """Names of the tasks that would run, and how many runs of any task or service are selected."""
+    """Return the names of the tasks that would run, and how many runs of any task or service are selected."""
     from dataclasses import replace
 
     filters = selection.filters or {}

@@ -37,7 +37,7 @@ def command(settings: Settings, task: str | None, limit: int, status: str | None
 
 
 def row(run: dict[str, Any]) -> list[str]:
-    """A run (naming A) in cells, for COLUMNS."""
+    """Return a run (naming A) in cells, for COLUMNS."""
     from supervisor.cli.tables import duration, outcome, when
 
     attempt = run.get("retryAttempt", 0)

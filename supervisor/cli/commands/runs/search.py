@@ -117,7 +117,7 @@ class _Printer:
         self._out.write(f"{place} {text}\n".encode("utf-8", "replace"))
 
     def _highlighted(self, text: str) -> str:
-        """The line without colours of its own, and its matches in ours."""
+        """Return the line without colours of its own, and its matches in ours."""
         from supervisor.cli.terminal import harmless
 
         data = _COLOUR.sub("", text).encode("utf-8", "replace")
@@ -130,7 +130,7 @@ class _Printer:
 
 
 def _pattern(text: str, *, regex: bool, ignore_case: bool) -> "Pattern | None":
-    """The daemon's own pattern, to see where a line matches; None when only the daemon's release accepts it."""
+    """Return the daemon's own pattern, to see where a line matches; None when only the daemon's release accepts it."""
     from logring.search import BadPattern, Pattern
 
     try:

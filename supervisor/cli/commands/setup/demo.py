@@ -175,7 +175,7 @@ def _say(directory: str, address: str, password: str, runs: int, *, kept: bool, 
 
 
 def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
-    """The address of a daemon, when it is ready.
+    """Return the address of a daemon, when it is ready.
 
     Raises:
         Failure: it ended, or takes too long.
@@ -198,7 +198,7 @@ def _wait(daemon: "subprocess.Popen[bytes]", directory: str, log: str) -> str:
 
 
 def _address(data: str) -> str:
-    """Where it listens: the port is the kernel's choice."""
+    """Return where it listens: the port is the kernel's choice."""
     from supervisor.startup.runtime_directory import places
 
     with open(os.path.join(data, "id"), encoding="ascii") as file:

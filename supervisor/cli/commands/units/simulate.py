@@ -68,7 +68,7 @@ def command(settings: Settings, days: int, first: str | None, durations: tuple[s
 
 
 def _midnight(first: str | None, zone: ZoneInfo) -> datetime:
-    """The beginning of that day, or of today.
+    """Return the beginning of that day, or of today.
 
     Raises:
         Failure: it is no date, or none on which schedules can be played.
