@@ -133,10 +133,8 @@ def test_a_stop_of_the_main_process_alone(daemon: Daemon, tmp_path: Path) -> Non
 
 def test_what_a_stop_of_the_main_process_leaves_is_killed(daemon: Daemon) -> None:
     """With stop_target = "main", processes that outlive the grace are killed and named in the log."""
-    script = "trap '' TERM; sleep 1000 & echo $!; trap 'exit 7' TERM; while :; do wait; done"
-    daemon.write(
-        f'[tasks.t]\nrun = ["sh", "-c", {json.dumps(script)}]\nstop_target = "main"\ngraceful_stop = "200ms"\n'
-    )
+    script = "trap '' TERM; sleep 1000 & trap 'exit 7' TERM; echo $!; while :; do wait; done"
+    daemon.write(f'[tasks.t]\nrun = ["sh", "-c", {json.dumps(script)}]\nstop_target = "main"\ngraceful_stop = "3s"\n')
     daemon.start()
     run_id = daemon.trigger("t")
     child = int(until(lambda: daemon.texts(run_id), "the pid of the child")[0])
