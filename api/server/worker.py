@@ -263,7 +263,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
                 raise
             # A second head in the middle of an answer would be read as a part of its body.
             self.log.exception("Error handling request")
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # ENOTCONN: the client is gone already
                 sock.shutdown(socket.SHUT_RDWR)
                 sock.close()
             raise StopIteration from None

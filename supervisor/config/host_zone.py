@@ -61,7 +61,7 @@ def _copied(link: str, named: str) -> str:
     """Return the zone whose data `link` is a copy of: `named`, if that has the same data, else any other one."""
     try:
         status = os.lstat(link)
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # ENOENT; a NUL in TZ
         return ""
     if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
         return ""
@@ -71,16 +71,25 @@ def _copied(link: str, named: str) -> str:
 @lru_cache(maxsize=8)
 def _zone_of(path: str, named: str, _mtime_ns: int, size: int, _inode: int) -> str:
     """Look the data of a file up once for each state that it is seen in: hundreds of zones are compared."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError:
+    data = _content(path)
+    if not data:
         return ""
-    found = [name for root in TZPATH for name in _zones_of_size(root, size) if Path(root, name).read_bytes() == data]
+    found = [
+        name for root in TZPATH for name in _zones_of_size(root, size) if _content(os.path.join(root, name)) == data
+    ]
     if named in found:
         return named
     # Of several names of a zone, that of a place, as in Europe/Prague; "posix" and "right" are copies of all.
     places = [name for name in found if "/" in name and not name.startswith(("Etc/", "posix/", "right/"))]
     return min(places or found, default=_rule_of(data))
+
+
+def _content(path: str) -> bytes:
+    """Return the content of a file; empty if it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError:  # ENOENT, EACCES: a zone that is being replaced, or that this user may not read
+        return b""
 
 
 def _zones_of_size(root: str, size: int) -> Iterator[str]:

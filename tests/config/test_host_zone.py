@@ -93,6 +93,20 @@ def test_a_copy_of_a_zone_counts_as_that_zone(tmp_path: Path) -> None:
     assert host_zone({}, str(copy), str(name_file)) == RULE
 
 
+def test_zone_data_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zone that vanishes or is unreadable while zones are compared is not an error; the next one counts."""
+    data = tmp_path / "zoneinfo"
+    (data / "Asia").mkdir(parents=True)
+    content = b"TZif2 some zone"
+    (data / "Asia/Aden").symlink_to(data / "nowhere")
+    (data / "Asia/Tokyo").write_bytes(content)
+    copy = tmp_path / "localtime"
+    copy.write_bytes(content)
+    monkeypatch.setattr("supervisor.config.host_zone.TZPATH", (str(data),))
+    monkeypatch.setattr("supervisor.config.host_zone._zones_of_size", lambda *_: iter(["Asia/Aden", "Asia/Tokyo"]))
+    assert host_zone({}, str(copy), str(tmp_path / "none")) == "Asia/Tokyo"
+
+
 @pytest.mark.parametrize("content", [b"", b"nonsense\n", b"x" * 100_000])
 def test_a_file_that_is_no_zone_is_passed_over(tmp_path: Path, content: bytes) -> None:
     """Then the file with the name counts."""
