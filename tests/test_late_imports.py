@@ -37,7 +37,6 @@ LATE = {
     ("supervisor.config.value_types.param_values", "re2"): _WHOLE,
     ("supervisor.helpers.notifier.delivery", "apprise"): _WHOLE,
     ("supervisor.helpers.notifier.delivery", "requests.sessions"): _WHOLE,
-    ("supervisor.schedule.crontext", "dateutil.tz.tz"): _WHOLE,
     ("supervisor.scheduler.__main__", "ulid"): "called at the start",
 }
 """Module, what it imports within a function, and why that cannot break."""

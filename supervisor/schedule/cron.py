@@ -22,8 +22,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from supervisor.schedule.clock_changes import DstGap, DstOverlap
-from supervisor.schedule.cron_fields import FIELDS, Pattern
-from supervisor.schedule.crontext import CroniterError
+from supervisor.schedule.cron_fields import FIELDS, InvalidField, Pattern
 
 _PROBE_S = 6 * 3600
 
@@ -132,8 +131,6 @@ _ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)", re.IGNORECASE)
 _RANDOM = re.compile(r"\b[HR]\b", re.IGNORECASE)
 _STEP = re.compile(r"/(\d+)")
 _MAX_LENGTH = 200
-_LET_THROUGH = (ValueError, KeyError, IndexError, TypeError, AttributeError)
-"""Exceptions of croniter besides its own errors."""
 
 
 class Occurrence(NamedTuple):
@@ -179,7 +176,7 @@ def validate(expression: str) -> str | None:
 def _pattern(text: str) -> Pattern | None:
     try:
         return Pattern(text)
-    except (CroniterError, *_LET_THROUGH):
+    except InvalidField:
         return None
 
 

@@ -1,7 +1,6 @@
 """Local times that match a cron expression, on a clock that never changes.
 
-croniter parses single fields. Parsed fields are cached, so the cost of ten thousand expressions is that of their
-distinct fields. The iteration over times is our own.
+Parsed fields are cached, so the cost of ten thousand expressions is that of their distinct fields.
 """
 
 import re
@@ -11,15 +10,31 @@ from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from supervisor.schedule.crontext import croniter
-
 FIELDS = 5
-_ORDER = (5, 0, 1, 2, 3, 4)
-"""Positions of the fields in croniter's lists, where the optional second is last."""
-_RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(7), range(60))
-"""All values of each field, in croniter's order."""
-_DAY, _MONTH, _WEEKDAY = 2, 3, 4
-_SPAN = re.compile(r"([a-z]{3}|\d+)-([a-z]{3}|\d+)(?:/0*([1-9]\d*))?(#\w+)?")
+
+
+class _Place(NamedTuple):
+    """A field of every expression: its lowest and highest value, and the names of its values in order."""
+
+    low: int
+    high: int
+    names: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Return the number of values."""
+        return self.high - self.low + 1
+
+
+_MINUTE, _HOUR, _DAY = _Place(0, 59), _Place(0, 23), _Place(1, 31)
+_SECOND = _MINUTE
+_MONTH = _Place(1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"))
+_WEEKDAY = _Place(0, 6, ("sun", "mon", "tue", "wed", "thu", "fri", "sat"))
+_SUNDAY = 7
+"""The other number of Sunday."""
+_DIGITS = re.compile(r"[0-9]+")
+_NEAREST = re.compile(r"([0-9]+)w|w([0-9]+)")
+_NTH = re.compile(r"(?P<days>[^*/#]+)#(?P<number>[1-5])|l(?P<last>[0-9]+)")
 _DAY_S = 86_400
 _HORIZON_MONTHS = 50 * 12
 """A date that does not occur within this time never occurs."""
@@ -40,46 +55,67 @@ class _Field(NamedTuple):
     """Of days of the month: days that move to the nearest working day (``W``)."""
 
 
+class InvalidField(ValueError):
+    """A field of an expression is not valid."""
+
+
 @lru_cache(maxsize=4096)
-def _field(text: str, place: int) -> _Field:
-    """Parse one field; exceptions of croniter pass through."""
-    others = ["1"] * (FIELDS + 1)
-    others[_ORDER.index(place)] = ",".join(_straight(part, place) for part in text.split(","))
-    read = croniter(" ".join(others), 0.0, second_at_beginning=True)
-    found = read.expanded[place]
-    values = _RANGES[place] if "*" in found else sorted(value for value in found if isinstance(value, int))
-    nth: set[tuple[int, int | None]] = set()
-    if place == _WEEKDAY:
-        for weekday, numbers in read.nth_weekday_of_month.items():
-            weekdays = _RANGES[_WEEKDAY] if weekday == "*" else (weekday,)
-            nth |= {(one, None if number == "l" else number) for one in weekdays for number in numbers}
-    return _Field(
-        values=tuple(values),
-        wild=text[0] in "*?",
-        last="l" in found,
-        nth=tuple(nth),
-        nearest=tuple(read.nearest_weekday) if place == _DAY else (),
-    )
+def _field(text: str, place: _Place) -> _Field:
+    """Parse one field, in lower case.
 
-
-def _straight(part: str, place: int) -> str:
-    """Expand a range whose end is not after its start; return anything else unchanged.
-
-    croniter reads ``5-5`` as all values, and miscounts steps that wrap around the end of a field.
+    Raises:
+        InvalidField: it is not valid.
     """
-    found = _SPAN.fullmatch(part)
-    if found is None:
-        return part
-    names, values = croniter.ALPHACONV[place], _RANGES[place]
-    low, high = (names.get(end, int(end) if end.isdigit() else -1) for end in found.groups()[:2])
-    if place == _WEEKDAY and low == 7:
-        low, high = 0, high % 7
-    if low == high:
-        return f"{low}{found[4] or ''}"
-    if found[4] or low not in values or high not in values or low < high:
-        return part
-    both = [*range(low, values[-1] + 1), *range(values[0], high + 1)]
-    return ",".join(map(str, both[:: int(found[3] or 1)]))
+    values: set[int] = set()
+    nth: set[tuple[int, int | None]] = set()
+    last = False
+    if place is _DAY and (nearest := _NEAREST.fullmatch(text)):
+        day = _number(nearest[1] or nearest[2], place)
+        return _Field(values=(day,), wild=False, last=False, nth=(), nearest=(day,))
+    for part in text.split(","):
+        if text == "?" and place in (_DAY, _WEEKDAY):
+            values.update(_numbers("*", place))
+        elif part == "l" and place is _DAY:
+            last = True
+        elif place is _WEEKDAY and (special := _NTH.fullmatch(part)):
+            number = int(special["number"]) if special["number"] else None
+            nth |= {(weekday, number) for weekday in _numbers(special["days"] or special["last"], place)}
+        else:
+            values.update(_numbers(part, place))
+    if nth and values:
+        raise InvalidField(f"{text} has days with # or L beside others")
+    return _Field(tuple(sorted(values)), text[0] in "*?", last, tuple(nth), ())
+
+
+def _numbers(text: str, place: _Place) -> list[int]:
+    """Return the values of ``*``, ``5``, ``1-5``, ``fri-mon``, ``*/5``, ``10/5`` or ``1-5/2``."""
+    span, slash, step = text.partition("/")
+    first, dash, end = span.partition("-")
+    if span == "*":
+        low, high = place.low, place.high
+    else:
+        low = _number(first, place)
+        if end == "l" and place is _DAY:
+            high = place.high
+        else:
+            high = _number(end, place) if dash else place.high if slash else low
+    wraps = low > high
+    values = [*range(low, place.high + 1), *range(place.low, high + 1)] if wraps else [*range(low, high + 1)]
+    if slash:
+        if not _DIGITS.fullmatch(step) or int(step) == 0:
+            raise InvalidField(f"{step} is not a step")
+        values = values[:: int(step)]
+    return [0 if place is _WEEKDAY and value == _SUNDAY else value for value in values]
+
+
+def _number(text: str, place: _Place) -> int:
+    if text in place.names:
+        return place.low + place.names.index(text)
+    if _DIGITS.fullmatch(text):
+        number = int(text)
+        if place.low <= number <= (_SUNDAY if place is _WEEKDAY else place.high):
+            return number
+    raise InvalidField(f"{text} is not a value of the field")
 
 
 class _Dates:
@@ -91,9 +127,7 @@ class _Dates:
         self._months = frozenset(_field(month, _MONTH).values)
         # As in Vixie cron: a field restricts unless it begins with a star; if both restrict, either may match.
         self._both = self._day.wild or self._weekday.wild
-        self._every = len(self._day.values) == len(_RANGES[_DAY]) and len(self._weekday.values) == len(
-            _RANGES[_WEEKDAY]
-        )
+        self._every = len(self._day.values) == _DAY.size and len(self._weekday.values) == _WEEKDAY.size
 
     def of(self, number: int) -> tuple[int, ...]:
         """Return the matching days of a month as days since the epoch; month 0 is January of year 0."""
@@ -157,13 +191,12 @@ class Pattern:
         """Read `text`.
 
         Raises:
-            CroniterError: a field is invalid.
-            ValueError, KeyError, IndexError, TypeError, AttributeError: raised by croniter for some invalid fields.
+            InvalidField: a field is not valid.
         """
         second, minute, hour, day, month, weekday = ["0", *text.lower().split()][-FIELDS - 1 :]
-        self._seconds = _field(second, _ORDER[0]).values
-        self._minutes = _field(minute, _ORDER[1]).values
-        self._hours = _field(hour, _ORDER[2]).values
+        self._seconds = _field(second, _SECOND).values
+        self._minutes = _field(minute, _MINUTE).values
+        self._hours = _field(hour, _HOUR).values
         self._dates = _dates(day, month, weekday)
 
     def local_times(self, after: int) -> Iterator[int]:

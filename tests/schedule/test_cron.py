@@ -21,7 +21,16 @@ def instants(expression: str, zone: ZoneInfo, start: str, count: int) -> list[st
 
 @pytest.mark.parametrize(
     "expression",
-    ["* * * * *", "@daily", "*/15 1-5 * JAN,FEB mon-fri", "0 0 L * *", "5 4 * * 5#3", "*/10 0 3 * * *", "0 0 31 2 mon"],
+    [
+        "* * * * *",
+        "@daily",
+        "*/15 1-5 * JAN,FEB mon-fri",
+        "0 0 L * *",
+        "5 4 * * 5#3",
+        "*/10 0 3 * * *",
+        "0 0 31 2 mon",
+        "0 8 * * 1-5#2",
+    ],
 )
 def test_valid(expression: str) -> None:
     """What Vixie cron and its usual extensions accept is accepted."""
@@ -44,6 +53,10 @@ def test_valid(expression: str) -> None:
         ("0 24 * * *", "24: hour must be 0-23"),
         ("0 0 1,,2 * *", "1,,2: day of the month must be 1-31"),
         ("0 0 1 13 *", "13: month must be 1-12"),
+        ("0 0 4-0 * *", "4-0: day of the month must be 1-31"),
+        ("0 0 * * mon#1,*", "mon#1,*: day of the week must be 0-7"),
+        ("٣ * * * *", "٣: minute must be 0-59"),
+        ("*/0 * * * *", "*/0: minute must be 0-59"),
         ("0 0 * * 5#6", "5#6: day of the week must be 0-7"),
         ("CRON_TZ=Asia/Tokyo 0 3 * * *", 'write timezone = "Asia/Tokyo"'),
         ("0 0 30 2 *", "never"),

@@ -3,15 +3,16 @@
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
 from supervisor.config.files.substitute import Substituted
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
 from supervisor.config.value_types.durations import format_duration, format_size, parse_duration, parse_size
-from supervisor.dataclass import dataclass
 from supervisor.host.zones import is_zone
+from supervisor.schedule.cron import validate
 
 NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
 MAX_ARGUMENT_BYTES = 128 * 1024 - 1
@@ -441,20 +442,13 @@ class CronExpression:
     def parse(self, value: object, directory: str) -> str:
         """See :class:`ValueType`."""
         text = Text(limit=256, empty=False, what=self.describe()).parse(value, directory)
-        check = _cron_check()
-        if (wrong := check(text)) is not None:
+        if (wrong := validate(text)) is not None:
             raise Invalid(f"is not a valid schedule: {wrong}", show=False)
         return text
 
     def describe(self) -> str:
         """See :class:`ValueType`."""
         return 'a cron expression such as "*/5 * * * *" or "@hourly"'
-
-
-def _cron_check() -> Callable[[str], str | None]:
-    from supervisor.schedule.cron import validate  # croniter: only when there is a schedule to check
-
-    return validate
 
 
 def _check_variable(name: str) -> None:
