@@ -31,13 +31,11 @@ LATE = {
     ("logring.search", "re2"): _WHOLE,
     ("logring.logfile.zstd", "backports.zstd"): _WHOLE,
     ("store.database", "store.backends.postgres"): _DRIVER,
-    ("store.runs.ids", "ulid"): _WHOLE,
     ("store.migrations.runner", "f'store.migrations.{name}'"): "called when the module is loaded",
     ("supervisor.startup.host_check", "psycopg"): _DRIVER,
     ("supervisor.config.value_types.param_values", "re2"): _WHOLE,
     ("supervisor.helpers.notifier.delivery", "apprise"): _WHOLE,
     ("supervisor.helpers.notifier.delivery", "requests.sessions"): _WHOLE,
-    ("supervisor.scheduler.__main__", "ulid"): "called at the start",
 }
 """Module, what it imports within a function, and why that cannot break."""
 

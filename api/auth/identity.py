@@ -2,10 +2,9 @@
 
 import fnmatch
 import hashlib
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, NamedTuple
-
-from supervisor.dataclass import dataclass
 
 
 class Role(IntEnum):

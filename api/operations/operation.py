@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -15,7 +15,6 @@ from api.operations.conditional import tag_of
 from api.operations.parameters import Param
 from api.schemas.records import Body, Document
 from api.worker_context import Context
-from supervisor.dataclass import dataclass
 
 
 class Access(Enum):

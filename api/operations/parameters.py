@@ -6,14 +6,13 @@ each invalid one, all of them named in one answer. An empty parameter is an abse
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
 from api.errors import invalid
 from api.schemas.records import PHASES, REASONS, REASONS_FOLDED, ErrorDetail
 from api.schemas.wire_times import parse_rfc3339
-from supervisor.dataclass import dataclass
 
 IGNORED = frozenset({"$schema", "_", "lastEventId"})
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1

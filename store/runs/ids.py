@@ -2,8 +2,7 @@
 
 python-ulid's generator is monotonic within a millisecond only. Three things are added here. The clock is read under the
 lock, else ids of two threads can be out of order. A clock that steps back is held at the last millisecond. A forked
-child starts with its own state, else parent and child make the same id. The package brings sixty modules and 3 MB, so a
-process loads it when it makes its first id.
+child starts with its own state, else parent and child make the same id.
 """
 
 import hashlib
@@ -11,10 +10,8 @@ import os
 import re
 import time
 from _thread import RLock
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ulid import ULIDGenerator
+from ulid import ULID, ULIDGenerator
 
 _TIME_BYTES, _RANDOM_BYTES, _TIME_CHARACTERS = 6, 10, 10
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")  # 26 characters hold 130 bits: the first has three of them
@@ -31,8 +28,6 @@ class _State:
         self.last_ms = 0
 
     def make(self, now_ms: int | None) -> str:
-        from ulid import ULIDGenerator
-
         with self.lock:
             if self.generator is None:
                 self.generator = ULIDGenerator()
@@ -68,8 +63,6 @@ def new_ulid(now_ms: int | None = None) -> str:
 
 def derived_ulid(seed: str, text: str) -> str:
     """Return the id that belongs to a text under a seed, an id itself: always the same, of the seed's millisecond."""
-    from ulid import ULID
-
     digest = hashlib.blake2b(f"{seed}{text}".encode(), digest_size=_RANDOM_BYTES).digest()
     return seed[:_TIME_CHARACTERS] + str(ULID(bytes(_TIME_BYTES) + digest))[_TIME_CHARACTERS:]
 

@@ -1,12 +1,12 @@
 """Where the state of the daemon is kept."""
 
 import re
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from supervisor.config.files.substitute import variables_in
 from supervisor.config.model import DatabaseServer
 from supervisor.config.problems import Invalid
-from supervisor.dataclass import dataclass
 
 SQLITE = "sqlite"
 _SCHEMES = ("postgresql://", "postgres://")

@@ -7,12 +7,11 @@ import enum
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.schema import defaults_of, keys_of
-from supervisor.dataclass import dataclass
 
 
 class Effect(enum.Enum):

@@ -1,10 +1,9 @@
 """The configuration as the daemon uses it: defaults applied, durations in milliseconds, sizes in bytes."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from supervisor.config.problems import Problem
-from supervisor.dataclass import dataclass
 from supervisor.schedule.clock_changes import DstGap, DstOverlap
 
 OnOverlap = Literal["queue", "skip", "terminate"]

@@ -8,11 +8,11 @@ Exception
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.synonyms import KEYS, meant
-from supervisor.dataclass import dataclass
 from supervisor.ipc.log_line import printable
 
 _SHOWN_CHARS = 60

@@ -4,6 +4,7 @@ The loader, its messages and the JSON Schema are made from this table.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -39,7 +40,6 @@ from supervisor.config.value_types.values import (
     VariableName,
     choice,
 )
-from supervisor.dataclass import dataclass
 
 REQUIRED: Final = object()
 """Stands for the default of a key that the file must set."""

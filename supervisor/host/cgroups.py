@@ -16,8 +16,7 @@ is touched, and nothing waits for one.
 import contextlib
 import os
 import re
-
-from supervisor.dataclass import dataclass
+from dataclasses import dataclass
 
 _CONTROLLERS = ("memory", "cpu", "io")
 _LEAF = "ringward"

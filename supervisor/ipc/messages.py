@@ -52,11 +52,10 @@ import json
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any
 
-from supervisor.dataclass import dataclass, field
 from supervisor.version import VERSION
 
 PROTOCOL = 2

@@ -7,7 +7,6 @@ start does not start.
 """
 
 import gc
-import importlib
 import json
 import os
 import resource
@@ -20,7 +19,6 @@ from supervisor.config.problems import ConfigError
 from supervisor.host.osport import set_title
 from supervisor.ipc.counted import counted
 from supervisor.ipc.messages import Boot, ProtocolError
-from supervisor.later import import_later, settle, unused
 from supervisor.scheduler.assembly import Scheduler, StartConfig
 from supervisor.scheduler.database.database_file import forget_all
 from supervisor.scheduler.database.opening import obstacle, open_database
@@ -31,14 +29,6 @@ from supervisor.scheduler.reload.daemon_settings import follow
 from supervisor.scheduler.reload.reload import ResolvedConfig
 from supervisor.scheduler.startup_shutdown import data_lock
 from supervisor.version import VERSION
-
-
-def load_ulids() -> None:
-    """Load python-ulid before the first id is needed."""
-    import_later("importlib.metadata", version=unused)
-    importlib.import_module("ulid")
-    settle()
-
 
 EX_OSERR = 71
 EX_CANTCREAT = 73
@@ -58,7 +48,6 @@ def main() -> int:
     """Run the scheduler; return the exit status."""
     if sys.argv[1:] == ["--check"]:
         return check(sys.stdin.read())
-    load_ulids()
     root = RootConnection(int(sys.argv[2]))
     try:
         boot = root.hello()

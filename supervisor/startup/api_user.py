@@ -3,12 +3,12 @@
 import os
 import pwd
 import sys
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 from supervisor.config.files.lookup import API_USER
 from supervisor.config.model import Http
 from supervisor.config.problems import Unusable
-from supervisor.dataclass import dataclass, field
 from supervisor.host.osport import become
 
 _KEY = ("http", "user")

@@ -5,13 +5,13 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from supervisor.config.files.lookup import SOCKET_NAME
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem, Unusable
-from supervisor.dataclass import dataclass
 from supervisor.startup import api_user, exposure
 from supervisor.startup import password as secret
 from supervisor.startup.api_user import ApiUser

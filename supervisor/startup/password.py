@@ -3,10 +3,9 @@
 import base64
 import os
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from supervisor.config.problems import Unusable
-from supervisor.dataclass import dataclass
 
 VARIABLE = "RINGWARD_PASSWORD"
 MIN_CHARS = 8

@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tomli
@@ -13,7 +14,6 @@ from supervisor.config.files.substitute import read_small
 from supervisor.config.files.syntax import explain, salvage
 from supervisor.config.model import Stamp
 from supervisor.config.problems import ConfigError, Problem, dotted
-from supervisor.dataclass import dataclass
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_INCLUDED = 1000

@@ -1,11 +1,11 @@
 """Dependencies of services: the type of the value, and checks across all services."""
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 from supervisor.config.model import Dependency, Service, Task
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
 from supervisor.config.value_types.values import Name, ValueType, choice
-from supervisor.dataclass import dataclass
 
 _UNIT = Name("the name of a task or service")
 KEYS: Mapping[str, ValueType] = {"name": _UNIT, "until": choice("started", "ready", "succeeded")}

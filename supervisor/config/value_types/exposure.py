@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,7 +11,6 @@ from supervisor.config.files.positions import KeyPath
 from supervisor.config.problems import Invalid
 from supervisor.config.value_types.listen import check_exposed
 from supervisor.config.value_types.values import Text
-from supervisor.dataclass import dataclass
 
 _HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*\.?", re.ASCII)
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)

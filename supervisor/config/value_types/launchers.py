@@ -9,13 +9,13 @@ Each word of ``start``, ``stop`` and ``probe`` stays one argument, whatever its 
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from supervisor.config.model import Launcher
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
 from supervisor.config.value_types.presets import PRESETS, Preset
 from supervisor.config.value_types.values import MAX_ARGUMENT_BYTES, Text
-from supervisor.dataclass import dataclass
 
 LOCAL = "local"
 MAX_LAUNCHERS = 100

@@ -2,10 +2,10 @@
 
 import ipaddress
 import re
+from dataclasses import dataclass
 
 from supervisor.config.problems import Invalid
 from supervisor.config.value_types.values import Text
-from supervisor.dataclass import dataclass
 
 _ADDRESS = re.compile(r"(?:\[([^\]]*)\]|([^:\[\]]*)):([0-9]{1,5})", re.ASCII)
 _LAST_PORT = 65535

@@ -14,14 +14,13 @@ Every value is text, and is one argument or one variable, whole: nothing is ever
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from supervisor.config.model import Param
 from supervisor.config.problems import Invalid, InvalidParts
 from supervisor.config.value_types.param_values import MAX_BYTES, TYPES, compiled, normal
 from supervisor.config.value_types.values import Choice, Flag, ListOf, Text, ValueType, choice, parse_table
-from supervisor.dataclass import dataclass
 
 MAX_PARAMS = 100
 _MAX_BITS = 63

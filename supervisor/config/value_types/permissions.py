@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from supervisor.config.model import Service, Task
 from supervisor.config.problems import Invalid, nearest, quoted
-from supervisor.dataclass import dataclass
 from supervisor.ipc.run_token import SEPARATOR, VERBS
 
 _GLOB = re.compile(r"[a-zA-Z0-9._:*?\[\]!-]{1,200}")

@@ -6,10 +6,8 @@ reach them as arguments, or as a variable.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, Literal
-
-from supervisor.dataclass import dataclass
 
 FEED_VARIABLE = "RINGWARD_INPUT"
 REMOTE_MARK = "RINGWARD_LAUNCHED"

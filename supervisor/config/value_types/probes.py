@@ -1,13 +1,13 @@
 """The types of values that say how an instance of a service is found to do its work."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from logring.search import BadPattern, Pattern
 from supervisor.config.model import Probe
 from supervisor.config.problems import Invalid, InvalidParts
 from supervisor.config.value_types.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
-from supervisor.dataclass import dataclass
 
 INSTANCE = "{instance}"
 """In addresses: the number of the instance."""

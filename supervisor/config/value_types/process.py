@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from supervisor.config.files.substitute import Substituted
 from supervisor.config.problems import Invalid, InvalidParts, nearest
 from supervisor.config.value_types.values import Duration, FilePath, Integer, Signal, Size, Text, ValueType
-from supervisor.dataclass import dataclass
 
 UNLIMITED: Final = -1
 _USER = re.compile(r"[^:\s]+(?::[^:\s]+)?")

@@ -3,8 +3,8 @@
 import json
 import os
 import sys
+from dataclasses import dataclass
 
-from supervisor.dataclass import dataclass
 from supervisor.host.osport import become, end_with_parent
 from supervisor.ipc.messages import Boot, Exited
 from supervisor.root.handover.recover import RecoveredRun, recover

@@ -13,11 +13,11 @@ import collections
 import dataclasses
 import struct
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Any
 
 from logring.format_table import Foreign
-from supervisor.dataclass import dataclass, field
 from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.ipc.messages import Exited, Spawn, without_defaults
 from supervisor.root.process.managed_process import ManagedProcess, ProcessState

@@ -1,12 +1,12 @@
 """Routes: which notifiers receive a notification, and when. Pure."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 
 from supervisor.config.model import QuietHours, Route
 from supervisor.config.notification_kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
-from supervisor.dataclass import dataclass
 from supervisor.host.zones import zone_named
 
 _MINUTES_PER_HOUR = 60

@@ -1,11 +1,11 @@
 """Texts of messages. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from store.deliveries import Delivery
 from supervisor.config.notification_kinds import RECOVERIES
-from supervisor.dataclass import dataclass
 from supervisor.host.zones import zone_named
 
 _MAX_TITLE = 200
