@@ -1,4 +1,4 @@
-"""Operations and their handlers, one noun a file; those of runs and their logs have a folder.
+"""Operations and their handlers: one file per resource, and a folder for runs and their logs.
 
-Only the application imports this room: its table of operations, and its routes of the dashboard's files.
+Only the application imports this package, for its table of operations and the routes of the dashboard's files.
 """

@@ -1,4 +1,4 @@
-"""Access to the API: login and logout, the generated password, tokens, and the audit."""
+"""Handlers for access: login and logout, the generated password, tokens, and the audit log."""
 
 import time
 
@@ -46,7 +46,7 @@ def logout(context: Context, call: Call) -> None:
 
 
 def auth_status(context: Context, call: Call) -> None:
-    """Whether the request is authenticated."""
+    """Return whether the request is authenticated, and how."""
     try:
         identity = context.auth.identify(call.req)
     except ApiError:
@@ -65,7 +65,7 @@ def auth_status(context: Context, call: Call) -> None:
 
 
 def credentials(context: Context, call: Call) -> None:
-    """The password that was made for this start."""
+    """Return the password that the daemon generated at this start."""
     if not context.boot.password_ephemeral:
         raise ApiError(404, "The password is configured; it is not shown")
     call.answer(schemas.Credentials(ephemeral=True, password=context.boot.password))
@@ -85,13 +85,13 @@ def _info(token: Token, now_ms: int) -> schemas.TokenInfo:
 
 
 def list_tokens(context: Context, call: Call) -> None:
-    """All tokens, without their secrets."""
+    """List all tokens, without their secrets."""
     now_ms = time.time_ns() // 1_000_000
     call.answer(schemas.Tokens(items=[_info(token, now_ms) for token in context.reads(tokens.all_tokens)]))
 
 
 def create_token(context: Context, call: Call) -> None:
-    """Make a token. This answer is the only place where its secret ever stands."""
+    """Create a token. No other response ever contains its secret."""
     body: schemas.TokenBody = call.body
     call.target = body.name
     secret = TOKEN_PREFIX + new_secret()
@@ -109,7 +109,8 @@ def create_token(context: Context, call: Call) -> None:
     try:
         asked(lambda: context.control.call("token_create", **token._asdict()))
     except ApiError as err:
-        # A scheduler that stored it and died before it could answer: nobody could ever learn the secret again.
+        # The scheduler may have stored the token and died before it answered. Then the token is valid, and an error
+        # would lose its secret for good.
         if err.status != 503 or context.reads(tokens.find, token.hash, now_ms) is None:
             raise
     info = _info(token, now_ms)
@@ -140,7 +141,7 @@ def _shown(stored: StoredEntry) -> schemas.AuditEntry:
 
 
 def list_audit(context: Context, call: Call) -> None:
-    """A page of entries, newest first."""
+    """List a page of audit entries, newest first."""
     limit: int = call.query["limit"]
     found = context.reads(audit.entries, call.query["before"], limit)
     cursor = found[-1].id if len(found) == limit else UNSET

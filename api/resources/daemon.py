@@ -1,4 +1,4 @@
-"""The daemon: its state, identity, configuration, health checks and host."""
+"""Handlers for the daemon: its state, identity, configuration, health checks and host."""
 
 import contextlib
 import hashlib
@@ -32,7 +32,7 @@ META_KEY = "info"
 
 
 def get_daemon(context: Context, call: Call) -> None:
-    """What it is and how it does; also while the scheduler is away, then as that one left it."""
+    """Return the daemon's state. While the scheduler is down, return the state that it stored last."""
     boot = context.boot
     answer = context.scheduler.info(context)
     problem = database_problem(boot)
@@ -69,14 +69,18 @@ def get_daemon(context: Context, call: Call) -> None:
 
 
 def trust_clock(context: Context, call: Call) -> None:
-    """Let the wall clock as it is set count for removals at once."""
+    """Accept the current wall clock, so that removals by age resume at once."""
     asked(lambda: context.control.call("clock_trust", by=call.by))
     context.scheduler.forget()
     call.no_content()
 
 
 def _from_this_host(req: falcon.Request) -> bool:
-    """Neither from elsewhere nor through something that may speak for somebody elsewhere; a cookie is nobody else."""
+    """Return whether the client runs on this host and no proxy is between.
+
+    A proxy on this host may forward requests of other hosts, so requests that passed one are rejected. A session cookie
+    proves nothing about the host.
+    """
     if through_proxy(req.env):
         return False
     if is_local_socket(req.env):
@@ -86,7 +90,7 @@ def _from_this_host(req: falcon.Request) -> bool:
 
 
 def get_identity(context: Context, call: Call) -> None:
-    """What names the daemon."""
+    """Return the facts that identify the daemon."""
     if not _from_this_host(call.req):
         raise ApiError(403, "Only for programs on the daemon's host, without a proxy between")
     boot = context.boot
@@ -104,7 +108,7 @@ def get_identity(context: Context, call: Call) -> None:
 
 
 def reload(context: Context, call: Call) -> None:
-    """Check everything, then apply what differs; or only say what would be done."""
+    """Validate the configuration files and apply the differences, or only list them (dry run)."""
     call.target = "dry run" if call.query["dry_run"] else ""
     arguments = {"by": call.by, "dry_run": bool(call.query["dry_run"])}
     found = asked(lambda: context.control.call_patiently("reload", **arguments))
@@ -120,12 +124,12 @@ def reload(context: Context, call: Call) -> None:
 
 
 def health(_context: Context, call: Call) -> None:
-    """This process answers."""
+    """Confirm that this worker answers."""
     call.answer(schemas.Health())
 
 
 def ready(context: Context, call: Call) -> None:
-    """The scheduler answers as well, and can store what it does."""
+    """Confirm that the scheduler answers too, and can store its changes."""
     info = context.scheduler.info(context)
     if not os.path.isdir(context.boot.runtime_dir):
         raise unavailable("Not ready: the runtime directory was removed")
@@ -140,15 +144,15 @@ _MAX_STEP_S = 86_400
 
 
 def get_system(context: Context, call: Call) -> None:
-    """The host and the daemon's own processes, now."""
+    """Return the current state of the host and of the daemon's own processes."""
     info = context.scheduler.info(context) or {}
     found = context.system(context.daemon_pid, info.get("pid"))
-    # A copy, since several requests share it, and each puts a link of its own into it.
+    # Several requests share the result, and each response sets a $schema link of its own: so copy it.
     call.answer(structs.replace(found))
 
 
 def get_metrics(context: Context, call: Call) -> None:
-    """Samples of a span, by default of the last hour."""
+    """Return the samples in a window; the default is the last hour."""
     now_ms = time.time_ns() // 1_000_000
     end: int = now_ms if call.query["to"] is None else call.query["to"]
     start: int = end - _HOUR_MS if call.query["from"] is None else call.query["from"]
@@ -160,7 +164,10 @@ def get_metrics(context: Context, call: Call) -> None:
 
 
 def database_problem(boot: Boot) -> dict[str, str] | None:
-    """Return its `summary`, for everybody, and its `detail`, for those who may see the daemon; None: there is none."""
+    """Return the database problem, or None.
+
+    Its `summary` is public; its `detail` is for users who may see the daemon.
+    """
     with contextlib.suppress(OSError, ValueError), open(boot.database_problem, encoding="utf-8") as file:
         found = json.load(file)
         if found["daemon"] == boot.started_at:

@@ -1,4 +1,4 @@
-"""The stream of what happens to runs and services."""
+"""Handler for the stream of events about runs, services and the configuration."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ _EVENTS: dict[str, Any] = {
 
 
 def stream_events(context: Context, call: Call) -> None:
-    """Events from now on, or after Last-Event-ID."""
+    """Stream events from now on, or after Last-Event-ID."""
     types = frozenset(call.query["types"])
     send_events(call, lambda: EventsStream(context, call, types))
 

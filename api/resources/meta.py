@@ -1,4 +1,4 @@
-"""The interface describing itself."""
+"""Handlers for the API's own description."""
 
 from api.auth.identity import Role
 from api.errors import ApiError, base_url
@@ -10,7 +10,7 @@ _FREE = {"type": "object"}
 
 
 def openapi(context: Context, call: Call) -> None:
-    """The OpenAPI document."""
+    """Return the OpenAPI document."""
     call.resp.content_type = "application/json"
     call.resp.set_header("Cache-Control", "no-cache")
     call.resp.data = context.interface.served_bytes(base_url(call.req.env))
@@ -18,7 +18,7 @@ def openapi(context: Context, call: Call) -> None:
 
 
 def schema(context: Context, call: Call) -> None:
-    """The JSON Schema of one kind of document."""
+    """Return the JSON Schema of one kind of document."""
     found = context.interface.schema_bytes(call.path["schemaName"].removesuffix(".json"))
     if found is None:
         raise ApiError(404, f"There is no schema {call.path['schemaName']}")

@@ -1,4 +1,4 @@
-"""Notifications and notifiers: the list, the count, marking, the stream, deliveries and a test message."""
+"""Handlers for notifications and notifiers: lists, counts, marks, the stream, deliveries and test messages."""
 
 from msgspec import UNSET, UnsetType
 
@@ -48,7 +48,7 @@ def _shown(stored: store_notifications.Notification) -> Notification:
 
 
 def list_notifications(context: Context, call: Call) -> None:
-    """A page, newest first."""
+    """List a page of notifications, newest first."""
     limit: int = call.query["limit"]
     found = context.reads(store_notifications.page, limit + 1, call.query["before"])
     cursor: str | UnsetType = found[limit - 1].id if len(found) > limit else UNSET
@@ -56,17 +56,17 @@ def list_notifications(context: Context, call: Call) -> None:
 
 
 def count_unread(context: Context, call: Call) -> None:
-    """How many nobody has read."""
+    """Count the unread notifications."""
     call.answer(UnreadCount(count=context.reads(store_notifications.unread_count)))
 
 
 def mark_read(context: Context, call: Call) -> None:
-    """Mark one as read; one that is stays as it is."""
+    """Mark a notification as read; without effect if it already is."""
     _mark(context, call, read=True)
 
 
 def mark_unread(context: Context, call: Call) -> None:
-    """Mark one as unread; one that is stays as it is."""
+    """Mark a notification as unread; without effect if it already is."""
     _mark(context, call, read=False)
 
 
@@ -77,18 +77,18 @@ def _mark(context: Context, call: Call, *, read: bool) -> None:
 
 
 def mark_all_read(context: Context, call: Call) -> None:
-    """Mark every one as read."""
+    """Mark all notifications as read."""
     asked(lambda: context.control.call("notifications_read"))
     call.no_content()
 
 
 def stream_notifications(context: Context, call: Call) -> None:
-    """The events about notifications from now on, or after Last-Event-ID."""
+    """Stream events about notifications from now on, or after Last-Event-ID."""
     send_events(call, lambda: EventsStream(context, call, frozenset(EVENTS)))
 
 
 def list_notifiers(context: Context, call: Call) -> None:
-    """All that are configured, without their URLs."""
+    """List the configured notifiers, without their URLs."""
     found = asked(lambda: context.control.call("notifiers"))["items"]
     call.answer(
         Notifiers(
@@ -108,7 +108,7 @@ def list_notifiers(context: Context, call: Call) -> None:
 
 
 def test_notifier(context: Context, call: Call) -> None:
-    """Send a message, and wait for what becomes of it."""
+    """Send a test message and wait for the result of its delivery."""
     name = call.path["notifierName"]
     error = asked(lambda: context.control.call_patiently("notifier_test", name=name))["error"]
     call.answer(Tried(delivered=error is None, error=error or UNSET))

@@ -1,4 +1,4 @@
-"""The static pages, which everybody may load: they show nothing before somebody logs in."""
+"""The static files of the dashboard. They are public, because they contain no data of the daemon."""
 
 import os
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class _File(NamedTuple):
 
 
 def _paths() -> dict[str, str]:
-    """Where each file is, by its path in the URL: pages stand at the top, without their suffix."""
+    """Return each file by its URL path. Pages are at the top level, without their suffix."""
     found = {}
     for folder, _, names in os.walk(_FOLDER):
         for name in names:
@@ -40,7 +40,7 @@ def _paths() -> dict[str, str]:
 
 
 class Site:
-    """Serves the files that were there at the start, each read when it is first asked for."""
+    """Serve the files that exist at start-up; each is read at its first request."""
 
     def __init__(self) -> None:
         self.allow = ["GET", "HEAD", "OPTIONS"]
@@ -58,7 +58,7 @@ class Site:
         return file
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """A file, with its entity tag."""
+        """Serve a file with its entity tag."""
         file = self._file(req.path)
         resp.set_header("ETag", file.tag)
         resp.set_header("Cache-Control", "no-cache")
@@ -67,10 +67,10 @@ class Site:
         resp.data = file.data
 
     def on_options(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """What can be done here."""
+        """Return the allowed methods."""
         resp.status = 204
         resp.set_header("Allow", ", ".join(self.allow))
 
     def on_head(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """As GET, without the body."""
+        """Answer like GET, without the body."""
         self.on_get(req, resp)

@@ -35,31 +35,31 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Text:
-    """Families, in the order in which they were begun."""
+    """A document in the text format: metric families in the order in which they were added."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._name = ""
 
     def family(self, name: str, kind: Kind, help_text: str) -> None:
-        """Begin a family; the samples that follow are its own."""
+        """Begin a metric family; the samples that follow belong to it."""
         self._name = name
         self._lines.append(f"# HELP {name} {help_text.translate(_IN_HELP)}")
         self._lines.append(f"# TYPE {name} {kind}")
 
     def sample(self, value: float, *, suffix: str = "", **labels: str) -> None:
-        """A sample of the family; of a histogram one with its suffix."""
+        """Add a sample to the current family; samples of a histogram carry a suffix."""
         pairs = self._pairs(labels)
         self._lines.append(f"{self._name}{suffix}{{{pairs}}} {value!r}" if pairs else f"{self._name}{suffix} {value!r}")
 
     def histogram(self, within: Iterable[tuple[float, int]], count: int, total: float, **labels: str) -> None:
-        """The samples of a histogram with these labels.
+        """Add the samples of one histogram to the current family.
 
         Args:
-            within: Bounds, ascending, each with how many observations do not exceed it.
-            count: Of all observations.
-            total: Their sum.
-            labels: All but ``le``, at least one.
+            within: Upper bounds, ascending, each with the number of observations up to it.
+            count: Number of all observations.
+            total: Sum of all observations.
+            labels: Labels other than ``le``; at least one.
         """
         pairs, name = self._pairs(labels), self._name
         begin = f'{name}_bucket{{{pairs},le="'
@@ -72,23 +72,23 @@ class Text:
         return ",".join([f'{name}="{text.translate(_IN_VALUE)}"' for name, text in labels.items()])
 
     def encode(self) -> bytes:
-        """All of it."""
+        """Return the document as bytes."""
         return "\n".join([*self._lines, ""]).encode()
 
 
 _BLOCK_BYTES = 512
-"""Of st_blocks, stat(2)."""
+"""Unit of st_blocks, stat(2)."""
 
 
 class _Stored(NamedTuple):
     records: list[tasks.TaskRecord]
     totals: list[daily_outcomes.Total]
     used: dict[str, Used]
-    """By task."""
+    """Resources used so far, by task."""
     active: dict[str, tuple[int, int]]
     instances: list[tasks.Instance]
     running: list[tuple[str, str]]
-    """Task and id of the runs that are running."""
+    """Pairs of task and run id of the active runs."""
     unread: int
     newest: metrics.Sample | None
 
@@ -113,7 +113,10 @@ def _stored(db: Database, sees: Callable[[str], bool]) -> _Stored:
 
 
 def _of_tasks(db: Database, sees: Callable[[str], bool]) -> tuple[_Stored, Text]:
-    """What is stored, and what is told of it: in the thread that reads, since of many tasks that is much."""
+    """Read the tables and render their metrics.
+
+    Rendering happens in the database thread as well, because with many tasks it takes long.
+    """
     stored, text = _stored(db, sees), Text()
     _runs(text, stored)
     _tasks(text, stored)
@@ -125,18 +128,18 @@ class _Rings(NamedTuple):
     size: int
     """Bytes of shared memory."""
     dropped: Counter[str]
-    """Lines that were not kept, by task."""
+    """Dropped lines by task."""
 
 
 def _rings(folder: str, running: list[tuple[str, str]]) -> _Rings:
     number = size = 0
     with contextlib.ExitStack() as stack:
         entries: Iterable[os.DirEntry[str]] = ()
-        with contextlib.suppress(OSError):  # somebody removed the directory; the root makes it again
+        with contextlib.suppress(OSError):  # the directory was removed; the root recreates it
             entries = stack.enter_context(os.scandir(folder))
         for entry in entries:
             if entry.name.endswith(".ring"):
-                with contextlib.suppress(FileNotFoundError):  # its run has ended since
+                with contextlib.suppress(FileNotFoundError):  # the run has ended meanwhile
                     size += entry.stat().st_blocks * _BLOCK_BYTES
                     number += 1
     dropped: Counter[str] = Counter()
@@ -152,7 +155,7 @@ def _rings(folder: str, running: list[tuple[str, str]]) -> _Rings:
 
 
 def get_metrics(context: Context, call: Call) -> None:
-    """Everything, of the tasks that the caller may see."""
+    """Return all metrics of the tasks that the caller may see."""
     info = context.scheduler.info(context)
     sees = call.identity.sees if call.identity is not None else lambda _name: True
     stored, text = context.reads(_of_tasks, sees)
@@ -207,7 +210,7 @@ def _runs(text: Text, stored: _Stored) -> None:
 
 
 def _within(bounds_ms: tuple[int, ...], counts: list[tuple[int, ...]]) -> Iterator[tuple[float, int]]:
-    """Bounds in seconds, each with the sum of the counts."""
+    """Return each bound in seconds with the sum of its counts."""
     return ((bound / 1000, sum(found)) for bound, found in zip(bounds_ms, zip(*counts, strict=True), strict=True))
 
 
@@ -249,7 +252,7 @@ def _logs(text: Text, rings: _Rings) -> None:
 
 
 def _of_all(text: Text, rings: _Rings, unread: int) -> None:
-    """What is added up over all tasks: not for those who may see only some."""
+    """Add the totals over all tasks; callers limited to some tasks do not get them."""
     text.family("ringward_rings", "gauge", "Rings in shared memory: of runs, and the daemon's own.")
     text.sample(rings.number)
     text.family("ringward_ring_bytes", "gauge", "Shared memory that they occupy.")

@@ -1,4 +1,4 @@
-"""Tasks and services: what they are and do, what becomes of their runs day by day, and commands to them."""
+"""Handlers for tasks and services: their definition and state, daily totals, resource usage, and commands."""
 
 import os
 import time
@@ -32,12 +32,12 @@ from store.usage_counts import Used
 
 
 def list_tasks(context: Context, call: Call) -> None:
-    """All configured tasks and services."""
+    """List all configured tasks and services."""
     call.answer_list(schemas.Tasks, *context.reads(listed, context.tasks, call.identity))
 
 
 def get_task(context: Context, call: Call) -> None:
-    """One of them."""
+    """Return one task or service."""
     name = call.path["taskName"]
     task = context.reads(one, name)
     if task is None:
@@ -52,7 +52,7 @@ def _ask(context: Context, call: Call, operation: str, **arguments: Any) -> None
 
 
 def start(context: Context, call: Call) -> None:
-    """Start what of a service does not run."""
+    """Start the instances of a service that are not running."""
     _ask(context, call, "service_start")
 
 
@@ -62,13 +62,13 @@ def stop(context: Context, call: Call) -> None:
 
 
 def restart(context: Context, call: Call) -> None:
-    """Restart a service; started, too, when it is down."""
-    # Its own id, which is stored: a scheduler that is asked again knows that it was carried out.
+    """Restart a service; one that is down is started."""
+    # The scheduler stores this id, so that it recognises a repeated command that it has already carried out.
     _ask(context, call, "service_restart", rolling=bool(call.query["rolling"]), command=os.urandom(16).hex())
 
 
 def pause(context: Context, call: Call) -> None:
-    """Let the schedule of a task rest."""
+    """Pause a task's schedule."""
     _ask(context, call, "task_pause")
 
 
@@ -99,7 +99,7 @@ _YEAR_DAYS = 366
 
 
 def get_schedule(context: Context, call: Call) -> None:
-    """The next instants; the scheduler knows which were accounted for already."""
+    """Return the next instants. The scheduler knows which instants it has already handled."""
     name, count = call.path["taskName"], call.query["count"]
     found = asked(lambda: context.control.call("schedule", task=name, count=count))
     instants = [
@@ -115,7 +115,7 @@ def get_schedule(context: Context, call: Call) -> None:
 
 
 def get_days(context: Context, call: Call) -> None:
-    """The days on which something ended, oldest first."""
+    """Return totals for each day on which runs of the task ended, oldest day first."""
     name = call.path["taskName"]
     first_day = time.time_ns() // 1_000_000 // DAY_MS - call.query["days"] + 1
     found = context.reads(_days, name, first_day)
@@ -144,7 +144,7 @@ def _day(number: int, rows: list[Day]) -> TaskDay:
 
 _DAY_MS = 86_400_000
 _LAST_MS = 253_402_214_400_000
-"""The beginning of the last day that can be written (year 9999)."""
+"""The beginning of 9999-12-31, the last day that has a four-digit year."""
 
 
 def _window(call: Call) -> Window:
@@ -179,7 +179,7 @@ def _of_one(db: Database, window: Window, name: str) -> Used | None:
 
 
 def get_task_usage(context: Context, call: Call) -> None:
-    """What one task or service took."""
+    """Return the resources that the runs of one task or service used."""
     name, window = call.path["taskName"], _window(call)
     used = context.reads(_of_one, window, name)
     if used is None:
@@ -188,7 +188,7 @@ def get_task_usage(context: Context, call: Call) -> None:
 
 
 def list_task_usage(context: Context, call: Call) -> None:
-    """What each took, those that took most processor time first."""
+    """Return the resources of each task and service, the greatest processor time first."""
     window, identity = _window(call), call.identity
     found = context.reads(usage.in_window, window)
     items = [

@@ -1,4 +1,4 @@
-"""Records as the wire carries them: shapes, names and times.
+"""Records as sent on the wire: shapes, names and times.
 
-Resources import this room; it reads no database and no ring.
+The resources import this package. It reads neither the database nor any ring.
 """

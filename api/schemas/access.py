@@ -1,4 +1,4 @@
-"""What the API sends and takes about access: login, tokens, audit."""
+"""Schemas of requests and responses about access: login, tokens, and the audit log."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ AUTH_METHODS = ("session", "password", "token", "peer")
 TokenRole = Annotated[str, Meta(title="TokenRole", extra_json_schema={"enum": list(TOKEN_ROLES)})]
 AuthMethod = Annotated[str, Meta(title="AuthMethod", extra_json_schema={"enum": list(AUTH_METHODS)})]
 
-# Without look-ahead, which the regular expressions of many clients do not know (RE2, Go, Rust).
+# Without look-ahead, which RE2 and the regular expressions of Go and Rust do not support.
 _TOKEN_NAME = "^[a-zA-Z0-9._:-]*[a-zA-Z0-9_:-][a-zA-Z0-9._:-]*$"  # noqa: S105 - a pattern
 _TOKEN_TASKS = r"^[a-zA-Z0-9._:*?\[\]!-]+$"  # noqa: S105 - the same
 
@@ -25,7 +25,10 @@ def _role(text: str) -> None:
 
 
 def _matching(pattern: str, otherwise: str) -> Callable[[str | None], None]:
-    """A check of a text: `$` means its end, as in JSON Schema, and not the place before its last line break."""
+    """Return a check that a whole text matches the pattern.
+
+    As in JSON Schema, `$` is the end of the text; in Python it also matches before a final line break.
+    """
     known = re.compile(pattern)
 
     def check(text: str | None) -> None:
@@ -36,7 +39,7 @@ def _matching(pattern: str, otherwise: str) -> Callable[[str | None], None]:
 
 
 class TokenBody(Body, kw_only=True, rename="camel"):
-    """A new token."""
+    """A token to create."""
 
     name: Annotated[str, Meta(min_length=1, max_length=100, extra_json_schema={"pattern": _TOKEN_NAME})]
     role: TokenRole
@@ -46,7 +49,7 @@ class TokenBody(Body, kw_only=True, rename="camel"):
             Meta(
                 min_length=1,
                 max_length=100,
-                description="Glob of the tasks and services that it sees.",
+                description="Glob of the tasks and services that the token may see.",
                 extra_json_schema={"pattern": _TOKEN_TASKS},
             ),
         ]
@@ -54,7 +57,7 @@ class TokenBody(Body, kw_only=True, rename="camel"):
         | None
     ) = UNSET
     expires_in_ms: (
-        Annotated[int, Meta(ge=1000, le=10 * 366 * 86_400_000, description="Lifetime; absent: unlimited.")]
+        Annotated[int, Meta(ge=1000, le=10 * 366 * 86_400_000, description="Lifetime; unlimited if absent.")]
         | UnsetType
         | None
     ) = UNSET
@@ -76,11 +79,11 @@ class TokenInfo(Document, kw_only=True, rename="camel"):
     created_by: str
     expires_at: DateTime | UnsetType = UNSET
     expired: bool
-    last_used_at: Annotated[DateTime, Meta(description="Exact to a minute.")] | UnsetType = UNSET
+    last_used_at: Annotated[DateTime, Meta(description="Time of the last use, to the minute.")] | UnsetType = UNSET
 
 
 class NewToken(TokenInfo, kw_only=True):
-    """A token that was just made: the only time that its secret is shown."""
+    """A new token. Its secret is shown only this once."""
 
     token: str
 
@@ -92,26 +95,28 @@ class Tokens(Document, kw_only=True):
 
 
 class LoginBody(Body, kw_only=True):
-    """A log-in."""
+    """Credentials of a login."""
 
     password: str
 
 
 class AuditEntry(Struct, kw_only=True, rename="camel"):
-    """Who did what."""
+    """One operation: who performed it, on what, and its outcome."""
 
     id: Int64
     at: DateTime
     who: str | UnsetType = UNSET
-    from_: Annotated[str, Meta(description="Address of the client, or unix.")] = field(name="from")
+    from_: Annotated[str, Meta(description="Address of the client, or `unix` for the Unix socket.")] = field(
+        name="from"
+    )
     operation: Annotated[str, Meta(description="operationId")]
-    target: Annotated[str, Meta(description="The object of the request.")] | UnsetType = UNSET
+    target: Annotated[str, Meta(description="Name or id of the affected object.")] | UnsetType = UNSET
     status: Annotated[Int64, Meta(description="HTTP status of the response.")]
-    reason: Annotated[str, Meta(description="Why it was rejected.")] | UnsetType = UNSET
+    reason: Annotated[str, Meta(description="Why the request was rejected.")] | UnsetType = UNSET
 
 
 class Audit(Document, kw_only=True, rename="camel"):
-    """A page of the audit, newest first."""
+    """A page of the audit log, newest entry first."""
 
     items: list[AuditEntry]
     next_cursor: Annotated[Int64, Meta(description="`before` of the next page.")] | UnsetType = UNSET
@@ -123,11 +128,13 @@ class AuthStatus(Document, kw_only=True):
     authenticated: bool
     method: AuthMethod | UnsetType = UNSET
     role: TokenRole | UnsetType = UNSET
-    tasks: Annotated[str, Meta(description="Glob of the tasks and services that the token sees.")] | UnsetType = UNSET
+    tasks: Annotated[str, Meta(description="Glob of the tasks and services that the token may see.")] | UnsetType = (
+        UNSET
+    )
 
 
 class Credentials(Document, kw_only=True):
-    """The password that was made for this start of the daemon."""
+    """The password that the daemon generated at this start."""
 
     ephemeral: bool
     password: str

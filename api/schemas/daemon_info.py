@@ -1,4 +1,4 @@
-"""Records of the API about the host, days, schedules and notifications."""
+"""Schemas of the host, daily totals, schedules and notifications."""
 
 from typing import Annotated
 
@@ -41,7 +41,7 @@ Kind = Annotated[str, Meta(title="NotificationKind", extra_json_schema={"enum": 
 
 
 class Notification(Struct, kw_only=True, rename="camel"):
-    """Something that people should hear of."""
+    """A notification in the dashboard."""
 
     id: Ulid
     kind: Kind
@@ -49,7 +49,7 @@ class Notification(Struct, kw_only=True, rename="camel"):
     title: str
     body: str
     task_name: str | UnsetType = UNSET
-    run_id: Annotated[Ulid, Meta(description="The run of the last occurrence.")] | UnsetType = UNSET
+    run_id: Annotated[Ulid, Meta(description="The run of the latest occurrence.")] | UnsetType = UNSET
     count: Annotated[Int64, Meta(description="Number of occurrences.")]
     created_at: DateTime
     last_occurred_at: DateTime
@@ -66,17 +66,17 @@ class Notifications(Document, kw_only=True, rename="camel"):
 
 
 class UnreadCount(Document, kw_only=True):
-    """How many notifications nobody has read."""
+    """Number of unread notifications."""
 
     count: Int64
 
 
 class Notifier(Struct, kw_only=True, rename="camel"):
-    """A way to tell people; what is secret about it is not here."""
+    """A configured notifier, without its secrets."""
 
     name: str
-    waiting: Annotated[Int64, Meta(description="Messages that wait for their delivery.")]
-    given_up: Annotated[Int64, Meta(description="Messages that could not be delivered.")]
+    waiting: Annotated[Int64, Meta(description="Number of messages waiting for delivery.")]
+    given_up: Annotated[Int64, Meta(description="Number of messages that could not be delivered.")]
     delivered_at: Annotated[DateTime, Meta(description="Time of the last delivery.")] | UnsetType = UNSET
     failed_at: Annotated[DateTime, Meta(description="Time of the last failed attempt.")] | UnsetType = UNSET
     error: Annotated[str, Meta(description="Reason of the last failure.")] | UnsetType = UNSET
@@ -89,14 +89,14 @@ class Notifiers(Document, kw_only=True):
 
 
 class Tried(Document, kw_only=True):
-    """What became of a message that tried a notifier."""
+    """Result of a test message."""
 
     delivered: bool
     error: Annotated[str, Meta(description="Why it was not delivered.")] | UnsetType = UNSET
 
 
 class NotificationEvent(Struct, kw_only=True):
-    """A notification is new, occurred again, or was marked."""
+    """A notification was created, occurred again, or was marked as read or unread."""
 
     seq: Int64
     kind: str
@@ -104,7 +104,7 @@ class NotificationEvent(Struct, kw_only=True):
 
 
 class UnreadCountEvent(Struct, kw_only=True):
-    """There are more or fewer unread notifications."""
+    """The number of unread notifications changed."""
 
     seq: Int64
     kind: str
@@ -112,30 +112,31 @@ class UnreadCountEvent(Struct, kw_only=True):
 
 
 class Sample(Struct, kw_only=True, rename="camel"):
-    """What was measured in an interval; what this host does not tell is absent."""
+    """Measurements of one interval. Values that this host does not provide are absent."""
 
     t: Annotated[DateTime, Meta(description="Start of the interval.")]
-    cpu_percent: Annotated[float, Meta(description="All cores together: 0 to 100.")] | UnsetType = UNSET
+    cpu_percent: Annotated[float, Meta(description="Average of all cores, 0 to 100.")] | UnsetType = UNSET
     load1: float | UnsetType = UNSET
     memory_used_bytes: Int64 | UnsetType = UNSET
     swap_used_bytes: Int64 | UnsetType = UNSET
-    disk_used_bytes: Annotated[Int64, Meta(description="File system of the data directory.")] | UnsetType = UNSET
+    disk_used_bytes: (
+        Annotated[Int64, Meta(description="Used space of the data directory's file system.")] | UnsetType
+    ) = UNSET
     disk_read_bytes_per_second: float | UnsetType = UNSET
     disk_written_bytes_per_second: float | UnsetType = UNSET
-    received_bytes_per_second: Annotated[float, Meta(description="All networks except loopback.")] | UnsetType = UNSET
+    received_bytes_per_second: Annotated[float, Meta(description="All interfaces except loopback.")] | UnsetType = UNSET
     sent_bytes_per_second: float | UnsetType = UNSET
     cpu_pressure_percent: (
-        Annotated[float, Meta(description="Share of the last 10 s in which a process waited for the resource.")]
-        | UnsetType
+        Annotated[float, Meta(description="Percentage of the last 10 s in which some process was stalled.")] | UnsetType
     ) = UNSET
     memory_pressure_percent: float | UnsetType = UNSET
     io_pressure_percent: float | UnsetType = UNSET
     running_runs: float | UnsetType = UNSET
-    scheduler_lag_ms: Annotated[float, Meta(description="Delay of the scheduler's loop.")] | UnsetType = UNSET
+    scheduler_lag_ms: Annotated[float, Meta(description="Delay of the scheduler's event loop.")] | UnsetType = UNSET
 
 
 class SystemMetrics(Document, kw_only=True):
-    """Samples, oldest first; where nothing was measured there is none."""
+    """Samples, oldest first. Intervals without measurements have no sample."""
 
     items: list[Sample]
     step: Annotated[Int64, Meta(description="Seconds between two samples.")]
@@ -145,8 +146,8 @@ class Cpu(Struct, kw_only=True, rename="camel"):
     """The processor."""
 
     cores: Int64
-    percent: Annotated[float, Meta(description="All cores together: 0 to 100.")]
-    per_core: Annotated[list[float], Meta(description="Percent of each core.")]
+    percent: Annotated[float, Meta(description="Average of all cores, 0 to 100.")]
+    per_core: Annotated[list[float], Meta(description="Percentage of each core.")]
     load: Annotated[list[float], Meta(description="Load averages of the last 1, 5 and 15 minutes.")]
 
 
@@ -154,7 +155,7 @@ class Memory(Struct, kw_only=True, rename="camel"):
     """Main memory."""
 
     total_bytes: Int64
-    used_bytes: Annotated[Int64, Meta(description="Memory that is available at once does not count.")]
+    used_bytes: Annotated[Int64, Meta(description="Total minus available memory.")]
     available_bytes: Int64
 
 
@@ -166,22 +167,22 @@ class Swap(Struct, kw_only=True, rename="camel"):
 
 
 class Disk(Struct, kw_only=True, rename="camel"):
-    """A mounted file system; rates are since somebody asked last."""
+    """A mounted file system. Rates cover the time since the previous request."""
 
     mount_point: str
     device: str
     file_system: str
     total_bytes: Int64
     used_bytes: Int64
-    free_bytes: Annotated[Int64, Meta(description="Space for ordinary users.")]
-    read_bytes_per_second: Annotated[float, Meta(description="I/O of its device; absent if unknown.")] | (
+    free_bytes: Annotated[Int64, Meta(description="Space available to ordinary users.")]
+    read_bytes_per_second: Annotated[float, Meta(description="Read rate of its device; absent if unknown.")] | (
         UnsetType
     ) = UNSET
     written_bytes_per_second: float | UnsetType = UNSET
 
 
 class Network(Struct, kw_only=True, rename="camel"):
-    """A network interface: since it is there, and since somebody asked last."""
+    """A network interface. Totals count since the interface exists; rates cover the time since the previous request."""
 
     name: str
     received_bytes: Int64
@@ -192,21 +193,21 @@ class Network(Struct, kw_only=True, rename="camel"):
 
 
 class Temperature(Struct, kw_only=True):
-    """A sensor."""
+    """A temperature sensor."""
 
     sensor: str
     celsius: float
 
 
 class Pressure(Struct, kw_only=True):
-    """Percent of the last 10 s, minute and 5 minutes in which some, or all, processes waited."""
+    """Percentage of the last 10 s, 60 s and 300 s in which some, or all, processes were stalled."""
 
     some: list[float]
     full: list[float] | UnsetType = UNSET
 
 
 class Pressures(Struct, kw_only=True):
-    """Pressure stall information; absent where the kernel tells none."""
+    """Pressure stall information; absent if the kernel provides none."""
 
     cpu: Pressure | UnsetType = UNSET
     memory: Pressure | UnsetType = UNSET
@@ -214,20 +215,23 @@ class Pressures(Struct, kw_only=True):
 
 
 class Process(Struct, kw_only=True, rename="camel"):
-    """A process of the daemon itself."""
+    """A process of the daemon."""
 
     name: Annotated[str, Meta(title="ProcessName", extra_json_schema={"enum": list(PROCESSES)})]
     pid: Int64
-    cpu_ms: Annotated[Int64, Meta(description="Processor time since its start.")]
-    cpu_percent: Annotated[float, Meta(description="Percent of one core.")]
+    cpu_ms: Annotated[Int64, Meta(description="CPU time since its start.")]
+    cpu_percent: Annotated[float, Meta(description="Percentage of one core.")]
     rss_bytes: Int64
     pss_bytes: (
-        Annotated[Int64, Meta(description="Shared pages are divided among the processes that share them.")] | UnsetType
+        Annotated[
+            Int64, Meta(description="Resident memory; shared pages are divided among the processes that share them.")
+        ]
+        | UnsetType
     ) = UNSET
 
 
 class System(Document, kw_only=True, rename="camel"):
-    """The host, and what the daemon itself takes of it."""
+    """The host, and the daemon's own processes."""
 
     hostname: str
     os: str
@@ -245,7 +249,7 @@ class System(Document, kw_only=True, rename="camel"):
 
 
 class Counts(Struct, kw_only=True):
-    """Numbers of runs by end reason; those that did not occur are absent."""
+    """Numbers of runs by end reason. Reasons without runs are absent."""
 
     succeeded: Int64 | UnsetType = UNSET
     failed: Int64 | UnsetType = UNSET
@@ -262,13 +266,13 @@ class Counts(Struct, kw_only=True):
 
 
 class TaskDay(Struct, kw_only=True, rename="camel"):
-    """What became of a task's runs on a day."""
+    """Totals of a task's runs that ended on one day."""
 
     day: Annotated[str, Meta(description="The UTC day on which the runs ended.", examples=["2026-11-21"])]
     total: Int64
     counts: Counts
-    duration_ms: Annotated[Int64, Meta(description="Sum of the durations of the runs that ran.")]
-    mean_ms: Annotated[Int64, Meta(description="Absent if none ran.")] | UnsetType = UNSET
+    duration_ms: Annotated[Int64, Meta(description="Total duration of the runs that started.")]
+    mean_ms: Annotated[Int64, Meta(description="Mean duration; absent if no run started.")] | UnsetType = UNSET
     longest_ms: Int64 | UnsetType = UNSET
 
 
@@ -279,7 +283,7 @@ class TaskDays(Document, kw_only=True):
 
 
 class Instant(Struct, kw_only=True, rename="camel"):
-    """When a task will run."""
+    """One scheduled time of a task."""
 
     at: DateTime
     local: Annotated[str, Meta(description="The time in the task's time zone.")]
@@ -288,8 +292,8 @@ class Instant(Struct, kw_only=True, rename="camel"):
             str,
             Meta(
                 title="InstantNote",
-                description="gap: its time does not exist, so it runs at the gap's end; repeated: the clocks show its"
-                " time twice.",
+                description="gap: the clocks skip this time, so it runs at the end of the gap;"
+                " repeated: the clocks show it twice.",
                 extra_json_schema={"enum": ["gap", "repeated"]},
             ),
         ]
@@ -299,6 +303,6 @@ class Instant(Struct, kw_only=True, rename="camel"):
 
 
 class Schedule(Document, kw_only=True):
-    """The next instants of a task."""
+    """The next scheduled times of a task."""
 
     items: list[Instant]

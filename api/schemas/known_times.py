@@ -1,4 +1,4 @@
-"""Times that may be unknown, on the wire: then the document leaves them out."""
+"""Times on the wire that may be unknown; the document omits unknown ones."""
 
 from msgspec import UNSET, UnsetType
 

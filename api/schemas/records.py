@@ -1,7 +1,8 @@
-"""Everything the API sends and takes, as msgspec Structs: encoded, validated and documented from one source.
+"""Request and response bodies of the API, as msgspec Structs.
 
-A field without a value is left out (``UNSET``), never null. ``schema_link`` is the ``$schema`` link of a document's
-outermost object; inner objects carry none. Names are snake_case here and renamed on the wire where it says so.
+They are the single source for encoding, validation and the OpenAPI document. A field without a value is omitted
+(``UNSET``), never null. ``schema_link`` is the ``$schema`` link of the outermost object; nested objects have none.
+Names are snake_case here; ``rename`` gives the names on the wire.
 """
 
 from typing import Annotated, Any
@@ -43,8 +44,8 @@ Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
 DateTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Uri = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
 Ulid = Annotated[str, Meta(pattern="^[0-9A-HJKMNP-TV-Z]{26}$")]
-# Without a pattern: clients that are generated for Go cannot check one that is not there.
-RetriedRun = Annotated[str, Meta(description="ULID of the run that this one retries.")]
+# Without a pattern: generated Go clients cannot check the pattern of an absent field.
+RetriedRun = Annotated[str, Meta(description="ULID of the run that this run retries.")]
 Phase = Annotated[str, Meta(title="RunPhase", extra_json_schema={"enum": list(PHASES)})]
 Reason = Annotated[str, Meta(title="EndReason", extra_json_schema={"enum": list(REASONS)})]
 ReasonFolded = Annotated[str, Meta(title="EndReasonFolded", extra_json_schema={"enum": list(REASONS_FOLDED)})]
@@ -52,17 +53,17 @@ Trigger = Annotated[str, Meta(title="Trigger", extra_json_schema={"enum": list(T
 TriggerFolded = Annotated[str, Meta(title="TriggerFolded", extra_json_schema={"enum": list(TRIGGERS_FOLDED)})]
 ServiceState = Annotated[str, Meta(title="ServiceState", extra_json_schema={"enum": list(SERVICE_STATES)})]
 StreamName = Annotated[str, Meta(title="StreamName", extra_json_schema={"enum": ["stdout", "stderr", "system"]})]
-SchemaLink = Annotated[Uri, Meta(description="Address of the schema of this document.")]
+SchemaLink = Annotated[Uri, Meta(description="URL of this document's JSON Schema.")]
 
 
 class Document(Struct, kw_only=True):
-    """What may stand outermost in a response."""
+    """Base of all objects that can be the body of a response."""
 
     schema_link: SchemaLink | UnsetType = field(name="$schema", default=UNSET)
 
 
 class ErrorDetail(Struct):
-    """One thing that is wrong, and where."""
+    """One invalid value and its location."""
 
     location: Annotated[str, Meta(examples=["query.limit"])]
     message: str
@@ -70,7 +71,7 @@ class ErrorDetail(Struct):
 
 
 class Problem(Document, kw_only=True):
-    """An error (RFC 9457)."""
+    """An error, as problem details (RFC 9457)."""
 
     type: Uri = "about:blank"
     title: str
@@ -81,7 +82,7 @@ class Problem(Document, kw_only=True):
 
 
 class RunCamel(Document, kw_only=True, rename="camel"):
-    """A run, convention A: exact end reason and trigger."""
+    """A run in convention A, with its exact end reason and trigger."""
 
     id: Ulid
     task_name: str
@@ -100,7 +101,7 @@ class RunCamel(Document, kw_only=True, rename="camel"):
 
 
 class RunSnake(Document, kw_only=True):
-    """A run, convention B: end reason and trigger folded into the shorter lists."""
+    """A run in convention B, with its end reason and trigger folded into the shorter lists."""
 
     id: Ulid
     task_name: str
@@ -118,13 +119,13 @@ class RunSnake(Document, kw_only=True):
 
 
 class RunSnakeWithParams(RunSnake, kw_only=True):
-    """A run, convention B, with its parameters."""
+    """A run in convention B, with its parameters."""
 
     params: dict[str, str] | UnsetType = UNSET
 
 
 class Run(RunSnake, kw_only=True):
-    """A run in both conventions at once: camelCase names carry the exact values, snake_case names the folded ones."""
+    """A run in both conventions: camelCase names have the exact values, snake_case names the folded ones."""
 
     task_name_camel: str = field(name="taskName")
     end_reason_camel: Reason | UnsetType = field(name="endReason", default=UNSET)
@@ -141,43 +142,43 @@ class Run(RunSnake, kw_only=True):
 
 
 class TaskRuns(Document, kw_only=True):
-    """Runs of one task."""
+    """A page of a task's runs."""
 
     items: list[RunCamel] | None
     total: Annotated[Int64, Meta(description="Number of matching runs.")]
 
 
 class TaskRunsSnake(Document, kw_only=True):
-    """Runs of one task, asked for with naming=snake."""
+    """A page of a task's runs, for naming=snake."""
 
     items: list[RunSnakeWithParams] | None
     total: Int64
 
 
 class Runs(Document, kw_only=True):
-    """Runs of all tasks."""
+    """A page of the runs of all tasks."""
 
     runs: list[RunSnake] | None
     total: Annotated[Int64, Meta(description="Number of matching runs.")]
 
 
 class RunsCamel(Document, kw_only=True):
-    """Runs of all tasks, asked for with naming=camel."""
+    """A page of the runs of all tasks, for naming=camel."""
 
     runs: list[RunCamel] | None
     total: Int64
 
 
 class Affected(Document, kw_only=True, forbid_unknown_fields=True):
-    """What a bulk operation has done."""
+    """Result of a bulk operation."""
 
-    affected: Annotated[Int64, Meta(description="Number of runs that were changed.")]
+    affected: Annotated[Int64, Meta(description="Number of affected runs.")]
 
 
 class Deleted(Affected, kw_only=True):
-    """What a bulk deletion has done, and what tells it from others."""
+    """Result of a bulk deletion, with the time that identifies it."""
 
-    deleted_at: Annotated[DateTime, Meta(description="The time of this deletion; no other deletion has the same.")]
+    deleted_at: Annotated[DateTime, Meta(description="Time of this deletion; unique among deletions.")]
 
 
 class TriggeredRun(Struct):
@@ -188,25 +189,25 @@ class TriggeredRun(Struct):
 
 
 class Triggered(Document, kw_only=True):
-    """New runs, one for each task."""
+    """New runs, one per task."""
 
     triggered: list[TriggeredRun] | None
 
 
 class Summary(Document, kw_only=True, rename="camel"):
-    """Runs in a few numbers."""
+    """Counts of runs by outcome."""
 
-    total: Annotated[Int64, Meta(description="All matching runs.")]
-    success: Annotated[Int64, Meta(description="Runs that succeeded.")]
+    total: Annotated[Int64, Meta(description="Number of matching runs.")]
+    success: Annotated[Int64, Meta(description="Number of runs that succeeded.")]
     failed: Annotated[
-        Int64, Meta(description="Runs that ended as failed, timeout, crashed, start_failed or log_overflow.")
+        Int64, Meta(description="Number of runs that ended as failed, timeout, crashed, start_failed or log_overflow.")
     ]
-    missed: Annotated[Int64, Meta(description="Runs that stand for missed times.")]
+    missed: Annotated[Int64, Meta(description="Number of runs that record missed times.")]
     last_failure: Annotated[RunCamel, Meta(description="The newest failed run.")] | UnsetType = UNSET
 
 
 class Active(Struct):
-    """How many runs of a task have not ended."""
+    """Numbers of a task's active runs."""
 
     running: Int64
     pending: Int64
@@ -220,14 +221,15 @@ class Instance(Struct, kw_only=True, rename="camel"):
     run_id: Ulid | UnsetType = UNSET
     since: DateTime | UnsetType = UNSET
     failures: Annotated[Int64, Meta(description="Consecutive failures.")] = 0
-    ready: Annotated[bool, Meta(description="The instance works, as far as known.")] = False
+    ready: Annotated[bool, Meta(description="True if the instance is ready.")] = False
     detail: (
-        Annotated[str, Meta(description="The dependency that it waits for, or the status that it reports.")] | UnsetType
+        Annotated[str, Meta(description="The dependency that the instance waits for, or the status that it reports.")]
+        | UnsetType
     ) = UNSET
 
 
 class Rolling(Struct, kw_only=True):
-    """How far a rolling restart has come."""
+    """Progress of a rolling restart."""
 
     done: Annotated[Int64, Meta(description="Restarted instances that are ready.")]
     total: Annotated[Int64, Meta(description="Instances to restart.")]
@@ -250,7 +252,9 @@ class Task(Document, kw_only=True, rename="camel"):
     instances: list[Instance] | UnsetType = UNSET
     rolling: Annotated[Rolling, Meta(description="Only during a rolling restart.")] | UnsetType = UNSET
     paused: bool
-    definition: Annotated[dict[str, Any], Meta(description="As configured, without secrets; values of env are masked.")]
+    definition: Annotated[
+        dict[str, Any], Meta(description="The configured keys, without secrets; values of env are masked.")
+    ]
 
 
 class Tasks(Document, kw_only=True):
@@ -260,13 +264,13 @@ class Tasks(Document, kw_only=True):
 
 
 class Body(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What every request may carry."""
+    """Base of all request bodies."""
 
     schema_link: SchemaLink | UnsetType = field(name="$schema", default=UNSET)
 
 
 class TriggerBody(Body, kw_only=True):
-    """What a trigger may carry."""
+    """Body of a trigger request."""
 
     params: (
         Annotated[
@@ -278,7 +282,7 @@ class TriggerBody(Body, kw_only=True):
 
 
 class DaemonIdentity(Document, kw_only=True, rename="camel"):
-    """Which daemon this is, for programs on the same host."""
+    """Identity of the daemon, for programs on the same host."""
 
     app: str = "ringward"
     version: str
@@ -286,28 +290,28 @@ class DaemonIdentity(Document, kw_only=True, rename="camel"):
     config_path: str
     data_dir: str
     socket_path: str
-    fingerprint: Annotated[str, Meta(description="Identifies this start of the daemon; SHA-256.")]
+    fingerprint: Annotated[str, Meta(description="SHA-256 that identifies this start of the daemon.")]
 
 
 class Line(Struct, rename="camel"):
     """One line of a log."""
 
-    n: Annotated[Int64, Meta(description="Absolute number, from 0.")]
+    n: Annotated[Int64, Meta(description="Absolute line number, from 0.")]
     ts: Annotated[Int64, Meta(description="Unix time, ms.")]
     stream: StreamName
     text: str
     continued: Annotated[bool, Meta(description="True if it continues the previous line.")] | UnsetType = UNSET
-    frame_count: Annotated[Int64, Meta(description="Number of kept frames, if it was redrawn.", ge=1)] | UnsetType = (
-        UNSET
-    )
+    frame_count: (
+        Annotated[Int64, Meta(description="Number of kept frames, if the line was redrawn.", ge=1)] | UnsetType
+    ) = UNSET
 
 
 class LineBatch(Struct, rename="camel"):
-    """Neighbouring lines of one stream that were read together."""
+    """Consecutive lines of one stream that were read together."""
 
     n: Annotated[Int64, Meta(description="Absolute number of the first line, from 0.")]
     count: Annotated[Int64, Meta(description="Number of lines.", ge=1)]
-    ts: Annotated[Int64, Meta(description="Unix time, ms, of all of them.")]
+    ts: Annotated[Int64, Meta(description="Unix time of all lines, ms.")]
     stream: StreamName
     text: Annotated[str, Meta(description="The lines, separated by newlines.")]
 
@@ -315,50 +319,53 @@ class LineBatch(Struct, rename="camel"):
 class LogPage(Document, kw_only=True, rename="camel"):
     """A page of a log."""
 
-    first_available: Annotated[Int64, Meta(description="The first line that is still kept.")]
-    total_lines: Annotated[Int64, Meta(description="Lines so far; the next one gets this number.")]
-    truncated: Annotated[bool, Meta(description="True if lines of this log are gone.")]
-    finalized: Annotated[bool, Meta(description="True if no line will be added.")]
+    first_available: Annotated[Int64, Meta(description="Number of the first line that is still kept.")]
+    total_lines: Annotated[Int64, Meta(description="Number of lines so far; the next line gets this number.")]
+    truncated: Annotated[bool, Meta(description="True if this log lacks lines.")]
+    finalized: Annotated[bool, Meta(description="True if the log is complete.")]
     lines: list[Line]
 
 
 class History(Document, kw_only=True):
-    """How a redrawn line came to be."""
+    """The frames of a redrawn line."""
 
-    frames: Annotated[list[list[str]], Meta(description="Oldest first; each has its rows.")]
+    frames: Annotated[list[list[str]], Meta(description="Frames, oldest first, each a list of rows.")]
 
 
 class SearchHit(Struct, kw_only=True, rename="camel"):
-    """A line that was found."""
+    """A line that matches the search."""
 
     run_id: Ulid
-    n: Annotated[Int64, Meta(description="Absolute number within the run's log, from 0.")]
+    n: Annotated[Int64, Meta(description="Absolute line number within the run's log, from 0.")]
     ts: Annotated[Int64, Meta(description="Unix time, ms.")]
     stream: StreamName
     text: str
 
 
 class SearchPage(Document, kw_only=True, rename="camel"):
-    """What a search found so far. It may be empty and yet not be exhausted."""
+    """Hits of a search so far. A page can be empty although the search is not exhausted."""
 
     items: list[SearchHit]
     next_cursor: (
-        Annotated[str, Meta(description="Continues the search; absent if the search is exhausted.")] | UnsetType
+        Annotated[str, Meta(description="Cursor that continues the search; absent if the search is exhausted.")]
+        | UnsetType
     ) = UNSET
-    exhausted: Annotated[bool, Meta(description="All runs were searched; active runs up to now.")]
-    scanned_runs: Annotated[Int64, Meta(description="Runs that this call searched.")]
+    exhausted: Annotated[bool, Meta(description="True if all runs were searched, active runs up to now.")]
+    scanned_runs: Annotated[Int64, Meta(description="Number of runs that this call searched.")]
     scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call searched.")]
 
 
 class Dropped(Struct):
-    """Lines that the stream does not send."""
+    """A gap: lines that the stream does not send."""
 
-    after: Annotated[Int64, Meta(description="Number of the line before the gap; -1 if the gap begins the log.")]
+    after: Annotated[
+        Int64, Meta(description="Number of the line before the gap; -1 if the gap is at the start of the log.")
+    ]
     count: Int64
 
 
 class Region(Struct):
-    """What one stream draws now: its unfinished line, or several rows; no rows: nothing."""
+    """What a stream currently draws: an unfinished line, or several rows. Without rows it draws nothing."""
 
     epoch: Int64
     rows: list[str]
@@ -366,7 +373,7 @@ class Region(Struct):
 
 
 class Rotated(Struct, rename="camel"):
-    """Older lines are gone."""
+    """Older lines were removed."""
 
     first_available: Int64
 
@@ -383,59 +390,60 @@ class LeftRunning(Struct, kw_only=True, rename="camel"):
 
     run_id: str
     task_name: str
-    processes: Annotated[list[str], Meta(description="Name and process id of each, such as `sleep (4711)`.")]
+    processes: Annotated[list[str], Meta(description="Name and process id of each process, such as `sleep (4711)`.")]
 
 
 class SilentTask(Struct, rename="camel"):
-    """A task that waits for a clock that was set back to catch up."""
+    """A task that does not run until the clock, which was set back, has caught up."""
 
     name: str
     runs_again_at: DateTime
 
 
 class DaemonInfo(Document, kw_only=True, rename="camel"):
-    """The daemon."""
+    """State of the daemon."""
 
     version: str
     started_at: DateTime
     uptime_ms: Int64
     config_path: str
     config_loaded_at: DateTime | UnsetType = UNSET
-    config_stale: Annotated[bool, Meta(description="A file or the host's time zone changed after it was loaded.")]
+    config_stale: Annotated[
+        bool, Meta(description="True if a file or the host's time zone changed after the last load.")
+    ]
     config_warnings: list[str]
     timezone: str | UnsetType = UNSET
     scheduler_active: bool
     database_problem: Annotated[
-        str | UnsetType, Meta(description="Why nothing can be stored until an administrator acts, and the remedy.")
+        str | UnsetType,
+        Meta(description="Why the daemon cannot store anything until an administrator acts, and the remedy."),
     ] = UNSET
     store: str
     hostname: str
     tasks: Int64
     services: Int64
-    left_running: Annotated[list[LeftRunning], Meta(description="Processes that ended runs left, while they live.")]
+    left_running: Annotated[list[LeftRunning], Meta(description="Live processes that ended runs left behind.")]
     silent_task_count: Annotated[
-        Int64, Meta(description="Number of tasks that do not run since the clock was set back.")
+        Int64, Meta(description="Number of tasks that are silent because the clock was set back.")
     ] = 0
     silent_tasks: Annotated[
-        list[SilentTask], Meta(description="The first 20 of them, in the order in which they run again.")
+        list[SilentTask], Meta(description="The first 20 silent tasks, in the order in which they run again.")
     ] = []
     removals_held_until: (
-        Annotated[
-            DateTime, Meta(description="When removals by age start again after the clock was set by more than a day.")
-        ]
+        Annotated[DateTime, Meta(description="When removals by age resume after the clock was set by more than a day.")]
         | UnsetType
     ) = UNSET
 
 
 class ChangedUnit(Struct):
-    """What a reload changes."""
+    """A changed task, service or table of the configuration."""
 
-    name: Annotated[str, Meta(description="Name of a task or service, or a table of the file in brackets.")]
-    reasons: Annotated[list[str], Meta(description="The changed keys and their effects.")]
+    name: Annotated[str, Meta(description="Name of a task or service, or of a table of the file, in brackets.")]
+    reasons: Annotated[list[str], Meta(description="Changed keys and their effects.")]
 
 
 class Reloaded(Document, kw_only=True):
-    """What a reload did, or would do."""
+    """Changes that a reload made, or would make."""
 
     added: list[str]
     changed: list[ChangedUnit]
@@ -444,6 +452,6 @@ class Reloaded(Document, kw_only=True):
 
 
 class Health(Document, kw_only=True):
-    """That it works."""
+    """Result of a health check."""
 
     status: str = "ok"

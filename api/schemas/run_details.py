@@ -1,4 +1,4 @@
-"""What the API tells of a run beyond its record; see :mod:`api.schemas.records`."""
+"""Schemas of a run's details beyond its record: resources, deletions and endings."""
 
 from typing import Annotated
 
@@ -8,51 +8,53 @@ from api.schemas.records import DateTime, Document, Int64, Line, Reason, RunCame
 
 
 class DeletedRun(RunCamel, kw_only=True, rename="camel"):
-    """A run that was deleted; exact end reason and trigger."""
+    """A deleted run, with its exact end reason and trigger."""
 
-    deleted_at: Annotated[DateTime, Meta(description="Time of the deletion; all runs of one deletion have the same.")]
+    deleted_at: Annotated[DateTime, Meta(description="Time of the deletion; the same for all runs of one deletion.")]
 
 
 class DeletedRuns(Document, kw_only=True):
-    """Deleted runs, those deleted last first."""
+    """A page of deleted runs, the latest deletion first."""
 
     runs: list[DeletedRun]
     total: Annotated[Int64, Meta(description="Number of matching deleted runs.")]
 
 
 class ResourceSample(Struct, kw_only=True, rename="camel"):
-    """What the processes of a run took together around a time."""
+    """Resources of all processes of a run in one interval."""
 
     t: Annotated[DateTime, Meta(description="End of the interval.")]
-    cpu_percent: Annotated[float, Meta(description="Mean since the previous sample; 100 is one core.")] | UnsetType = (
-        UNSET
-    )
-    rss_bytes: Annotated[Int64, Meta(description="Peak of resident memory in the interval.")]
-    processes: Annotated[Int64, Meta(description="Maximum in the interval.")]
+    cpu_percent: (
+        Annotated[float, Meta(description="Average since the previous sample; 100 is one core.")] | UnsetType
+    ) = UNSET
+    rss_bytes: Annotated[Int64, Meta(description="Peak resident memory in the interval.")]
+    processes: Annotated[Int64, Meta(description="Peak number of processes in the interval.")]
 
 
 class Resources(Document, kw_only=True, rename="camel"):
-    """What a run takes, or took; what is not known, or not known yet, is absent."""
+    """Resources of a run. Values that are unknown, or not yet known, are absent."""
 
-    cpu_user_ms: Annotated[Int64, Meta(description="Processor time in user mode.")] | UnsetType = UNSET
-    cpu_system_ms: Annotated[Int64, Meta(description="Processor time in the kernel.")] | UnsetType = UNSET
+    cpu_user_ms: Annotated[Int64, Meta(description="CPU time in user mode.")] | UnsetType = UNSET
+    cpu_system_ms: Annotated[Int64, Meta(description="CPU time in the kernel.")] | UnsetType = UNSET
     max_rss_bytes: (
         Annotated[
             Int64,
             Meta(
-                description="Most resident memory: of all its processes in a sample, or of the largest process of a run"
+                description="Peak resident memory: of all processes in a sample, or of the largest process of a run"
                 " that has ended."
             ),
         ]
         | UnsetType
     ) = UNSET
-    read_bytes: Annotated[Int64, Meta(description="Read from disks.")] | UnsetType = UNSET
-    write_bytes: Annotated[Int64, Meta(description="Written to disks.")] | UnsetType = UNSET
-    samples: Annotated[list[ResourceSample], Meta(description="Oldest first; older ones cover longer intervals.")]
+    read_bytes: Annotated[Int64, Meta(description="Bytes read from disks.")] | UnsetType = UNSET
+    write_bytes: Annotated[Int64, Meta(description="Bytes written to disks.")] | UnsetType = UNSET
+    samples: Annotated[
+        list[ResourceSample], Meta(description="Samples, oldest first; older samples cover longer intervals.")
+    ]
 
 
 class RunningResources(Resources, kw_only=True, rename="camel"):
-    """What a run takes that is running."""
+    """Resources of an active run."""
 
     run_id: Ulid
     task_name: str
@@ -60,74 +62,81 @@ class RunningResources(Resources, kw_only=True, rename="camel"):
 
 
 class AllResources(Document, kw_only=True):
-    """What all running runs take, oldest run first."""
+    """Resources of all active runs, oldest run first."""
 
     items: list[RunningResources]
 
 
 class Took(Document, kw_only=True, rename="camel"):
-    """What runs took together, counted when they took it; what this host does not tell is absent."""
+    """Resources that runs used, counted when they used them. Values that this host does not provide are absent."""
 
-    runs: Annotated[Int64, Meta(description="Number of ended runs that had started.")]
-    cpu_user_ms: Annotated[Int64, Meta(description="Processor time in user mode.")]
-    cpu_system_ms: Annotated[Int64, Meta(description="Processor time in the kernel.")]
-    max_rss_bytes: Annotated[Int64, Meta(description="Peak of resident memory of a run.")] | UnsetType = UNSET
-    read_bytes: Annotated[Int64, Meta(description="Read from disks.")] | UnsetType = UNSET
-    write_bytes: Annotated[Int64, Meta(description="Written to disks.")] | UnsetType = UNSET
+    runs: Annotated[Int64, Meta(description="Number of runs that started and have ended.")]
+    cpu_user_ms: Annotated[Int64, Meta(description="CPU time in user mode.")]
+    cpu_system_ms: Annotated[Int64, Meta(description="CPU time in the kernel.")]
+    max_rss_bytes: Annotated[Int64, Meta(description="Peak resident memory of a single run.")] | UnsetType = UNSET
+    read_bytes: Annotated[Int64, Meta(description="Bytes read from disks.")] | UnsetType = UNSET
+    write_bytes: Annotated[Int64, Meta(description="Bytes written to disks.")] | UnsetType = UNSET
 
 
 class TaskUsage(Took, kw_only=True, rename="camel"):
-    """What the runs of a task or service took in a window."""
+    """Resources that the runs of a task or service used in a window."""
 
-    start: Annotated[DateTime, Meta(description="Start of the window, widened to whole spans.")] = field(name="from")
-    end: Annotated[DateTime, Meta(description="End of the window, excluded.")] = field(name="to")
+    start: Annotated[DateTime, Meta(description="Start of the window, rounded outwards to whole intervals.")] = field(
+        name="from"
+    )
+    end: Annotated[DateTime, Meta(description="End of the window (exclusive).")] = field(name="to")
 
 
 class NamedTaskUsage(Took, kw_only=True, rename="camel"):
-    """The same of one of several."""
+    """Resources that the runs of one task or service used."""
 
     task_name: str
 
 
 class AllTaskUsage(Document, kw_only=True, rename="camel"):
-    """What the runs of each task and service took in a window, those that took most processor time first."""
+    """Resources of each task and service in a window, the greatest CPU time first."""
 
-    start: Annotated[DateTime, Meta(description="Start of the window, widened to whole spans.")] = field(name="from")
-    end: Annotated[DateTime, Meta(description="End of the window, excluded.")] = field(name="to")
+    start: Annotated[DateTime, Meta(description="Start of the window, rounded outwards to whole intervals.")] = field(
+        name="from"
+    )
+    end: Annotated[DateTime, Meta(description="End of the window (exclusive).")] = field(name="to")
     items: list[NamedTaskUsage]
 
 
 class Ending(Document, kw_only=True, rename="camel"):
-    """Why and how a run ended: everything that is known of that."""
+    """Why and how a run ended."""
 
     reason: Reason
     exit_code: Annotated[Int64, Meta(description="As in the record of the run.")]
-    signal: Annotated[str, Meta(description="Name of the signal that ended it.", examples=["SIGTERM"])] | UnsetType = (
-        UNSET
-    )
-    core_dumped: Annotated[bool, Meta(description="Present if a signal ended it.")] | UnsetType = UNSET
+    signal: (
+        Annotated[str, Meta(description="Name of the signal that ended the run.", examples=["SIGTERM"])] | UnsetType
+    ) = UNSET
+    core_dumped: (
+        Annotated[bool, Meta(description="Whether the process dumped core; present if a signal ended it.")] | UnsetType
+    ) = UNSET
     oom_killed: (
         Annotated[bool, Meta(description="Present if the kernel killed a process for lack of memory.")] | UnsetType
     ) = UNSET
-    requested_by: Annotated[str, Meta(description="The user who stopped it, or else who triggered it.")] | UnsetType = (
-        UNSET
-    )
+    requested_by: (
+        Annotated[str, Meta(description="The user who stopped the run, else the user who triggered it.")] | UnsetType
+    ) = UNSET
     scheduled_for: Annotated[DateTime, Meta(description="The scheduled time of the run.")] | UnsetType = UNSET
-    missed_count: Annotated[Int64, Meta(description="Number of missed times that it stands for.", ge=1)] | UnsetType = (
-        UNSET
-    )
-    retry_at: Annotated[DateTime, Meta(description="Time of the retry, while it waits.")] | UnsetType = UNSET
+    missed_count: (
+        Annotated[Int64, Meta(description="Number of missed times that the run records.", ge=1)] | UnsetType
+    ) = UNSET
+    retry_at: Annotated[DateTime, Meta(description="Time of the pending retry.")] | UnsetType = UNSET
     killed_leftovers: (
         Annotated[
-            list[str], Meta(description="Killed processes that outlived the main process: names and process ids.")
+            list[str], Meta(description="Names and ids of processes that outlived the main process and were killed.")
         ]
         | UnsetType
     ) = UNSET
     failure_line: (
-        Annotated[Int64, Meta(description="Number of the line that made it fail (failure_output).", ge=0)] | UnsetType
+        Annotated[Int64, Meta(description="Number of the line that made the run fail (failure_output).", ge=0)]
+        | UnsetType
     ) = UNSET
     hint: Annotated[str, Meta(description="The likely cause, if the last runs show a pattern.")] | UnsetType = UNSET
     last_lines: Annotated[
         list[Line],
-        Meta(description="The last lines of its log, at most 20; lines of system say more about the reason."),
+        Meta(description="The last lines of the log, at most 20. Lines of the stream `system` explain the reason."),
     ]

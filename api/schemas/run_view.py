@@ -1,17 +1,14 @@
-"""One serialiser for both namings of a run, and the folding that goes with the shorter lists of convention B.
+"""Serialise runs in either naming, and fold values for the shorter lists of convention B.
 
 ==============  =====================  ===========================
 in the store    A (camelCase)          B (snake_case)
 ==============  =====================  ===========================
-succeeded       succeeded              success
-missed          missed                 skipped
-start_failed    start_failed           failed
-service         service                cron
-startup         startup                cron
+succeeded       succeeded              success missed          missed                 skipped start_failed
+start_failed           failed service         service                cron startup         startup                cron
 ==============  =====================  ===========================
 
-Everything else is the same in both. Filters follow what is shown: where runs are listed folded, a value selects
-every run that is shown with it, and a name that B does not have is exact. A sort by status follows it in every list.
+All other values are the same in both. In a folded list, a filter value selects every run that is shown with it; a value
+that exists only in A is exact. In every list, sorting by status follows the shown values.
 """
 
 from collections.abc import Iterable
@@ -27,7 +24,7 @@ from store.runs.writes import Run
 
 FOLDED_REASON = {"succeeded": "success", "missed": "skipped", "start_failed": "failed"}
 SHOWN_ALIKE = {reason: shown for reason, shown in FOLDED_REASON.items() if shown in END_REASONS}
-"""End reasons that convention B shows as another one that there is."""
+"""End reasons that convention B shows as another existing end reason."""
 FOLDED_TRIGGER = {"service": "cron", "startup": "cron"}
 
 
@@ -45,12 +42,12 @@ def _common(run: Run) -> dict[str, Any]:
 
 
 def _params(run: Run) -> dict[str, str] | UnsetType:
-    """Without those that are secret."""
+    """Return the parameters without the secret ones."""
     return {name: value for name, value in (run.params or {}).items() if value is not None} or UNSET
 
 
 def camel(run: Run) -> schemas.RunCamel:
-    """Convention A."""
+    """Return the run in convention A."""
     return schemas.RunCamel(
         **_common(run),
         end_reason=run.end_reason or UNSET,
@@ -74,17 +71,17 @@ def _snake(run: Run) -> dict[str, Any]:
 
 
 def snake(run: Run) -> schemas.RunSnake:
-    """Convention B as lists and the trigger response have it."""
+    """Return the run in convention B, as in lists and the response to a trigger."""
     return schemas.RunSnake(**_snake(run))
 
 
 def snake_with_params(run: Run) -> schemas.RunSnakeWithParams:
-    """Convention B with parameters."""
+    """Return the run in convention B, with its parameters."""
     return schemas.RunSnakeWithParams(**_snake(run), params=_params(run))
 
 
 def both(run: Run) -> schemas.Run:
-    """The union of A and B."""
+    """Return the run with the fields of both conventions."""
     return schemas.Run(
         **_snake(run),
         task_name_camel=run.task_name,
@@ -103,7 +100,7 @@ def both(run: Run) -> schemas.Run:
 
 
 def split_status(words: Iterable[str], *, folded: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A status filter's words as (phases, end reasons as stored)."""
+    """Split the words of a status filter into phases and stored end reasons."""
     phases: list[str] = []
     reasons: list[str] = []
     for word in words:
@@ -119,7 +116,7 @@ def split_status(words: Iterable[str], *, folded: bool) -> tuple[tuple[str, ...]
 
 
 def split_trigger(trigger: str | None, *, folded: bool) -> tuple[str, ...]:
-    """A trigger filter's value as the triggers that are stored."""
+    """Return the stored triggers that the value of a trigger filter selects."""
     if trigger is None:
         return ()
     if not folded:

@@ -1,8 +1,7 @@
-"""The list of all tasks and services, each encoded anew only when what it shows has changed.
+"""The list of all tasks and services; an item is encoded again only if its contents changed.
 
-Whether it has is found out by reading, from the database, everything that can change: there is nothing that would have
-to be told, so nothing that could be forgotten. All of it happens in a thread that reads the database, since there may
-be ten thousand.
+Each call reads everything that an item depends on from the database and compares it. So no change has to be announced,
+and none can be missed. This happens in a database thread, because there may be ten thousand tasks.
 """
 
 import hashlib
@@ -18,25 +17,25 @@ from store.database import Database
 from store.runs.writes import Run
 
 _SINGLY = 50
-"""Up to so many last runs are read one by one, beyond that all at once."""
+"""Up to this many last runs are read one by one, and more with a single query."""
 _DIGEST_BYTES = 16
 
 
 class _Item(NamedTuple):
     basis: Basis
     body: bytes
-    """JSON."""
+    """The encoded JSON."""
     digest: bytes
 
 
 class TaskList:
-    """What is known from the last time; one per worker, used by any of its threads."""
+    """Items encoded by earlier calls; one object per worker, shared by its threads."""
 
     def __init__(self) -> None:
         self._items: dict[str, _Item] = {}
 
     def read(self, db: Database) -> dict[str, _Item]:
-        """All of them by name, in the order of names."""
+        """Return all items, sorted by name."""
         with db.snapshot() as view:
             return view.remember(TaskList, lambda: self._read(view))
 
@@ -55,7 +54,7 @@ class TaskList:
 
 
 def listed(db: Database, tasks: TaskList, identity: Identity | None) -> tuple[bytes, bytes]:
-    """What somebody sees of the list, as the inside of a JSON array; and what changes when that does."""
+    """Return the items that `identity` may see, as the inside of a JSON array, and a digest of them."""
     items = [item for name, item in tasks.read(db).items() if identity is None or identity.sees(name)]
     return b",".join([item.body for item in items]), b"".join([item.digest for item in items])
 

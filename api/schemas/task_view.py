@@ -1,4 +1,4 @@
-"""A task or service as the API shows it."""
+"""The API's representation of a task or service."""
 
 import functools
 import re
@@ -21,22 +21,22 @@ _PROBES = frozenset({"ready", "live"})
 _URGENCY = ("fatal", "backoff", "stopping", "starting", "running", "exited", "stopped")
 
 
-@functools.cache  # there are as many names as keys of the configuration
+@functools.cache  # bounded: one entry per key of the configuration
 def _camel(name: str) -> str:
     return re.sub(r"_([a-z0-9])", lambda match: match.group(1).upper(), name)
 
 
 class Basis(NamedTuple):
-    """What is shown depends on this alone, but for those facts about the last run that never change."""
+    """Everything that the representation depends on, apart from immutable facts about the last run."""
 
     standing: Standing
     active: tuple[int, int]
-    """Pending and running runs."""
+    """Numbers of pending and of running runs."""
     instances: tuple[Instance, ...]
 
 
 def bases(db: Database | Connection, name: str | None = None) -> list[Basis]:
-    """Of all that is configured, by name, or of one."""
+    """Return the basis of each configured task and service, sorted by name, or of one."""
     active = store_tasks.active_counts(db)
     instances: dict[str, list[Instance]] = {}
     for instance in store_tasks.instances(db, name):
@@ -48,14 +48,14 @@ def bases(db: Database | Connection, name: str | None = None) -> list[Basis]:
 
 
 def one(db: Database, name: str) -> schemas.Task | None:
-    """A configured task or service; None: there is none of that name."""
+    """Return a configured task or service, or None if none has that name."""
     with db.snapshot() as view:
         found = bases(view, name)
         return shown(found[0], store_tasks.last_runs(view, name).get(name)) if found else None
 
 
 def shown(basis: Basis, last_run: Run | None) -> schemas.Task:
-    """All that is told of it."""
+    """Build the representation of a task or service."""
     standing = basis.standing
     definition: dict[str, Any] = msgspec.json.decode(standing.definition)
     service = standing.kind == "service"
@@ -80,12 +80,15 @@ def shown(basis: Basis, last_run: Run | None) -> schemas.Task:
 
 
 def _inside(key: str, value: Any) -> Any:
-    """A table of the configuration: of probes the keys are ours, of others names of variables and of limits."""
+    """Convert a value of the definition.
+
+    Probes are tables with our own keys; other tables have names of variables or limits.
+    """
     return {_camel(name): inner for name, inner in value.items()} if key in _PROBES else value
 
 
 def _worst(instances: tuple[Instance, ...]) -> str:
-    """A service's state: that of the instance which most needs attention."""
+    """Return a service's state: the state of the instance that most needs attention."""
     return min((instance.state for instance in instances), key=_URGENCY.index, default="stopped")
 
 

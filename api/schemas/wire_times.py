@@ -13,26 +13,26 @@ _RFC3339 = re.compile(
 
 
 def rfc3339(at_ms: int) -> str:
-    """`at_ms` in UTC with milliseconds."""
+    """Format `at_ms` in UTC with milliseconds."""
     seconds, ms = divmod(at_ms, 1000)
     return (_EPOCH_PLAIN + timedelta(0, seconds, ms * 1000)).isoformat("T", "milliseconds") + "Z"
 
 
 def parse_rfc3339(text: str, *, up: bool) -> int:
-    """Milliseconds since the epoch; digits beyond the millisecond round `up` or down.
+    """Return milliseconds since the epoch; digits beyond the millisecond round `up` or down.
 
-    A blank where the offset's sign should be reads as ``+`` (that is what a ``+`` in a query string turns into); a
-    leap second is the second after it.
+    A space in place of the offset's sign reads as ``+``, because a ``+`` in a query string decodes to a space. A leap
+    second counts as the second after it.
 
     Raises:
-        ValueError: this is no date-time with an offset.
+        ValueError: not a date-time with an offset.
     """
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError("is not an RFC 3339 date-time with an offset, such as 2026-11-21T03:04:05Z")
     year, month, day, hour, minute, second = (int(part) for part in match.group(1, 2, 3, 4, 5, 6))
     try:
-        # Python's years begin with 1, RFC 3339's with 0; the calendar is the same every 400 years.
+        # Python's years begin with 1, RFC 3339's with 0. The calendar repeats every 400 years.
         whole = datetime(year or 400, month, day, hour, minute, tzinfo=UTC)
     except ValueError as err:
         raise ValueError("is not an existing day or time") from err

@@ -1,4 +1,4 @@
-"""Resources about runs and their logs.
+"""Handlers for runs and their logs.
 
-Only the application's table of operations imports this room.
+Only the application's table of operations imports this package.
 """

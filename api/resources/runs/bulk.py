@@ -1,4 +1,4 @@
-"""Many runs at once, by a selector: delete, restore, stop, run again."""
+"""Handlers for bulk operations on selected runs: delete, restore, stop, run again."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
@@ -38,7 +38,7 @@ def _unless_empty(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 class SelectorFilter(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What the selected runs have to be like; all of it. An empty text is no condition."""
+    """Conditions that a selected run must all meet. An empty string sets no condition."""
 
     created_after: Annotated[DateTime, Meta(description="Created at this time or after.")] | UnsetType = UNSET
     created_before: Annotated[DateTime, Meta(description="Created at this time or before.")] | UnsetType = UNSET
@@ -72,7 +72,7 @@ class SelectorFilter(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RunSelector(Body, kw_only=True):
-    """Which runs: those that match a filter, or those with these ids."""
+    """A selection of runs: those that match a filter, or those with the given ids."""
 
     match_all: (
         Annotated[bool, Meta(description="True: every run that matches the filter; else those of ids.")]
@@ -85,9 +85,9 @@ class RunSelector(Body, kw_only=True):
 
 
 def arguments_of(selector: RunSelector, tasks: str | None) -> dict[str, Any]:
-    """The selector as the scheduler takes it, within the `tasks` (a glob; None: all) that there are for the caller.
+    """Return the selector as arguments of the scheduler's command, limited to `tasks` (a glob; None: all tasks).
 
-    What the other way of selecting would need is left out, and so is what can be no id.
+    Fields that the other kind of selection uses are emptied. Strings that cannot be ids are removed.
     """
     match_all = bool(selector.match_all)
     return {
@@ -99,7 +99,7 @@ def arguments_of(selector: RunSelector, tasks: str | None) -> dict[str, Any]:
 
 
 def _packed(ids: list[str] | UnsetType | None) -> str:
-    """Ids are of one length: without anything between them they are the smallest."""
+    """Join the ids without separators; each is 26 characters long."""
     return "".join(one for one in dict.fromkeys(ids or ()) if is_ulid(one))
 
 
@@ -125,27 +125,27 @@ def _conditions(wanted: SelectorFilter) -> dict[str, Any]:
 
 
 def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str, Any]:
-    # In a thread: to go through half a million ids takes a second.
+    # In a thread, because half a million ids take a second.
     selected = run_in(gevent.get_hub().threadpool, arguments_of, call.body, call.tasks)
-    call.body = None  # which takes several times as much memory
+    call.body = None  # it uses several times the memory of the arguments
 
     def command() -> dict[str, Any]:
         try:
             return context.control.call_patiently(operation, command=new_ulid(), by=call.by, **selected, **more)
         except Unavailable as err:
-            if operation == "bulk_rerun":  # which is done as a whole, and would be done twice
+            if operation == "bulk_rerun":  # it runs as a whole, so that repeating it would run the tasks twice
                 if isinstance(err, CannotNow | NotSent):
                     raise
                 told = "The scheduler is away; see whether the tasks have run before they run again"
                 raise unavailable(told) from err
-            why = str(err).partition(". (")[0]  # behind it are paths
+            why = str(err).partition(". (")[0]  # the rest contains paths
             raise unavailable(f"Perhaps only part of it was done; asked again, the rest is: {why}") from err
 
     return asked(command)
 
 
 def delete(context: Context, call: Call) -> None:
-    """Delete what has ended."""
+    """Delete the selected ended runs."""
     found = _ask(context, call, "bulk_delete")
     affected: int = found["affected"]
     if call.query["undo"]:
@@ -155,18 +155,18 @@ def delete(context: Context, call: Call) -> None:
 
 
 def restore(context: Context, call: Call) -> None:
-    """Restore what was deleted."""
+    """Restore the selected deleted runs."""
     found = _ask(context, call, "bulk_restore", deleted_at=call.query["deleted_at"])
     call.answer(schemas.Affected(affected=found["affected"]))
 
 
 def stop(context: Context, call: Call) -> None:
-    """Stop what has not ended."""
+    """Stop the selected runs that have not ended."""
     call.answer(schemas.Affected(affected=_ask(context, call, "bulk_stop")["affected"]))
 
 
 def rerun(context: Context, call: Call) -> None:
-    """Run each task behind the runs once."""
+    """Run each task of the selected runs once."""
     who = {} if call.identity is None else {"credential": call.identity.counted_as}
     trigger = "api" if call.identity is None else call.identity.trigger
     triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger, **who)["triggered"]

@@ -1,4 +1,4 @@
-"""Live logs: of a run, and of the daemon."""
+"""Handlers for live logs: of a run, and of the daemon."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ LAST_EVENT_ID = (
 
 
 def send_events(call: Call, make: Callable[[], EventStream]) -> None:
-    """Answer with the stream that `make` makes. A HEAD has none."""
+    """Answer with the stream that `make` returns; a HEAD request opens none."""
     call.resp.content_type = "text/event-stream"
     call.resp.set_header("X-Accel-Buffering", "no")
     if call.req.method == "HEAD":
@@ -32,7 +32,7 @@ def send_events(call: Call, make: Callable[[], EventStream]) -> None:
 
 
 def stream_run_log(context: Context, call: Call) -> None:
-    """Replay from the anchor, then follow until the run has ended."""
+    """Replay the log from the anchor, then follow it until the run has ended."""
     run_id = call.path["runId"]
     with context.hub.ends.watch(run_id, urgent=False):
         run = the_run(context, run_id)
@@ -40,7 +40,7 @@ def stream_run_log(context: Context, call: Call) -> None:
 
 
 def stream_daemon_log(context: Context, call: Call) -> None:
-    """The daemon's own log, without end."""
+    """Stream the daemon's own log; the stream has no end."""
     send_events(call, lambda: DaemonLogStream(context, call))
 
 

@@ -1,4 +1,4 @@
-"""Logs of runs: pages, the whole text, and the history of a redrawn line."""
+"""Handlers for logs of runs: pages, downloads, and the history of a redrawn line."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -34,10 +34,10 @@ _STREAM = choice("stream", "Only lines of this stream.", STREAM_NAMES)
 
 
 def _open(context: Context, run: Run) -> tuple[LogReader, Head]:
-    """The run's log.
+    """Open the run's log.
 
     Raises:
-        ApiError: 500 it cannot be read.
+        ApiError: 500 the log cannot be read.
     """
 
     def opened() -> tuple[LogReader, Head]:
@@ -51,9 +51,9 @@ def _open(context: Context, run: Run) -> tuple[LogReader, Head]:
 
 
 class _Body:
-    """A response that is made while it is sent; closes the log in the end.
+    """A response body that is generated while it is sent; it closes the log at the end.
 
-    When the log cannot be read any further the connection is closed, so that the client knows that there is more.
+    If reading fails half-way, the connection is aborted, so that the client notices that the body is incomplete.
     """
 
     def __init__(self, run_id: str, parts: Iterable[bytes], reader: LogReader) -> None:
@@ -73,7 +73,7 @@ class _Body:
 
 
 def get_log(context: Context, call: Call) -> None:
-    """A page of lines. Most fit into one read; what does not is sent as it is read, so that none is too large."""
+    """Return a page of lines. A page larger than one read is streamed, which bounds the memory that it uses."""
     at: int | None = call.query["at"]
     run = the_run(context, call.path["runId"])
     reader, head = _open(context, run)
@@ -94,7 +94,7 @@ def get_log(context: Context, call: Call) -> None:
     )
     document.schema_link = f"{base_url(call.req.env)}/schemas/LogPage.json"
     parts = _page_parts(context, reader, document, start, head.lines, call.query)
-    # The first part is read before the answer begins, so that a log that cannot be read is answered as that.
+    # Read the first part before the response begins, so that an unreadable log still yields an error status.
     try:
         first_part = next(parts)
         second_part = next(parts)
@@ -147,7 +147,7 @@ def _page_parts(
 def _lines(
     reader: LogReader, position: int, limit: int, stream: int | None, most: int
 ) -> tuple[int, list[schemas.Line]]:
-    """Some lines from `position` on, at most `most`, and where to go on."""
+    """Return at most `most` lines from `position` on, and the position at which to continue."""
     if stream is None:
         limit = min(limit, most)
     page = read_page(reader, position, limit, _PAGE_BYTES)
@@ -160,9 +160,10 @@ def _lines(
 
 
 def get_raw_log(context: Context, call: Call) -> None:
-    """The stored bytes of stdout and stderr in the order of their arrival.
+    """Return the stored bytes of stdout and stderr in the order of arrival.
 
-    What stands before damage is sent, and then the connection is closed; damage at the beginning is answered as that.
+    At a damaged block the connection is aborted after the bytes before it. Damage at the beginning yields an error
+    status.
     """
     run = the_run(context, call.path["runId"])
     reader, head = _open(context, run)
@@ -170,7 +171,7 @@ def get_raw_log(context: Context, call: Call) -> None:
     streams = (STDOUT, STDERR) if stream is None else (STREAM_NAMES.index(stream),)
     wanted: Span | None = None
     try:
-        # What never printed has no log that could say that it is complete.
+        # A run that printed nothing has no log whose seal could confirm that it is complete.
         complete = run.status == "ended" and (head.sealed or not head.lines)
         layout = context.layouts.of(run.id, reader, head, streams) if complete else None
         if layout is None:
@@ -213,7 +214,7 @@ def _tag(run: Run, layout: Layout, streams: tuple[int, ...]) -> str:
 
 
 def _describe(call: Call, layout: Layout, wanted: Span | None, tag: str) -> None:
-    """Tell the client what it gets of a text of known size."""
+    """Set the status and headers for a log of known size."""
     call.resp.set_header("ETag", tag)
     call.resp.set_header("Accept-Ranges", "bytes")
     begin, end = wanted or (0, layout.size)
@@ -224,7 +225,7 @@ def _describe(call: Call, layout: Layout, wanted: Span | None, tag: str) -> None
 
 
 def get_history(context: Context, call: Call) -> None:
-    """The frames of a line, oldest first."""
+    """Return the frames of a redrawn line, oldest first."""
     run = the_run(context, call.path["runId"])
     number = int(call.path["lineNumber"])
     reader = LogReader(*context.hub.paths(run))

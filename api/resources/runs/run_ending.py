@@ -1,4 +1,4 @@
-"""Why and how a run ended, in one answer."""
+"""Handler that explains why and how a run ended."""
 
 import json
 import signal
@@ -24,11 +24,11 @@ from store.tasks import get_task
 
 _LINES = 20
 _PAGE_BYTES = 1 << 20
-"""More than so many lines of the greatest length take."""
+"""More than `_LINES` lines of the maximum length."""
 _MOST_WAITING = 1000
 _QUICK_MS = 1000
 _MOST_BEFORE = 200
-"""Where among the earlier runs of a service the one before of the same instance is looked for."""
+"""Number of earlier runs in which to look for the previous run of the same instance."""
 _STDIN_HINT = (
     "The service ended with exit code 0 within a second, and so did its run before. Programs that exit when standard "
     'input ends need stdin = "open".'
@@ -36,7 +36,7 @@ _STDIN_HINT = (
 
 
 def _signal_name(number: int) -> str:
-    """SIGTERM and the like; most real-time signals are named after the first (signal(7))."""
+    """Return the name of a signal. signal(7) names most real-time signals relative to SIGRTMIN."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -44,7 +44,7 @@ def _signal_name(number: int) -> str:
 
 
 def _retry_due(db: Database, run: Run) -> int | None:
-    """When the retry of a run is due; None: none waits."""
+    """Return when the retry of a run is due, or None if no retry is pending."""
     waiting = RunFilter(task=run.task_name, phases=("pending",), retries_only=True)
     found, _total = list_runs(db, waiting, "created_at", "desc", _MOST_WAITING, 0, now_ms=0)
     return next((one.due_at for one in found if one.retry_of_run_id == run.id), None)
@@ -58,7 +58,7 @@ def _ended_at_once(run: Run) -> bool:
 
 
 def _hint(db: Database, run: Run) -> str | None:
-    """Return the likely cause where a service ends at once again and again without an error, else None."""
+    """Return the likely cause if a service repeatedly exits with code 0 right after its start, else None."""
     if not _ended_at_once(run):
         return None
     unit = get_task(db, run.task_name)
@@ -71,7 +71,10 @@ def _hint(db: Database, run: Run) -> str | None:
 
 
 def _last_lines(context: Context, run: Run) -> list[Line]:
-    """The end of its log. What cannot be read is told in the daemon's log: the rest is worth knowing all the same."""
+    """Return the last lines of the log.
+
+    An unreadable log is reported in the daemon's log only, because the rest of the answer is still useful.
+    """
 
     def read() -> list[Line]:
         reader = LogReader(*context.hub.paths(run))
@@ -95,7 +98,7 @@ def _last_lines(context: Context, run: Run) -> list[Line]:
 
 
 def get_ending(context: Context, call: Call) -> None:
-    """The verdict on a run that has ended."""
+    """Explain how a run ended."""
     run = the_run(context, call.path["runId"])
     if run.end_reason is None:
         raise ApiError(409, f"The run {run.id} has not ended")

@@ -1,4 +1,4 @@
-"""What runs take: one run, and all running ones live."""
+"""Handlers for resource usage: of one run, and of all active runs live."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +19,10 @@ from store.runs.writes import Run, unfinished_runs
 
 
 def _samples(started_at: int, points: Sequence[Point], most: int | None) -> list[ResourceSample]:
-    """The newest `most` samples: a percentage is what was used since the one before, or since the start."""
+    """Return the newest `most` samples.
+
+    CPU percentages are relative to the previous sample, or to the start of the run.
+    """
     found = []
     at, cpu_ms = started_at, 0
     for point in points:
@@ -28,7 +31,7 @@ def _samples(started_at: int, points: Sequence[Point], most: int | None) -> list
         found.append(
             ResourceSample(
                 t=rfc3339(point.at),
-                # A clock that was set back says nothing of how much time has passed.
+                # If the clock was set back, the elapsed time is unknown.
                 cpu_percent=round(100 * used_ms / passed_ms, 1) if passed_ms > 0 else UNSET,
                 rss_bytes=point.rss_bytes,
                 processes=point.processes,
@@ -38,7 +41,7 @@ def _samples(started_at: int, points: Sequence[Point], most: int | None) -> list
 
 
 def _most(*values: int | None) -> int | UnsetType:
-    """The largest of those that are known."""
+    """Return the largest known value."""
     return max((value for value in values if value is not None), default=UNSET)
 
 
@@ -47,10 +50,10 @@ def _ms(us: int | None) -> int | None:
 
 
 def _taken(run: Run, usage: Usage | None, most: int | None = None) -> dict[str, Any]:
-    """The fields of `Resources`.
+    """Return the fields of `Resources`.
 
-    The kernel's sums of an ended run lack what processes used that had lost their parent, those of the samples what was
-    used after the last one: so the greater is nearer to the truth.
+    Two sources count the resources of an ended run, and each misses something. The kernel's totals miss processes that
+    lost their parent; the samples miss everything after the last one. The larger of the two is closer to the truth.
     """
     if run.started_at is None:
         return {"samples": []}
@@ -69,7 +72,7 @@ def _taken(run: Run, usage: Usage | None, most: int | None = None) -> dict[str, 
 
 
 def get_run_resources(context: Context, call: Call) -> None:
-    """What a run takes or took."""
+    """Return the resources that a run uses or used."""
     run = the_run(context, call.path["runId"])
     if run.status == "ended":
         usage = context.reads(run_samples.of_ended, run.id)
@@ -85,7 +88,7 @@ def _running(db: Database, sees: Callable[[str], bool]) -> list[tuple[Run, Usage
 
 
 def get_resources(context: Context, call: Call) -> None:
-    """What all running runs take."""
+    """Return the resources that all active runs use."""
     identity = call.identity
     found = context.reads(_running, lambda task: identity is None or identity.sees(task))
     most: int | None = call.query["samples"]

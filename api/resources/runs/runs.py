@@ -1,4 +1,4 @@
-"""Runs: the lists, deleted runs, one run, stopping it."""
+"""Handlers for runs: lists, deleted runs, one run, and stopping it."""
 
 import contextlib
 import time
@@ -36,7 +36,7 @@ NAMING_OF_ONE = choice(
 )
 NAMING = choice("naming", "Naming of the runs; default: as documented here.", ("camel", "snake"))
 
-# Documented name in convention A, in convention B, and what it is in the store.
+# Documented name in convention A, in convention B, and the store's column.
 _SORTS: tuple[tuple[str, str, SortField], ...] = (
     ("taskName", "task_name", "task_name"),
     ("status", "status", "status"),
@@ -49,7 +49,7 @@ _SORT_COLUMN: dict[str, SortField] = {name: column for camel, snake, column in _
 
 
 def list_params(*, camel: bool) -> tuple[Param, ...]:
-    """What lists of runs take: how much of it, filters, sort, and naming; names of convention A or B."""
+    """Return the parameters of a list of runs: paging, filters, sort and naming, by the names of convention A or B."""
 
     def names(in_camel: str, in_snake: str) -> dict[str, Any]:
         return (
@@ -92,7 +92,14 @@ def list_params(*, camel: bool) -> tuple[Param, ...]:
 
 
 def filter_of(call: Call, *, camel: bool, folded: bool, task: str | None) -> RunFilter:
-    """The filter of a list; `folded`: values select what is shown with them; `task`: only of that one."""
+    """Return the filter of a list.
+
+    Args:
+        call: The request.
+        camel: Whether the parameters carry the names of convention A.
+        folded: Whether a value selects every run that the list shows with it.
+        task: Name of the only task; None: all tasks.
+    """
     query = call.query
 
     def value(in_camel: str, in_snake: str) -> Any:
@@ -132,7 +139,7 @@ def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str 
 
 
 def list_runs(context: Context, call: Call) -> None:
-    """All runs."""
+    """List the runs of all tasks."""
     camel = call.query["naming"] == "camel"
     found, total = _page(context, call, camel=False, folded=not camel, task=None)
     if camel:
@@ -142,7 +149,7 @@ def list_runs(context: Context, call: Call) -> None:
 
 
 def list_task_runs(context: Context, call: Call) -> None:
-    """A task's runs; exact in either naming."""
+    """List the runs of a task. Filters are exact in either naming."""
     name = call.path["taskName"]
     found, total = _page(context, call, camel=True, folded=False, task=name)
     if not total and not context.reads(known, name):
@@ -155,16 +162,16 @@ def list_task_runs(context: Context, call: Call) -> None:
 
 
 def known(db: Database, name: str) -> bool:
-    """Whether a task is configured or has visible runs."""
+    """Return whether a task is configured or has visible runs."""
     record = store_tasks.get_task(db, name)
     return (record is not None and record.configured) or store_runs.has_runs(db, name)
 
 
 def the_run(context: Context, run_id: str) -> Run:
-    """The run.
+    """Return the run.
 
     Raises:
-        ApiError: 404 there is none, or it is deleted.
+        ApiError: 404 there is no such run, or it is deleted.
     """
     run = context.reads(store_runs.get_run, run_id)
     if run is None:
@@ -173,7 +180,7 @@ def the_run(context: Context, run_id: str) -> Run:
 
 
 def get_run(context: Context, call: Call) -> None:
-    """One run."""
+    """Return one run."""
     run = the_run(context, call.path["runId"])
     naming = call.query["naming"]
     if naming == "camel":
@@ -185,7 +192,10 @@ def get_run(context: Context, call: Call) -> None:
 
 
 def stop_run(context: Context, call: Call) -> None:
-    """Stop a run; nothing to do when it has ended. The scheduler can do it while the database cannot be read."""
+    """Stop a run; without effect if it has ended.
+
+    This works even while the database cannot be read: the scheduler knows the active runs.
+    """
     run_id = call.path["runId"]
     ended = False
     with contextlib.suppress(StoreError):
@@ -197,14 +207,14 @@ def stop_run(context: Context, call: Call) -> None:
 
 
 def delete_run(context: Context, call: Call) -> None:
-    """Delete a run; within the undo window it can be restored."""
+    """Delete a run; it can be restored within the undo window."""
     run = the_run(context, call.path["runId"])
     asked(lambda: context.control.call("run_delete", run=run.id, by=call.by))
     call.no_content()
 
 
 def summarize(context: Context, call: Call) -> None:
-    """Runs in a few numbers."""
+    """Return counts of runs by outcome."""
     wanted = RunFilter(tasks=call.tasks, task_name=call.query["task_name"], created_after=call.query["since"])
     found = context.pages(run_summary.summarize, wanted)
     last = found.last_failure
@@ -229,15 +239,15 @@ def _deleted_run(run: Run) -> DeletedRun:
 
 
 def _deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tuple[list[Run], int]:
-    """Without those whose time is over and that are still to be removed."""
+    """Return a page of the deleted runs and their number, without expired ones that are not yet removed."""
     info: dict[str, Any] = get_meta(db, INFO_KEY) or {}
-    window_ms = info.get("undo_window_ms")  # a scheduler of the release before does not tell
+    window_ms = info.get("undo_window_ms")  # a scheduler of the previous release does not send it
     after = 0 if window_ms is None else time.time_ns() // 1_000_000 - window_ms
     return list_deleted(db, wanted, limit, offset, after)
 
 
 def list_deleted_runs(context: Context, call: Call) -> None:
-    """Deleted runs, the last deletion first."""
+    """List the deleted runs, the latest deletion first."""
     wanted = filter_of(call, camel=False, folded=False, task=None)
     found, total = context.pages(_deleted, wanted, call.query["limit"], call.query["offset"])
     call.answer(DeletedRuns(runs=[_deleted_run(run) for run in found], total=total))

@@ -1,13 +1,13 @@
-"""Searching the logs of a task's runs.
+"""Handler for searches in the logs of a task's runs.
 
-A search goes through the runs from the newest on, each log from its first line on. An answer has what was found when
-the limit, the time or the bytes for one call were used up, and a cursor to go on with. The cursor says where to go on
-and is good for the same search only; it holds everything, so that it outlives the server, and a run that is deleted
-meanwhile is passed over. Runs that begin after the first call are not in its way: they are newer.
+A search visits the runs from the newest to the oldest, and each log from its first line. A call ends at its limit of
+lines, time or bytes. Its response has the hits so far and a cursor, with which the next call continues. The cursor is
+valid for the same search only. It contains the whole position, so it survives a restart of the server, and a run that
+was deleted meanwhile is skipped. Runs that start after the first call are newer than the position and are not visited.
 
     cursor = base64url(version u8 | creation of the run, ms i64 | run id 26s | line u64 | check 8s)
 
-Scanning happens in a thread that does nothing else, in turns: several searches take turns in it.
+One dedicated thread scans; concurrent searches share it in turns.
 """
 
 import base64
@@ -44,9 +44,9 @@ _CALL_S = 1.0
 _CALL_BYTES = 1 << 30
 _TURN_S = 0.05
 _STEP_BYTES = 1 << 20
-"""Passed between two looks at what was found."""
+"""Bytes to scan between two checks of the limits."""
 _ANSWER_BYTES = 4 << 20
-"""Text of hits with which an answer is full; lines can have 16 KiB."""
+"""Bytes of hits that complete a response; a line can have 16 KiB."""
 _RUNS = 100
 _MAX_PATTERN = 1000
 
@@ -57,14 +57,14 @@ _CHECK_KEY = b"ringward search"
 
 
 class Place(NamedTuple):
-    """Where a search goes on: at this line of this run, or with the next older run when that is gone."""
+    """Position at which a search continues: a line of a run. If the run is gone, the next older run follows."""
 
     created_at: int
     run_id: str
     line: int
 
 
-_NEWEST = Place(INT64_MAX, "~", 0)  # behind every id
+_NEWEST = Place(INT64_MAX, "~", 0)  # sorts after every id
 
 
 def _check(search: tuple[Any, ...], packed: bytes) -> bytes:
@@ -77,10 +77,10 @@ def _to_cursor(search: tuple[Any, ...], place: Place) -> str:
 
 
 def _from_cursor(search: tuple[Any, ...], text: str) -> Place:
-    """The place that a cursor of this very search names.
+    """Return the position in a cursor of this search.
 
     Raises:
-        ValueError: it is none.
+        ValueError: not a cursor, or a cursor of another search.
     """
     if len(text) != _CURSOR_CHARACTERS:
         raise ValueError("is not a cursor")
@@ -95,7 +95,7 @@ def _from_cursor(search: tuple[Any, ...], text: str) -> Place:
 
 
 class _Scan:
-    """One call: the runs that wait, what was found, what was passed. `turn` runs in the thread."""
+    """State of one call: runs still to scan, hits, and amounts scanned. `turn` is called in the scanning thread."""
 
     def __init__(
         self, pattern: Pattern, wanted: Wanted, limit: int, paths: Callable[[Run], tuple[str, str]], line: int
@@ -113,17 +113,17 @@ class _Scan:
 
     @property
     def full(self) -> bool:
-        """Whether the answer is."""
+        """Return whether the response is full."""
         return len(self.hits) >= self._limit or self._text_bytes >= _ANSWER_BYTES or self.bytes >= _CALL_BYTES
 
     def turn(self) -> None:
-        """Go on for a moment."""
+        """Scan for one turn."""
         until_s = time.monotonic() + _TURN_S
         while self.waiting and not self.full and time.monotonic() < until_s:
             self._step(until_s)
 
     def _step(self, until_s: float) -> None:
-        """Some of the first waiting run's log."""
+        """Scan part of the first waiting run's log."""
         run = self.waiting[0]
         if self._reader is None:
             self._reader = LogReader(*self._paths(run))
@@ -153,14 +153,14 @@ class _Scan:
             self.line = 0
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the current log."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
 
 class _Runs:
-    """The runs to search, in order, in batches."""
+    """The runs to search, newest first, in batches."""
 
     def __init__(self, context: Context, task: str, run_id: str | None, place: Place) -> None:
         self._context = context
@@ -171,10 +171,10 @@ class _Runs:
         self._seen = ""
 
     def next_batch(self) -> list[Run]:
-        """The next ones; empty at the end.
+        """Return the next batch; empty at the end.
 
         Raises:
-            ApiError: 404 there is no such run of the task.
+            ApiError: 404 the task has no such run.
         """
         if self._ended:
             return []
@@ -196,7 +196,7 @@ class _Runs:
 
 
 def search(context: Context, call: Call) -> None:
-    """Search."""
+    """Search the logs of a task's runs."""
     task, query = call.path["taskName"], call.query
     run_id: str | None = query["runId"]
     same = (task, query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], run_id)

@@ -1,4 +1,4 @@
-"""Triggering a run."""
+"""Handler that triggers a run."""
 
 import contextlib
 import functools
@@ -40,15 +40,15 @@ IDEMPOTENCY_KEY: tuple[str, dict[str, Any], str] = (
 
 
 def run_task(context: Context, call: Call) -> None:
-    """Start a run, or queue it, or skip it: as the task's definition says."""
+    """Trigger a run. The task's definition decides whether it starts, queues or is skipped."""
     params: dict[str, str] = call.body.params or {}
     wait_s = call.query["wait"]
     run_id, run = _trigger(context, call, params)
     if wait_s:
-        call.on_done(201)  # there may be no worker to tell of it when the run has ended
+        call.on_done(201)  # when the run ends, the worker that would report it may be gone
         with context.hub.ends.watch(run_id) as watch, gevent.Timeout(wait_s, False) as limit:
             watch.seen = True
-            # Nobody is left for whom to wait: the rest goes on as if the time were over.
+            # If the client disconnects, stop waiting as if the time had passed.
             end = functools.partial(gevent.getcurrent().throw, limit)
             with contextlib.closing(Departure(call.req.env["gunicorn.socket"], end)):
                 watch.wait(context.stopping)
@@ -59,9 +59,10 @@ def run_task(context: Context, call: Call) -> None:
 
 
 def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str, Run | None]:
-    """Have the run made, and return its id, that of an earlier one when its key was used before; and how it was stored.
+    """Trigger the run; return its id and its row as stored.
 
-    The latter is None where it has to be read: it may have been another request that made it.
+    If the idempotency key was used before, the id is that of the earlier run. The row is None if it has to be read from
+    the database: another request may have created the run.
     """
     run_id, task = new_ulid(), call.path["taskName"]
     arguments: dict[str, Any] = {"run": run_id, "task": task, "triggered_by": "api", "by": call.by}
@@ -73,7 +74,7 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
     key = _key(call)
     if key is not None:
         arguments["key"] = key
-        # Parameters may be secret: without the key, which is not stored, nobody can try what makes this hash.
+        # Parameters may be secret. The key is not stored, and without it no one can guess them from the hash.
         asked_for = msgspec.json.encode([task, params], order="sorted")
         arguments["request"] = hmac.digest(
             (call.req.get_header("Idempotency-Key") or "").encode(), asked_for, "sha256"
@@ -81,7 +82,7 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
     try:
         result = asked(lambda: context.control.call("trigger", **arguments))
     except ApiError as err:
-        # A scheduler that stored the run and died before it could answer: the run will come.
+        # The scheduler may have stored the run and died before it answered; then the run will start.
         if err.status != 503 or isinstance(err.__cause__, CannotNow | NotSent) or not _came(context, run_id):
             raise
         return run_id, None
@@ -90,10 +91,12 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
 
 
 def _key(call: Call) -> str | None:
-    """What the key of the request is stored as; clients with different credentials do not share keys.
+    """Return the stored form of the request's idempotency key, or None.
+
+    It depends on the credential, so that clients with different credentials do not share keys.
 
     Raises:
-        ApiError: 422 it is no key.
+        ApiError: 422 the header is not a valid key.
     """
     text = call.req.get_header("Idempotency-Key")
     if text is None:
@@ -105,14 +108,14 @@ def _key(call: Call) -> str | None:
 
 
 def _stored(context: Context, run_id: str, before: Run | None) -> Run:
-    """What has become of a run; while that cannot be read, how it was stored `before`."""
+    """Read the run; while the database cannot be read, return the row `before`."""
     try:
         run = context.reads(store_runs.get_run, run_id)
     except StoreError as err:
         log.error("the run %s, which was triggered, could not be read: %s", run_id, err)
         if before is not None:
             return before
-        # No 503, which would invite to trigger it again.
+        # Not 503: a client would take that as an invitation to trigger the run again.
         raise ApiError(500, f"The run {run_id} was triggered, but the database could not be read") from err
     if run is None:
         raise ApiError(404, f"The run {run_id} was deleted")
@@ -120,12 +123,12 @@ def _stored(context: Context, run_id: str, before: Run | None) -> Run:
 
 
 def _came(context: Context, run_id: str) -> bool:
-    """Whether a run was stored whose scheduler did not answer."""
+    """Return whether the run was stored although the scheduler did not answer."""
     try:
         return context.reads(store_runs.get_run, run_id) is not None
     except StoreError as err:
         log.error("whether the run %s was triggered could not be read: %s", run_id, err)
-        # No 503, which would say that it was not.
+        # Not 503: it would claim that the run was not triggered.
         why = f"The scheduler went away and the database could not be read: perhaps the run {run_id} was triggered"
         raise ApiError(500, why) from err
 
