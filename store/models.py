@@ -25,6 +25,7 @@ class TaskModel(Model):
     last_boot = TextField(null=True)
     failures = IntegerField(default=0)
     failed_attempts = IntegerField(default=0)
+    flapping_since = IntegerField(null=True)
 
     class Meta:
         """Its table."""

@@ -28,6 +28,7 @@ class TaskRecord(NamedTuple):
         last_boot: The boot of the host for which a task that runs once per boot ran last.
         failures: Runs of a task that failed in a row; a run and its retries are one.
         failed_attempts: The same, with each retry by itself.
+        flapping_since: The service has failed again and again since this time; its recovery is not yet reported.
     """
 
     name: str
@@ -45,6 +46,7 @@ class TaskRecord(NamedTuple):
     last_boot: str | None = None
     failures: int = 0
     failed_attempts: int = 0
+    flapping_since: int | None = None
 
 
 class Instance(NamedTuple):
@@ -80,6 +82,7 @@ class Standing(NamedTuple):
     paused: bool
     next_run_at: int | None
     rolling: str | None
+    flapping_since: int | None
     run_id: str | None
     run_state: int | None
     exit_code: int | None
@@ -100,6 +103,7 @@ _CHANGEABLE = frozenset(
         "last_boot",
         "failures",
         "failed_attempts",
+        "flapping_since",
     }
 )
 _CONFIGURED = TaskModel.configured == True  # noqa: E712 - of a column, this makes SQL
@@ -111,6 +115,7 @@ _GONE = {
     "fatal_since": None,
     "failures": 0,
     "failed_attempts": 0,
+    "flapping_since": None,
 }
 _UPSERT = """
 INSERT INTO tasks (name, kind, definition, configured, paused, stopped) VALUES (?, ?, ?, ?, ?, ?)
@@ -133,10 +138,15 @@ _LAST_RUN = f"""
 """  # noqa: S608 - constants
 _LAST_RUNS = f"SELECT {SELECT} FROM tasks AS t JOIN runs ON runs.seq = {_LAST_RUN}"  # noqa: S608 - constants
 _STANDINGS = f"""
-SELECT t.name, t.kind, t.definition, t.paused, t.next_run_at, t.rolling,
+SELECT t.name, t.kind, t.definition, t.paused, t.next_run_at, t.rolling, t.flapping_since,
     last.id, last.state, last.exit_code, last.started_at, last.ended_at, last.execution_id
 FROM tasks AS t LEFT JOIN runs AS last ON last.seq = {_LAST_RUN} WHERE t.configured = 1
 """  # noqa: S608 - constants
+_NEWEST_ENDS = f"""
+SELECT instance_index, ended_at, state FROM runs INDEXED BY runs_task
+WHERE state < {FIRST_ACTIVE} AND task_name = ? ORDER BY created_at DESC, id DESC LIMIT ?
+"""  # noqa: S608 - constants
+_FAILED = frozenset(END_REASONS[reason] for reason in ("failed", "timeout", "log_overflow", "start_failed"))
 _Queries = Database | Connection
 
 
@@ -219,6 +229,12 @@ def ended_since(db: Database, since: int) -> dict[str, bool]:
         [since],
     )
     return {name: state == END_REASONS["succeeded"] for name, state in rows}
+
+
+def failed_ends(db: Database, name: str, limit: int) -> list[tuple[int, int]]:
+    """Return the failures among the newest `limit` runs of a service: instance and end (ms), in order of creation."""
+    rows = db.rows(_NEWEST_ENDS, [name, limit])
+    return [(instance, ended_at) for instance, ended_at, state in reversed(rows) if state in _FAILED]
 
 
 def set_instance(db: Database, instance: Instance) -> None:

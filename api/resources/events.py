@@ -25,6 +25,7 @@ _KINDS = (
     "run.deleted",
     "run.restored",
     "service.state",
+    "service.flapping",
     "config.reloaded",
     "config.stale",
 )

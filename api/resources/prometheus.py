@@ -243,6 +243,10 @@ def _tasks(text: Text, stored: _Stored) -> None:
         if record.kind == "service":
             for state in SERVICE_STATES:
                 text.sample(counts[record.name, state], service=record.name, state=state)
+    text.family("ringward_service_flapping", "gauge", "1 while an instance of the service fails again and again.")
+    for record in stored.records:
+        if record.kind == "service":
+            text.sample(int(record.flapping_since is not None), service=record.name)
 
 
 def _logs(text: Text, rings: _Rings) -> None:

@@ -18,6 +18,8 @@ KINDS = (
     "run.silent",
     "service.fatal",
     "service.recovered",
+    "service.flapping",
+    "service.stable",
     "service.rolling",
     "log.disk_pressure",
     "config.stale",

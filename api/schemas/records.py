@@ -249,6 +249,9 @@ class Task(Document, kw_only=True, rename="camel"):
     last_run: RunCamel | UnsetType = UNSET
     active: Active
     state: ServiceState | UnsetType = UNSET
+    flapping: Annotated[bool, Meta(description="Only of a service: an instance fails again and again.")] | UnsetType = (
+        UNSET
+    )
     instances: list[Instance] | UnsetType = UNSET
     rolling: Annotated[Rolling, Meta(description="Only during a rolling restart.")] | UnsetType = UNSET
     paused: bool

@@ -72,6 +72,7 @@ def shown(basis: Basis, last_run: Run | None) -> schemas.Task:
         last_run=UNSET if last_run is None else run_view.camel(last_run),
         active=schemas.Active(running=running, pending=pending),
         state=_worst(basis.instances) if service else UNSET,
+        flapping=standing.flapping_since is not None if service else UNSET,
         instances=[_instance(instance) for instance in basis.instances] if service else UNSET,
         rolling=_rolling(standing.rolling),
         paused=bool(standing.paused),

@@ -132,6 +132,8 @@ SERVICE: Mapping[str, Effect] = {
     "restart_attempts": _E.AT_ONCE,
     "healthy_after_ms": _E.AT_ONCE,
     "fatal_retry_ms": _E.AT_ONCE,
+    "flap_restarts": _E.AT_ONCE,
+    "flap_window_ms": _E.AT_ONCE,
     "ready": _E.RESTART,
     "live": _E.RESTART,
     "depends_on": _E.AT_ONCE,

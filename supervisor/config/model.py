@@ -367,6 +367,9 @@ class Service:
     healthy_after_ms: int
     fatal_retry_ms: int | None
     """Time after which a failed instance is tried again; None: never."""
+    flap_restarts: float
+    """An instance that fails more often than this within `flap_window_ms` is flapping; infinity: never."""
+    flap_window_ms: int
     ready: Probe | None
     """The readiness probe of an instance; None: it is ready when it has a process."""
     live: Probe | None

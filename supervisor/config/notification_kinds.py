@@ -13,6 +13,8 @@ kind                        severity  when
 ``run.silent``              warn      a run has printed nothing for ``silence_alert``
 ``service.fatal``           error     a service is given up: an instance of it failed too often in a row
 ``service.recovered``       info      after that, all instances of it are well again
+``service.flapping``        error     an instance of a service fails again and again, and is restarted each time
+``service.stable``          info      after that, none has failed for ``flap_window``
 ``service.rolling``         error     a rolling restart of a service ended before it was done
 ``log.disk_pressure``       warn      the output of a run is counted and not kept: the disk is full or failing
 ``config.stale``            info      a file of the configuration has changed and was not reloaded
@@ -41,6 +43,8 @@ RUN_SLOW = "run.slow"
 RUN_SILENT = "run.silent"
 SERVICE_FATAL = "service.fatal"
 SERVICE_RECOVERED = "service.recovered"
+SERVICE_FLAPPING = "service.flapping"
+SERVICE_STABLE = "service.stable"
 SERVICE_ROLLING = "service.rolling"
 LOG_DISK_PRESSURE = "log.disk_pressure"
 CONFIG_STALE = "config.stale"
@@ -71,6 +75,8 @@ OF_KIND = {
     RUN_SILENT: "warn",
     SERVICE_FATAL: "error",
     SERVICE_RECOVERED: "info",
+    SERVICE_FLAPPING: "error",
+    SERVICE_STABLE: "info",
     SERVICE_ROLLING: "error",
     LOG_DISK_PRESSURE: "warn",
     CONFIG_STALE: "info",
@@ -97,6 +103,7 @@ FAILURES = frozenset({RUN_FAILED, RUN_TIMEOUT, RUN_CRASHED})
 RECOVERIES = {
     RUN_RECOVERED: FAILURES,
     SERVICE_RECOVERED: frozenset({SERVICE_FATAL}),
+    SERVICE_STABLE: frozenset({SERVICE_FLAPPING}),
     DISK_RECOVERED: frozenset({DISK_FULL}),
     MEMORY_RECOVERED: frozenset({MEMORY_SHORT}),
     STARTS_RECOVERED: frozenset({STARTS_WAITING}),

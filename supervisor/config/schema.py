@@ -356,6 +356,14 @@ KEYS: Final = (
         "time after which a fatal instance is tried again, once",
         "fatal_retry_ms",
     ),
+    Key(
+        "flap_restarts",
+        SERVICE,
+        Attempts(),
+        5,
+        "an instance that fails more often than this within flap_window is flapping; unlimited: never",
+    ),
+    Key("flap_window", SERVICE, Duration(low_ms=1000), "10m", "the time of flap_restarts", "flap_window_ms"),
     Key("ready", SERVICE, READY, None, "readiness probe: notify, http, tcp, exec or log"),
     Key(
         "live", SERVICE, LIVE, None, "liveness probe: notify, http, tcp or exec; an instance that fails it is restarted"

@@ -66,6 +66,17 @@ instances = 2
 run = "echo serving; exec sleep 3600"
 graceful_stop = "1s"
 
+[services.waits]
+group = "Shop"
+depends_on = [{ name = "broken", until = "ready" }]
+run = "exec sleep 3600"
+
+[services.shaky]
+group = "Shop"
+run = "test -e {fallen} && exec sleep 3600; touch {fallen}; exit 4"
+restart_delay = "1ms"
+flap_restarts = 0
+
 [services.broken]
 group = "Shop"
 run = "echo cannot >&2; exit 1"
@@ -93,6 +104,7 @@ class Site(Daemon):
     def begin(self) -> None:
         """Configure, start, and run each task that a test wants to see ended."""
         self.ok = self.directory / "ok"
+        self.fallen = self.directory / "fallen"
         self.pipe = self.directory / "pipe"
         self.pipe.touch()
         self.configure()
@@ -102,7 +114,10 @@ class Site(Daemon):
 
     def configure(self, more: str = "") -> None:
         """Write the file, with `more` at its end; it listens where it has listened before."""
-        text = CONFIG.replace("{ok}", str(self.ok)).replace("{pipe}", str(self.pipe)) + more
+        text = (
+            CONFIG.replace("{ok}", str(self.ok)).replace("{pipe}", str(self.pipe)).replace("{fallen}", str(self.fallen))
+            + more
+        )
         if not self.config.exists():
             self.write("")
             self.tables = self.config.read_text()

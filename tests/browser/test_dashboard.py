@@ -97,12 +97,37 @@ def test_failed_tasks_and_services_come_first(page: Page, site: Site) -> None:
     """A task whose last run failed and a fatal service come first, each with a link to its log."""
     site.see(page, "#/")
     attention = page.get_by_role("region", name="Needs attention")
-    expect(attention.get_by_role("listitem").filter(has_text="broken")).to_contain_text("given up")
+    expect(attention.get_by_role("listitem").filter(has_text="broken")).to_contain_text("is down")
     failed = attention.get_by_role("listitem").filter(has_text="backup")
     expect(failed).to_contain_text("failed with exit code 1")
     failed.get_by_role("link", name="See why").click()
     expect(page.get_by_role("region", name="Verdict")).to_contain_text("with exit code 1")
     expect(page.get_by_role("log")).to_contain_text("disk full")
+
+
+def test_a_flapping_service_needs_attention(page: Page, site: Site) -> None:
+    """A service that runs, but fails again and again, needs attention, and is flapping wherever its state is shown."""
+    site.see(page, "#/")
+    attention = page.get_by_role("region", name="Needs attention")
+    row = attention.get_by_role("listitem").filter(has_text="shaky")
+    expect(row).to_contain_text("failed more than 0 times within 10m")
+    expect(page.get_by_role("row").filter(has_text="shaky")).to_contain_text(re.compile("running.*flapping"))
+    row.get_by_role("link", name="shaky").click()
+    expect(page.get_by_role("main")).to_contain_text(re.compile("running.*flapping"))
+    site.see(page, "#/notifications")
+    expect(page.get_by_role("main")).to_contain_text("shaky is flapping")
+
+
+def test_a_service_that_starts_for_too_long_needs_attention(page: Page, site: Site) -> None:
+    """A service that has been starting for more than a minute needs attention, with what it waits for."""
+    page.clock.install()
+    site.see(page, "#/")
+    row = page.get_by_role("region", name="Needs attention").get_by_role("listitem").filter(has_text="waits")
+    expect(page.get_by_role("row").filter(has_text="waits")).to_contain_text("starting")
+    expect(row).to_have_count(0)
+    page.clock.fast_forward(120_000)
+    expect(row).to_contain_text("has been starting for 2m")
+    expect(row).to_contain_text("waits for broken to be ready")
 
 
 def test_the_failed_backup_is_found_read_repaired_and_run_again(page: Page, site: Site) -> None:

@@ -12,6 +12,7 @@ const KINDS = [
   "run.deleted",
   "run.restored",
   "service.state",
+  "service.flapping",
   "config.reloaded",
   "config.stale",
   "notification.created",
@@ -62,7 +63,7 @@ function heard(kind, event) {
   }
   if (kind === "notification.unreadCountChanged") unread.value = body.count;
   else if (kind.startsWith("notification.")) unreadSoon();
-  else if (kind.startsWith("run.") || kind === "service.state") unitsSoon();
+  else if (kind.startsWith("run.") || kind.startsWith("service.")) unitsSoon();
   else if (kind.startsWith("config.")) {
     // The API remembers for a moment what the scheduler says of itself; the event knows better.
     if (daemon.value) daemon.value = { ...daemon.value, configStale: kind === "config.stale" };

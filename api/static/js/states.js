@@ -28,6 +28,9 @@ const SERVICES = {
   fatal: ["bad", "given up", "cross"],
 };
 
+/** How a service that fails again and again is shown, beside its state. */
+export const FLAPPING = { tone: "bad", word: "flapping", icon: "alert" };
+
 const look = ([tone, word, icon]) => ({ tone, word, icon });
 
 /** How a run is shown: by its phase, or by why it ended. */

@@ -250,6 +250,33 @@ class Notifications:
         text = f"It was down for {format_duration((change.now_ms - since) // 1000 * 1000)}."
         self._tell(change, fact, f"{unit.name} is back", text)
 
+    def service_flapping(self, unit: Unit, instance: ServiceInstance, run_id: str, change: Change) -> None:
+        """Report that an instance fails again and again."""
+        service = unit.service
+        if service is None:
+            return
+        fact = Fact(
+            kind=notification_kinds.SERVICE_FLAPPING,
+            severity="error",
+            task=unit.name,
+            named=service.notify_on_failure,
+        )
+        number, window = len(instance.failed_ends), format_duration(service.flap_window_ms)
+        text = f"Instance {instance.index} failed {number} times within {window}. It is restarted each time."
+        self._tell(change, fact, f"{unit.name} is flapping", text, run_id=run_id)
+
+    def service_stable(self, unit: Unit, since: int, change: Change) -> None:
+        """Report that a flapping service has not failed for ``flap_window``."""
+        service = unit.service
+        if service is None:
+            return
+        fact = Fact(
+            kind=notification_kinds.SERVICE_STABLE, severity="info", task=unit.name, named=service.notify_on_failure
+        )
+        lasted = format_duration((change.now_ms - since) // 1000 * 1000)
+        text = f"No failure for {format_duration(service.flap_window_ms)}. It was flapping for {lasted}."
+        self._tell(change, fact, f"{unit.name} is stable again", text)
+
     def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: Roll, change: Change) -> None:
         """Report a rolling restart that ended early."""
         self.notify(

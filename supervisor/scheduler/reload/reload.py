@@ -336,7 +336,7 @@ class Reloader:
         unit.configured = False
         if unit.service is not None:
             self._controller.remove(unit, change)
-            change.write(lambda db: update_task(db, unit.name, rolling=None, fatal_since=None))
+            change.write(lambda db: update_task(db, unit.name, rolling=None, fatal_since=None, flapping_since=None))
             return
         self._scheduled_starts.end(unit)
         waiting: list[LiveRun] = [*unit.queue, *unit.waiting.values()]

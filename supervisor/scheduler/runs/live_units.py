@@ -70,6 +70,7 @@ class ServiceInstance:
     """One numbered copy of a service."""
 
     __slots__ = (
+        "failed_ends",
         "failures",
         "healthy",
         "index",
@@ -93,6 +94,8 @@ class ServiceInstance:
         self.run: LiveRun | None = None
         self.failures = 0
         """Quick exits in a row."""
+        self.failed_ends: list[int] = []
+        """Times of its newest failures, oldest first; as many as the decision on flapping needs."""
         self.healthy = False
         self.probed = False
         """Whether its current process passed the readiness check of ``ready``."""
@@ -148,6 +151,8 @@ class Unit:
         self.rolling: Roll | None = None
         self.fatal_since: int | None = None
         """When the open crash-loop incident was reported, in milliseconds since the epoch."""
+        self.flapping_since: int | None = None
+        """When it was reported as flapping, in milliseconds since the epoch."""
         self.last_restart: str | None = None
         """Id of the last restart command."""
         self.last_boot: str | None = None

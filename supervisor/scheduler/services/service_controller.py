@@ -2,10 +2,6 @@
 
 ``Unit.stopped`` holds the wanted state of a service and is stored; each instance holds its actual state. Users change
 the wanted state, and the transition table closes the gap.
-
-The controller also reports crash loops. An incident begins with the first ``service.fatal`` and survives restarts of
-the scheduler and the daemon. Further fatal instances and attempts by ``fatal_retry`` belong to it. It ends with
-``service.recovered`` when no instance is in trouble, and silently when a user stops the service.
 """
 
 from collections.abc import Callable
@@ -25,47 +21,10 @@ from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.services import instance_transitions
 from supervisor.scheduler.services.dependency_gate import DependencyGate
 from supervisor.scheduler.services.health import HealthMonitor, Watcher, liveness, readiness
+from supervisor.scheduler.services.incidents import CrashLoops, Flapping
 from supervisor.scheduler.services.instance_transitions import Action, Event, State
-from supervisor.scheduler.services.readiness import is_ready, is_well
+from supervisor.scheduler.services.readiness import is_ready
 from supervisor.scheduler.services.rolling_restart import Rolling
-
-
-class Incidents:
-    """Reports the beginning and the end of crash loops."""
-
-    def __init__(self, notifications: Notifications) -> None:
-        self._notifications = notifications
-
-    def given_up(
-        self, unit: Unit, service: Service, instance: ServiceInstance, run_id: str | None, change: Change
-    ) -> None:
-        """Report an instance that became fatal."""
-        again = instance.failures > service.restart_attempts + 1
-        others = any(one.failures > service.restart_attempts for one in unit.instances if one.index != instance.index)
-        if unit.fatal_since is not None and (again or others):
-            return
-        self._notifications.service_fatal(unit, instance, run_id, change)
-        if unit.fatal_since is None:
-            self._set(unit, change.now_ms, change)
-
-    def look(self, unit: Unit, change: Change) -> None:
-        """Report recovery if all instances are healthy again."""
-        if unit.fatal_since is None or not unit.instances:
-            return
-        if all(is_well(one) or one.state is State.EXITED for one in unit.instances):
-            self._notifications.service_recovered(unit, unit.fatal_since, change)
-            self._set(unit, None, change)
-
-    def close(self, unit: Unit, change: Change) -> None:
-        """End the incident: the service was stopped."""
-        if unit.fatal_since is not None:
-            self._set(unit, None, change)
-
-    @staticmethod
-    def _set(unit: Unit, since: int | None, change: Change) -> None:
-        unit.fatal_since = since
-        change.write(lambda db: update_task(db, unit.name, fatal_since=since))
-
 
 NOT_CONFIGURED = "no longer configured"
 _RECONFIGURED = "configuration changed"
@@ -85,7 +44,8 @@ class ServiceController:
         self._log = log
         self._first = first
         self._health = HealthMonitor(loop, engine, watcher, self)
-        self._incidents = Incidents(notifications)
+        self._crash_loops = CrashLoops(notifications)
+        self._flapping = Flapping(loop, notifications, engine.change, engine.commit)
         self._rolling = Rolling(
             notifications, log, lambda unit, one, change: self._apply(unit, one, Event.RESTART, change)
         )
@@ -106,6 +66,7 @@ class ServiceController:
         """Start a service when the scheduler starts, from the states in the store and the root."""
         if unit.stopped:
             return
+        self._flapping.wait(unit)
         if self._first:
             self.start_needed(unit, change)
         self._rolling.clip(unit, len(unit.instances), change)  # the configuration may have changed since
@@ -138,7 +99,8 @@ class ServiceController:
         """Stop a service until a user starts it or the daemon restarts."""
         self._want(unit, change, stopped=True)
         self._rolling.cancel(unit, "the service is stopped", change)
-        self._incidents.close(unit, change)
+        self._crash_loops.close(unit, change)
+        self._flapping.close(unit, change)
         for instance in unit.instances:
             self._apply(unit, instance, Event.DOWN, change, by=by)
 
@@ -202,7 +164,9 @@ class ServiceController:
                 self._watch_rest(unit, definition, instance, change)
         unit.instances += [ServiceInstance(index) for index in range(kept, definition.instances)]
         self._fill(unit, kept, change)
-        self._incidents.look(unit, change)
+        self._crash_loops.look(unit, change)
+        if definition.flap_window_ms != before.flap_window_ms:
+            self._flapping.wait(unit)
         if unit.stopped or definition_hash(before) == definition_hash(definition):
             return
         if kept > 1:
@@ -214,6 +178,7 @@ class ServiceController:
         """Remove a service that left the configuration: stop its processes; their ends are still stored."""
         unit.stopped = True
         unit.rolling = None
+        self._flapping.close(unit, change)
         for instance in unit.instances:
             self._dismiss(unit, instance, change)
         unit.instances.clear()
@@ -277,7 +242,11 @@ class ServiceController:
         ended_at = None if ran_ms is None or instance.started_at is None else instance.started_at + ran_ms
         self._apply(run.unit, instance, event, change, at=ended_at)
         if instance.state is State.FATAL:
-            self._incidents.given_up(run.unit, service, instance, run.id, change)
+            self._crash_loops.given_up(run.unit, service, instance, run.id, change)
+            self._flapping.close(run.unit, change)
+        elif not innocent and not verdict.succeeded:
+            at = change.now_ms if ended_at is None else min(ended_at, change.now_ms)
+            self._flapping.failed(run.unit, instance, run.id, at, change)
         if self._engine.ending:
             self._apply(run.unit, instance, Event.DOWN, change)
 
@@ -464,7 +433,7 @@ class ServiceController:
     def _mark_healthy(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         instance.healthy = True
         self.report(unit, instance, change)
-        self._incidents.look(unit, change)
+        self._crash_loops.look(unit, change)
 
     def watch_health(self, unit: Unit, instance: ServiceInstance, delay: int) -> None:
         """Mark the instance healthy if it still runs after `delay` milliseconds."""

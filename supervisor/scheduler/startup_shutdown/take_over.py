@@ -5,6 +5,7 @@ root still holds is stored. A run that only the store considers active has crash
 """
 
 import json
+import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from logring.logfile.recover import save_leftover_ring
 from logring.paths import log_path
 from store.database import Database
 from store.runs.writes import Run, get_run, newest_successes, update_run
-from store.tasks import Instance, TaskRecord, all_tasks, instances
+from store.tasks import Instance, TaskRecord, all_tasks, failed_ends, instances
 from supervisor.config.diff import definition_hash
 from supervisor.config.model import Config, Service, Task
 from supervisor.ipc.log_line import Log
@@ -38,6 +39,8 @@ from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns, insert_m
 
 _RING_SUFFIX = ".ring"
 _UNHEALTHY = "unfit"
+_MOST_FAILURES = 1000
+"""The number of runs of a service that are searched for failures."""
 
 _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     name="",
@@ -126,7 +129,17 @@ def make_units(
         remembered = not first or instance.task_name in running_names
         if remembered and unit is not None and instance.instance_index < len(unit.instances):
             _recall_instance(unit, unit.instances[instance.instance_index], instance)
+    for unit in units.values():
+        if unit.service is not None and unit.service.flap_restarts != math.inf:
+            _recall_failures(db, unit, unit.service)
     return units
+
+
+def _recall_failures(db: Database, unit: Unit, service: Service) -> None:
+    limit = min(_MOST_FAILURES, (int(service.flap_restarts) + 1) * service.instances)
+    for index, at in failed_ends(db, unit.name, limit):
+        if index < len(unit.instances):
+            unit.instances[index].failed_ends.append(at)
 
 
 def _recall_unit(unit: Unit, row: TaskRecord, *, first: bool) -> None:
@@ -137,6 +150,7 @@ def _recall_unit(unit: Unit, row: TaskRecord, *, first: bool) -> None:
     unit.schedule_is_new = not (first or _same_schedule(unit, before))
     unit.paused = row.paused
     unit.fatal_since = row.fatal_since
+    unit.flapping_since = row.flapping_since
     unit.last_boot = row.last_boot
     unit.failures = row.failures
     unit.failed_attempts = row.failed_attempts

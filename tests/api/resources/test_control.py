@@ -82,6 +82,18 @@ def test_it_stands_in_the_audit(own: Daemon, action: str) -> None:
     assert (entry.operation, entry.target, entry.who, entry.status) == (f"{action}{kind}", "site", "uid 0", 204)
 
 
+def test_a_flapping_service_says_so(daemon: Daemon) -> None:
+    """The record of a service has `flapping`; that of a task has not."""
+    with daemon.lock:
+        tasks.upsert_task(daemon.db, "flaps", "service", "{}")
+    assert daemon.get("/api/tasks/flaps").json["flapping"] is False
+    with daemon.lock:
+        tasks.update_task(daemon.db, "flaps", flapping_since=1)
+        tasks.upsert_task(daemon.db, "plain", "task", "{}")
+    assert daemon.get("/api/tasks/flaps").json["flapping"] is True
+    assert "flapping" not in daemon.get("/api/tasks/plain").json
+
+
 def test_the_progress_of_a_rolling_restart(daemon: Daemon) -> None:
     """A service shows it while it lasts."""
     with daemon.lock:

@@ -79,6 +79,7 @@ def test_what_there_is(own: Daemon) -> None:
     assert age >= 0
     assert value(found, "ringward_service_instances", service="web", state="fatal") == 1
     assert value(found, "ringward_service_instances", service="web", state="backoff") == 0
+    assert value(found, "ringward_service_flapping", service="web") == 0
     assert value(found, "ringward_notifications_unread") == 1
     assert value(found, "ringward_rings") == 2, "the run's and that of events"
     assert (value(found, "ringward_ring_bytes") or 0) > 0

@@ -64,6 +64,7 @@ def test_all_is_well(ringward: Ringward, daemon: FakeDaemon) -> None:
         ([task("a", "missed")], {}, "a"),
         ([service("web", "fatal")], {}, "web"),
         ([service("web", "backoff")], {}, "web"),
+        ([service("web", "running") | {"flapping": True}], {}, "web"),
         ([], {"configStale": True}, "configuration"),
         ([], {"configWarnings": ["no such user"]}, "configuration"),
         ([], {"schedulerActive": False}, "scheduler"),

@@ -1,7 +1,7 @@
 // What needs attention first; then what runs, what comes, the host, and all tasks and services by group.
 import { html, useState } from "../../vendor/preact.js";
 import { get } from "../api.js";
-import { count, relative, size } from "../format.js";
+import { count, duration, relative, size } from "../format.js";
 import { Ago, At, Badge, Card, Empty, Problem, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { HostCharts } from "../parts/host.js";
 import { Icon } from "../parts/icon.js";
@@ -10,18 +10,22 @@ import { UnitActions } from "../parts/unit_actions.js";
 import { go, link, route } from "../routes.js";
 import { words } from "../schedule.js";
 import { loadUnits, now, trouble, units } from "../state.js";
-import { FAILURES, ofRun, ofUnit } from "../states.js";
+import { FAILURES, FLAPPING, ofRun, ofUnit } from "../states.js";
 
 const COMING = 8;
 const ROWS = 200;
 const LIVE_MS = 5000;
+const STARTING_MS = 60_000; // for services without a readiness probe, which has a time limit of its own
 
 /** What a person should look at, the worst first: [{unit, tone, text, at, run}]. */
-function attention(all) {
+function attention(all, at) {
   const found = [];
   for (const unit of all) {
     if (unit.kind === "service") {
-      if (unit.state === "fatal") found.push({ unit, rank: 0, text: "is given up: it ended too often in a row", run: runOf(unit) });
+      const late = lateInstance(unit, at);
+      if (unit.state === "fatal") found.push({ unit, rank: 0, text: "is down: it crashed too often in a row, no more restarts", run: runOf(unit) });
+      else if (unit.flapping) found.push({ unit, look: FLAPPING, rank: 1, text: `failed more than ${unit.definition.flapRestarts} times within ${duration(unit.definition.flapWindowMs)}, and is restarted each time`, run: runOf(unit) });
+      else if (late) found.push({ unit, rank: 1, text: `has been starting for ${duration(at - Date.parse(late.since))}${late.detail ? `: ${late.detail}` : ""}`, run: late.runId });
       else if (unit.state === "backoff") found.push({ unit, rank: 2, text: "ended, and is started again soon", run: runOf(unit) });
       else if (unit.state === "exited") found.push({ unit, rank: 3, text: "has ended, and its policy does not start it again", run: runOf(unit) });
       continue;
@@ -37,17 +41,23 @@ function attention(all) {
   return found.sort((a, b) => a.rank - b.rank || (b.at ?? "").localeCompare(a.at ?? ""));
 }
 
+/** An instance that has been starting for longer than it may. */
+function lateInstance(unit, at) {
+  const limit = unit.definition.ready?.timeoutMs ?? STARTING_MS;
+  return unit.instances?.find((one) => one.state === "starting" && at - Date.parse(one.since) > limit);
+}
+
 const runOf = (unit) => unit.instances?.find((one) => one.state === unit.state)?.runId ?? unit.lastRun?.id;
 
 function Attention({ all }) {
   const [more, setMore] = useState(false);
-  const found = attention(all);
+  const found = attention(all, now.value);
   const shown = more ? found : found.slice(0, 6);
   return html`<${Card} title="Needs attention" className="attention" tools=${found.length > 0 && html`<span class="badge bad">${found.length}</span>`}>
     ${!found.length && html`<p class="calm"><${Icon} name="check" />Nothing does: every task's last run and every service is well.</p>`}
     <ul>${shown.map(
-      ({ unit, text, at, run }) => html`<li key=${unit.name}>
-        <${Badge} look=${ofUnit(unit)} />
+      ({ unit, look, text, at, run }) => html`<li key=${unit.name}>
+        <${Badge} look=${look ?? ofUnit(unit)} />
         <div class="what"><p><${UnitLink} name=${unit.name} /> ${text}${at && html` <span class="soft"><${Ago} at=${at} /></span>`}</p></div>
         ${run && html`<a class="button" href=${link("run", run)}>See why</a>`}
         <${UnitActions} unit=${unit} />
@@ -95,7 +105,7 @@ function Row({ unit }) {
   const last = unit.lastRun;
   return html`<tr>
     <td class="name"><${UnitLink} name=${unit.name} />${unit.description && html`<div class="small soft clip" title=${unit.description}>${unit.description}</div>`}</td>
-    <td><${Badge} look=${ofUnit(unit)} />${unit.paused && html` <${Badge} look=${{ tone: "warn", word: "paused", icon: "pause" }} />`}</td>
+    <td><${Badge} look=${ofUnit(unit)} />${unit.flapping && html` <${Badge} look=${FLAPPING} />`}${unit.paused && html` <${Badge} look=${{ tone: "warn", word: "paused", icon: "pause" }} />`}</td>
     <td class="runs-of"><${History} name=${unit.name} trend=${unit.kind === "task"} /></td>
     <td class="wide small soft last">${last && html`<a href=${link("run", last.id)}><${Ago} at=${last.startedAt ?? last.createdAt} /></a>${unit.kind === "task" && last.startedAt && html`, <${Took} run=${last} />`}`}</td>
     <td class="wide small soft when">${unit.nextRunAt ? html`<span title=${unit.nextRunAt}>${relative(unit.nextRunAt, now.value)}</span>` : ""}<div class="clip" title=${words(unit)}>${words(unit)}</div></td>

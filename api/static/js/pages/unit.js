@@ -12,7 +12,7 @@ import { Hits, SearchField, finder, parametersOf, queryOf, useSearch } from "../
 import { go, link, route } from "../routes.js";
 import { words } from "../schedule.js";
 import { throttle, unitNamed, units } from "../state.js";
-import { FAILURES, ofService, ofUnit } from "../states.js";
+import { FAILURES, FLAPPING, ofService, ofUnit } from "../states.js";
 
 const CHARTED = 200;
 const NOTES = { gap: "this local time does not exist: runs at the end of the gap", repeated: "the clocks show this time twice" };
@@ -29,6 +29,7 @@ export function UnitPage({ name }) {
   const task = unit.kind === "task";
   return html`<div class="page-head">
       <h1>${name}</h1><${Badge} look=${ofUnit(unit)} />
+      ${unit.flapping && html`<${Badge} look=${FLAPPING} />`}
       ${unit.paused && html`<${Badge} look=${{ tone: "warn", word: "schedule paused", icon: "pause" }} />`}
       ${unit.tags.map((tag) => html`<span class="tag">${tag}</span>`)}
       <span class="spring"></span><${UnitActions} unit=${unit} large />

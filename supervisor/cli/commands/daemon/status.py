@@ -20,6 +20,7 @@ _UNWELL = {
     "fatal": "fatal: failed too often in a row",
     "backoff": "failed, restarts soon",
 }
+_FLAPPING = "flapping: fails again and again, and is restarted each time"
 _SHOWN = 20
 _KEPT = ("version", "hostname", "startedAt", "configPath", "configStale", "configWarnings", "schedulerActive")
 """The displayed state of the daemon."""
@@ -82,12 +83,17 @@ def _found(api: "Api") -> dict[str, Any]:
 def _state(unit: Mapping[str, Any]) -> str:
     active = unit.get("active") or {}
     if unit["kind"] == "service":
-        return str(unit.get("state", "unknown"))
+        return "flapping" if _is_flapping(unit) else str(unit.get("state", "unknown"))
     if active.get("running"):
         return "running"
     if active.get("pending"):
         return "waiting"
     return "paused" if unit.get("paused") else "idle"
+
+
+def _is_flapping(unit: Mapping[str, Any]) -> bool:
+    """Whether a service fails again and again; a fatal one has stopped to."""
+    return bool(unit.get("flapping")) and unit.get("state") != "fatal"
 
 
 def _health(api: "Api") -> str:
@@ -141,7 +147,7 @@ def _of_units(units: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
         last = unit.get("lastRun") or {}
         text = ""
         if unit["kind"] == "service":
-            text = _UNWELL.get(str(unit.get("state")), "")
+            text = _FLAPPING if _is_flapping(unit) else _UNWELL.get(str(unit.get("state")), "")
         elif last.get("status") == "ended" and last.get("endReason") in FAILURES:
             text = _failure(last)
         elif last.get("endReason") == "missed":

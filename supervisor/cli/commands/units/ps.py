@@ -34,6 +34,8 @@ def _row(item: dict[str, Any]) -> list[str]:
     state = item.get("state") or ("running" if running else "queued" if pending else "idle")
     if item.get("paused"):
         state = f"paused ({state})"
+    if item.get("flapping"):
+        state = f"{state} (flapping)"
     if line := _line(item.get("instances") or []):
         state = f"{state} ({line})"
     if rolling := item.get("rolling"):

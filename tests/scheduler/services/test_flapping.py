@@ -1,0 +1,190 @@
+"""Services that fail again and again without becoming fatal."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store import notifications
+from supervisor.scheduler.loop.loop import Clock
+from supervisor.scheduler.runs.live_units import ServiceInstance, Unit
+from supervisor.scheduler.services.instance_transitions import State
+from tests.scheduler.bench import Bench
+from tests.scheduler.service_bench import DONE, asked, ends, record, run_all, taken_up
+
+FAILED = 1 << 8
+SERVICE = """
+[notify]
+coalesce_window = "0s"
+[services.s]
+run = "true"
+restart_attempts = 3
+restart_delay = "1s"
+healthy_after = "10s"
+"""
+WINDOW_MS = 600_000
+
+
+class HandClock(Clock):
+    """Shows the time that the test sets."""
+
+    ms = 1_780_056_000_000
+
+    def wall_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+    def boot_s(self) -> float:
+        return self.ms / 1000
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def one(tmp_path: Path, clock: HandClock) -> Iterator[Bench]:
+    made = Bench(tmp_path, SERVICE, clock)
+    yield made
+    made.close()
+
+
+def passes(one: Bench, clock: HandClock, ms: int) -> None:
+    """Let time pass, and timers fire."""
+    clock.ms += ms
+    one.loop.round(0)
+    run_all(one)
+
+
+def crashes(one: Bench, clock: HandClock, instance: ServiceInstance, times: int, status: int = FAILED) -> None:
+    """The instance runs for 25 s and ends, as often as that, and restarts each time."""
+    for _ in range(times):
+        passes(one, clock, 25_000)
+        assert instance.state is State.RUNNING
+        ends(one, instance, status=status)
+        passes(one, clock, 1_000)
+
+
+def kinds(one: Bench) -> list[str]:
+    one.store.work_all()
+    return [found.kind for found in reversed(notifications.page(one.store.database, 100))]
+
+
+def events(one: Bench) -> list[str]:
+    rows = one.store.database.rows("SELECT body FROM outbox WHERE kind = 'service.flapping' ORDER BY seq")
+    return [body for (body,) in rows]
+
+
+def flapping(one: Bench, clock: HandClock) -> Unit:
+    unit = taken_up(one)
+    crashes(one, clock, unit.instances[0], 6)
+    assert unit.flapping_since is not None
+    return unit
+
+
+def test_a_service_that_crashes_every_25_seconds_is_flapping(one: Bench, clock: HandClock) -> None:
+    """The sixth failure within ten minutes makes a service flapping, with one notification and one event."""
+    unit = taken_up(one)
+    (instance,) = unit.instances
+    crashes(one, clock, instance, 5)
+    assert (kinds(one), record(one).flapping_since) == ([], None)
+    crashes(one, clock, instance, 4)
+    assert instance.state is State.RUNNING
+    assert kinds(one) == ["service.flapping"]
+    assert record(one).flapping_since == unit.flapping_since is not None
+    assert len(events(one)) == 1
+    (told,) = notifications.page(one.store.database, 1)
+    assert told.body == "Instance 0 failed 6 times within 10m. It is restarted each time."
+
+
+def test_a_window_without_a_failure_ends_it(one: Bench, clock: HandClock) -> None:
+    """A flapping service is stable after a window without a failure; each failure restarts the window."""
+    unit = flapping(one, clock)
+    passes(one, clock, WINDOW_MS - 30_000)
+    ends(one, unit.instances[0], status=FAILED)
+    passes(one, clock, WINDOW_MS - 1_000)
+    assert kinds(one) == ["service.flapping"]
+    passes(one, clock, 1_000)
+    assert kinds(one) == ["service.flapping", "service.stable"]
+    assert record(one).flapping_since is None
+    assert ['"flapping": true' in body or '"flapping":true' in body for body in events(one)] == [True, False]
+
+
+def test_rare_failures_do_not_count(one: Bench, clock: HandClock) -> None:
+    """Failures that are more than a window apart never make a service flapping."""
+    unit = taken_up(one)
+    for _ in range(20):
+        passes(one, clock, WINDOW_MS // 5)
+        crashes(one, clock, unit.instances[0], 1)
+    assert kinds(one) == []
+
+
+def test_successes_and_requests_do_not_count(one: Bench, clock: HandClock) -> None:
+    """Successful ends and restarts on request are no failures."""
+    unit = taken_up(one)
+    (instance,) = unit.instances
+    crashes(one, clock, instance, 10, status=0)
+    for number in range(10):
+        passes(one, clock, 25_000)
+        assert asked(one, "service_restart", command=str(number), rolling=False) == DONE
+        ends(one, instance, status=FAILED, cause="stop")
+        passes(one, clock, 1_000)
+    assert kinds(one) == []
+
+
+def test_a_stop_ends_it_silently(one: Bench, clock: HandClock) -> None:
+    """A stop ends the flapping without a notification, and earlier failures no longer count."""
+    unit = flapping(one, clock)
+    assert asked(one, "service_stop") == DONE
+    ends(one, unit.instances[0], cause="stop")
+    assert record(one).flapping_since is None
+    assert asked(one, "service_start") == DONE
+    run_all(one)
+    crashes(one, clock, unit.instances[0], 5)
+    passes(one, clock, 2 * WINDOW_MS)
+    assert kinds(one) == ["service.flapping"]
+
+
+def test_a_crash_loop_replaces_it(one: Bench, clock: HandClock) -> None:
+    """An instance that becomes fatal ends the flapping; the service is not reported as stable."""
+    unit = flapping(one, clock)
+    (instance,) = unit.instances
+    for _ in range(4):
+        ends(one, instance, status=FAILED)
+        passes(one, clock, 60_000)
+    assert instance.state is State.FATAL
+    passes(one, clock, 2 * WINDOW_MS)
+    assert (kinds(one), record(one).flapping_since) == (["service.flapping", "service.fatal"], None)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["scheduler", "daemon"])
+def test_it_outlives_the_scheduler_and_the_daemon(one: Bench, clock: HandClock, first: bool) -> None:
+    """The next scheduler knows that a service is flapping, and waits for a window without a failure."""
+    flapping(one, clock)
+    one.take_up(first=first)
+    unit = one.units["s"]
+    assert len(unit.instances[0].failed_ends) == 6
+    taken_up(one)
+    passes(one, clock, WINDOW_MS - 1)
+    assert kinds(one) == ["service.flapping"]
+    passes(one, clock, 1)
+    assert kinds(one) == ["service.flapping", "service.stable"]
+
+
+def test_failures_before_a_restart_count(one: Bench, clock: HandClock) -> None:
+    """A new scheduler counts the failures that the one before has stored."""
+    crashes(one, clock, taken_up(one).instances[0], 5)
+    one.take_up(first=True)
+    crashes(one, clock, taken_up(one).instances[0], 1)
+    assert kinds(one) == ["service.flapping"]
+
+
+def test_unlimited_failures(tmp_path: Path, clock: HandClock) -> None:
+    """With flap_restarts = "unlimited" no service is flapping."""
+    one = Bench(tmp_path, SERVICE + 'flap_restarts = "unlimited"\n', clock)
+    crashes(one, clock, taken_up(one).instances[0], 20)
+    assert kinds(one) == []
+    one.close()
