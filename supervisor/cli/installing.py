@@ -11,6 +11,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.settings import Settings, config_errors
+from supervisor.host.trusted_path import exposed
 from supervisor.tools.service.detection import KINDS, detect
 
 if TYPE_CHECKING:
@@ -120,12 +121,17 @@ def everything(kind: str, scan_dir: str | None) -> "Plan":
 
 def warnings_of(wanted: "Wanted") -> list[str]:
     """Return warnings about permitted but dangerous settings."""
-    from supervisor.tools.service.trust import distrusted
-
     if wanted.user is not None or not os.path.exists(wanted.program):
         return []
     import supervisor
 
     places = (wanted.program, sys.executable, os.path.dirname(os.path.abspath(supervisor.__file__)))
-    why = next(filter(None, map(distrusted, places)), None)
-    return [f"root would run files that others can change: {why}; install Ringward below /opt, as root"] if why else []
+    try:
+        found = next(filter(None, (exposed(place, {0}) for place in places)), None)
+    except OSError as err:
+        return [f"cannot tell who can change the files that root would run: {err.filename}: {err.strerror}"]
+    if found is None:
+        return []
+    return [
+        f"root would run files that others can change: {found.path} {found.why}; install Ringward below /opt, as root"
+    ]

@@ -32,12 +32,13 @@ class Running:
 
     def __init__(self, data: str) -> None:
         self._data = data
+        self._runtime_dir = ""
         path = os.path.join(data, "lock")
         try:
             with open(path, encoding="ascii") as lock, open(os.path.join(data, "id"), encoding="ascii") as identity:
                 self.pid = int(lock.read().strip() or 0)
                 self._id = identity.read().strip()
-                self._uid = os.fstat(lock.fileno()).st_uid
+                self.uid = os.fstat(lock.fileno()).st_uid
                 held = _held(lock.fileno())
         except FileNotFoundError as err:
             raise self._none() from err
@@ -63,12 +64,43 @@ class Running:
         Raises:
             Failure: it says nothing: its runtime directory cannot be found, or read.
         """
-        for base in (*places(os.environ, self._uid), f"/run/user/{self._uid}/ringward"):
-            path = os.path.join(base, self._id, _ANSWER)
-            with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:  # ENOENT: it has another place
+        for base in (*places(os.environ, self.uid), f"/run/user/{self.uid}/ringward"):
+            directory = os.path.join(base, self._id)
+            # ENOENT: it has another place
+            with contextlib.suppress(OSError), open(os.path.join(directory, _ANSWER), encoding="utf-8") as file:
                 found: dict[str, Any] = json.load(file)
+                self._runtime_dir = directory
                 return found
         raise Failure("cannot find the daemon's runtime directory", exit_codes.UNREACHABLE)
+
+    @contextmanager
+    def request(self, environment: dict[str, Any]) -> Iterator[None]:
+        """Have the next upgrade take this environment, which the daemon learns from a file that only its user reads.
+
+        Raises:
+            Failure: the file cannot be written, or the daemon is of a release that does not know it.
+        """
+        name = self.answer().get("request")
+        if name is None:
+            raise Failure("not upgraded: the running version cannot change environments; restart the daemon instead")
+        try:
+            directory = os.open(self._runtime_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as err:
+            raise Failure(f"{self._runtime_dir}: {err.strerror}", exit_codes.NOT_PERMITTED) from err
+        try:
+            new = f"{name}.{os.getpid()}"
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+            with open(fd, "w", encoding="utf-8") as file:
+                json.dump(environment, file)
+                os.fchown(fd, self.uid, -1)
+            os.replace(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+            yield
+        except OSError as err:
+            raise Failure(f"{self._runtime_dir}/{name}: {err.strerror}", exit_codes.NOT_PERMITTED) from err
+        finally:
+            with contextlib.suppress(FileNotFoundError):  # the daemon has taken it
+                os.unlink(name, dir_fd=directory)
+            os.close(directory)
 
     @contextmanager
     def held(self) -> Iterator[int]:

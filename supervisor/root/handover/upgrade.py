@@ -17,11 +17,13 @@ import json
 import os
 import select
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable
 
 from supervisor.host.signal_sets import CATCHABLE
+from supervisor.host.trusted_path import exposed
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.handover.table import Keep, Table, write
@@ -41,6 +43,7 @@ class Trial:
     scheduler and the API server, and ends. Its last output is the reason why the version does not work.
 
     Args:
+        python: the interpreter of the version.
         table: descriptor of the table; closed here.
         keep: descriptors that the table speaks of.
         then: called with None when the version can be executed, else with the reason why not.
@@ -50,7 +53,13 @@ class Trial:
     """
 
     def __init__(
-        self, watch: EpollWatch, env: dict[str, str], table: int, keep: set[int], then: Callable[[str | None], None]
+        self,
+        watch: EpollWatch,
+        python: str,
+        env: dict[str, str],
+        table: int,
+        keep: set[int],
+        then: Callable[[str | None], None],
     ) -> None:
         self._watch = watch
         self._then = then
@@ -60,8 +69,8 @@ class Trial:
         self._reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             self.pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-m", "supervisor.root", "--check", str(table)],
+                python,
+                [python, "-I", "-m", "supervisor.root", "--check", str(table)],
                 env,
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
@@ -135,7 +144,51 @@ def _reason(output: str) -> str:
 
 
 ANSWER = "upgrade.json"
-"""In the runtime directory: {number, state, why, version}, for the client. State: none, trying, refused, done."""
+"""In the runtime directory, for the client: {number, state, why, version, environment, request}.
+
+State: none, trying, refused, done. `environment` is the prefix of this version's Python, `request` is :data:`REQUEST`.
+"""
+REQUEST = "upgrade-from.json"
+"""In the runtime directory, from the client: {python, prefix, packages}, the environment that the next upgrade takes
+the version from. Without this file, that is the environment of this root."""
+_MAX_REQUEST = 65536
+
+
+class NotTrusted(Exception):
+    """An environment that others can change, or a request that others may have made."""
+
+
+def requested_python(path: str) -> str | None:
+    """Take the request of this name, if there is one, and return its interpreter.
+
+    The root executes these files as its own user. So each component of each path must belong to root or to that user,
+    and no other user may be able to write to it.
+
+    Raises:
+        NotTrusted: that is not so, or the request itself is not of these users.
+        OSError: a file cannot be examined.
+    """
+    owners = {0, os.geteuid()}
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        os.unlink(path)  # it is for one upgrade
+        if status.st_uid not in owners or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise NotTrusted(f"{path} can be written by other users than the daemon's and root")
+        data = file.read(_MAX_REQUEST)
+    try:
+        request = json.loads(data)
+        python, *more = map(str, (request["python"], request["prefix"], *request["packages"]))
+    except (ValueError, KeyError, TypeError):
+        raise NotTrusted(f"{path} does not name an environment") from None
+    for one in (python, *more):
+        found = exposed(one, owners)
+        if found is not None:
+            raise NotTrusted(f"the daemon would execute files that others can change: {found}")
+    return python
 
 
 _PATIENCE_S = 10.0
@@ -195,6 +248,8 @@ class Upgrade:
         self._refused = refused
         self._caught = caught
         self._stage = Stage.IDLE
+        self._python = sys.executable
+        """The interpreter of the other version."""
         self._trial: Trial | None = None
         self._clear_by_s = 0.0
         self.number = 0
@@ -204,7 +259,7 @@ class Upgrade:
 
     def move(self, runtime_dir: str) -> None:
         """Answer in this directory from now on."""
-        self._answer = f"{runtime_dir}/{ANSWER}"
+        self._answer, self._request = f"{runtime_dir}/{ANSWER}", f"{runtime_dir}/{REQUEST}"
 
     @property
     def trial_pid(self) -> int | None:
@@ -260,9 +315,15 @@ class Upgrade:
     def _begin(self) -> None:
         self.number += 1
         self._stage = Stage.TRYING
-        self._log.info("upgrade: trying the version that is installed")
         self._tell("trying")
         self._reloading.announce()
+        try:
+            self._python = requested_python(self._request) or sys.executable
+        except (OSError, ValueError, NotTrusted) as err:  # EACCES, ELOOP; a NUL in a path
+            self._refuse(f"{err.filename}: {err.strerror}" if isinstance(err, OSError) else str(err))
+            return
+        where = "is installed" if self._python == sys.executable else f"{self._python} has"
+        self._log.info(f"upgrade: trying the version that {where}")
         self._hold.begin(self._try)
 
     def _try(self, held: bool) -> None:
@@ -273,9 +334,9 @@ class Upgrade:
         try:
             table = self._table(keep)
             tried = keep.fds - _ours(table)
-            self._trial = Trial(self._watch, self._env, write(table, keep, set()), tried, self._tried)
+            self._trial = Trial(self._watch, self._python, self._env, write(table, keep, set()), tried, self._tried)
         except (OSError, MemoryError, TypeError, ValueError) as err:  # EMFILE, EAGAIN; values that cannot be serialised
-            self._refuse(f"the trial cannot be started: {_why(err)}")
+            self._refuse(f"the trial by {self._python} cannot be started: {_why(err)}")
         finally:
             self._hold.release()
 
@@ -305,13 +366,13 @@ class Upgrade:
             fd = write(table, keep, self._caught() - {signal.SIGUSR2})
             for one in (fd, *keep.fds):
                 os.set_inheritable(one, True)
-            os.execv(sys.executable, [sys.executable, "-I", "-m", "supervisor.root", "--resume", str(fd)])  # noqa: S606 - no shell is wanted
+            os.execv(self._python, [self._python, "-I", "-m", "supervisor.root", "--resume", str(fd)])  # noqa: S606 - no shell is wanted
         except (OSError, MemoryError, TypeError, ValueError) as err:  # ENOENT, EACCES, EMFILE; as above
             for one in keep.fds:
                 os.set_inheritable(one, False)
             if fd >= 0:
                 os.close(fd)
-            self._refuse(f"{sys.executable} cannot be executed: {_why(err)}")
+            self._refuse(f"{self._python} cannot be executed: {_why(err)}")
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -356,6 +417,7 @@ class Upgrade:
             "why": why,
             "version": VERSION,
             "environment": sys.prefix,
+            "request": REQUEST,
         }
         with contextlib.suppress(OSError):  # ENOSPC: the log has the answer, too
             new = f"{self._answer}.new"

@@ -9,7 +9,6 @@ import pytest
 from supervisor.cli import exit_codes
 from supervisor.tools.service import openrc, planning, systemd
 from supervisor.tools.service.detection import detect
-from supervisor.tools.service.trust import distrusted
 from tests.support.command_line import Ringward
 
 PROGRAM = "/opt/ringward/bin/ringward"
@@ -229,21 +228,3 @@ def test_or_by_its_processes(tmp_path: Path, pid: str, name: str, init: str | No
     (tmp_path / "proc" / pid).mkdir(parents=True)
     (tmp_path / "proc" / pid / "comm").write_text(f"{name}\n")
     assert detect(str(tmp_path)) == init
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-def test_what_root_should_not_run(tmp_path: Path) -> None:
-    """Somebody else's program, or one in a directory in which somebody else can put another in its place."""
-    program = tmp_path / "bin" / "ringward"
-    program.parent.mkdir()
-    program.touch()
-    assert distrusted(str(program)) is None
-    os.chown(program.parent, 65534, 65534)
-    assert distrusted(str(program)) == f"{program.parent} belongs to nobody"
-    os.chown(program.parent, 0, 0)
-    program.parent.chmod(0o777)
-    assert distrusted(str(program)) == f"{program.parent} is writable by everyone"
-    program.parent.chmod(0o775)
-    assert distrusted(str(program)) is None
-    os.chown(program.parent, 0, 12345)
-    assert distrusted(str(program)) == f"{program.parent} is writable by group 12345"

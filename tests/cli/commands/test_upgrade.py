@@ -2,11 +2,13 @@
 
 import fcntl
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from supervisor.cli.commands.daemon.upgrade import unit_warning
 from supervisor.cli.main import cli
 
 ID = "0" * 26
@@ -41,3 +43,46 @@ def test_a_process_that_is_no_daemon(data: Path) -> None:
     with (data / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert "no daemon runs" in refused(data)
+
+
+@pytest.fixture
+def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that takes the place of systemctl; its answer is in the file beside it."""
+    program = tmp_path / "bin" / "systemctl"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$*" >{tmp_path}/asked\ncat {tmp_path}/answer\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return tmp_path / "answer"
+
+
+SYSTEM = "/system.slice/ringward.service/ringward"
+USER = "/user.slice/user-5.slice/user@5.service/app.slice/ringward.service/ringward"
+
+
+@pytest.mark.parametrize(("cgroup", "option"), [(SYSTEM, ""), (USER, "--user ")])
+def test_a_unit_of_another_environment_is_named(systemctl: Path, cgroup: str, option: str) -> None:
+    """The manager that has the unit is asked, the system's or the user's; the warning names unit and program."""
+    systemctl.write_text("MainPID=7\nExecStart={ path=/opt/x/bin/ringward ; argv[]=/opt/x/bin/ringward up ; }\n")
+    warning = unit_warning(7, cgroup)
+    assert warning is not None
+    assert warning.startswith(f"ringward.service starts /opt/x/bin/ringward, which does not belong to {sys.prefix}; ")
+    asked = systemctl.with_name("asked").read_text()
+    assert asked == f"{option}show --property=MainPID,ExecStart ringward.service\n"
+
+
+def test_a_unit_of_the_same_environment(systemctl: Path, tmp_path: Path) -> None:
+    """A program of this environment, by a link, too, needs no warning."""
+    for program in (f"{sys.prefix}/bin/ringward", f"{tmp_path}/link"):
+        systemctl.write_text(f"MainPID=7\nExecStart={{ path={program} ; argv[]={program} up ; }}\n")
+        if not os.path.exists(program):
+            os.symlink(f"{sys.prefix}/bin/ringward", program)
+        assert unit_warning(7, SYSTEM) is None
+
+
+def test_a_unit_that_is_not_the_daemons(systemctl: Path) -> None:
+    """A daemon started by something else within a unit, or within none, needs no warning."""
+    systemctl.write_text("MainPID=6\nExecStart={ path=/usr/sbin/cron ; argv[]=/usr/sbin/cron ; }\n")
+    assert unit_warning(7, "/system.slice/cron.service") is None
+    assert unit_warning(7, "/user.slice/user-0.slice/session-3.scope") is None
+    assert unit_warning(7, "/") is None

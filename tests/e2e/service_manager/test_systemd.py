@@ -17,6 +17,7 @@ from supervisor.host.cgroups import Cgroups
 from tests.docs.blocks import blocks
 from tests.support.daemon import RINGWARD, Daemon
 from tests.support.host_features import require, require_cgroups
+from tests.support.installation import Installation
 from tests.support.paths import ROOT
 from tests.support.waiting import until
 
@@ -151,10 +152,17 @@ def systemd(daemon: Daemon, tmp_path: Path) -> Iterator[Systemd]:
     one.close()
 
 
-def test_under_systemd(systemd: Systemd, daemon: Daemon) -> None:
+def from_elsewhere(directory: Path) -> list[str]:
+    """Return the command that upgrades the daemon from another environment below a directory."""
+    other = Installation(directory / "other")
+    return [*other.command(), "upgrade", "--from-here"]
+
+
+def test_under_systemd(systemd: Systemd, daemon: Daemon, tmp_path: Path) -> None:
     """The unit starts the daemon, reports readiness, and keeps runs when the daemon is killed or hangs.
 
-    Tasks have users although the unit is hardened. A stop leaves nothing.
+    Tasks have users although the unit is hardened. An upgrade from another environment names the unit in a warning. A
+    stop leaves nothing.
     """
     systemd.call("systemctl", "start", "ringward")
     until(lambda: daemon.get("/api/tasks/long").status == 200, "the task")
@@ -176,6 +184,14 @@ def test_under_systemd(systemd: Systemd, daemon: Daemon) -> None:
         until(partial(restarted, number), "the next daemon to be ready", 90)
         assert daemon.run(run)["status"] == "running"
     assert "Fatal Python error: Aborted" in systemd.journal()
+
+    main = systemd.show("MainPID")
+    moved = systemd.call("sh", "-c", '"$@" 2>&1', "sh", *from_elsewhere(tmp_path), "--config", str(daemon.config))
+    assert (
+        f"warning: ringward.service starts {RINGWARD}, which does not belong to {tmp_path}/other/environment; " in moved
+    )
+    assert systemd.show("MainPID") == main
+    assert daemon.run(run)["status"] == "running"
 
     systemd.call("systemctl", "stop", "ringward")
     assert systemd.show("ActiveState") == "inactive"

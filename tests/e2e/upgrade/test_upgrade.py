@@ -330,5 +330,6 @@ def test_an_upgrade_from_another_environment_is_refused(daemon: Daemon, tmp_path
     done = subprocess.run([*command, "--config", str(daemon.config)], capture_output=True, text=True)
     assert done.returncode == 1, done
     assert f"the daemon runs from {sys.prefix}, and this command belongs to {other}\n" in done.stderr
-    assert f"run: {sys.prefix}/bin/ringward upgrade" in done.stderr
+    assert f"run: {sys.prefix}/bin/ringward upgrade\n" in done.stderr
+    assert f"move the daemon to {other}: ringward upgrade --from-here\n" in done.stderr
     assert answer(daemon)["number"] == 0

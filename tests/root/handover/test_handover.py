@@ -384,7 +384,7 @@ def test_a_trial_that_cannot_even_be_killed() -> None:
     before = set(os.listdir("/proc/self/fd"))
     watch = EpollWatch()
     answers: list[str | None] = []
-    trial = Trial(watch, {"PATH": os.environ["PATH"]}, os.memfd_create("table"), set(), answers.append)
+    trial = Trial(watch, sys.executable, {"PATH": os.environ["PATH"]}, os.memfd_create("table"), set(), answers.append)
     with traced(trial.pid):
         trial.end()
         assert os.waitpid(trial.pid, os.WNOHANG) == (0, 0)
@@ -408,7 +408,7 @@ def test_a_trial_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[str | None] = []
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="Too many open files"):
-        Trial(watch, {"PATH": os.environ["PATH"]}, os.memfd_create("table"), set(), answers.append)
+        Trial(watch, sys.executable, {"PATH": os.environ["PATH"]}, os.memfd_create("table"), set(), answers.append)
     assert set(os.listdir("/proc/self/fd")) <= before
     assert os.waitpid(tried[0], 0)[1] == signal.SIGKILL
     assert not answers

@@ -1,8 +1,11 @@
 """``ringward upgrade``: have the daemon become the version that is installed, without ending anything."""
 
+import json
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -10,62 +13,170 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
+from supervisor.host import procfs
+from supervisor.host.trusted_path import Exposure, exposed, exposure
 from supervisor.version import VERSION
 
 _TIMEOUT_S = 180.0
 _API_S = 60.0
 _LOOK_S = 0.05
+_SYSTEMCTL_S = 10.0
 
 
 @click.command("upgrade", epilog="Example: ringward upgrade")
 @CONFIG
 @DATA
+@click.option("--from-here", is_flag=True, help="Take the version from the environment of this command.")
 @click.option("--if-different", is_flag=True, help="Do nothing if the daemon already has this version.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @pass_settings
-def command(settings: Settings, if_different: bool, as_json: bool) -> int:
+def command(settings: Settings, from_here: bool, if_different: bool, as_json: bool) -> int:
     """Upgrade the running daemon to the installed version.
 
     The daemon keeps its process. Tasks and services continue without losing a line. If the installed version does not
-    work, nothing changes. Call ringward from the daemon's own environment: the daemon takes the version that is
-    installed there.
+    work, nothing changes. The daemon takes the version that is installed in its own environment.
+
+    With --from-here it moves to the environment that this command belongs to. Only root and the daemon's user may be
+    able to change that environment. The next start takes the environment that the service file names.
     """
     from supervisor.cli.running import Running
 
     daemon = Running(settings.data_directory())
     before = daemon.answer()
-    if if_different and before["version"] == VERSION:
+    environment = before.get("environment")  # None: of a release that does not say it
+    elsewhere = environment is not None and _is_elsewhere(environment)
+    moves = from_here and (elsewhere or environment is None)
+    if if_different and before["version"] == VERSION and not moves:
         _show(as_json, {"upgraded": False, "from": VERSION, "version": VERSION})
         return exit_codes.OK
-    _check_environment(before.get("environment"))
-    answer = daemon.upgrade(_TIMEOUT_S)
+    if elsewhere and not moves:
+        raise _two_environments(before["environment"])
+    if moves:
+        here = own_environment()
+        check_owners(here, {0, daemon.uid})
+        with daemon.request({name: here[name] for name in ("python", "prefix", "packages")}):
+            answer = daemon.upgrade(_TIMEOUT_S)
+    else:
+        answer = daemon.upgrade(_TIMEOUT_S)
     if answer["state"] == "refused":
         raise Failure(f"not upgraded, {answer['version']} continues: {answer['why']}", exit_codes.REFUSED)
+    if moves and _is_elsewhere(answer["environment"]):
+        message = f"another upgrade was under way: the daemon runs from {answer['environment']}; run the command again"
+        raise Failure(message, exit_codes.REFUSED)
+    if moves:
+        cgroup = procfs.read(daemon.pid, "cgroup").decode(errors="replace").rpartition("::")[2].strip()
+        warning = unit_warning(daemon.pid, cgroup)
+        if warning is not None:
+            click.echo(f"warning: {warning}", err=True)
     _wait_for_the_api(settings, answer["version"])
     _show(as_json, {"upgraded": True, "from": before["version"], "version": answer["version"]})
     return exit_codes.OK
 
 
-def _check_environment(of_daemon: str | None) -> None:
-    """Refuse to ask for an upgrade that would take the version from another environment than this command's.
+def _is_elsewhere(environment: str) -> bool:
+    """Return whether the daemon's environment is another than that of this command."""
+    try:
+        return not os.path.samefile(environment, sys.prefix)
+    except OSError:  # ENOENT: it was removed
+        return True
 
-    Args:
-        of_daemon: where the daemon's Python is; None: the daemon is of a release that does not say.
+
+def _two_environments(of_daemon: str) -> Failure:
+    return Failure(
+        f"not upgraded: the daemon runs from {of_daemon}, and this command belongs to {sys.prefix}\n"
+        f"  install the new version in {of_daemon}, and run: {of_daemon}/bin/ringward upgrade\n"
+        f"  or move the daemon to {sys.prefix}: ringward upgrade --from-here",
+        exit_codes.REFUSED,
+    )
+
+
+_PROBE = """
+import importlib.util, json, os, sys, sysconfig
+found = filter(None, map(importlib.util.find_spec, ("api", "logring", "store", "supervisor")))
+packages = [place for one in found for place in one.submodule_search_locations or ()]
+library = [sysconfig.get_path("stdlib"), *(one for one in sys.path if one.endswith("-packages"))]
+trees = [*packages, *library, *([sys.prefix] if sys.prefix != sys.base_prefix else [])]
+trees = [one for one in trees if os.path.isdir(one)]
+print(json.dumps({"python": sys.executable, "prefix": sys.prefix, "packages": sys.path + packages, "trees": trees}))
+"""
+
+
+def own_environment() -> dict[str, Any]:
+    """Return the paths from which the daemon would execute and load files in the environment of this command.
+
+    They come from an isolated interpreter, as the daemon has it: without PYTHONPATH and the packages of a user.
+    `trees` are the directories with everything that it can load.
+    """
+    said = subprocess.run([sys.executable, "-I", "-c", _PROBE], stdout=subprocess.PIPE, check=True).stdout
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def check_owners(here: dict[str, Any], owners: set[int]) -> None:
+    """Refuse an environment in which other users can change something.
+
+    The daemon checks the paths itself; the files in the directories, of which there are thousands, are checked here.
 
     Raises:
-        Failure: the daemon runs from another environment.
+        Failure: others can change a file, or it cannot be examined.
     """
-    if of_daemon is None or of_daemon == sys.prefix:
-        return
     try:
-        if os.path.samefile(of_daemon, sys.prefix):
-            return
-    except OSError:  # ENOENT: it was removed
-        pass
-    raise Failure(
-        f"not upgraded: the daemon runs from {of_daemon}, and this command belongs to {sys.prefix}\n"
-        f"  install the new version in {of_daemon}, and run: {of_daemon}/bin/ringward upgrade",
-        exit_codes.REFUSED,
+        paths = (exposed(one, owners) for one in (here["python"], here["prefix"], *here["packages"]))
+        found = next(filter(None, paths), None) or next(_exposed_files(here["trees"], owners), None)
+    except OSError as err:
+        raise Failure(f"not upgraded: {err.filename}: {err.strerror}", exit_codes.NOT_PERMITTED) from err
+    if found is not None:
+        raise Failure(
+            f"not upgraded: the daemon would execute files that others can change: {found}", exit_codes.REFUSED
+        )
+
+
+def _exposed_files(trees: list[str], owners: set[int]) -> Iterator[Exposure]:
+    """Yield the files and directories below these that others can change."""
+    seen = set()
+    waiting = list(trees)
+    while waiting:
+        directory = os.path.realpath(waiting.pop())
+        if directory in seen:
+            continue
+        seen.add(directory)
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                found = exposure(entry.path, entry.stat(follow_symlinks=False), owners)
+                if found is None and entry.is_symlink():
+                    found = exposed(entry.path, owners)  # it may lead anywhere
+                if found is not None:
+                    yield found
+                # The packages of another environment, beside the standard library, are not loaded.
+                if entry.is_dir() and not entry.name.endswith("-packages"):
+                    waiting.append(entry.path)
+
+
+def unit_warning(pid: int, cgroup: str) -> str | None:
+    """Return a warning if the systemd unit of the daemon starts it from another environment than this one.
+
+    Args:
+        pid: of the daemon.
+        cgroup: path of its cgroup.
+    """
+    unit = next((part for part in reversed(cgroup.split("/")) if part.endswith(".service")), None)
+    if unit is None:
+        return None
+    of_user = ["--user"] if "/user@" in cgroup else []
+    command = ["systemctl", *of_user, "show", "--property=MainPID,ExecStart", unit]
+    try:
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=_SYSTEMCTL_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):  # ENOENT: there is no systemd here
+        return None
+    properties = dict(line.partition("=")[::2] for line in shown.splitlines())
+    if properties.get("MainPID") != str(pid):
+        return None  # a unit that started something else, which started the daemon
+    program = properties.get("ExecStart", "").partition("path=")[2].partition(" ;")[0]
+    if os.path.realpath(program).startswith(f"{os.path.realpath(sys.prefix)}/"):
+        return None
+    return (
+        f"{unit} starts {program}, which does not belong to {sys.prefix}; change ExecStart= and ExecReload=, "
+        "or the next start takes the version from there"
     )
 
 

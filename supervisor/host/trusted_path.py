@@ -1,0 +1,92 @@
+"""Paths to files that a daemon executes, and whether users besides their owners can change those files.
+
+Standard library only: the root process loads this.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Collection
+from typing import NamedTuple
+
+_MAX_LINKS = 40
+"""As many as the kernel follows (path_resolution(7))."""
+
+
+class Exposure(NamedTuple):
+    """A file or directory that another user can change."""
+
+    path: str
+    why: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Return the path, the reason, and the command that changes it."""
+        return f"{self.path} {self.why}; run: {self.remedy}"
+
+
+def exposed(path: str, owners: Collection[int]) -> Exposure | None:
+    """Return the first component of a path that users besides these can change; None: there is none.
+
+    The components are the root directory, each directory on the way, and each symbolic link with its own path. A
+    directory with the sticky bit may be writable by others, since they cannot replace the files of the owners in it;
+    but they can create one that does not exist yet.
+
+    Args:
+        path: absolute; its last components need not exist.
+        owners: numbers of users.
+
+    Raises:
+        OSError: a component cannot be examined.
+        ValueError: the path is not absolute.
+    """
+    if not os.path.isabs(path):
+        raise ValueError(f'"{path}" is not an absolute path')
+    at, links = "/", 0
+    found = exposure("/", os.lstat("/"), owners)
+    rest = path.split("/")[::-1]
+    while found is None and rest:
+        part = rest.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            at = os.path.dirname(at)
+            continue
+        here = os.path.join(at, part)
+        try:
+            status = os.lstat(here)
+        except FileNotFoundError:
+            return exposure(at, os.lstat(at), owners, sticky=False)
+        found = exposure(here, status, owners)
+        if not stat.S_ISLNK(status.st_mode):
+            at = here
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        target = os.readlink(here)
+        at = "/" if target.startswith("/") else at
+        rest += target.split("/")[::-1]
+    return found
+
+
+def exposure(path: str, status: os.stat_result, owners: Collection[int], *, sticky: bool = True) -> Exposure | None:
+    """Return why others can change this one file, without the directories above; None: they cannot.
+
+    Args:
+        path: of the file; it names it in the result.
+        status: of the file itself, even if it is a symbolic link.
+        owners: as in :func:`exposed`.
+        sticky: whether the sticky bit of a directory protects its files.
+    """
+    mode = stat.S_IMODE(status.st_mode)
+    link = stat.S_ISLNK(status.st_mode)
+    if status.st_uid not in owners:
+        return Exposure(path, f"belongs to user {status.st_uid}", f"chown {'-h ' if link else ''}root {path}")
+    if link or (sticky and stat.S_ISDIR(status.st_mode) and mode & stat.S_ISVTX):
+        return None  # the mode of a link means nothing (symlink(7))
+    if mode & stat.S_IWOTH:
+        return Exposure(path, f"is writable by everyone (mode {mode:04o})", f"chmod go-w {path}")
+    if mode & stat.S_IWGRP:  # also where an access control list lets a user write: the mask is in its place (acl(5))
+        return Exposure(path, f"is writable by group {status.st_gid} (mode {mode:04o})", f"chmod g-w {path}")
+    return None

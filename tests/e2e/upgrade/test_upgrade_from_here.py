@@ -1,0 +1,165 @@
+"""``ringward upgrade --from-here``: the daemon moves to the environment of the command."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.version import VERSION
+from tests.e2e.upgrade.test_upgrade import answer
+from tests.e2e.upgrade.test_upgrade_between_versions import ARCHIVES
+from tests.e2e.upgrade.test_versions import NEWER, assert_unharmed, begin, version
+from tests.support.installation import Installation
+from tests.support.waiting import until
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Installation]:
+    one = Installation(tmp_path / "old")
+    yield one
+    one.clean()
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Installation:
+    """Another environment, with a newer version."""
+    one = Installation(tmp_path / "new")
+    one.add("second", NEWER)
+    one.install("second")
+    return one
+
+
+def test_a_release_that_cannot_move(daemon: Installation, newer: Installation) -> None:
+    """A daemon of a release before ``--from-here`` is not upgraded, and the message says to restart it."""
+    daemon.unpack(ARCHIVES[-1])
+    daemon.install(ARCHIVES[-1].name)
+    daemon.write("")
+    daemon.start()
+    done = from_here(newer, daemon)
+    assert (done.returncode, "cannot change environments; restart the daemon" in done.stderr) == (1, True)
+    assert answer(daemon)["number"] == 0
+
+
+def from_here(newer: Installation, daemon: Installation, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run ``upgrade --from-here`` of the newer environment for the daemon."""
+    return subprocess.run(
+        [*newer.command(), "upgrade", "--from-here", *options, "--config", str(daemon.config)],
+        capture_output=True,
+        text=True,
+        env=daemon.environment(),
+        timeout=120,
+    )
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], daemon: Installation, *told: str) -> None:
+    assert done.returncode == 1, done
+    assert "ringward: not upgraded" in done.stderr
+    for text in told:
+        assert text in done.stderr
+    assert version(daemon) == VERSION
+    assert not (daemon.runtime_dir() / "upgrade-from.json").exists()
+
+
+def test_the_daemon_moves_to_the_environment_that_asks(daemon: Installation, newer: Installation) -> None:
+    """Runs continue without losing a line, all processes are of the other environment, and its upgrades follow."""
+    run = begin(daemon)
+    pid = daemon.pid
+    done = from_here(newer, daemon, "--if-different")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"Ringward {VERSION} -> 99.0\n", "")
+    assert (daemon.pid, version(daemon)) == (pid, "99.0")
+    assert answer(daemon)["environment"] == str(newer.environment_dir)
+    shutil.rmtree(daemon.environment_dir)
+    for title in ("ringward scheduler", "ringward gunicorn"):
+        daemon.kill_helper(title)
+    until(daemon.ready, "others of the environment that is left")
+    again = from_here(newer, daemon, "--if-different")
+    assert (again.returncode, again.stdout) == (0, "Ringward 99.0 is already running\n")
+    assert_unharmed(daemon, run)
+
+
+def test_the_same_version_of_another_environment(daemon: Installation, newer: Installation) -> None:
+    """``--if-different`` moves the daemon to another environment of the same version."""
+    newer.install("first")
+    run = begin(daemon)
+    done = from_here(newer, daemon, "--if-different")
+    assert (done.returncode, done.stdout) == (0, f"Ringward {VERSION} -> {VERSION}\n")
+    assert answer(daemon)["environment"] == str(newer.environment_dir)
+    assert_unharmed(daemon, run)
+
+
+def test_an_environment_that_others_can_change_is_refused(daemon: Installation, newer: Installation) -> None:
+    """A path, a file in a package, or a directory above, that others can write to is named with the remedy."""
+    run = begin(daemon)
+    module = newer.directory / "second" / "supervisor" / "version.py"
+    for path, mode in (
+        (newer.environment_dir, 0o777),
+        (newer.directory, 0o775),
+        (newer.environment_dir / "pyvenv.cfg", 0o666),
+        (module, 0o646),
+    ):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        assert_refused(from_here(newer, daemon), daemon, f"{path} is writable by ", f"(mode {mode:04o}); run: chmod ")
+        path.chmod(before)
+    assert answer(daemon)["number"] == 0
+    assert_unharmed(daemon, run)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_an_environment_of_another_user_is_refused(daemon: Installation, newer: Installation) -> None:
+    """A prefix or an interpreter of a user besides root and the daemon's is refused."""
+    run = begin(daemon)
+    for path, remedy in ((newer.environment_dir, "chown root"), (newer.python, "chown -h root")):
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        assert_refused(from_here(newer, daemon), daemon, f"{path} belongs to user {NOBODY}; run: {remedy} {path}\n")
+        os.chown(path, 0, 0, follow_symlinks=False)
+    assert_unharmed(daemon, run)
+
+
+def test_the_daemon_checks_the_request_itself(daemon: Installation, newer: Installation) -> None:
+    """The daemon refuses a request of others, or for paths that others can change, and takes each request once."""
+    run = begin(daemon)
+    request = daemon.runtime_dir() / "upgrade-from.json"
+    newer.environment_dir.chmod(0o777)
+    named = {"python": str(newer.python), "prefix": str(newer.environment_dir), "packages": []}
+    exposed = f"{newer.environment_dir} is writable by everyone (mode 0777); run: chmod go-w {newer.environment_dir}"
+    requests = [
+        (json.dumps(named), 0o600, exposed),
+        (json.dumps({**named, "python": "python"}), 0o600, '"python" is not an absolute path'),
+        ("{", 0o600, f"{request} does not name an environment"),
+        (json.dumps([named]), 0o600, f"{request} does not name an environment"),
+        (json.dumps(named), 0o666, f"{request} can be written by other users"),
+    ]
+    for number, (text, mode, why) in enumerate(requests, 1):
+        request.write_text(text)
+        request.chmod(mode)
+        os.kill(daemon.pid, signal.SIGUSR2)
+        until(lambda number=number: answer(daemon)["number"] == number, "the answer")  # type: ignore[misc]
+        found = answer(daemon)
+        assert found["state"] == "refused"
+        assert why in found["why"]
+        assert not request.exists()
+    assert daemon.cli("upgrade").returncode == 0
+    assert answer(daemon)["environment"] == str(daemon.environment_dir)
+    assert_unharmed(daemon, run)
+
+
+def test_an_environment_that_does_not_work(daemon: Installation, newer: Installation) -> None:
+    """Without packages, or without an interpreter, the trial fails, and the old version continues."""
+    run = begin(daemon)
+    (newer.directory / "second" / "store").unlink()
+    assert_refused(from_here(newer, daemon), daemon, f"{VERSION} continues: ", "No module named 'store'")
+    named = {"python": f"{newer.python}.none", "prefix": str(newer.environment_dir), "packages": []}
+    request = daemon.runtime_dir() / "upgrade-from.json"
+    request.write_text(json.dumps(named))
+    request.chmod(0o600)
+    refused = daemon.cli("upgrade")
+    assert_refused(refused, daemon, f"the trial by {newer.python}.none cannot be started: No such file or directory")
+    assert_unharmed(daemon, run)

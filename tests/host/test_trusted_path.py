@@ -1,0 +1,96 @@
+"""Who can change what a path leads to."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.host.trusted_path import exposed
+
+OWNERS = {0, os.geteuid()}
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "environment" / "bin" / "python"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    return path
+
+
+def test_a_path_of_its_owner_is_not_exposed(program: Path) -> None:
+    """A path below a sticky directory is accepted, as long as each of its components belongs to the owners."""
+    assert exposed(str(program), OWNERS) is None
+    shared = program.parent.parent
+    shared.chmod(0o1777)
+    assert exposed(str(program), OWNERS) is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "why", "remedy"),
+    [
+        (0o777, "is writable by everyone (mode 0777)", "chmod go-w {path}"),
+        (0o775, f"is writable by group {os.getegid()} (mode 0775)", "chmod g-w {path}"),
+    ],
+)
+def test_a_writable_parent_is_named_with_the_remedy(program: Path, mode: int, why: str, remedy: str) -> None:
+    """The first directory on the path that others can write to is named, with the command that changes it."""
+    above = program.parent.parent
+    above.chmod(mode)
+    found = exposed(str(program), OWNERS)
+    assert found is not None
+    assert str(found) == f"{above} {why}; run: {remedy.format(path=above)}"
+
+
+@AS_ROOT
+def test_a_component_of_another_user_is_named(program: Path) -> None:
+    """A file, a directory or a link of a user who is not among the owners is named; for a link, with chown -h."""
+    os.chown(program.parent, 65534, 65534)
+    found = exposed(str(program), {0})
+    assert found is not None
+    assert str(found) == f"{program.parent} belongs to user 65534; run: chown root {program.parent}"
+    assert exposed(str(program), {0, 65534}) is None
+    os.chown(program.parent, 0, 0)
+    link = program.with_name("link")
+    link.symlink_to("python")
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+    found = exposed(str(link), {0})
+    assert found is not None
+    assert (found.path, found.remedy) == (str(link), f"chown -h root {link}")
+
+
+@pytest.mark.parametrize("target", ["{}/open/real", "../open/real", "two"])
+@pytest.mark.usefixtures("program")
+def test_links_are_followed(tmp_path: Path, target: str) -> None:
+    """The directories on the way of each link count, whether it is absolute, relative, or leads to another link."""
+    real = tmp_path / "open" / "real"
+    real.parent.mkdir()
+    real.touch()
+    places = tmp_path / "environment"
+    (places / "two").symlink_to(real)
+    (places / "one").symlink_to(target.format(tmp_path))
+    assert exposed(str(places / "one"), OWNERS) is None
+    real.parent.chmod(0o777)
+    found = exposed(str(places / "one"), OWNERS)
+    assert found is not None
+    assert found.path == str(real.parent)
+
+
+def test_what_does_not_exist(program: Path) -> None:
+    """A file that does not exist is exposed where others can create it, even below the sticky bit."""
+    missing = program.parent / "missing" / "below"
+    assert exposed(str(missing), OWNERS) is None
+    program.parent.chmod(0o1777)
+    found = exposed(str(missing), OWNERS)
+    assert found is not None
+    assert found.path == str(program.parent)
+
+
+def test_links_in_a_circle(program: Path) -> None:
+    """Links that lead to each other are an error, as for the kernel."""
+    loop = program.with_name("loop")
+    loop.symlink_to("loop")
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        exposed(str(loop), OWNERS)
