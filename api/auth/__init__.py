@@ -1,4 +1,4 @@
-"""Authentication, permissions, and the audit.
+"""Authentication, permissions, and the audit log.
 
-Resources and the application import this room; it imports no resource.
+The resources and the application import this package; it imports no resource.
 """

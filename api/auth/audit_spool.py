@@ -1,7 +1,7 @@
-"""Entries of the audit that are not stored yet, in a file: they outlive the worker that made them, however it ends.
+"""A file with audit entries that are not stored yet; it survives any end of the worker that wrote it.
 
-An entry is written before the answer to its request goes out, into the runtime directory, which is in memory; when
-all entries are stored the file goes. It is its worker's for as long as that holds the lock. A file without a lock
+A worker writes each entry before it answers the request. The file is in the runtime directory, which is in memory, and
+is removed once all entries are stored. A worker owns its file as long as it holds the lock. A file without a lock
 belongs to a killed worker; the next worker takes it over.
 """
 
@@ -20,7 +20,7 @@ import msgspec
 log = logging.getLogger("gunicorn.error")
 
 Entries = dict[str, list[object]]
-"""By their keys, in the order in which they were made."""
+"""Entries by key, in the order in which they were recorded."""
 
 _MOST = 10_000
 _BEGINNING, _ENDING = "audit-", ".entries"
@@ -29,11 +29,11 @@ _line = msgspec.json.Decoder(tuple[str, tuple[_Number, str, str, str, str, _Numb
 
 
 class Spool:
-    """The file of one worker, there while entries wait.
+    """The file of one worker; it exists while entries wait.
 
     Args:
-        directory: Where the files of all workers are, and nothing else.
-        name: The worker's own, of letters and digits.
+        directory: Directory of the files of all workers; it contains nothing else.
+        name: Unique name of the worker, of letters and digits.
     """
 
     def __init__(self, directory: str, name: str) -> None:
@@ -43,7 +43,7 @@ class Spool:
         self._written = 0
 
     def add(self, entries: Entries) -> bool:
-        """Write entries. False: the disk refuses, so they are in this worker's memory alone."""
+        """Write entries. Returns False if the write fails; the entries are then only in this worker's memory."""
         if not entries or self._written >= _MOST:
             return not entries
         self._written += len(entries)
@@ -57,14 +57,14 @@ class Spool:
         return True
 
     def _append(self, data: bytes) -> None:
-        """All of it or nothing: what follows half a line could not be read either."""
+        """Write all of the data or none: a partial line would make the following lines unreadable."""
         before = os.fstat(self._fd).st_size
         if os.write(self._fd, data) < len(data):
             os.ftruncate(self._fd, before)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def keep(self, entries: Entries) -> None:
-        """All but these are stored."""
+        """Drop all entries but these; the others are stored."""
         if not entries:
             self._close()
         elif self._fd >= 0 and self._written > 2 * len(entries):
@@ -73,12 +73,13 @@ class Spool:
             self.add(entries)
 
     def take_over(self) -> Entries:
-        """What workers left that are no more. Their entries are in this one's file before theirs is gone, or stays.
+        """Return the entries of dead workers and move them into this worker's file.
 
-        Any process of our user can create files there. Other files, and unreadable ones, are skipped.
+        A file is removed only after its entries are in this worker's file. Any process of our user can create files in
+        the directory; other files, and unreadable ones, are skipped.
         """
         found: Entries = {}
-        os.makedirs(self._directory, 0o700, exist_ok=True)  # a daemon of before that was upgraded has not made it
+        os.makedirs(self._directory, 0o700, exist_ok=True)  # an older release does not create it
         for name in sorted(os.listdir(self._directory)):
             if name.startswith(_BEGINNING) and name.endswith(_ENDING):
                 path = f"{self._directory}/{name}"
@@ -98,10 +99,10 @@ class Spool:
             self._fd = -1
 
     def _create(self) -> int:
-        """Who takes files over may have found it before it was locked: then it is made again."""
+        """Create the file and lock it; retry if another worker took it over in between."""
         while True:
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            os.fchmod(fd, 0o600)  # whatever the umask is
+            os.fchmod(fd, 0o600)  # independent of the umask
             fcntl.flock(fd, fcntl.LOCK_EX)
             if os.fstat(fd).st_nlink:
                 return fd
@@ -116,7 +117,7 @@ def _locked(path: str) -> Iterator[int]:
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             raise FileNotFoundError(path)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.fstat(fd).st_nlink:  # its worker has let go of it, and perhaps made another one
+        if not os.fstat(fd).st_nlink:  # its worker has closed it, and may have created a new one
             raise FileNotFoundError(path)
         yield fd
     finally:
@@ -127,7 +128,7 @@ def _read(fd: int) -> Entries:
     found: Entries = {}
     with open(fd, "rb", closefd=False) as file:
         for line in itertools.islice(file, _MOST):
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # the last one, when the disk was full
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # a full disk truncated the last line
                 key, entry = _line.decode(line)
                 found[key] = list(entry)
     return found

@@ -1,11 +1,11 @@
-"""Tells the scheduler who did what, which stores it.
+"""The client that sends audit entries to the scheduler, which stores them.
 
-Entries wait in a queue that one greenlet empties, so that nobody's answer waits for the audit, nor a run for an entry
-about its trigger: they gather for a moment. Meanwhile they are in a file, too, from before the answer: a worker that is
-killed loses none. Each has a key of its own, so a repeated entry is stored once. A worker that is to end
-sends what waits first. Nothing in an entry is as a
-client sent it: names and ids have passed their patterns, addresses were parsed, reasons are ours; and whatever is no
-printable character is replaced, so that an entry is one line wherever it is shown.
+Entries wait in a queue that one greenlet empties in batches, so that no response waits for the audit. Before the
+response is sent, each entry is also written to a file, so that a killed worker loses none. Each entry has a unique key,
+so a repeated entry is stored only once. A worker that stops sends its queue first.
+
+No part of an entry is unchecked input of a client: names and ids have passed their patterns, addresses were parsed, and
+reasons are the server's own text. Unprintable characters are replaced, so that an entry is always a single line.
 """
 
 import itertools
@@ -38,7 +38,7 @@ def _harmless(text: str) -> str:
 
 
 def reason_of(error: ApiError) -> str:
-    """Why a request was refused. Errors of single fields are omitted: a field could be named by a secret."""
+    """Return why a request was refused. Errors of single fields are omitted: the name of a field could be a secret."""
     return "invalid parameters" if error.status == 422 else error.detail
 
 
@@ -46,8 +46,8 @@ class Auditor:
     """The queue of one worker.
 
     Args:
-        control: To the scheduler.
-        directory: Where the files of all workers are, and nothing else.
+        control: Client of the scheduler.
+        directory: Directory of the files of all workers; it contains nothing else.
     """
 
     def __init__(self, control: ControlClient, directory: str) -> None:
@@ -66,7 +66,7 @@ class Auditor:
     def record(
         self, operation: str, *, who: str, address: str, status: int, target: str = "", reason: str = ""
     ) -> None:
-        """Have an entry stored."""
+        """Queue an entry."""
         failed_login = operation == "login" and status == 401
         at = time.time_ns() // 1_000_000
         entry = [at, _harmless(who), _harmless(address), operation, _harmless(target), status, _harmless(reason)]
@@ -78,13 +78,13 @@ class Auditor:
         self._wait(new)
 
     def take_over(self) -> None:
-        """Have stored what workers could not that were killed."""
+        """Queue the entries that killed workers left behind."""
         left = self._spool.take_over()
         if left:
             self._wait(left)
 
     def flush(self) -> None:
-        """Wait a moment for what waits: the worker is to end. The next worker stores the rest."""
+        """Wait up to `_FLUSH_S` until the queue is empty, as the worker stops. The next worker stores the rest."""
         self._hurry.set()
         self._empty.wait(_FLUSH_S)
 

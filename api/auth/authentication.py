@@ -1,13 +1,19 @@
-"""Who is asking.
+"""Authentication of requests.
 
-A request is authenticated by one of: a session cookie, a token (``Authorization: Bearer``, or HTTP Basic with the token
-in place of the password), HTTP Basic with the password (any user name), or its peer on the Unix socket when it has no
-``Authorization``. A run whose definition has ``may`` has a token of its own, valid until the run ends. A trusted peer
-is root or the daemon's own user by SO_PEERCRED (unix(7)); never the overflow uid, which stands for everybody that a
-user namespace cannot name; and never when a header shows that a proxy or a browser speaks for somebody else. On the
-socket for proxies no peer is trusted.
+A request authenticates with one of these:
 
-Sessions and tokens are looked up by the hash of their secret with every request, so a revoked one is none at once.
+* a session cookie,
+* a token, as ``Authorization: Bearer`` or in place of the password of HTTP Basic,
+* the password, by HTTP Basic with any user name,
+* its user id on the Unix socket, if the request has no ``Authorization`` header.
+
+A run whose definition has ``may`` has a token of its own, valid until the run ends.
+
+A peer of the Unix socket is trusted if SO_PEERCRED (unix(7)) reports root or the daemon's own user. The overflow uid is
+never trusted, because it stands for every user that a user namespace cannot map. No peer is trusted if a header shows
+that a proxy or a browser acts for another client, nor on the socket for proxies.
+
+Every request looks up its session or token by the hash of the secret, so a revocation takes effect at once.
 """
 
 import base64
@@ -57,7 +63,7 @@ _REMEMBERED = 10_000
 
 
 def new_secret() -> str:
-    """256 random bits as text."""
+    """Return 256 random bits as text."""
     return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
 
 
@@ -70,12 +76,12 @@ def _overflow_uid() -> int:
 
 
 def address_of(req: falcon.Request) -> str:
-    """Where the request comes from, for records."""
+    """Return the client's address, for records."""
     return "unix" if is_local_socket(req.env) else str(req.remote_addr)
 
 
 class Authenticator:
-    """Checks credentials; one per worker."""
+    """Check of credentials; one per worker."""
 
     def __init__(self, boot: Boot, reads: Reads, aside: Threads, control: ControlClient, auditor: Auditor) -> None:
         self._boot = boot
@@ -86,18 +92,18 @@ class Authenticator:
         self._passwords = Passwords(boot.password, control)
         self._tag: str | None = None
         self._overflow_uid = _overflow_uid()
-        # When we are another user than the daemon, that one is root.
+        # If the API server runs as another user than the daemon, the daemon runs as root.
         self._trusted_uids = {0} if boot.api_account else {0, os.geteuid()}
         self._proven: WeakKeyDictionary[Any, tuple[str | None, str, Identity]] = WeakKeyDictionary()
-        """By connection: what proved the password, and for whom. It need not be proven again with each request."""
+        """Verified credentials by connection, so that later requests of a connection need no new check."""
         self._touched_ms: dict[str, int] = {}
         self.cookie = f"ringward_{boot.daemon_id.lower()}"
 
     def identify(self, req: falcon.Request) -> Identity | None:
-        """Return the identity of the client; None: unknown.
+        """Return the identity of the client; None if it is unknown.
 
         Raises:
-            ApiError: 401 a wrong password; 429 too many of them.
+            ApiError: 401 the password is wrong; 429 too many wrong passwords.
         """
         if req.auth is None and self.trusted_peer(req):
             return Identity("peer", f"uid {self._peer_uid(req)}")
@@ -127,7 +133,7 @@ class Authenticator:
         return [hash_secret(secret) for secret in (req.get_cookie_values(self.cookie) or ())[:_COOKIES]]
 
     def trusted_peer(self, req: falcon.Request) -> bool:
-        """Whether the peer's uid alone is proof enough."""
+        """Return whether the peer's uid alone authenticates the request."""
         if not is_local_socket(req.env) or speaks_for_others(req):
             return False
         uid = self._peer_uid(req)
@@ -139,10 +145,10 @@ class Authenticator:
         return int(uid)
 
     def check_password(self, req: falcon.Request, password: str) -> None:
-        """Return when it is the password.
+        """Return if the password is correct.
 
         Raises:
-            ApiError: 401 it is not; 429 this client was wrong too often in the last minute.
+            ApiError: 401 the password is wrong; 429 too many wrong passwords of this client in the last minute.
         """
         try:
             self._passwords.check(password, None if is_local_socket(req.env) else client_key(req.remote_addr))
@@ -152,7 +158,7 @@ class Authenticator:
             raise refusal from err
 
     def refusal(self, req: falcon.Request, detail: str) -> ApiError:
-        """The 401; it invites a client that is no browser page to send the password."""
+        """Return the 401 response. It asks clients other than pages of the dashboard for the password."""
         headers = {} if from_browser(req) else {"WWW-Authenticate": 'Basic realm="ringward", charset="UTF-8"'}
         return ApiError(401, detail, headers=headers)
 
@@ -192,7 +198,7 @@ class Authenticator:
         )
 
     def _by_run(self, run_id: str, *, by_browser: bool) -> Identity | None:
-        """Return who asks with the token of a run; None when the run has ended."""
+        """Return the identity of a run's token; None if the run has ended."""
         run = self._active_run(run_id)
         unit = None if run is None else self._reads(get_task, run.task_name)
         if run is None or unit is None:
@@ -231,7 +237,10 @@ class Authenticator:
     # Sessions
 
     def password_tag(self) -> str:
-        """Ties a session to the password: another password, another tag. Slow on purpose, so made only once."""
+        """Return the tag that ties sessions to the password: a new password has a new tag.
+
+        It is derived slowly on purpose, and therefore only once.
+        """
         if self._tag is None:
             digest = self._aside(
                 hashlib.pbkdf2_hmac, "sha256", self._boot.password.encode(), self._boot.daemon_id.encode(), _TAG_ROUNDS
@@ -240,10 +249,10 @@ class Authenticator:
         return self._tag
 
     def open_session(self) -> str:
-        """Create a session and return its secret, which is always new.
+        """Create a session and return its secret.
 
         Raises:
-            ApiError: 503 the scheduler, which stores it, is away.
+            ApiError: 503 the scheduler, which stores sessions, is down.
         """
         secret = new_secret()
         arguments = {"hash": hash_secret(secret), "password_tag": self.password_tag()}
@@ -251,10 +260,10 @@ class Authenticator:
         return secret
 
     def close_sessions(self, req: falcon.Request) -> int:
-        """End the sessions whose cookies the request has; returns how many.
+        """End the sessions of the request's cookies; return their number.
 
         Raises:
-            ApiError: 503 the scheduler is away.
+            ApiError: 503 the scheduler is down.
         """
         valid = [digest for digest in self._cookies(req) if self._session_valid(digest)]
         for digest in valid:
@@ -262,7 +271,7 @@ class Authenticator:
         return len(valid)
 
     def _session_valid(self, digest: str) -> bool:
-        """Whether the session is alive; notes that it was used."""
+        """Return whether the session is valid, and record its use."""
         now_ms = time.time_ns() // 1_000_000
         session = self._reads(sessions.get, digest, now_ms)
         if session is None or not hmac.compare_digest(session.password_tag, self.password_tag()):
@@ -279,10 +288,10 @@ class Authenticator:
 
 
 def asked(command: Callable[[], T]) -> T:
-    """Carry out a command of the scheduler.
+    """Execute a command of the scheduler.
 
     Raises:
-        ApiError: the scheduler's refusal with its status; 503 if it is away and nothing was done.
+        ApiError: the scheduler's refusal with its status; 503 if it is down and did nothing.
     """
     try:
         return command()
@@ -291,7 +300,7 @@ def asked(command: Callable[[], T]) -> T:
         headers = {} if err.retry_after_s is None else {"Retry-After": str(err.retry_after_s)}
         raise ApiError(err.status, err.detail, details, headers) from err
     except CannotNow as err:
-        why = str(err).partition(":")[0]  # behind it are paths
+        why = str(err).partition(":")[0]  # the rest contains paths
         raise unavailable(f"{why[:1].upper()}{why[1:]}; nothing was done") from err
     except Unavailable as err:
         raise unavailable("The scheduler is away; nothing was done") from err

@@ -1,4 +1,4 @@
-"""Who a request comes from, and what that one may do."""
+"""Identities of clients, and their permissions."""
 
 import fnmatch
 import hashlib
@@ -8,16 +8,16 @@ from typing import Literal, NamedTuple
 
 
 class Role(IntEnum):
-    """What one must at least be to call an operation; each may do what those before it may."""
+    """The least role that an operation requires; each role includes the permissions of the previous ones."""
 
     ANYBODY = 0
-    """Not even authenticated."""
+    """No authentication."""
     VIEWER = 1
-    """Reads."""
+    """Read access."""
     OPERATOR = 2
-    """Triggers, stops, starts, deletes, restores."""
+    """Also trigger, stop, start, delete and restore."""
     ADMIN = 3
-    """Also tokens, audit, reload and the daemon's log."""
+    """Also tokens, the audit log, reloads and the daemon's log."""
 
 
 TOKEN_ROLES: dict[str, Role] = {
@@ -26,7 +26,7 @@ TOKEN_ROLES: dict[str, Role] = {
     "admin": Role.ADMIN,
     "cloud": Role.OPERATOR,
 }
-"""The roles of tokens, and what each may do. `cloud` is a remote control plane: its runs say so."""
+"""Permissions of each role of a token. A run triggered by `cloud`, a remote control plane, records that trigger."""
 
 
 class Credential(NamedTuple):
@@ -34,41 +34,41 @@ class Credential(NamedTuple):
 
     kind: Literal["session", "token", "run"]
     hash: str
-    """Of a run: its id."""
+    """The hash of the secret; the run id for the token of a run."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who an authenticated request comes from."""
+    """An authenticated client."""
 
     method: str
-    """session, password, token, run or peer."""
+    """One of session, password, token, run and peer."""
     name: str
-    """For records of who did something."""
+    """The name in records of actions."""
     role: Role = Role.ADMIN
     role_name: str = "admin"
     tasks: str | None = None
-    """Glob of the only tasks that there are for this one; None: all."""
+    """Glob of the tasks that the client may see; None: all tasks."""
     may: tuple[str, ...] | None = None
-    """Of a run: all that it is permitted (:mod:`supervisor.ipc.run_token`); None: the permissions of the role."""
+    """For a run: its permissions, as in ``supervisor.ipc.run_token``. None: the role decides."""
     credential: Credential | None = None
     by_browser: bool = False
-    """Whether a browser may have added the proof on its own, for a page of anybody."""
+    """Whether a browser adds the credential by itself, possibly for a foreign page."""
     key: str = ""
-    """Keeps apart what different clients name by themselves."""
+    """Separates names that different clients choose, such as idempotency keys."""
 
     @property
     def trigger(self) -> str:
-        """What started the runs that this one triggers."""
+        """Return the trigger to record for runs that this client triggers."""
         return "cloud" if self.role_name == "cloud" else "api"
 
     @property
     def counted_as(self) -> str:
-        """Under which name the triggers of this one are counted: each session and token has its own."""
+        """Return the name under which the client's triggers are counted; each session and token has its own."""
         return self.name if self.credential is None else f"{self.credential.kind} {self.credential.hash}"
 
     def sees(self, task: str) -> bool:
-        """Whether there is this task for this one."""
+        """Return whether the client may see the task."""
         return self.tasks is None or fnmatch.fnmatchcase(task, self.tasks)
 
 

@@ -1,7 +1,7 @@
-"""Checking the password: in constant time, and not too often.
+"""Check of the password, in constant time and at a limited rate.
 
-Wrong ones are counted by the scheduler, which all workers share; a worker counts its own as well, for while the
-scheduler is away. Clients of the Unix socket are not counted, because they have no address.
+The scheduler counts wrong passwords for all workers. Each worker also counts, for times when the scheduler is down.
+Clients of the Unix socket are not counted, because they have no address.
 """
 
 import contextlib
@@ -27,17 +27,17 @@ _FAILURES = 10
 _WINDOW_S = 60.0
 _CLIENTS = 10_000
 _ASK_S = 1.0
-"""How long a log-in waits for a scheduler that does not answer, and how long it is not asked then."""
+"""How long a login waits for an unresponsive scheduler, and how long the scheduler is not asked afterwards."""
 
 
 class WrongPassword(Exception):
-    """It is not the password."""
+    """The password is wrong."""
 
 
 def client_key(address: str) -> str:
-    """What failed log-ins are counted by: an IPv4 address, or an IPv6 network of 64 bits.
+    """Return the key under which failed logins are counted: an IPv4 address, or an IPv6 network of 64 bits.
 
-    All of 127.0.0.0/8 is this host: who is on it can use each of these addresses.
+    All of 127.0.0.0/8 shares one key, because a local user can use any of its addresses.
     """
     ip = parse_address(address)
     if ip is None:
@@ -58,28 +58,32 @@ class _Turns:
 
 
 class Passwords:
-    """The password of one daemon, as one worker checks it."""
+    """The password check of one worker."""
 
     def __init__(self, password: str, control: ControlClient) -> None:
         self._digest = hashlib.sha256(password.encode()).digest()
         self._control = control
         self._failures: dict[str, deque[float]] = {}
         self._turns: dict[str, _Turns] = {}
-        """Of the clients that are being checked at this moment."""
+        """Logins in progress, by client."""
         self._away_until_s = 0.0
 
     def check(self, password: str, client: str | None) -> None:
-        """Return when it is the password; `client` is what to count by, None: do not count.
+        """Return if the password is correct.
+
+        Args:
+            password: The password to check.
+            client: Key under which to count; None: do not count.
 
         Raises:
-            WrongPassword: it is not.
-            ApiError: 429 this client was wrong too often in the last minute.
+            WrongPassword: the password is wrong.
+            ApiError: 429 too many wrong passwords of this client in the last minute.
         """
         if client is None:
             if not self._matches(password):
                 raise WrongPassword
             return
-        # One at a time per client, so that guesses sent at once are counted one after another.
+        # One at a time per client, so that concurrent guesses are counted one after another.
         with self._turn(client):
             self._check_limit(client)
             if self._matches(password):
@@ -124,11 +128,11 @@ class Passwords:
             log.debug("a wrong password from %s could not be reported", client)
 
     def _ask_scheduler(self, op: str, client: str) -> dict[str, Any] | None:
-        """Return its answer; None after at most a second without one, so that logins do not queue."""
+        """Return the scheduler's answer. None after a second without one, so that logins do not queue."""
         if time.monotonic() < self._away_until_s:
             return None
-        # In a greenlet of its own: a stream that is asked for with a password would keep, as long as it is open, what
-        # memory these calls need at their deepest.
+        # In a separate greenlet: the greenlet of a stream would otherwise keep the stack memory of these calls as long
+        # as the stream is open.
         asking = gevent.spawn(self._answer, op, client)
         try:
             answer: dict[str, Any] | None = asking.get(timeout=_ASK_S)

@@ -1,4 +1,4 @@
-"""Whether a request may be carried out: who asks, from which page, with which role, about which task."""
+"""The decision whether a request may be executed: by client, origin, role and task."""
 
 from dataclasses import replace
 
@@ -20,13 +20,13 @@ _VERBS = {
     "pauseTask": "pause",
     "resumeTask": "resume",
 }
-"""The permission that a run needs, by operation id."""
+"""The permission that a run needs for each operation."""
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 def admit(context: Context, operation: Operation, call: Call) -> None:
-    """Find out who asks, and refuse who may not.
+    """Authenticate the client and check its permission.
 
     Raises:
         ApiError: 401 not authenticated; 403 not permitted; 429 too many wrong passwords.
@@ -77,10 +77,10 @@ def check_scope(context: Context, operation: Operation, call: Call) -> None:
 
 
 def _of_a_run(context: Context, operation: Operation, call: Call, identity: Identity, may: tuple[str, ...]) -> Identity:
-    """Return the identity of a run that asks, limited to the one task or service that the request is about.
+    """Return the identity of a run, limited to the one task or service that the request is about.
 
     Raises:
-        ApiError: 403 it is not permitted; 404 there is no such run.
+        ApiError: 403 the run lacks the permission; 404 there is no such run.
     """
     name, run_id = call.path.get("taskName"), call.path.get("runId")
     if name is None and run_id is not None:

@@ -1,4 +1,4 @@
-"""From a request to an operation to its answer: parameters, bodies, conditions, compression.
+"""The path from a request to its response: parameters, bodies, conditional requests and compression.
 
-Resources import this room; it imports no resource.
+The resources import this package; it imports no resource.
 """

@@ -1,4 +1,4 @@
-"""Conditional requests and ranges of bytes (RFC 9110, 13 and 14)."""
+"""Conditional requests and byte ranges (RFC 9110, 13 and 14)."""
 
 import hashlib
 import re
@@ -21,35 +21,35 @@ RANGE: tuple[tuple[str, dict[str, Any], str], ...] = (
     CONDITION,
 )
 _DIGITS = 18
-"""More than any size has; Python reads no more than 4300."""
+"""More digits than any size has; Python converts at most 4300."""
 
 
 def tag_of(data: bytes) -> str:
-    """The entity tag of a body."""
+    """Return the entity tag of a body."""
     return f'"{hashlib.blake2b(data, digest_size=16).hexdigest()}"'
 
 
 def is_known(req: falcon.Request, tag: str) -> bool:
-    """Whether the client says (If-None-Match) that it has what `tag`, a strong one, stands for."""
+    """Return whether If-None-Match contains the strong entity tag `tag`."""
     header = req.get_header("If-None-Match") or ""
     return header.strip() == "*" or tag in _TAG.findall(header)
 
 
 class Span(NamedTuple):
-    """Bytes of a body: `begin` up to but not `end`."""
+    """A range of a body: from byte `begin` up to, but excluding, `end`."""
 
     begin: int
     end: int
 
 
 def span(req: falcon.Request, size: int, tag: str) -> Span | None:
-    """The part of a body that the request is for; None: all of it.
+    """Return the part of a body that the request asks for; None: all of it.
 
-    A range that is none, several at once, and one for another version of the body (If-Range) stand for the whole; so
-    does any of a HEAD.
+    An invalid range, several ranges, and a range of another version of the body (If-Range) yield the whole body. So
+    does any range in a HEAD request.
 
     Raises:
-        ApiError: 416 there are no such bytes.
+        ApiError: 416 the range is beyond the end.
     """
     header = req.get_header("Range") if req.method == "GET" else None
     match = _RANGE.fullmatch(header.strip()) if header else None

@@ -1,6 +1,6 @@
-"""The last steps of an answer: 304 for who has it already, else compressed (RFC 9110, 8.4 and 13) where that pays.
+"""The last steps of a response: 304 if the client has it already, else compression (RFC 9110, 8.4 and 13).
 
-It pays for text of some size that is whole in memory. Streams are never touched.
+Only text that is complete in memory and not too small is compressed. Streams are sent unchanged.
 """
 
 import re
@@ -17,17 +17,17 @@ _WORTH_BYTES = 2048
 _OFF_LOOP_BYTES = 65536
 _THOROUGH, _FAST = 6, 1
 _GZIP = 31
-"""zlib's window of 15 bits, and 16 for gzip's head and tail."""
+"""zlib's window of 15 bits, plus 16 for a gzip header and trailer."""
 _ZSTD_LEVEL = 3
-"""Its window is smaller than the 8 MiB that RFC 9659 allows."""
+"""A level whose window is smaller than the 8 MiB that RFC 9659 allows."""
 _COMPRESSED = re.compile(r"text/|application/(?:[\w.-]+\+)?json")
 _ACCEPTED = re.compile(r"\s*(?:x-)?([\w*-]+)\s*(?:;\s*q\s*=\s*([01](?:\.[0-9]*)?)\s*)?", re.IGNORECASE)
 _CODINGS = ("zstd", "gzip")
-"""The first one is preferred: as small as the other in a third of the time."""
+"""Codings by preference: zstd compresses as well as gzip in a third of the time."""
 
 
 def choose(accept: str) -> str | None:
-    """The coding that an Accept-Encoding header asks for; None: none of ours, or none at all."""
+    """Return the preferred coding that an Accept-Encoding header allows; None: send the body uncompressed."""
     weights: dict[str, float] = {}
     for part in accept.split(","):
         match = _ACCEPTED.fullmatch(part)
@@ -40,7 +40,10 @@ def choose(accept: str) -> str | None:
 
 
 def finish(req: falcon.Request, resp: falcon.Response) -> None:
-    """Send `resp` as the client wants it: not at all when it has what the entity tag stands for, perhaps compressed."""
+    """Finish `resp`.
+
+    Send 304 if the client has the current entity tag, else compress the body if that is worthwhile.
+    """
     data = resp.data
     if resp.stream is not None or data is None:
         return
@@ -51,7 +54,7 @@ def finish(req: falcon.Request, resp: falcon.Response) -> None:
     tag = resp.get_header("ETag")
     if tag is not None:
         if coding is not None:
-            # Different bytes than those of the strong tag.
+            # The compressed bytes differ, so the strong tag does not apply.
             resp.set_header("ETag", f"W/{tag}")
         if is_known(req, tag):
             resp.status = 304

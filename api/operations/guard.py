@@ -1,8 +1,8 @@
-"""What holds for every request and response: the Host, the origin, the method, the headers that protect.
+"""Checks and headers of every request and response: Host, origin, method, and security headers.
 
-A page of some other site can make a browser send requests here, even by making its own name point to this machine
-(DNS rebinding); so a Host that is not ours is refused, and so is an unsafe request with a browser's credentials
-that does not come from our own pages.
+A page of another site can make a browser send requests to this server, even by pointing its own name at this machine
+(DNS rebinding). So requests with an unknown Host are rejected. Unsafe requests with a browser's credentials must come
+from the server's own pages.
 """
 
 import re
@@ -29,10 +29,10 @@ _END_OF_PATH = re.compile("[?#]")
 
 
 def check_origin(req: falcon.Request) -> None:
-    """Refuse requests of browsers on behalf of foreign pages.
+    """Reject requests that a browser sends for a foreign page.
 
     Raises:
-        ApiError: 403.
+        ApiError: 403 the page has another origin.
     """
     site = req.get_header("Sec-Fetch-Site")
     origin = req.get_header("Origin")
@@ -47,12 +47,12 @@ def check_origin(req: falcon.Request) -> None:
 
 
 def _without_default_port(origin: str) -> str:
-    """As browsers write it (RFC 6454, 6.2): who else names one may name the port that the scheme has anyway."""
+    """Return the origin as browsers write it (RFC 6454, 6.2): without the default port of its scheme."""
     return origin.removesuffix(":443" if origin.startswith("https:") else ":80")
 
 
 class Guard:
-    """Falcon middleware."""
+    """Falcon middleware with these checks."""
 
     def __init__(self, hosts: list[str], exposure: Exposure, router: CompiledRouter) -> None:
         self._hosts = frozenset(("localhost", *(host.lower() for host in hosts)))
@@ -60,24 +60,25 @@ class Guard:
         self._router = router
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Settle where the request comes from, check the Host, and methods that Falcon does not know.
+        """Resolve the client's address; check the Host, and methods that Falcon does not know.
 
         Raises:
-            ApiError: 400, 405, 421; 501 for bodies that are encoded for their way in another form than in chunks.
-            falcon.HTTPPermanentRedirect: to the page below the base path, whose links are relative.
-            falcon.HTTPNotFound: an unknown method at an unknown path; ``//api``, which proxies take for another path.
+            ApiError: 400; 405; 421; 501 the body has a transfer coding other than chunked.
+            falcon.HTTPPermanentRedirect: from the base path without its slash, because links of the page are relative.
+            falcon.HTTPNotFound: an unknown method at an unknown path; ``//api``, which proxies treat as another path.
         """
         if req.env.get("HTTP_TRANSFER_ENCODING", "chunked").strip().lower() != "chunked":
-            # gunicorn would pass the encoded body as if it were decoded (RFC 9112, 6.1).
+            # gunicorn would pass on the encoded body as if it were decoded (RFC 9112, 6.1).
             raise ApiError(501, "Of the transfer codings there is only chunked")
         uri = req.env["RAW_URI"]
         target = _ABSOLUTE.match(uri)
         if target is not None:
-            # RFC 9112, 3.2.2: then this is the host, whatever the header says.
+            # RFC 9112, 3.2.2: an absolute request target overrides the Host header.
             req.env["HTTP_HOST"] = target.group(1)
             uri = uri[target.end() :]
         if _ENCODED_SLASH.search(uri):
-            # It is part of a name (RFC 3986, 2.2), and stands for itself: proxies would take it for another path, too.
+            # An encoded slash is part of a name (RFC 3986, 2.2). Decoding it would yield another path, as for some
+            # proxies.
             req.path = unquote(_ENCODED_SLASH.sub("%252F", _END_OF_PATH.split(uri, maxsplit=1)[0]))
         self._exposure.settle(req.env)
         path = self._exposure.below_base(req.path)
@@ -106,7 +107,7 @@ class Guard:
             address, port = here[:2]
             if name == address:
                 return
-            # Links in the answer lead to where it comes from, not to where a stranger says.
+            # Links in the response must lead back to this server, not to a host that a stranger chose.
             req.env["HTTP_HOST"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         else:
             req.env["HTTP_HOST"] = "localhost"
@@ -117,9 +118,9 @@ class Guard:
         raise ApiError(421, "This host name is not one of this daemon's")
 
     def process_response(self, req: falcon.Request, resp: falcon.Response, _resource: Any, _ok: bool) -> None:
-        """Add what every response has."""
+        """Add the headers that every response has."""
         if req.method == "HEAD":
-            # Falcon sends none of a stream, and forgets it as it is.
+            # Falcon sends no stream for HEAD and does not close it
             getattr(resp.stream, "close", lambda: None)()
         finish(req, resp)
         resp.set_header("X-Content-Type-Options", "nosniff")

@@ -1,8 +1,9 @@
-"""Headers that show that the sender acts for another client: it is a proxy or a browser.
+"""Headers that show that a request was sent for another client, by a proxy or a browser.
 
-The peer of the Unix socket is trusted for its user. A proxy of the same user would lend that trust to everybody that it
-serves, so one header that only proxies add takes it away. The names are those that servers, balancers, content networks
-and login proxies document for the client's address, the original request, the client's certificate, and the user.
+A peer of the Unix socket is trusted for its user. A proxy that runs as this user would pass that trust on to all its
+clients. So a single header that only proxies add revokes the trust. The list has the names that servers, load
+balancers, content delivery networks and login proxies document: for the client's address, the original request, the
+client's certificate, and the user.
 """
 
 from collections.abc import Iterable
@@ -81,12 +82,12 @@ _PREFIX_OF_BROWSERS = "HTTP_SEC_FETCH_"
 
 
 def from_browser(req: falcon.Request) -> bool:
-    """Whether the request carries the marks that only a browser's pages send."""
+    """Return whether the request has headers that only a browser sends for a page."""
     return any(name.startswith(_PREFIX_OF_BROWSERS) for name in req.env)
 
 
 def through_proxy(names: Iterable[str]) -> bool:
-    """Whether one of these names of a WSGI environment is a header that only proxies add."""
+    """Return whether one of these names of a WSGI environment is a header that only proxies add."""
     return any(name in _OF_PROXIES or name.startswith(_PREFIXES_OF_PROXIES) for name in names)
 
 

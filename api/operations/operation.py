@@ -18,25 +18,25 @@ from api.worker_context import Context
 
 
 class Access(Enum):
-    """How a caller is known."""
+    """How a client must authenticate."""
 
     PUBLIC = "public"
-    """Everybody, from an accepted Host."""
+    """Any client, with an accepted Host."""
     PROBE = "probe"
-    """Everybody, with any Host: for health checks."""
+    """Any client with any Host: for health checks."""
     LOGIN = "login"
-    """Everybody, but a browser only from our own pages."""
+    """Any client, but browsers only from the server's own pages."""
     LOCAL = "local"
     """A trusted peer of the Unix socket."""
     METRICS = "metrics"
     """Authenticated clients; all clients if the configuration allows it."""
     PRIVATE = "private"
-    """Whoever is authenticated."""
+    """Authenticated clients."""
 
 
 @dataclasses.dataclass
 class Call:
-    """One request to an operation, validated."""
+    """A validated request to an operation."""
 
     req: falcon.Request
     resp: falcon.Response
@@ -45,20 +45,20 @@ class Call:
     body: Any = None
     identity: Identity | None = None
     target: str = ""
-    """Subject of the request, for the audit: the name in the path, unless the operation knows a better one."""
+    """Object of the request, for the audit log: the name in the path unless the operation sets another one."""
     audited: bool = False
-    """Whether it is in the audit, where each is once."""
+    """Whether the audit log already has this request."""
     on_done: "Callable[[int], None]" = field(default=lambda _status: None)
-    """Puts into the audit that it is done, and with which status, before an answer that takes its time."""
+    """Records the request and its status in the audit log, ahead of a response that takes long."""
 
     @property
     def by(self) -> str:
-        """Who asks, for records of who did something."""
+        """Return the client's name, for records of actions."""
         return "" if self.identity is None else self.identity.name
 
     @property
     def tasks(self) -> str | None:
-        """Glob of the only tasks that there are for who asks; None: all."""
+        """Return a glob of the tasks that the client may see; None: all tasks."""
         return None if self.identity is None else self.identity.tasks
 
     def answer(self, document: Document, status: int = 200) -> None:
@@ -69,7 +69,7 @@ class Call:
         self.resp.data = msgspec.json.encode(document)
 
     def answer_list(self, document: type[Document], items: bytes, digest: bytes) -> None:
-        """Send a `document` that has nothing but `items`, the inside of a JSON array, with an entity tag.
+        """Send a `document` whose only field is `items`, the inside of a JSON array, with an entity tag.
 
         `digest` changes when the items do.
         """
@@ -79,17 +79,17 @@ class Call:
         self.resp.set_header("ETag", tag_of(link + digest))
 
     def tagged(self) -> None:
-        """Put an entity tag to the answer; only that is sent when the client has the rest."""
+        """Add an entity tag, so that a client with the current body gets a 304."""
         self.resp.set_header("ETag", tag_of(self.resp.data or b""))
 
     def no_content(self) -> None:
-        """Say that it is done."""
+        """Send a response without a body."""
         self.resp.status = 204
 
 
 @dataclass(frozen=True)
 class Content:
-    """One kind of body of a response."""
+    """A response body: its media type and schema."""
 
     media_type: str
     schema: Any
@@ -97,31 +97,31 @@ class Content:
 
 
 def json_of(schema: Any) -> Content:
-    """A JSON body."""
+    """Return JSON content with this schema."""
     return Content("application/json", schema)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """See the module.
+    """The declaration of one operation.
 
     Attributes:
         method: GET (answers HEAD too), POST or DELETE.
         path: Template; its names are those of :data:`api.operations.parameters.PATH_PARAMS`.
         id: operationId.
         summary: One sentence.
-        handler: Carries it out.
+        handler: Executes the operation.
         query: Query parameters.
         headers: Header parameters, for the document only: name, schema, description.
-        body: Struct of the request body, if it may say anything; the body is optional unless `body_required`.
-        body_limit_bytes: How large it may be.
+        body: Struct of the request body, if it has one; the body is optional unless `body_required`.
+        body_limit_bytes: Maximum size of the body.
         answers: Status and body of success; None: no body.
         sends: Headers of success, by status: names of :data:`api.openapi.HEADERS`.
         refusals: Statuses of errors that this operation has beyond the common ones.
-        access: How the caller is known.
-        role: What the caller must at least be.
-        scoped: Whether it heeds :attr:`Call.tasks`. An operation on one task or run need not, its path is checked
-            before; any other that does not is refused to tokens that are limited to some tasks.
+        access: How the client must authenticate.
+        role: The least role of the client.
+        scoped: Whether it respects :attr:`Call.tasks`. Operations on one task or run need not, because their path is
+            checked beforehand. Any other operation that does not is refused to tokens limited to some tasks.
         tag: Chapter in the document.
     """
 
@@ -145,9 +145,10 @@ class Operation:
 
     @property
     def accepts(self) -> type[msgspec.Struct] | None:
-        """Type of the request body; None: the body of a GET is ignored.
+        """Return the type of the request body; None: the body of a GET is ignored.
 
-        Where a body has nothing to say it is empty: who writes ``{"force": true}`` there hears that nobody listens.
+        Operations without a request body accept an empty one only, so that ``{"force": true}`` is rejected, not
+        ignored.
         """
         schema: type[msgspec.Struct] | None = self.body
         return Body if schema is None and self.method != "GET" else schema

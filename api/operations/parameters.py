@@ -1,7 +1,7 @@
-"""Parameters: declared once, then validated, collected and documented from the declaration.
+"""Parameters: each is declared once; the declaration validates, parses and documents it.
 
-An undeclared query parameter is an error, so that a typing error never selects more than intended; so is
-each invalid one, all of them named in one answer. An empty parameter is an absent one.
+An undeclared query parameter is an error, so that a misspelt filter never selects more than intended. A response lists
+all invalid parameters. An empty parameter counts as absent.
 """
 
 import re
@@ -27,15 +27,15 @@ _MAX_PARAMETERS = 200
 
 @dataclass(frozen=True)
 class Param:
-    """One query parameter.
+    """A query parameter.
 
     Attributes:
-        name: As documented; the key of the parsed value.
-        parse: Text to value; raises ValueError whose text completes "limit ...".
+        name: Documented name; the key of the parsed value.
+        parse: Converts the text; raises ValueError, whose text completes "limit ...".
         schema: JSON Schema for the OpenAPI document.
-        default: When it is absent.
+        default: Value if the parameter is absent.
         description: For the OpenAPI document.
-        aliases: Other names that are understood.
+        aliases: Other accepted names.
         required: Whether its absence is an error.
     """
 
@@ -50,7 +50,7 @@ class Param:
 
 @dataclass(frozen=True)
 class PathParam:
-    """One path parameter: its pattern and its longest length."""
+    """A path parameter: its pattern and its length."""
 
     name: str
     pattern: re.Pattern[str]
@@ -60,7 +60,7 @@ class PathParam:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """JSON Schema for the OpenAPI document."""
+        """Return the JSON Schema for the OpenAPI document."""
         return {
             "type": "string",
             "minLength": self.min_length,
@@ -69,7 +69,7 @@ class PathParam:
         }
 
     def check(self, value: str) -> ErrorDetail | None:
-        """What is wrong with `value`."""
+        """Return the error of an invalid `value`, or None."""
         if self.min_length <= len(value) <= self.max_length and self.pattern.fullmatch(value):
             return None
         return ErrorDetail(
@@ -101,7 +101,7 @@ def integer(
     maximum: int | None = None,
     aliases: tuple[str, ...] = (),
 ) -> Param:
-    """An int64 between `minimum` and `maximum`."""
+    """Declare an int64 between `minimum` and `maximum`."""
     low = INT64_MIN if minimum is None else minimum
     high = INT64_MAX if maximum is None else maximum
 
@@ -124,13 +124,13 @@ def integer(
 
 
 def clamped(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param:
-    """An integer of any size, documented as text; beyond int64 it is the nearest int64."""
+    """Declare an integer of any size, documented as text; values beyond int64 become the nearest int64."""
 
     def parse(text: str) -> int:
         if not re.fullmatch("-?[0-9]+", text):
             raise ValueError("must match ^-?[0-9]+$")
         negative = text.startswith("-")
-        # Python reads no more than 4300 digits, leading zeros included.
+        # Python converts at most 4300 digits, leading zeros included.
         digits = text.lstrip("-").lstrip("0") or "0"
         if len(digits) > 19:
             return INT64_MIN if negative else INT64_MAX
@@ -140,7 +140,7 @@ def clamped(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Pa
 
 
 def flag(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param:
-    """true, false, 1 or 0."""
+    """Declare a boolean: true, false, 1 or 0."""
 
     def parse(text: str) -> bool:
         if text not in ("true", "false", "1", "0"):
@@ -159,7 +159,7 @@ def choice(
     or_empty: bool = False,
     aliases: tuple[str, ...] = (),
 ) -> Param:
-    """One of `values`; `others` are understood, too."""
+    """Declare one of `values`; `others` are accepted as well."""
 
     def parse(text: str) -> str:
         if text not in values and text not in others:
@@ -171,12 +171,12 @@ def choice(
 
 
 def text(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param:
-    """Any text."""
+    """Declare a parameter with any text."""
     return Param(name, str, {"type": "string"}, None, description, aliases)
 
 
 def shaped(name: str, description: str, shape: PathParam) -> Param:
-    """Text of the shape that a parameter of a path has."""
+    """Declare text with the shape of a path parameter."""
 
     def parse(value: str) -> str:
         error = shape.check(value)
@@ -188,7 +188,7 @@ def shaped(name: str, description: str, shape: PathParam) -> Param:
 
 
 def instant(name: str, description: str, *, up: bool, aliases: tuple[str, ...] = ()) -> Param:
-    """An RFC 3339 date-time, as milliseconds since the epoch; finer digits round `up` or down."""
+    """Declare an RFC 3339 date-time, parsed to milliseconds since the epoch; finer digits round `up` or down."""
 
     def parse(value: str) -> int:
         return max(INT64_MIN, min(INT64_MAX, parse_rfc3339(value, up=up)))
@@ -197,7 +197,7 @@ def instant(name: str, description: str, *, up: bool, aliases: tuple[str, ...] =
 
 
 def statuses(name: str, description: str) -> Param:
-    """A comma-separated list of phases and end reasons; blanks and empty parts do not count."""
+    """Declare a comma-separated list of phases and end reasons; spaces and empty parts are ignored."""
 
     def parse(value: str) -> tuple[str, ...]:
         words = _split(value)
@@ -211,12 +211,12 @@ def statuses(name: str, description: str) -> Param:
 
 
 def _split(text: str) -> tuple[str, ...]:
-    """The words of a comma-separated list, each once."""
+    """Return the words of a comma-separated list, each once."""
     return tuple(dict.fromkeys(word for part in text.split(",") if (word := part.strip(_BLANKS))))
 
 
 def words(name: str, description: str, values: tuple[str, ...]) -> Param:
-    """A comma-separated list of some of `values`; blanks and empty parts do not count."""
+    """Declare a comma-separated list of some of `values`; spaces and empty parts are ignored."""
     known = frozenset(values)
 
     def parse(text: str) -> tuple[str, ...]:
@@ -230,7 +230,7 @@ def words(name: str, description: str, values: tuple[str, ...]) -> Param:
 
 
 def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, Any], list[ErrorDetail]]:
-    """Values by documented name, and everything that is wrong."""
+    """Return the values by documented name, and all errors."""
     by_name: dict[str, Param] = {}
     values: dict[str, Any] = {}
     for param in params:
@@ -266,15 +266,15 @@ def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, A
 
 
 def parse_path(values: dict[str, str]) -> list[ErrorDetail]:
-    """Everything that is wrong with the path's parameters."""
+    """Return all errors of the path's parameters."""
     return [error for name, value in values.items() if (error := PATH_PARAMS[name].check(value)) is not None]
 
 
 def raise_all(errors: list[ErrorDetail]) -> None:
-    """Refuse when there is anything wrong: one entry per location.
+    """Raise an error if there are any errors, with one entry per location.
 
     Raises:
-        ApiError: 422.
+        ApiError: 422 something is invalid.
     """
     if errors:
         unique: dict[str, ErrorDetail] = {}
