@@ -1,4 +1,4 @@
-"""The Falcon application: routes made from the table of operations, error handling, the guard."""
+"""The Falcon application: routes from the table of operations, error handling, and the guard."""
 
 import contextlib
 import functools
@@ -48,7 +48,7 @@ class Route:
         self.allow.sort()
 
     def on_options(self, _req: falcon.Request, resp: falcon.Response, **_path: str) -> None:
-        """The operations of the API."""
+        """Return the methods of the path."""
         resp.status = 204
         resp.set_header("Allow", ", ".join(self.allow))
 
@@ -113,14 +113,14 @@ class Route:
 
 
 class _App(falcon.App[falcon.Request, falcon.Response]):
-    """Refuses no method before the guard has looked at the request."""
+    """A Falcon application that checks every request with the guard before it rejects an unknown method."""
 
     _META_METHODS = frozenset()
 
 
 def open_context(boot: Boot, daemon_pid: int) -> Context:
-    """The context of one worker, made after the fork."""
-    with contextlib.suppress(StoreError):  # the reader is informed
+    """Create the context of one worker, after the fork."""
+    with contextlib.suppress(StoreError):  # the reader reports it
         load_driver(boot.database)
     reads, pages, aside = Reads(boot.database), Reads(boot.database), Threads(1)
     control = ControlClient(boot.control_socket, boot.token)
@@ -134,13 +134,13 @@ def open_context(boot: Boot, daemon_pid: int) -> Context:
 
 
 def build(context: Context) -> falcon.App[falcon.Request, falcon.Response]:
-    """The application of one worker."""
+    """Build the application of one worker."""
     router = CompiledRouter()
     boot = context.boot
-    # 0.0.0.0 is no name of this host, though browsers reach it under it; connections tell their own address.
+    # 0.0.0.0 is not a name of this host, although browsers reach the host under it. Connections carry the real address.
     bound = [host for host, _ in boot.listen if not ipaddress.ip_address(host).is_unspecified]
     guard = Guard([*bound, *boot.hosts], Exposure(boot), router)
-    mimetypes.knownfiles.clear()  # Falcon would read the host's thousands of types, of which we serve none
+    mimetypes.knownfiles.clear()  # Falcon would read the host's thousands of MIME types; none is served
     app = _App(router=router, middleware=[guard])
     app.add_error_handler(Exception, on_failure)
     app.add_error_handler(falcon.HTTPError, on_http_error)

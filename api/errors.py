@@ -1,11 +1,11 @@
-"""How the API says no: RFC 9457 problem documents, for everything.
+"""Errors of the API, all as problem documents (RFC 9457).
 
-    ApiError             any refusal: status, detail, single errors, headers
+    ApiError             any rejection: status, detail, single errors, headers
 
-What else goes wrong is turned into one here: Falcon's own errors (unknown path, wrong method), refusals of the
-scheduler, a scheduler that is away, a database that cannot be read, and failures of our own (500, which tells
-nothing; the log has the traceback under the same ``instance``). Gunicorn refuses what it cannot parse before any
-of this exists; :func:`write_error` replaces its HTML page.
+Handlers turn all other failures into one of these: Falcon's errors (unknown path, wrong method), refusals of the
+scheduler, a scheduler that is down, a database that cannot be read, and bugs. A bug yields a 500 without details; the
+log has the traceback under the same ``instance``. gunicorn rejects unparsable requests before the application runs;
+:func:`write_error` replaces its HTML page.
 """
 
 import logging
@@ -36,7 +36,7 @@ _NAMED = 20
 
 
 class ApiError(Exception):
-    """The request is refused."""
+    """A request that is rejected."""
 
     def __init__(
         self,
@@ -53,25 +53,25 @@ class ApiError(Exception):
 
 
 def invalid(errors: Sequence[ErrorDetail]) -> ApiError:
-    """The 422 that names every invalid parameter."""
+    """Return the 422 that lists every invalid parameter."""
     names = ", ".join(error.location[:100] for error in errors[:_NAMED])
     more = f" and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
     return ApiError(422, f"Not valid: {names}{more}", errors)
 
 
 def unavailable(detail: str) -> ApiError:
-    """The 503 for what certainly was not done and may be repeated."""
+    """Return the 503 for a request that certainly had no effect and may be repeated."""
     return ApiError(503, detail, headers={"Retry-After": str(_RETRY_AFTER_S)})
 
 
 def no_memory(what: str) -> ApiError:
-    """The 503 for what this process has no memory for now."""
+    """Return the 503 for a request that failed for lack of memory in this process."""
     log.error("%s: there is no memory left for it", what)
     return unavailable("There is no memory left for this now")
 
 
 def title(status: int) -> str:
-    """The short summary of a status, the same at every occurrence."""
+    """Return the fixed short summary of a status."""
     try:
         return _TITLES.get(status) or HTTPStatus(status).phrase
     except ValueError:
@@ -79,19 +79,19 @@ def title(status: int) -> str:
 
 
 def origin_of(environ: Mapping[str, Any]) -> str:
-    """Scheme and host that the client used; a Host that is none is not echoed."""
+    """Return the scheme and host that the client used; an invalid Host is not echoed."""
     host = environ.get("HTTP_HOST", "")
     return f"{environ['wsgi.url_scheme']}://{host if HOST.fullmatch(host) else 'localhost'}"
 
 
 def base_url(environ: Mapping[str, Any]) -> str:
-    """What absolute links begin with: the configured address, or the one that the client used."""
+    """Return the prefix of absolute links: the configured URL, or else the URL that the client used."""
     external: str | None = environ.get("ringward.external_url")
     return external or f"{origin_of(environ)}{environ.get('SCRIPT_NAME', '')}"
 
 
 def problem(status: int, detail: str, errors: Sequence[ErrorDetail] = (), base: str | None = None) -> Problem:
-    """The document; `base` makes the schema link."""
+    """Build the problem document; `base` is the prefix of its schema link."""
     document = Problem(
         title=title(status), status=status, detail=detail, instance=f"urn:ulid:{new_ulid()}", errors=list(errors)
     )
@@ -101,7 +101,7 @@ def problem(status: int, detail: str, errors: Sequence[ErrorDetail] = (), base: 
 
 
 def answer(req: falcon.Request, resp: falcon.Response, error: ApiError) -> Problem:
-    """Put a refusal into the response."""
+    """Write an error into the response."""
     document = problem(error.status, error.detail, error.errors, base_url(req.env))
     resp.status = f"{error.status} {document.title}"
     resp.content_type = MEDIA_TYPE
@@ -111,20 +111,20 @@ def answer(req: falcon.Request, resp: falcon.Response, error: ApiError) -> Probl
     resp.text = None
     try:
         resp.data = msgspec.json.encode(document)
-    except RecursionError:  # of a thread, which begins with an empty stack, comes what is nested more deeply
+    except RecursionError:  # deeply nested JSON; a thread starts with an empty stack
         document.errors = [ErrorDetail(detail.location, detail.message) for detail in error.errors]
         resp.data = msgspec.json.encode(document)
     return document
 
 
 def on_api_error(req: falcon.Request, resp: falcon.Response, error: ApiError, _params: dict[str, Any]) -> None:
-    """Falcon error handler for our own refusals."""
+    """Handle our own errors, for Falcon."""
     document = answer(req, resp, error)
     log.debug("%s: %s %s: %d %s", document.instance, req.method, req.path, error.status, error.detail)
 
 
 def on_http_error(req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError, _params: dict[str, Any]) -> None:
-    """Falcon error handler for Falcon's refusals."""
+    """Handle Falcon's errors."""
     headers = error.headers.items() if isinstance(error.headers, Mapping) else error.headers or []
     detail = error.description
     if isinstance(error, falcon.HTTPNotFound):
@@ -135,15 +135,15 @@ def on_http_error(req: falcon.Request, resp: falcon.Response, error: falcon.HTTP
 
 
 def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _params: dict[str, Any]) -> None:
-    """Falcon error handler for everything else: say nothing, log everything."""
+    """Handle all other exceptions: log everything, reveal nothing."""
     document = answer(req, resp, ApiError(500, "The daemon failed to answer this; its log says why."))
     log.error("%s: %s %s failed", document.instance, req.method, req.path, exc_info=error)
 
 
 def write_error(sock: Any, status_int: int, reason: str, mesg: str) -> None:
-    """Stands in for ``gunicorn.util.write_error``: what gunicorn refuses on its own is a problem document too."""
+    """Replace ``gunicorn.util.write_error``, so that gunicorn's own rejections are problem documents too."""
     document = problem(status_int, mesg or reason)
-    level = logging.ERROR if status_int == 500 else logging.DEBUG  # 501 is the client's doing
+    level = logging.ERROR if status_int == 500 else logging.DEBUG  # a 501 is the client's fault
     log.log(level, "%s: a request was refused with %d %s", document.instance, status_int, reason)
     body = msgspec.json.encode(document)
     head = (

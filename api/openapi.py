@@ -1,12 +1,12 @@
-"""The OpenAPI document, made from the declarations that validate requests and encode answers.
+"""The OpenAPI document, generated from the declarations that validate requests and encode responses.
 
-``python -I -m api.openapi`` prints it. Its components have a form that client generators turn into types:
+``python -I -m api.openapi`` prints it. Its components suit generators of client code:
 
-* Each enumeration is a component, named by its title. Inline ones get names from their places, and collide there.
-* No component has two properties that differ in their spelling only, as taskName and task_name do: generators write
-  both in the style of their language. So each naming of a run has a component of its own.
-* Where an answer has one of several forms, exactly one of them fits (oneOf). Of forms that may fit at once (anyOf)
-  some generators merge the fields.
+* Each enumeration is a component, named by its title. Generators name inline enumerations by their place, and these
+  names collide.
+* No component has two properties that differ only in spelling, such as taskName and task_name: generators convert
+  both to the style of their language. So each naming of a run has its own component.
+* A response with several forms uses oneOf: exactly one form matches. With anyOf, some generators merge the fields.
 """
 
 import functools
@@ -39,7 +39,7 @@ HEADERS: dict[str, tuple[dict[str, Any], str]] = {
     "Set-Cookie": (_TEXT, "The session; or its end."),
     "WWW-Authenticate": (_TEXT, "How to authenticate; pages of the dashboard are not told."),
 }
-"""By their names: schema and meaning."""
+"""Headers by name: schema and description."""
 
 OF_REFUSALS: dict[int, tuple[str, ...]] = {
     401: ("WWW-Authenticate",),
@@ -48,16 +48,16 @@ OF_REFUSALS: dict[int, tuple[str, ...]] = {
     429: ("Retry-After",),
     503: ("Retry-After",),
 }
-"""Names by status."""
+"""Names of headers by status."""
 
 
 def _header_components() -> dict[str, Any]:
-    """For ``components.headers``."""
+    """Return ``components.headers``."""
     return {name: {"schema": schema, "description": text} for name, (schema, text) in HEADERS.items()}
 
 
 def _header_references(names: tuple[str, ...]) -> dict[str, Any]:
-    """For the ``headers`` of an answer: none of them is in each."""
+    """Return references for the ``headers`` of a response; none of them is required."""
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
@@ -71,12 +71,12 @@ _BOTH_NAMINGS = (
 
 
 def reference(name: str) -> Schemas:
-    """The schema that a component is."""
+    """Return a reference to a component."""
     return {"$ref": _REF + name}
 
 
 def describe_union_of_namings(components: Schemas) -> None:
-    """Describe the run that has both namings at once by one of them; the other is allowed beside it."""
+    """Describe the run in both namings by its camelCase fields, and permit the other fields in addition."""
     components["Run"] = {
         **components["RunCamel"],
         "title": "Run",
@@ -86,9 +86,10 @@ def describe_union_of_namings(components: Schemas) -> None:
 
 
 def either(names: Sequence[str], components: Schemas) -> Schemas:
-    """The schema of a document that has one of several forms; adds what it needs to `components`.
+    """Return the schema of a document with several forms; add the required components to `components`.
 
-    Lists whose items alone differ become one list, of items in either form: an empty one would fit both.
+    Lists that differ only in their items become one list with items in either form, because an empty list would match
+    both.
     """
     forms = [components[name] for name in names]
     if all(set(form["properties"]) == set(forms[0]["properties"]) for form in forms):
@@ -123,10 +124,10 @@ def _merged(forms: Sequence[Any], components: Schemas) -> Any:
 
 
 def with_named_enumerations(schema: Any, components: Schemas) -> Any:
-    """`schema` with a reference in place of each enumeration that has a title, which becomes a component.
+    """Return `schema` with references in place of titled enumerations, which become components.
 
     Raises:
-        ValueError: two enumerations have one title.
+        ValueError: two different enumerations have the same title.
     """
     if isinstance(schema, list):
         return [with_named_enumerations(one, components) for one in schema]
@@ -139,7 +140,7 @@ def with_named_enumerations(schema: Any, components: Schemas) -> Any:
         "title": title,
         "type": schema["type"],
         "enum": schema["enum"],
-        # Go has one scope for the values of all enumerations.
+        # Go has one namespace for the values of all enumerations.
         "x-enum-varnames": [_constant(title, value) for value in schema["enum"]],
     }
     if components.setdefault(title, named) != named:
@@ -149,7 +150,7 @@ def with_named_enumerations(schema: Any, components: Schemas) -> Any:
 
 
 def _constant(title: str, value: str) -> str:
-    """The name of a value, such as END_REASON_FAILED."""
+    """Return the name of a value, such as END_REASON_FAILED."""
     words = [*re.findall("[A-Z][a-z]+", title), value or "any"]
     return re.sub("[^A-Z0-9]", "_", "_".join(words).upper())
 
@@ -180,7 +181,7 @@ def _types() -> list[Any]:
 
 @functools.cache
 def _components() -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
-    """The schema of each type, and of each union of them; the components that these refer to."""
+    """Return the schema of each type and of each union of types, and the components that they refer to."""
     types = _types()
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF + "{name}")
     named: dict[str, Any] = {}
@@ -206,7 +207,7 @@ def _schema(schema: Any) -> Any:
 
 def _content(content: Content) -> dict[str, Any]:
     if content.media_type == "text/event-stream":
-        # OpenAPI 3.1 has no word for a sequence: each event fits the schema, as readers of such descriptions expect.
+        # OpenAPI 3.1 cannot describe a sequence of events. By convention, the schema describes a single event.
         return {
             content.media_type: {"schema": {"oneOf": [_event(name, data) for name, data in content.schema.items()]}}
         }
@@ -230,11 +231,11 @@ def _event(name: str, data: Any) -> dict[str, Any]:
 def _query_param(param: Param) -> dict[str, Any]:
     described: dict[str, Any] = {"name": param.name, "in": "query", "schema": param.schema}
     if param.schema.get("type") == "array":
-        described |= {"style": "form", "explode": False}  # separated by commas
+        described |= {"style": "form", "explode": False}  # comma-separated
     if param.required:
         described["required"] = True
     else:
-        # An empty parameter is an absent one.
+        # An empty parameter counts as absent.
         described["allowEmptyValue"] = True
     text = param.description
     if param.aliases:
@@ -300,7 +301,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
 
 
 def document() -> dict[str, Any]:
-    """The document."""
+    """Build the document."""
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
@@ -332,19 +333,19 @@ def document() -> dict[str, Any]:
 
 @functools.cache
 def document_bytes() -> bytes:
-    """The document as JSON."""
+    """Return the document as JSON."""
     return msgspec.json.encode(document())
 
 
 def served_bytes(base: str) -> bytes:
-    """The document as JSON, with the address that its paths are relative to where that is not the host's root."""
+    """Return the document as JSON; if the API is not at the host's root, it contains the base URL of its paths."""
     if not urlsplit(base).path.strip("/"):
         return document_bytes()
     return b'{"servers":[{"url":%b}],%b' % (msgspec.json.encode(base), document_bytes()[1:])
 
 
 def schema_bytes(name: str) -> bytes | None:
-    """The JSON Schema of one kind of document; None when there is no such."""
+    """Return the JSON Schema of one kind of document, or None if there is none of that name."""
     for one in _types():
         if one.__name__ == name and issubclass(one, Document):
             return msgspec.json.encode(

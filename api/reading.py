@@ -1,7 +1,7 @@
 """Reads of the database and of log files, in threads beside gevent's loop.
 
-A query of some milliseconds on the loop would stall every stream. A disk that hangs keeps a thread for as long as it
-hangs, so the database, pages of logs and searches have threads of their own.
+A query of a few milliseconds on the loop would stall every stream. A read from a hanging disk blocks its thread, so the
+database, pages of logs and searches each have their own threads.
 """
 
 import contextlib
@@ -28,25 +28,25 @@ T = TypeVar("T")
 
 _THREADS = 2
 _TURNS = 2 * _THREADS
-"""While a thread has one, another one is ready for it."""
+"""Concurrent reads: while each thread runs one, another one is ready for it."""
 _READ_S = 5.0
-"""How long the database may take for an answer, and as long the turn may take to come before that."""
+"""Limit for a read to start, and again for its answer."""
 _HUNG_S = 0.5
-"""The limit after a slow read, until the next answer."""
+"""Limit after a read timed out, until the next answer."""
 _COMING_S = 3.0
-"""How long a read waits for a database that the scheduler has to open first: while another one takes its place, say."""
+"""How long a read waits until the scheduler has opened the database, such as a new one in place of a damaged one."""
 _LOOK_S = 0.02
 _FILE_S = 10.0
-"""How long a log file may take for a part of it, with all that is read before."""
+"""Limit for reading part of a log file, including all reads queued before."""
 _SEARCHES = 4
 _PLACE_S = 5.0
 
 
 class Reads:
-    """The database, read in two threads: a query of some milliseconds on gevent's loop would stall every stream.
+    """Reads of the database in two threads.
 
-    There are two of these: who asks for many pages of runs at once, which can take most of a second each, is not to
-    keep everybody else from being known, nor runs from being triggered and shown.
+    A worker has two of these. Pages of runs can take most of a second each; with their own threads they delay neither
+    authentication nor other requests.
     """
 
     def __init__(self, path: str) -> None:
@@ -55,21 +55,21 @@ class Reads:
         self._threads = Threads(_THREADS)
         self._turns = Turns(_TURNS)
         self._hung = False
-        """Nothing came for too long: a disk that hangs keeps the threads, whatever the limit of a query."""
+        """True after a read timed out. A hanging disk blocks the threads, regardless of the limit of the query."""
         self._coming = BoundedSemaphore()
-        """One looks whether the database has come; the others wait for that."""
+        """Held by the one read that checks whether the database exists yet; the others wait for it."""
         self._patient = True
-        """Whether that was not in vain the last time."""
+        """Whether the last such wait was successful."""
         self.on_damage: Callable[[StoreError], None] = lambda _error: None
-        """Called with damage that a query has met, or when a database is gone that was there; never waits."""
+        """Called if a query meets damage, or if the database has disappeared; it never blocks."""
         self._failures = Seldom(1)
 
     def __call__(self, query: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `query` with the database in one of the threads and return what it returns (never a lazy cursor).
+        """Run `query` in one of the threads and return its result (never a lazy cursor).
 
         Raises:
-            StoreError: NotReady while the scheduler has not made it yet; QueryTimeout when nothing comes, because the
-                disk hangs, or too much is asked at once; whatever `query` raises.
+            StoreError: NotReady if the scheduler has not created the database yet; QueryTimeout if no answer comes,
+                because the disk hangs or too many reads are queued; errors of `query`.
         """
         patience_s = _HUNG_S if self._hung else _READ_S
         with self._turns.turn(patience_s, QueryTimeout("(too much is asked at once)")):
@@ -94,26 +94,26 @@ class Reads:
         except QueryTimeout as err:
             self._hung = self._hung or err is late
             raise
-        except Away:  # its server is, or the daemon looks after that itself
+        except Away:  # the server is down, or the daemon watches it by itself
             raise
-        except NotReady:  # something came: it is not the disk that everybody waits for
+        except NotReady:  # an answer came, so the disk works
             late = QueryTimeout(f"(nothing came for {_READ_S} s: its disk does not answer, or is overloaded)")
         with gevent.Timeout(_READ_S, late):
             return self._run(run)
 
     def tell(self, what: str, error: StoreError) -> None:
-        """Log that `what` could not be read, once a minute: streams try it again and again, and so may anybody.
+        """Log that `what` could not be read, at most once a minute, because streams and clients retry often.
 
-        Even the rejection of a credential reads the database.
+        Even an invalid credential causes a read.
         """
-        untold = None if type(error) is NotReady else self._failures.turn()  # a first start is no failure
+        untold = None if type(error) is NotReady else self._failures.turn()  # normal at the first start
         if untold is None:
             return
         before = f" (and {untold} more before, not told)" if untold else ""
         log.error("%s: the database could not be read%s: %s", what, before, error)
 
     def _run(self, run: Callable[[], T]) -> T:
-        """Again and again for a while, as long as the scheduler has to come first."""
+        """Run, and retry for a while if the scheduler has to open the database first."""
         until_s = time.monotonic() + _COMING_S
         with self._coming:
             while True:
@@ -126,35 +126,35 @@ class Reads:
                 gevent.sleep(_LOOK_S)
 
     def _try(self, run: Callable[[], T]) -> T:
-        """In a thread; reports damage."""
+        """Run once in a thread; report damage."""
         try:
             return self._threads(run)
         except OSError as err:
             raise StoreError(f"({err.strerror})") from err
-        except (Away, Unopened):  # the daemon sees that itself
+        except (Away, Unopened):  # the daemon notices these by itself
             raise
         except Damaged as err:
             self.on_damage(err)
             raise
         except NotReady as err:
-            if self._db is not None:  # else the scheduler has not made it yet
+            if self._db is not None:  # otherwise the scheduler has not created it yet
                 self.on_damage(err)
             raise
 
 
 class Files(Threads):
-    """Log files, read in two other threads: a disk that hangs must not hold up the database as well."""
+    """Reads of log files in two threads of their own, so that a hanging disk does not block the database."""
 
     def __init__(self) -> None:
         super().__init__(_THREADS)
         self._turns = Turns(_TURNS)
 
     def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Read a part of a log in a thread; return the result of `function` returns, and raises what it raises.
+        """Run `function` in a thread; return its result or raise its exception.
 
         Raises:
-            TimeoutError: nothing comes, because the disk hangs, or too much is asked at once.
-            OSError: EAGAIN, no thread may be had.
+            TimeoutError: no answer came, because the disk hangs or too many reads are queued.
+            OSError: EAGAIN, no thread could be started.
         """
         late = TimeoutError(errno.ETIMEDOUT, "its disk does not answer, or is overloaded")
         with gevent.Timeout(_FILE_S, late), self._turns.turn():
@@ -162,7 +162,7 @@ class Files(Threads):
 
 
 class Searches(Threads):
-    """Log files, searched in turns in a thread of their own: pages of logs and streams have theirs for themselves."""
+    """Searches of log files, in turns in a thread of their own."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -170,28 +170,28 @@ class Searches(Threads):
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """One of the few searches that may take turns at a time.
+        """Reserve a place among the few concurrent searches.
 
         Raises:
-            ApiError: 503 no place became free for a while.
+            ApiError: 503 no place became free in time.
         """
         with self._turns.turn(_PLACE_S, unavailable("Too many searches are going on")):
             yield
 
 
 _AGAIN_S = 5.0
-"""Between two reports of a worker: one query after the other may meet the same damage."""
+"""Minimum time between two reports of a worker, because many queries may meet the same damage."""
 
 
 class DamageReport:
-    """What one worker reports."""
+    """The damage report of one worker."""
 
     def __init__(self, control: ControlClient) -> None:
         self._control = control
         self._not_before_s = 0.0
 
     def send(self, error: StoreError) -> None:
-        """Report it, without waiting for anybody."""
+        """Report damage without waiting for the scheduler."""
         now_s = time.monotonic()
         if now_s >= self._not_before_s:
             self._not_before_s = now_s + _AGAIN_S

@@ -1,4 +1,4 @@
-"""What every operation of one worker shares: settings, database, control client, streams."""
+"""The objects that all operations of one worker share: settings, database, control client, streams."""
 
 import contextlib
 import time
@@ -34,11 +34,11 @@ class SchedulerProbe:
         self._asking = BoundedSemaphore()
 
     def forget(self) -> None:
-        """Ask again the next time: it has changed."""
+        """Discard the report after a change, so that the next caller gets a new one."""
         self._until_s = 0.0
 
     def info(self, context: "Context") -> dict[str, Any] | None:
-        """Its answer; None when it gives none within a second."""
+        """Return the report, or None if the scheduler does not answer within a second."""
         if time.monotonic() >= self._until_s:
             # Concurrent callers share the answer.
             with self._asking:
@@ -52,50 +52,50 @@ class SchedulerProbe:
 
 
 class Interface(Protocol):
-    """:mod:`api.openapi`, which describes the operations that have this context."""
+    """The interface of :mod:`api.openapi`, which cannot be imported here: it imports the operations."""
 
     def served_bytes(self, base: str) -> bytes:
-        """See there."""
+        """Return the OpenAPI document as JSON."""
 
     def schema_bytes(self, name: str) -> bytes | None:
-        """See there."""
+        """Return the JSON Schema of one kind of document, or None."""
 
 
 @dataclass
 class Context:
-    """See the module."""
+    """The context of one worker."""
 
     boot: Boot
     reads: Reads
     pages: Reads
-    """For pages and sums of runs."""
+    """Threads for pages and totals of runs."""
     files: Files
     aside: Threads
-    """For what takes a while and needs no disk."""
+    """Threads for slow work without disk access."""
     control: ControlClient
     auth: Authenticator
     auditor: Auditor
     hub: Hub
     stopping: Event
-    """Set when the worker is to end: streams close, waits return."""
+    """Set when the worker stops: streams close, and waits return."""
     daemon_pid: int
     system: System
-    """The host."""
+    """State of the host."""
     interface: Interface
     scheduler: SchedulerProbe = field(default_factory=SchedulerProbe)
     searches: Searches = field(default_factory=Searches)
     tasks: TaskList = field(default_factory=TaskList)
     lag_s: float = 0.0
-    """How late the worker's loop was when it was looked at last."""
+    """Latest measured delay of the worker's event loop."""
     samples: Samples = field(init=False)
     layouts: Layouts = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make what needs the database or the threads for files."""
+        """Create the objects that need the database or the threads for files."""
         self.samples = Samples(self.reads)
         self.layouts = Layouts(self.files)
 
     def stop(self) -> None:
-        """The worker is to end."""
+        """Stop the worker's streams and waits."""
         self.stopping.set()
         self.hub.wake()

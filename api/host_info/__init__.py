@@ -1,4 +1,4 @@
-"""The daemon and its host in figures: facts of the host, our own processes, samples.
+"""Figures of the host and the daemon's own processes.
 
-Resources import this room; it imports no resource.
+The resources import this package; it imports no resource.
 """

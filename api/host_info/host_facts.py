@@ -1,7 +1,7 @@
-"""The host at this moment, by psutil, and the processes of the daemon itself.
+"""The current state of the host, from psutil, and of the daemon's processes.
 
-All of it is read in a thread of its own, because a file system that hangs would hold up whoever asks for its size; at
-most once a second, however many want to know.
+A separate thread reads it, because asking a hanging file system for its size blocks. It is read at most once a second
+for all callers.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ from api.server.thread_pool import Threads
 _KEEP_S = 1.0
 _PATIENCE_S = 3.0
 _SPAN_S = 0.1
-"""Interval over which the processor is measured at the first request."""
+"""Interval over which the first request measures CPU usage."""
 _PSS_KEEP_S = 30.0
-"""The kernel walks all pages of a process to add them up."""
+"""PSS is cached, because the kernel walks all pages of a process to compute it."""
 _RESOURCES = ("cpu", "memory", "io")
 
 
 def pressure(folder: str = "/proc/pressure") -> schemas.Pressures:
-    """Pressure stall information, as far as the kernel tells it."""
+    """Return pressure stall information, as far as the kernel provides it."""
     found: dict[str, schemas.Pressure] = {}
     for resource in _RESOURCES:
         rows: dict[str, list[float]] = {}
@@ -53,7 +53,7 @@ def _os_name() -> str:
 
 
 class Rates:
-    """How fast pairs of counters grow, from one look at them to the next."""
+    """Rates of pairs of counters between two reads."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[int, int]] = {}
@@ -62,13 +62,13 @@ class Rates:
         self._passed_s = 0.0
 
     def look(self, counters: dict[str, tuple[int, int]]) -> None:
-        """Take them as they are now."""
+        """Read the counters now."""
         now_s = time.monotonic()
         self._before, self._now = self._now, counters
         self._passed_s, self._now_s = now_s - self._now_s, now_s
 
     def of(self, name: str) -> tuple[float, float] | tuple[UnsetType, UnsetType]:
-        """Growth a second of both; a counter that has begun anew counts nothing."""
+        """Return the rates per second of both counters; a counter that was reset has none."""
         now, before = self._now.get(name), self._before.get(name)
         if now is None or before is None or not self._passed_s:
             return UNSET, UNSET
@@ -77,23 +77,23 @@ class Rates:
 
 
 def _disk_counters() -> dict[str, tuple[int, int]]:
-    """Bytes read and written, by the kernel's name of the device."""
+    """Return bytes read and written, by the kernel's device name."""
     return {name: (io.read_bytes, io.write_bytes) for name, io in (psutil.disk_io_counters(perdisk=True) or {}).items()}
 
 
 def _network_counters() -> dict[str, tuple[int, int]]:
-    """Bytes received and sent, by interface."""
+    """Return bytes received and sent, by interface."""
     return {name: (io.bytes_recv, io.bytes_sent) for name, io in psutil.net_io_counters(pernic=True).items()}
 
 
 def _disks(rates: Rates) -> list[schemas.Disk]:
     disks = {}
     for part in psutil.disk_partitions():
-        # One file system can be mounted in many places: the first stands for all.
+        # A file system can be mounted in many places; list the first one only.
         if part.device not in disks:
             with contextlib.suppress(OSError):
                 usage = psutil.disk_usage(part.mountpoint)
-                # The mounted device may be a link: /dev/mapper/x to /dev/dm-0.
+                # The mounted device may be a symbolic link, such as /dev/mapper/x to /dev/dm-0.
                 read, written = rates.of(os.path.basename(os.path.realpath(part.device)))
                 disks[part.device] = schemas.Disk(
                     mount_point=part.mountpoint,
@@ -135,14 +135,14 @@ def _temperatures() -> list[schemas.Temperature]:
 
 
 class Processes:
-    """Return the processes of the daemon; only known ones are read, never all of the host."""
+    """The daemon's processes. Only these are read, never all processes of the host."""
 
     def __init__(self) -> None:
         self._known: dict[int, psutil.Process] = {}
         self._pss: dict[int, tuple[float, int | UnsetType]] = {}
 
     def of(self, root_pid: int, scheduler_pid: int | None) -> "list[tuple[str, psutil.Process]]":
-        """Names and processes; see :func:`api.host_info.own_processes.named_pids`."""
+        """Return the names and processes."""
         known, self._known = self._known, {}
         named = []
         for name, pid in named_pids(root_pid, scheduler_pid):
@@ -156,10 +156,10 @@ class Processes:
         return named
 
     def shown(self, name: str, process: "psutil.Process") -> schemas.Process:
-        """Usage of a process.
+        """Return the resource usage of a process.
 
         Raises:
-            psutil.Error: it has ended, or is not ours to look into.
+            psutil.Error: it has ended, or we lack permission.
         """
         with process.oneshot():
             spent = process.cpu_times()
@@ -173,7 +173,7 @@ class Processes:
             )
 
     def _pss_of(self, pid: int) -> int | UnsetType:
-        """Proportional share of the memory, not older than 30 s; nothing of a process that is not ours to look into."""
+        """Return the proportional set size, at most 30 s old; unset without permission."""
         measured = self._pss.get(pid)
         if measured is None or time.monotonic() - measured[0] > _PSS_KEEP_S:
             value: int | UnsetType = UNSET
@@ -186,7 +186,7 @@ class Processes:
 
 
 class System:
-    """See the module."""
+    """The state of the host, cached for a second."""
 
     def __init__(self) -> None:
         self._threads = Threads(1)
@@ -197,12 +197,12 @@ class System:
         self._known_s = 0.0
 
     def __call__(self, root_pid: int, scheduler_pid: int | None) -> schemas.System:
-        """Return the present facts, at most a second old.
+        """Return the state, at most a second old.
 
         Raises:
             ApiError: 503 something hangs.
         """
-        # Also for callers that share an answer: otherwise each would wait for all before it.
+        # The timeout includes callers that share an answer; otherwise each would wait for all before it.
         with gevent.Timeout(_PATIENCE_S, unavailable("The host does not tell, some file system hangs")), self._asking:
             known = self._known
             if known is None or time.monotonic() - self._known_s > _KEEP_S:
@@ -213,7 +213,7 @@ class System:
     def _read(self, root_pid: int, scheduler_pid: int | None) -> schemas.System:
         processes = self._processes.of(root_pid, scheduler_pid)
         if self._known is None:
-            # Percentages are of the time since the call before.
+            # Percentages are relative to the previous call.
             psutil.cpu_percent(percpu=True)
             self._disk_rates.look(_disk_counters())
             self._network_rates.look(_network_counters())

@@ -1,12 +1,12 @@
-"""Processes of the daemon: found from known ones, never by a search of the whole host."""
+"""Find the daemon's processes from known ones, without searching the whole host."""
 
 import itertools
 import os
 
 OF_THE_SCHEDULER = ("janitor", "watcher", "notifier")
-"""Processes that it starts when there is work for them."""
+"""Processes that the scheduler starts on demand."""
 _YOUNGEST = 16
-"""Among so many the spare is."""
+"""Number of youngest processes among which to look for the spare."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -14,8 +14,8 @@ def named_pids(root_pid: int, scheduler_pid: int | None) -> list[tuple[str, int]
     """Return names and pids: root, zygote, scheduler, API server (our parent), and their children."""
     found = [("supervisor", root_pid)]
     children = _children(root_pid)
-    # Runs are many: most are younger than the spawner, and older than the spare, which becomes the next one. Others of
-    # the spawner's name are its copies, on the way to become a spare.
+    # Most runs are younger than the zygote and older than the spare, which becomes the next run. Other processes with
+    # the zygote's title are copies of it that are about to become spares.
     for name, pids in (("spawner", children), ("spare", children[: -_YOUNGEST - 1 : -1])):
         found += [(name, pid) for pid in itertools.islice((pid for pid in pids if _title(pid) == name), 1)]
     if scheduler_pid is not None:
@@ -28,7 +28,7 @@ def named_pids(root_pid: int, scheduler_pid: int | None) -> list[tuple[str, int]
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Resident memory of a process; None when it has ended."""
+    """Return the resident memory of a process; None if it has ended."""
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES
@@ -37,7 +37,7 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def _title(pid: int) -> str:
-    """Return its title after "ringward"; empty while it has no name yet, or has ended."""
+    """Return the title after "ringward"; empty if the process has none yet, or has ended."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read(100).rstrip(b"\0").decode(errors="replace").replace("\0", " ").split(" ")

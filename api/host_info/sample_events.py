@@ -1,4 +1,4 @@
-"""Samples of the host as the API shows them, and as an event for all streams that want them."""
+"""Samples of the host, as responses and as events for all streams that want them."""
 
 import time
 from typing import Any
@@ -15,7 +15,7 @@ from store.errors import StoreError
 
 _PERIOD_S = metrics.FINE_MS / 1000
 _MARGIN_S = 0.1
-"""After the end of an interval its sample has to be stored."""
+"""Time after the end of an interval until its sample is stored."""
 
 
 _NAMES = (
@@ -37,7 +37,7 @@ _NAMES = (
 
 
 def shown(sample: metrics.Sample) -> Sample:
-    """A stored sample, with two decimal places; none of its values is negative."""
+    """Convert a stored sample, with two decimal places and no negative values."""
     values: dict[str, Any] = {
         name: int(value * 100 + 0.5) / 100 if type(value) is float else value
         for name, value in zip(_NAMES, sample[1:], strict=True)
@@ -54,19 +54,19 @@ class Samples:
         self._waiters: set[Event] = set()
         self._looking = False
         self.at = 0
-        """Of which time the newest one is, ms since the epoch."""
+        """Time of the newest sample, ms since the epoch."""
         self.event = b""
-        """The newest one as an event."""
+        """The newest sample as an event."""
 
     def enter(self, woken: Event) -> None:
-        """Set `woken` whenever there is a new one."""
+        """Set `woken` whenever there is a new sample."""
         self._waiters.add(woken)
         if not self._looking:
             self._looking = True
             gevent.spawn(self._look)
 
     def leave(self, woken: Event) -> None:
-        """Set it no more."""
+        """Stop setting `woken`."""
         self._waiters.discard(woken)
 
     def _look(self) -> None:
@@ -76,7 +76,7 @@ class Samples:
             except StoreError as err:
                 self._reads.tell("the newest sample", err)
                 sample = None
-            if sample is not None and sample.at != self.at:  # earlier: the clock was set back
+            if sample is not None and sample.at != self.at:  # an earlier one: the clock was set back
                 self.at, self.event = sample.at, sse_encoding.event("system", shown(sample))
                 for woken in self._waiters:
                     woken.set()

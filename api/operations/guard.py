@@ -120,7 +120,7 @@ class Guard:
     def process_response(self, req: falcon.Request, resp: falcon.Response, _resource: Any, _ok: bool) -> None:
         """Add the headers that every response has."""
         if req.method == "HEAD":
-            # Falcon sends no stream for HEAD and does not close it
+            # Falcon sends no stream for HEAD, and does not close it.
             getattr(resp.stream, "close", lambda: None)()
         finish(req, resp)
         resp.set_header("X-Content-Type-Options", "nosniff")

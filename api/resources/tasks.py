@@ -62,7 +62,7 @@ def stop(context: Context, call: Call) -> None:
 
 
 def restart(context: Context, call: Call) -> None:
-    """Restart a service; one that is down is started."""
+    """Restart a service; start it if it is down."""
     # The scheduler stores this id, so that it recognises a repeated command that it has already carried out.
     _ask(context, call, "service_restart", rolling=bool(call.query["rolling"]), command=os.urandom(16).hex())
 

@@ -368,7 +368,7 @@ class Dropped(Struct):
 
 
 class Region(Struct):
-    """What a stream currently draws: an unfinished line, or several rows. Without rows it draws nothing."""
+    """The current drawing of a stream: an unfinished line or several rows; none if it draws nothing."""
 
     epoch: Int64
     rows: list[str]

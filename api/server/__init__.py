@@ -1,4 +1,4 @@
-"""The API server as a process: gunicorn's arbiter and workers, sockets, TLS, and limits per client.
+"""The API server's processes: gunicorn's arbiter and workers, sockets, TLS, and limits per client.
 
-Nothing of the application is imported at the top of the arbiter. Resources do not import this room.
+The arbiter imports nothing of the application at its top. The resources do not import this package.
 """

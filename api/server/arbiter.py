@@ -1,7 +1,7 @@
-"""The arbiter of the API server: gunicorn, embedded, on listening sockets that the root process made.
+"""The arbiter of the API server: an embedded gunicorn on listening sockets of the root process.
 
-It forks workers and does little else. It stays small: gevent and the application are loaded by the worker
-(:mod:`api.server.worker`), or here, once for all, when there are several that can share them.
+It forks workers and does little else, and stays small: each worker imports gevent and the application after the fork
+(:mod:`api.server.worker`). With several workers, the arbiter imports them once, so that the workers share the memory.
 """
 
 import fcntl
@@ -41,7 +41,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT)
 
 
 class Seed:
-    """A worker as the arbiter sees it: the part of gunicorn's worker that it uses. The child makes the rest."""
+    """A worker in the arbiter: the part of gunicorn's worker that the arbiter uses. The child creates the rest."""
 
     def __init__(self, age: int, ppid: int, sockets: list[Any], app: "Server", timeout: float, cfg: Any, log: Any):
         self.age = age
@@ -54,20 +54,21 @@ class Seed:
 
     @property
     def booted(self) -> bool:
-        """Whether the worker serves; a worker that ends before that ends the server."""
+        """Whether the worker serves; a worker that exits earlier makes gunicorn stop the server."""
         return self._worker is not None and self._worker.booted
 
     def init_process(self) -> None:
-        """In the child: become the worker, which serves until the end."""
+        """Become the worker, in the child, and serve until the end."""
         set_title(f"{TITLE} worker")
-        # Until the worker has handlers of its own, a signal ends it: the arbiter's handlers would swallow it.
+        # The arbiter's handlers would swallow signals, so signals end the process until the worker has its own
+        # handlers.
         for number in _ENDING:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        gc.disable()  # until all is loaded, which stays
+        gc.disable()  # until everything is imported; these objects stay
         module = importlib.import_module(_WORKER)
-        importlib.import_module(_LENT_KEY)  # now: when a client comes, its file may be that of another release
-        # Gunicorn would make a file below /tmp, which may be read-only; it looks at this one.
+        importlib.import_module(_LENT_KEY)  # now: when the first client connects, the file may be of another release
+        # gunicorn would create a file below /tmp, which may be read-only; it reads the time of this one.
         gunicorn.workers.base.WorkerTmp = lambda _cfg: self.tmp
         worker = module.Worker(*self._arguments)
         worker.pid = self.pid
@@ -78,11 +79,11 @@ class Seed:
 def _files(boot: Boot) -> Files:
     if boot.api_account is None:
         return OnDisk(str(boot.tls_cert), str(boot.tls_key))
-    return cast(Files, importlib.import_module(_LENT_KEY).FromScheduler(boot))  # with gevent, which we are without
+    return cast(Files, importlib.import_module(_LENT_KEY).FromScheduler(boot))  # imports gevent; the arbiter cannot
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    """Gunicorn's configuration, and what its workers need of ours."""
+    """Gunicorn's configuration, and the workers' settings."""
 
     def __init__(self, boot: Boot, hello: socket.socket, listeners: list[int]) -> None:
         self.boot = boot
@@ -93,7 +94,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         super().__init__()
 
     def load_config(self) -> None:
-        """No file, no environment, no command line: these settings."""
+        """Load these settings only: no file, no environment, no command line."""
         settings = {
             "workers": self.boot.workers,
             "worker_class": Seed,
@@ -106,12 +107,13 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "loglevel": self.boot.log_level,
             "control_socket_disable": True,
             "umask": 0o077,
-            # Gunicorn believes no proxy, api.server.client_address does: over a Unix socket gunicorn would believe
-            # everybody.
+            # gunicorn trusts no proxy; api.server.client_address does. Over a Unix socket gunicorn would trust every
+            # client.
             "forwarded_allow_ips": "",
             "forwarder_headers": "",
             "secure_scheme_headers": {},
-            # That there are any: gunicorn does not start without, and these may be out of reach, or just renewed.
+            # gunicorn requires that these files exist. The real ones may be unreadable for it, or in the middle of a
+            # renewal.
             "certfile": os.devnull if self.boot.tls_cert else None,
             "keyfile": os.devnull if self.boot.tls_key else None,
             "do_handshake_on_connect": True,
@@ -121,13 +123,13 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             self.cfg.set(name, value)
 
     def _context(self, config: Any, make: Any) -> Any:
-        """In a worker, which asks with each connection."""
+        """Return the TLS context; workers call this for each connection."""
         if self._contexts is None:
             self._contexts = Contexts(_files(self.boot))
         return self._contexts.get(config, make)
 
     def load(self) -> Any:
-        """Not used: workers build the application themselves."""
+        """Unused: workers build the application themselves."""
         raise NotImplementedError
 
     def root_is_gone(self, flags: int = 0) -> bool:
@@ -141,16 +143,16 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
 
 class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
-    """Gunicorn's arbiter, which ends when the root is gone."""
+    """A gunicorn arbiter that exits when the root process is gone."""
 
     def start(self) -> None:
-        """Listen where the root does, as if systemd had bound the sockets: they are not ours to remove."""
+        """Use the root's listeners as if systemd had bound them, so that gunicorn does not remove them."""
         self.systemd = True
         self.LISTENERS = create_sockets(self.cfg, self.log, self.app.listeners)
         super().start()
 
     def init_signals(self) -> None:
-        """SIGIO tells that the hello socket has something to say: only its end can be that."""
+        """Handle SIGIO, which reports that the hello socket is readable: the root has closed it."""
         super().init_signals()
         signal.signal(signal.SIGIO, lambda _sig, _frame: self.wakeup())
         fd = self.app.hello.fileno()
@@ -158,7 +160,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
 
     def spawn_worker(self) -> Any:
-        """Fork. Signals for the child wait meanwhile, until our handlers are gone from it."""
+        """Fork with signals blocked, until the child has removed our handlers."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         try:
             return super().spawn_worker()
@@ -166,7 +168,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self, graceful: bool = True) -> None:
-        """End the workers as gunicorn does, which looks every 100 ms whether they have: here their ends are heard."""
+        """Stop the workers as gunicorn does, but wait for SIGCHLD instead of polling every 100 ms."""
         close_sockets(self.LISTENERS, unlink=False)
         self.LISTENERS = []
         self.kill_workers(signal.SIGTERM if graceful else signal.SIGQUIT)
@@ -182,7 +184,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self.reap_workers()
 
     def manage_workers(self) -> None:
-        """Called in each turn, at least once a second."""
+        """Manage the workers; gunicorn calls this in each iteration, at least once a second."""
         if self.app.root_is_gone():
             self.log.warning("the root process is gone")
             for pid in list(self.WORKERS):
@@ -192,7 +194,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 
 
 def _told(hello: socket.socket) -> tuple[Boot, list[int]]:
-    """The settings, and the descriptors of the listeners."""
+    """Receive the settings and the descriptors of the listeners."""
     decoder = Decoder()
     data, listeners, _, _ = socket.recv_fds(hello, _HELLO_BYTES, _MAX_LISTENERS)
     frame: Frame | None = next(decoder.feed(data), None)
@@ -202,7 +204,7 @@ def _told(hello: socket.socket) -> tuple[Boot, list[int]]:
         raise SystemExit("api: the root process said no hello")
     if frame["protocol"] not in SPOKEN:
         raise SystemExit(f"api: the root process speaks protocol {frame['protocol']}, this is {PROTOCOL}")
-    if not listeners:  # gunicorn would listen somewhere by itself
+    if not listeners:  # gunicorn would open a listener of its own
         raise SystemExit("api: the root process sent no listeners")
     for fd in listeners:
         os.set_inheritable(fd, False)
@@ -213,7 +215,7 @@ def run(fd: int) -> None:
     """Run the server until it is stopped.
 
     Args:
-        fd: of the socket to the root process.
+        fd: Descriptor of the socket to the root process.
     """
     set_title(TITLE)
     hello = socket.socket(fileno=fd)
@@ -221,8 +223,8 @@ def run(fd: int) -> None:
     boot, listeners = _told(hello)
     if boot.api_account is not None:
         become(*boot.api_account, boot.api_groups)
-        os.environ.pop("HOME", None)  # of another user: libpq would look for files there, and fail
-    # systemd's notification is the root's business, and gunicorn would take the base path from the environment.
+        os.environ.pop("HOME", None)  # another user's directory: libpq would look for files there and fail
+    # Only the root notifies systemd. gunicorn would take the base path from the environment.
     for name in ("NOTIFY_SOCKET", "SCRIPT_NAME"):
         os.environ.pop(name, None)
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -232,7 +234,7 @@ def run(fd: int) -> None:
     sys.argv[1:] = []
     if boot.workers > 1:
         importlib.import_module(_WORKER)
-    # Workers share the loaded objects: the collector must not touch them, which would copy their pages.
+    # Workers share the imported objects. Garbage collection would write to them and so copy their pages.
     gc.freeze()
     gc.enable()
     ApiArbiter(Server(boot, hello, listeners)).run()

@@ -1,10 +1,10 @@
-"""Room for large bodies: of all that come at the same time together, so that many clients need no more than a few.
+"""A memory budget for large request bodies, shared by all requests of a worker.
 
-It is memory, and a thread that looks at one after the other: Python does one thing at a time, and the more threads want
-to, the longer the loop, and everybody with it, waits for its turn.
+Large bodies are also checked in a single thread, one after another. Python runs one thread at a time, so more threads
+would delay the event loop and all its streams.
 
-Small ones always find room. Unauthenticated clients have a smaller budget of their own, so they take nothing from
-authenticated ones.
+Small bodies are always accepted. Unauthenticated clients share a smaller budget of their own, so they cannot exhaust
+that of authenticated ones.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ SMALL_BYTES = 64 << 10
 
 
 class Room:
-    """Of one worker.
+    """The budget of one worker.
 
     Args:
-        size_bytes: What there is, beside `SMALL_BYTES` for each body.
+        size_bytes: Size of the budget, in addition to `SMALL_BYTES` for each body.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -28,14 +28,15 @@ class Room:
 
     @functools.cached_property
     def thread(self) -> Threads:
-        """Where they are looked at."""
+        """The thread that checks large bodies."""
         return Threads(1)
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[Callable[[int], bool]]:
-        """For one body: takes room for so many bytes more, if there is; all of it is given back in the end.
+        """Yield a function that reserves more bytes for one body, and returns whether there was room.
 
-        The request is finished then: a busy scheduler keeps many waiting, each with half a million ids.
+        Everything is released at the end of the request, not of the check: with a busy scheduler many requests wait,
+        each with half a million ids.
         """
         small_bytes, held_bytes = SMALL_BYTES, 0
 

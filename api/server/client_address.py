@@ -1,14 +1,14 @@
-"""How requests reach us: where a request comes from, under which address its sender knows us.
+"""The client's address, and the scheme and host under which it reached the server.
 
-Without proxies it is the peer of the connection, whatever the headers contain. A peer inside ``behind_proxy``, and
-every peer of ``proxy_socket``, may say more:
+Without proxies the address is the peer of the connection, whatever the headers contain. A peer inside ``behind_proxy``,
+and every peer of ``proxy_socket``, is trusted to send these headers:
 
-* ``X-Forwarded-For``: each proxy appends the address that it was called from. From the right, the first that is not a
-  trusted proxy's is the client; the client can invent everything to its left.
+* ``X-Forwarded-For``: each proxy appends the address of its own client. Reading from the right, the first address that
+  is not a trusted proxy is the client. Everything to its left may be forged by the client.
 * ``X-Forwarded-Proto`` and ``X-Forwarded-Host``: the last value, which the nearest proxy wrote.
 
-The result is put where everybody looks: REMOTE_ADDR, wsgi.url_scheme, HTTP_HOST. SCRIPT_NAME is the base path; it may
-stand before a path or not, since some proxies take it off.
+The results are stored where applications look: REMOTE_ADDR, wsgi.url_scheme, HTTP_HOST. SCRIPT_NAME is the base path.
+Requests may have it in front of their path or not, because some proxies strip it.
 """
 
 import functools
@@ -26,19 +26,19 @@ Environ = dict[str, Any]
 
 _PROXY_SOCKET = "ringward.proxy_socket"
 _NO_ADDRESS = "proxy"
-"""Stands for the address of a client of which its proxy says nothing."""
+"""Placeholder for the address of a client if its proxy sent none."""
 _PROTO = re.compile("https?", re.IGNORECASE)
 _MAX_HOPS = 50
 
 
 def is_local_socket(environ: Environ) -> bool:
-    """Whether the request came over the Unix socket for programs of this host, which is not that for proxies."""
+    """Return whether the request came over the Unix socket for local programs, not the one for proxies."""
     return bool(environ["gunicorn.socket"].family == socket.AF_UNIX) and not environ.get(_PROXY_SOCKET, False)
 
 
 @functools.lru_cache(64)
 def parse_address(text: str) -> Address | None:
-    """An address with or without a port, as proxies write it; an IPv4 address that came over IPv6 as itself."""
+    """Parse an address, with or without a port. An IPv4-mapped IPv6 address becomes the IPv4 address."""
     text = text.strip().strip('"')
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -62,7 +62,7 @@ class Exposure:
         self._external_url = boot.external_url
 
     def admits(self, peer: str) -> bool:
-        """Whether a TCP peer may connect at all: behind proxies, only those and this host."""
+        """Return whether a TCP peer may connect. With ``behind_proxy``, only the proxies and this host may."""
         if not self.behind_proxy:
             return True
         address = parse_address(peer)
@@ -72,7 +72,7 @@ class Exposure:
         return any(address in network for network in self._networks)
 
     def settle(self, environ: Environ) -> None:
-        """Put into `environ` what holds."""
+        """Store the resolved values in `environ`."""
         environ["wsgi.url_scheme"] = "https" if isinstance(environ["gunicorn.socket"], ssl.SSLSocket) else "http"
         if environ["gunicorn.socket"].family == socket.AF_UNIX:
             environ[_PROXY_SOCKET] = environ["gunicorn.socket"].getsockname() == self._proxy_socket
@@ -86,7 +86,7 @@ class Exposure:
         environ["ringward.external_url"] = self._external_url
 
     def below_base(self, path: str) -> str:
-        """`path` as seen from the base path; empty: it is the base path itself, without a slash."""
+        """Return `path` relative to the base path; empty if it is the base path without a slash."""
         if self._base_path and (path == self._base_path or path.startswith(f"{self._base_path}/")):
             return path[len(self._base_path) :]
         return path

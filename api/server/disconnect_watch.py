@@ -1,4 +1,4 @@
-"""Notices that a client hangs up while its answer takes its time."""
+"""Detection of clients that disconnect while a response takes long."""
 
 import socket
 import ssl
@@ -9,19 +9,19 @@ import gevent
 
 
 class Departure:
-    """Of one client, while its request is answered.
+    """A watch on one client during its request.
 
     Args:
         sock: gevent's socket of the connection.
-        told: Called on the loop when it has gone.
+        told: Called on the event loop when the client has disconnected.
     """
 
     __slots__ = ("_peeked", "_told", "_watcher", "seen")
 
     def __init__(self, sock: Any, told: Callable[[], object]) -> None:
         self.seen = False
-        """Whether it has gone."""
-        # Under TLS a farewell comes before the end, and is not to be told from anything else without reading it.
+        """Whether the client has disconnected."""
+        # Under TLS a close alert precedes the end of the connection, and only reading tells it from other data.
         self._peeked = None if isinstance(sock, ssl.SSLSocket) else sock._sock  # noqa: SLF001
         self._told = told
         self._watcher: Any = gevent.get_hub().loop.io(sock.fileno(), 1)
@@ -34,13 +34,13 @@ class Departure:
             return
         except OSError:  # ECONNRESET
             data = b""
-        # Bytes from the client belong to its next request, and stay for later.
+        # Other bytes belong to the client's next request and stay in the socket.
         self._watcher.stop()
         if not data:
             self.seen = True
             self._told()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._watcher.stop()
         self._watcher.close()

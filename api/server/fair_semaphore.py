@@ -1,7 +1,7 @@
-"""Turns: of many who want the same, only some have it at a time.
+"""A semaphore that is fair to clients.
 
-A busy client delays only itself: each client has its own queue, and the queues take turns. So how
-long one waits depends on how many others there are, never on how much they ask for.
+Each client has its own queue, and the queues take turns, so a busy client delays only itself. The waiting time depends
+on the number of other clients, not on the number of their requests.
 """
 
 from collections import OrderedDict, deque
@@ -13,11 +13,11 @@ import gevent
 from gevent.event import Event
 
 asking: ContextVar[Hashable] = ContextVar("asking", default=None)
-"""Client of the greenlet; None: no particular client, or the daemon itself."""
+"""Client of the current greenlet; None: no particular client, or the daemon itself."""
 
 
 class Turns:
-    """Of so many at a time."""
+    """A semaphore for `number` holders at a time."""
 
     def __init__(self, number: int) -> None:
         self._free = number
@@ -25,11 +25,11 @@ class Turns:
 
     @contextmanager
     def turn(self, patience_s: float | None = None, late: Exception | None = None) -> Iterator[None]:
-        """Have one, as soon as it is the turn of the line that the greenlet stands in.
+        """Acquire the semaphore for the duration of the context; wait in the client's queue.
 
         Args:
-            patience_s: How long to wait for it; None: without limit.
-            late: The exception at the end of that time.
+            patience_s: How long to wait; None: without limit.
+            late: Exception to raise after that time.
         """
         if self._free:
             self._free -= 1
@@ -62,5 +62,5 @@ class Turns:
         line, waiting = self._lines.popitem(last=False)
         first = waiting.popleft()
         if waiting:
-            self._lines[line] = waiting  # behind the others
+            self._lines[line] = waiting  # at the end of the round
         first.set()

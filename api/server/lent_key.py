@@ -1,4 +1,4 @@
-"""The certificate for a worker of another user than the daemon, who cannot read its key: the scheduler reads it."""
+"""The TLS certificate and key, sent by the scheduler to workers whose user cannot read the key file."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ _ASK_S = 2.0
 
 
 class FromScheduler:
-    """Asks at most once a second whether there is another one; see :class:`api.server.tls.Files`."""
+    """A source of certificate files that asks the scheduler at most once a second for a new version."""
 
     def __init__(self, boot: Boot) -> None:
         self._control = ControlClient(boot.control_socket, boot.token)
@@ -28,7 +28,7 @@ class FromScheduler:
         self._pem = ""
 
     def version(self) -> object:
-        """Which there is now; that of before, when the scheduler is away."""
+        """Return the current version; while the scheduler is down, the last known one."""
         with self._asking:  # concurrent callers share the answer
             if time.monotonic() >= self._until_s:
                 try:
@@ -50,7 +50,7 @@ class FromScheduler:
         self._version = answer["version"]
 
     def load(self, context: "ssl.SSLContext") -> None:
-        """OpenSSL reads only files: this one is in memory, and no other process can open it."""
+        """Load the certificate from a memory file, because OpenSSL reads only files. No other process can open it."""
         fd = os.memfd_create("ringward-certificate", os.MFD_CLOEXEC)
         try:
             with open(fd, "w", encoding="ascii", errors="replace", closefd=False) as file:

@@ -1,4 +1,4 @@
-"""Gunicorn's log in the form that all our processes use: ``2026-11-21T03:04:05.678Z INFO api: text``."""
+"""gunicorn's log in the format of all our processes: ``2026-11-21T03:04:05.678Z INFO api: text``."""
 
 import logging
 import re
@@ -15,17 +15,17 @@ _MOST = 10
 _KINDS = 1000
 _MINUTE_S = 60.0
 _QUOTED = re.compile("b?['\"]")
-"""Input of the client begins here: perhaps a body without its head, with a password in it."""
+"""Start of quoted client input, which may be a body without its head and contain a password."""
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9}
 
 
 class Formatter(logging.Formatter):
-    """One line per line: a traceback's lines carry the same beginning, control characters are escaped."""
+    """A formatter that writes each line of a traceback with the same prefix, and escapes control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's lines."""
+        """Format a record as one or more lines."""
         head = f"{rfc3339(int(record.created * 1000))} {record.levelname} api: "
-        # Only the message is ours and has no line breaks of its own; those in it came from outside.
+        # Line breaks in the message come from outside and are escaped; only the traceback has line breaks of its own.
         lines = [record.getMessage().translate(_ESCAPES)]
         if record.exc_info:
             lines += [line.translate(_ESCAPES) for line in self.formatException(record.exc_info).split("\n")]
@@ -33,14 +33,14 @@ class Formatter(logging.Formatter):
 
 
 class Seldom:
-    """When to tell of what anybody can cause as often as they like: so many times a minute, or older lines would go."""
+    """A limit for messages that any client can cause: so many per minute, so that they do not displace older lines."""
 
     def __init__(self, most: int) -> None:
         self._told: deque[float] = deque(maxlen=most)
         self._untold = 0
 
     def turn(self) -> int | None:
-        """How many times nothing was told since the last time; None: say nothing now."""
+        """Return the number of messages suppressed since the last one; None: suppress this one too."""
         now_s = time.monotonic()
         if len(self._told) == self._told.maxlen and now_s - self._told[0] < _MINUTE_S:
             self._untold += 1
@@ -51,14 +51,14 @@ class Seldom:
 
 
 class Bounded(logging.Filter):
-    """Lets warnings and errors of each kind pass as seldom as that, and says of how many nothing was told."""
+    """A filter with such a limit for each kind of warning and error; it appends the number of suppressed ones."""
 
     def __init__(self) -> None:
         super().__init__()
         self._kinds: dict[str, Seldom] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to log it now. Messages with the same text, apart from their arguments, are of one kind."""
+        """Return whether to log the record now. Messages that differ only in their arguments are of one kind."""
         if record.levelno < logging.WARNING:
             return True
         if len(self._kinds) >= _KINDS:
@@ -70,17 +70,17 @@ class Bounded(logging.Filter):
 
 
 class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """Gunicorn's logger without tracebacks for errors that a client causes on its own connection."""
+    """A gunicorn logger without tracebacks for errors that a client causes on its own connection."""
 
     def setup(self, cfg: Any) -> None:
-        """Set level and form."""
+        """Set level and format."""
         super().setup(cfg)
         for handler in self.error_log.handlers:
             handler.setFormatter(Formatter())
             handler.addFilter(Bounded())
 
     def info(self, msg: Any, *args: Any, **kwargs: Any) -> None:
-        """Gunicorn's own news are of use only when something is wrong."""
+        """Log gunicorn's own information at debug level."""
         super().debug(msg, *args, **kwargs)
 
     def warning(self, msg: Any, *args: Any, **kwargs: Any) -> None:
@@ -90,7 +90,7 @@ class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
         super().warning(msg, *args, **kwargs)
 
     def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
-        """A client that takes nothing for too long ends in a time-out, which gunicorn calls an error."""
+        """Log a client's timeout as such, which gunicorn would log as an error."""
         error = sys.exc_info()[1]
         if isinstance(error, TimeoutError | ConnectionError):
             super().debug("a client is gone: %s", error)

@@ -1,10 +1,10 @@
-"""Answers in pieces, each with the full time limit of the socket.
+"""Responses sent in pieces, each with the full timeout of the socket.
 
-A time limit of a socket is one for all that one ``sendall`` is given. Gunicorn gives it a whole body; so a client on a
-slow line would be cut off during a large page, although it reads without a pause.
+The timeout of a socket applies to a whole ``sendall``, and gunicorn passes a whole body. A client on a slow line would
+be cut off in the middle of a large page although it reads all the time.
 
-Gunicorn sends the head of an answer by itself, which wakes a client for nothing: here the head and the beginning of the
-body are one piece.
+gunicorn also sends the head separately, which wakes the client for nothing. Here the head and the start of the body are
+one piece.
 """
 
 import time
@@ -16,24 +16,27 @@ from gunicorn.http import wsgi
 PIECE_BYTES = 65536
 
 taking: dict[gevent.Greenlet, float] = {}
-"""Those whose clients are to take a piece, and since when (monotonic): who waits for that longest is the first."""
+"""Greenlets that are sending a piece, with the monotonic time of its start; the longest wait is first."""
 
 
 def frame(data: bytes) -> bytes:
-    """A chunk of a body that is sent in chunks (RFC 9112, 7.1); nothing, for nothing: that would end the body."""
+    """Encode a chunk of a chunked body (RFC 9112, 7.1).
+
+    Empty data yields nothing, because an empty chunk ends the body.
+    """
     return b"%X\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 def give(sock: Any, piece: bytes | memoryview) -> None:
-    """Send a piece; the client takes it when it likes.
+    """Send a piece and wait until the kernel has accepted it.
 
     Raises:
-        OSError: it is gone, or took too long.
+        OSError: the client disconnected, or read too slowly.
     """
     greenlet = gevent.getcurrent()
     taking[greenlet] = time.monotonic()
     try:
-        # Nearly always the kernel takes all of it at once, and then ``sendall`` costs twice as much.
+        # Nearly always the kernel accepts everything at once; then ``sendall`` would cost twice as much.
         sent = sock.send(piece)
         if sent < len(piece):
             sock.sendall(memoryview(piece)[sent:])
@@ -42,13 +45,13 @@ def give(sock: Any, piece: bytes | memoryview) -> None:
 
 
 class PatientSocket:
-    """The socket of a client, to which a response writes: sends one piece after the other."""
+    """A client's socket, as a response uses it, that sends one piece after another."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
 
     def sendall(self, data: bytes) -> None:
-        """Send `data`, each piece with the socket's whole patience."""
+        """Send `data` in pieces, each with the full timeout of the socket."""
         if len(data) <= PIECE_BYTES:
             give(self._sock, data)
             return
@@ -58,7 +61,7 @@ class PatientSocket:
 
 
 class _Pieces:
-    """Keeps bytes that are meant for a socket."""
+    """A buffer in place of a socket."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -68,7 +71,7 @@ class _Pieces:
 
 
 class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
-    """An answer that goes out in pieces."""
+    """A response that is sent in pieces."""
 
     sock: Any
 
@@ -76,7 +79,7 @@ class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
         super().__init__(req, PatientSocket(sock), cfg)
 
     def write(self, arg: bytes) -> None:
-        """Send a part of the body; with the first one, unless it is large, the head."""
+        """Send a part of the body; unless it is large, the first part is sent together with the head."""
         if self.headers_sent or len(arg) > PIECE_BYTES // 2:
             super().write(arg)
             return

@@ -1,7 +1,7 @@
-"""Threads beside gevent's loop, for what would hold it up.
+"""Threads for work that would block gevent's loop.
 
-gevent writes an exception of a thread, with all its frames, to standard error before it raises it in the caller.
-Here it is only raised in the caller.
+gevent writes an exception of a thread, with all its frames, to standard error before it raises it in the caller. This
+module only raises it in the caller.
 """
 
 import errno
@@ -19,22 +19,22 @@ class _Raised(NamedTuple):
 
 
 class Threads:
-    """So many threads, started when there is work for them."""
+    """A limited number of threads, started on demand."""
 
     def __init__(self, number: int) -> None:
         self._pool = ThreadPool(number)
 
     def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `function` in a free thread; return its result, and raise its exception.
+        """Run `function` in a free thread; return its result or raise its exception.
 
         Raises:
-            OSError: EAGAIN, no thread may be had (pids.max, RLIMIT_NPROC).
+            OSError: EAGAIN, no thread could be started (pids.max, RLIMIT_NPROC).
         """
         return run_in(self._pool, function, *args, **kwargs)
 
 
 def run_in(pool: ThreadPool, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same in a thread of `pool`."""
+    """Run `function` in a thread of `pool`; return its result or raise its exception."""
     try:
         outcome: T | _Raised = pool.apply(_tried, (function, args, kwargs))
     except RuntimeError as err:

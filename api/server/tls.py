@@ -1,6 +1,7 @@
-"""TLS contexts: one for each version of the certificate's files, since making one takes milliseconds of the loop.
+"""TLS contexts, one for each version of the certificate files.
 
-While the files are being renewed they may be absent or not belong together; then the version before goes on.
+They are cached, because creating one blocks the loop for milliseconds. During a renewal the files may be absent or not
+match; then the previous context stays in use.
 """
 
 import errno
@@ -13,25 +14,25 @@ log = logging.getLogger("gunicorn.error")
 
 
 class Files(Protocol):
-    """Where the certificate chain and its key come from."""
+    """A source of a certificate chain and its key."""
 
     def version(self) -> object:
-        """Which they are now.
+        """Return the current version, an opaque value.
 
         Raises:
-            OSError: they cannot be had.
+            OSError: the files are not available.
         """
 
     def load(self, context: "ssl.SSLContext") -> None:
-        """Have a context use them.
+        """Load the files into a context.
 
         Raises:
-            OSError: they cannot be used; :class:`ssl.SSLError` is one.
+            OSError: the files cannot be used; this includes :class:`ssl.SSLError`.
         """
 
 
 def no_passphrase() -> str:
-    """Hook of :meth:`ssl.SSLContext.load_cert_chain`, which asks at the terminal without one.
+    """Refuse to ask for a passphrase; without this hook, OpenSSL would ask at the terminal.
 
     Raises:
         OSError: always.
@@ -40,18 +41,18 @@ def no_passphrase() -> str:
 
 
 class OnDisk:
-    """Files that this process can read."""
+    """Files that this process can read itself."""
 
     def __init__(self, cert: str, key: str) -> None:
         self._cert, self._key = cert, key
 
     def version(self) -> object:
-        """See :class:`Files`."""
+        """Return the current version of the files."""
         found = [os.stat(path) for path in (self._cert, self._key)]
         return [(one.st_ino, one.st_size, one.st_mtime_ns) for one in found]
 
     def load(self, context: "ssl.SSLContext") -> None:
-        """See :class:`Files`."""
+        """Load the files into a context."""
         context.load_cert_chain(self._cert, self._key, password=no_passphrase)
 
 
@@ -63,13 +64,13 @@ class Contexts:
         self._version: object = None
         self._context: ssl.SSLContext | None = None
         self._told = ""
-        """Errors that are in the log already, so that each is not logged for every connection."""
+        """The last logged error, so that it is not logged for every connection."""
 
     def get(self, _config: Any, make: Any) -> "ssl.SSLContext":  # noqa: ARG002 - gunicorn's hook
-        """Gunicorn's hook `ssl_context`: the context for the files as they are now.
+        """Return the context for the current files; this is gunicorn's hook `ssl_context`.
 
         Raises:
-            OSError: the files cannot be used, and none could before.
+            OSError: the files cannot be used, and no earlier ones were loaded.
         """
         try:
             version = self._files.version()
@@ -79,7 +80,7 @@ class Contexts:
                 self._files.load(context)
                 self._context = context
             self._told = ""
-        except OSError as err:  # ssl.SSLError is one
+        except OSError as err:  # includes ssl.SSLError
             if str(err) != self._told:
                 self._told = str(err)
                 log.error("the certificate cannot be %s: %s", "used" if self._context is None else "renewed", err)

@@ -1,17 +1,17 @@
-"""One API worker: gevent, and the application; loaded by the worker itself, after the fork.
+"""One API worker, with gevent and the application; it is imported by the worker itself, after the fork.
 
-What differs from gunicorn's own gevent worker:
+It differs from gunicorn's own gevent worker:
 
-* it ends promptly: streams are told, idle connections closed, and only requests that are being answered get time;
-* a worker that hangs is ended by SIGABRT for good. Gunicorn's handler raises SystemExit in whatever greenlet
-  runs, after which the worker lives on without accepting and is not replaced while a stream is open;
-* what a connection does has a time limit in both directions, not only the headers;
-* when all places are taken, whoever has kept us waiting longest for a request, or for more of one, has to go, else who
-  takes nothing of an answer, else a stream: silent clients, of which one host can have thousands, would keep everybody
-  else out;
-* a client that sends as fast as we read does not hold up the others: they have a turn before each read of the socket
-  and after each request; and what nobody read of a request's body is passed over within bounds;
-* gevent's own web server, which gunicorn's gevent worker loads for those who want that, stays out of memory.
+* It stops promptly: streams end, idle connections close, and only active requests get time to finish.
+* A hanging worker is killed by SIGABRT. gunicorn's handler raises SystemExit in whichever greenlet runs. The worker
+  then lives on without accepting connections, and is not replaced as long as a stream is open.
+* Connections have time limits for everything in both directions, not only for the headers.
+* At the connection limit it closes one of these, in this order: the connection that has waited longest for a request
+  or the rest of one; one whose client does not read; a stream. Otherwise a single host could lock out everyone else
+  with thousands of silent connections.
+* A client that sends as fast as the worker reads does not delay others, which run before each read of the socket and
+  after each request. The unread rest of a body is skipped, within limits.
+* gevent's own web server, which gunicorn's gevent worker imports, is not loaded.
 """
 
 import contextlib
@@ -38,10 +38,10 @@ log = logging.getLogger("gunicorn.error")
 
 
 class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
-    """Ends a worker without memory for a greenlet switch: it could answer no request, and another worker starts."""
+    """A gevent hub that ends a worker without memory for a greenlet switch, so that a new worker replaces it."""
 
     serving = False
-    """Before that, gunicorn ends the whole server when a worker fails."""
+    """Whether the worker serves. If a worker fails earlier, gunicorn stops the whole server."""
 
     def handle_error(self, context: Any, kind: type[BaseException] | None, value: Any, traceback: Any) -> None:
         """Handle an error that no greenlet has caught."""
@@ -53,9 +53,9 @@ class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
         super().handle_error(context, kind, value, traceback)
 
 
-# Before gevent patches, which makes the hub.
+# Before gevent's patches, which create the hub.
 hub.set_default_hub_class(WorkerHub)
-# os, signal and subprocess stay: workers start and reap nothing, and handle signals as gunicorn means it to.
+# Not os, signal and subprocess: workers start no processes, and signals must work as gunicorn expects.
 monkey.patch_all(os=False, signal=False, subprocess=False)
 
 import gunicorn.sock  # noqa: E402
@@ -82,37 +82,38 @@ _SOCKET_S = 30.0
 _LINGER_S = 1.0
 _HANDSHAKE_S = 10.0
 _HEAD_BYTES = 64 << 10
-"""Gunicorn allows as much as all fields have at their largest, 800 KiB, and goes through all of it with each read."""
+"""gunicorn's own limit is the sum of the limits of all fields, 800 KiB, and each read scans all of it."""
 _PASSED_OVER_BYTES = 1 << 20
 _PASSED_OVER_S = 10.0
 _STEP_BYTES = 65536
 _CHUNKS = 32
-"""Read between two turns of others: a chunk takes some 10 µs, however little it holds."""
+"""Chunks to read between two turns of others; a chunk takes about 10 µs, even if it is tiny."""
 _STALLED_S = 5.0
-"""At the connection limit, a client that took nothing of its answer for so long is disconnected."""
+"""At the connection limit, a client that has not read for this long is disconnected."""
 _CLOSE_BELOW_S = 0.5
-"""Time between our own end of patience with requests and the arbiter's SIGKILL."""
+"""Time between the end of our grace period for requests and the arbiter's SIGKILL."""
 
 
 class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
-    """See the module."""
+    """A gunicorn worker with these differences."""
 
     sockets: list[Any]
 
     def init_process(self) -> None:
-        """Serve until the end."""
-        take_short_slices()  # a line is read by who waits for it as soon as it is sent
-        self.sockets = [  # gevent's, as everything that was patched
+        """Initialise the worker and serve until the end."""
+        take_short_slices()  # wakes the reader of a line as soon as it is sent
+        self.sockets = [  # gevent's sockets, like everything that was patched
             socket.socket(listener.FAMILY, socket.SOCK_STREAM, fileno=listener.sock.detach())
             for listener in self.sockets
         ]
         hub.reinit()
-        # Gunicorn chooses a status for an unparsable request and writes an HTML page, all in one method.
+        # gunicorn chooses the status for an unparsable request and writes an HTML page in one method; only the writer
+        # is replaced.
         gunicorn.util.write_error = write_error
         super().init_process()
 
     def load_wsgi(self) -> None:
-        """Make the application: the database and the sockets to other processes belong to this worker alone."""
+        """Build the application. The database and the sockets to other processes belong to this worker alone."""
         self.stopping = Event()
         self._busy: set[gevent.Greenlet] = set()
         self._idle: set[gevent.Greenlet] = set()
@@ -122,12 +123,12 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self.context.stopping = self.stopping
         self.exposure = Exposure(self.app.boot)
         self.wsgi = build(self.context)
-        # Existing objects stay: collecting among them would delay streams by milliseconds.
+        # Exclude existing objects from garbage collection, which would delay streams by milliseconds.
         gc.freeze()
         gc.enable()
 
     def init_signals(self) -> None:
-        """SIGTERM comes as a greenlet, so that it can wake others."""
+        """Handle SIGTERM in a greenlet, so that it can wake others."""
         super().init_signals()
         gevent.signal_handler(signal.SIGTERM, self._stop)
 
@@ -136,20 +137,20 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self.context.stop()
 
     def handle_quit(self, sig: int, frame: Any) -> None:
-        """As gunicorn does, in a greenlet: it waits."""
+        """Handle SIGQUIT as gunicorn does, but in a greenlet, because it waits."""
         gevent.spawn(super().handle_quit, sig, frame)
 
     def handle_usr1(self, sig: int, frame: Any) -> None:
-        """As gunicorn does, in a greenlet: it opens files."""
+        """Handle SIGUSR1 as gunicorn does, but in a greenlet, because it opens files."""
         gevent.spawn(super().handle_usr1, sig, frame)
 
     def handle_abort(self, _sig: int, _frame: Any) -> None:
-        """The arbiter has seen no sign of life for too long: say where we hang, and end."""
+        """Handle the arbiter's SIGABRT after a missing heartbeat: log where the worker hangs, and exit."""
         faulthandler.dump_traceback(all_threads=False)
         os._exit(1)
 
     def run(self) -> None:
-        """Accept connections until the stop; then finish active requests."""
+        """Accept connections until the worker stops, then finish active requests."""
         self.context.auditor.take_over()
         gevent.get_hub().serving = True
         hello = gevent.get_hub().loop.io(self.app.hello.fileno(), 1)
@@ -157,10 +158,10 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         pools, servers = self._pools, []
         for sock in self.sockets:
             sock.setblocking(True)
-            # One pool for each: a crowd on TCP leaves the Unix socket free.
+            # One pool per listener, so that a flood over TCP does not fill the Unix socket.
             pool = Pool(self.worker_connections)
             server = StreamServer(sock, handle=functools.partial(self.handle, _Listener(sock, pool)), spawn=pool)
-            # One at a time, so that two workers share connections that come at once.
+            # Accept one connection at a time, so that two workers share simultaneous connections.
             server.max_accept = 1
             server.start()
             pools.append(pool)
@@ -171,7 +172,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self.stopping.wait(_LOOK_S)
             self.context.lag_s = max(0.0, time.monotonic() - began_s - _LOOK_S)
             for pool in pools:
-                self._make_room(pool)  # a client may have become slow by now
+                self._make_room(pool)  # a client may have become slow meanwhile
         for server in servers:
             server.close()
         self._drain(pools)
@@ -181,7 +182,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             os._exit(0)
 
     def _drain(self, pools: list[Pool]) -> None:
-        """Close idle connections, soon also connections without a request, and wait for the rest."""
+        """Close idle connections, shortly after also those without a complete request, and wait for the rest."""
         start_s = time.monotonic()
         while any(pools) and time.monotonic() - start_s < self.cfg.graceful_timeout - 2 * _CLOSE_BELOW_S:
             self.notify()
@@ -196,14 +197,14 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self.context.auditor.flush()
 
     def notify(self) -> None:
-        """Show the arbiter a sign of life; end when there is none any more."""
+        """Send the arbiter a heartbeat; exit if the arbiter is gone."""
         super().notify()
         if self.ppid != os.getppid():
             self.log.info("Parent changed, shutting down: %s", self)
             sys.exit(0)
 
     def _serve(self, listener: Any, client: Any, addr: Any) -> None:
-        """Answer one request of a connection after the other, as gunicorn does, by HTTP/1.1 alone."""
+        """Serve the requests of a connection one after another, as gunicorn does, but with HTTP/1.1 only."""
         req = None
         try:
             requests = FairParser(self.cfg, client, addr, self._waiting)
@@ -212,10 +213,10 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
                 req = None
                 with self.timeout_ctx():
                     req = next(requests)
-                if req is None:  # the next one did not come in time
+                if req is None:  # no further request came in time
                     break
                 self.handle_request(name, req, client, addr)
-        except NoMoreData:  # its text is what came, which may hold a credential
+        except NoMoreData:  # the exception's text is the received data, which may contain a credential
             self.log.debug("a client has hung up in the middle of a request")
         except StopIteration:
             self.log.debug("a connection ends")
@@ -235,11 +236,11 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             gunicorn.util.close(client)
 
     def _answer(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
-        """Have the application answer one request, and log it.
+        """Let the application answer one request, and log it.
 
         Raises:
-            StopIteration: the connection ends with this answer.
-            OSError: the client is gone, or took too long.
+            StopIteration: the connection must close after this response.
+            OSError: the client disconnected, or was too slow.
         """
         began = datetime.now()  # noqa: DTZ005 - for a difference, which gunicorn's log wants as a timedelta
         response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, response_class=Response)
@@ -261,9 +262,9 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         except Exception:
             if not response.headers_sent:
                 raise
-            # A second head in the middle of an answer would be read as a part of its body.
+            # An error response in the middle of a response would be read as part of its body.
             self.log.exception("Error handling request")
-            with contextlib.suppress(OSError):  # ENOTCONN: the client is gone already
+            with contextlib.suppress(OSError):  # ENOTCONN: the client has disconnected
                 sock.shutdown(socket.SHUT_RDWR)
                 sock.close()
             raise StopIteration from None
@@ -271,17 +272,17 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             raise StopIteration
 
     def timeout_ctx(self) -> Any:
-        """How long a connection may wait for its next request."""
+        """Return the time limit for the next request of a connection."""
         return gevent.Timeout(self.cfg.keepalive, False)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
-        """Answer one request, with a limit on how long the client may keep us waiting."""
+        """Handle one request, with a time limit for the client."""
         greenlet = gevent.getcurrent()
         self._busy.add(greenlet)
         self._idle.discard(greenlet)
         self._waiting.pop(greenlet, None)
         sock.settimeout(_SOCKET_S)
-        # The answer has the version of the request, of which this server knows up to 1.1.
+        # The response has the request's version, but this server supports at most 1.1.
         req.version = min(req.version, (1, 1))
         if _is_last(req.headers):
             req.force_close()
@@ -290,10 +291,10 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             if _pass_over(req.body):
                 self._idle.add(greenlet)
                 if req.unreader.buf.tell():
-                    # The next request is here already, and perhaps the one after that.
+                    # The next request is already here, and perhaps another one after it.
                     gevent.sleep(0)
             for pool in self._pools:
-                if greenlet in pool:  # no client was slow when the limit was reached
+                if greenlet in pool:  # it was not closed at the connection limit
                     self._make_room(pool)
             return True
         except StopIteration:
@@ -301,7 +302,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             raise
         finally:
             if req.body.failed and sock.fileno() >= 0:
-                # Closing with unread data resets the connection, and the answer with it.
+                # Closing with unread data would reset the connection and lose the response.
                 gunicorn.util.close_graceful(sock, timeout=_LINGER_S)
             self._busy.discard(greenlet)
             self._waiting[greenlet] = None
@@ -311,7 +312,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""
         if client.family == socket.AF_UNIX:
-            # The name that the client gave its own end says nothing, and need not even be text.
+            # The address of the client's end of a Unix socket is meaningless and need not even be text.
             addr = ""
         elif not self.exposure.admits(addr[0]):
             client.close()
@@ -329,17 +330,17 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self._waiting.pop(greenlet, None)
 
     def _make_room(self, pool: Pool, newcomer: gevent.Greenlet | None = None) -> None:
-        """At the limit of a listener, close a connection whose client is slow."""
+        """At the connection limit of a listener, close the connection of a slow client."""
         if pool.full():
             gevent.get_hub().loop.run_callback(self._let_go, pool, newcomer)
 
     def _let_go(self, pool: Pool, newcomer: gevent.Greenlet | None) -> None:
-        """On the loop, so that no request comes between the choice and the end: it would be carried out, or half."""
+        """Choose and close a connection, on the loop: a request that began in between could be half executed."""
         found = next((greenlet for greenlet in self._waiting if greenlet in pool), newcomer)
         if not pool.full():
             return
         if found is None or found is newcomer:
-            # A stream can be resumed.
+            # A closed stream can resume.
             found = self._stalled(pool) or self.context.hub.dispensable(pool)
         if found is not None:
             self._waiting.pop(found, None)
@@ -347,20 +348,20 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
 
     @staticmethod
     def _stalled(pool: Pool) -> gevent.Greenlet | None:
-        """Whose client has taken nothing for longest, if that is long."""
+        """Return the connection whose client has read nothing for longest, if that is long enough."""
         before_s = time.monotonic() - _STALLED_S
         return next((greenlet for greenlet, since_s in taking.items() if since_s < before_s and greenlet in pool), None)
 
     def _with_tls(self, client: Any) -> Any:
-        """Return the connection after the handshake, or None. A client of plain HTTP gets a plain answer."""
+        """Return the connection after the TLS handshake, or None. A client of plain HTTP gets a plain response."""
         try:
             with gevent.Timeout(_HANDSHAKE_S):
                 if not client.recv(1, socket.MSG_PEEK).isalpha():
                     return gunicorn.sock.ssl_wrap_socket(client, self.cfg)
                 write_error(client, 400, "", "This address speaks HTTPS only: begin it with https://")
-                # Closing with unread data resets the connection, and the answer with it.
+                # Closing with unread data would reset the connection and lose the response.
                 gunicorn.util.close_graceful(client, timeout=_LINGER_S)
-        except OSError as err:  # ssl.SSLError, ECONNRESET; of a certificate that is no good the context tells
+        except OSError as err:  # ssl.SSLError or ECONNRESET; errors of the certificate are logged with the context
             self.log.debug("a TLS handshake failed: %s", err)
         except gevent.Timeout:
             self.log.debug("a TLS handshake took too long")
@@ -368,33 +369,33 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         return None
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
-        """Refuse an unparsable request in a way that lets the refusal arrive."""
+        """Reject an unparsable request so that the client receives the response."""
         if isinstance(exc, gevent.GreenletExit):
             return
         super().handle_error(req, client, addr, exc)
-        # Closing with unread data resets the connection, and the answer with it.
+        # Closing with unread data would reset the connection and lose the response.
         gunicorn.util.close_graceful(client, timeout=_LINGER_S)
 
 
 class _Listener:
-    """What gunicorn asks a listener for; it may be closed when a connection that came just before is served."""
+    """The properties of a listener that gunicorn reads, for connections served after it was closed."""
 
     def __init__(self, sock: Any, pool: Pool) -> None:
         self._name = sock.getsockname()
         self.pool = pool
 
     def getsockname(self) -> Any:
-        """Its address."""
+        """Return its address."""
         return self._name
 
 
 class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no types
-    """Reads from a client that may send as fast as we read: then neither reading nor writing ever waits."""
+    """A reader that gives others a turn; with a client that sends as fast as we read, no read ever blocks."""
 
     def __init__(self, client: Any, waiting: dict[gevent.Greenlet, None]) -> None:
         super().__init__(client)
         self.waiting = waiting
-        """Greenlets that wait for their clients, the longest first."""
+        """Greenlets that wait for their clients, the longest wait first."""
 
     def chunk(self, size_hint: int | None = None) -> bytes:
         """Return the received bytes, after the other greenlets had a turn."""
@@ -411,24 +412,24 @@ class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no typ
 
 
 class BoundedRequest(Request):  # type: ignore[misc]  # gunicorn has no types
-    """Reads a head, and trailers, of bounded size: who sends half of one makes us keep it."""
+    """A request whose head and trailers have a bounded size, because an incomplete one is kept in memory."""
 
     body: Any
 
     def parse(self, unreader: Any) -> Any:
-        """The head; returns what came behind it."""
+        """Parse the head; return the bytes after it."""
         self.max_buffer_headers = _HEAD_BYTES
         return super().parse(unreader)
 
     def set_body_reader(self) -> None:
-        """Choose the reader of the body; one of chunks is fair to others."""
+        """Choose the reader of the body; that of chunked bodies is fair."""
         super().set_body_reader()
         if isinstance(self.body.reader, ChunkedReader):
             self.body = Body(FairChunkedReader(self, self.unreader))
 
 
 class FairParser(RequestParser):  # type: ignore[misc]  # gunicorn has no types
-    """The requests of one connection."""
+    """The parser of a connection's requests."""
 
     mesg_class = BoundedRequest
 
@@ -438,12 +439,12 @@ class FairParser(RequestParser):  # type: ignore[misc]  # gunicorn has no types
 
 
 class FairChunkedReader(ChunkedReader):  # type: ignore[misc]  # gunicorn has no types
-    """Reads chunks, of which one read of the socket may bring more than a thousand."""
+    """A reader of chunked bodies that gives others a turn; one read may return more than a thousand chunks."""
 
     chunks = 0
 
     def parse_chunk_size(self, unreader: Any, data: bytes | None = None) -> Any:
-        """The next chunk's size and what came behind it, now and then after everybody else had a turn."""
+        """Return the size of the next chunk and the bytes after it, from time to time after a turn of others."""
         self.chunks += 1
         if self.chunks % _CHUNKS == 0:
             gevent.sleep(0)
@@ -451,7 +452,7 @@ class FairChunkedReader(ChunkedReader):  # type: ignore[misc]  # gunicorn has no
 
 
 def _is_last(headers: list[tuple[str, str]]) -> bool:
-    """Whether the client says that it will ask nothing more; gunicorn looks for ``close`` alone (RFC 9112, 9.6)."""
+    """Return whether the client sends no further request; gunicorn recognises only a lone ``close`` (RFC 9112, 9.6)."""
     return any(
         option.strip(" \t").lower() == "close"
         for name, value in headers

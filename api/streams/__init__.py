@@ -1,4 +1,4 @@
 """Streams that follow rings: server-sent events and raw logs.
 
-Resources import this room; it imports no resource. It writes nothing.
+The resources import this package; it imports no resource and writes nothing.
 """

@@ -1,8 +1,8 @@
 """Watches for the end of runs.
 
-A stream may say ``done`` only after the run's row says ended; the events ring announces that after it is stored, so
-what appears there of a watched run makes the row be read, except its beginning, and so does a sealed ring. Rows of
-watched runs are read in one batch, off the loop.
+A stream may send ``done`` only after the database has the run as ended. Two hints make a watch read the run's row: an
+event of the run other than its start, because events are published after the row is stored; and a sealed ring. The rows
+of all watched runs are read in batches, off the event loop.
 """
 
 import logging
@@ -37,10 +37,10 @@ def _news(record: Any) -> bytes:
 
 
 class Rings(Protocol):
-    """Where rings are followed."""
+    """The part of the hub that the watches need."""
 
     def start(self) -> None:
-        """Have the greenlets run that do it."""
+        """Start the greenlets that follow rings."""
 
     def feed(self, name: str) -> AbstractContextManager[Feed]:
         """Follow a ring."""
@@ -53,17 +53,17 @@ class Watch:
         self.run_id = run_id
         self.users = 0
         self.outcome: str | None = None
-        """ended or deleted, once it is so."""
+        """``ended`` or ``deleted``; None before."""
         self.lines = 0
-        """How many lines the row of an ended run counts, also when nothing is left of its log."""
+        """Number of lines in the row of an ended run, even if its log is gone."""
         self.seen = False
-        """Whether the run had a row."""
+        """Whether the run has had a row."""
         self.urgent = urgent
         self.looked_s = 0.0
         self.waiters: set[Event] = set()
 
     def wait(self, stopping: Event) -> None:
-        """Return when the run has ended or the worker is to end."""
+        """Return when the run has ended, or when the worker stops."""
         woken = Event()
         self.waiters.add(woken)
         try:
@@ -75,7 +75,7 @@ class Watch:
 
 
 class Ends:
-    """Watches for the end of runs; see the module."""
+    """All watches of one worker."""
 
     def __init__(self, rings: Rings, reads: Reads) -> None:
         self._rings = rings
@@ -85,7 +85,7 @@ class Ends:
 
     @contextmanager
     def watch(self, run_id: str, *, urgent: bool = True) -> Iterator[Watch]:
-        """Watch a run, which need not exist yet; see :meth:`enter`."""
+        """Watch a run, which need not exist yet, for the duration of the context."""
         watch = self.enter(run_id, urgent=urgent)
         try:
             yield watch
@@ -93,10 +93,10 @@ class Ends:
             self.leave(watch)
 
     def enter(self, run_id: str, *, urgent: bool = True) -> Watch:
-        """Begin to watch a run, which need not exist yet; :meth:`leave` has to follow.
+        """Start to watch a run, which need not exist yet; the caller must call :meth:`leave`.
 
-        Its row is read at once if that is `urgent`: it may have ended already. A later read of the row includes it:
-        later events are announced later.
+        If `urgent`, the row is read at once, because the run may already have ended. Otherwise a later read finds it,
+        after later events.
         """
         watch = self._watches.get(run_id)
         if watch is None:
@@ -110,26 +110,26 @@ class Ends:
         return watch
 
     def leave(self, watch: Watch) -> None:
-        """Watch it no more."""
+        """Stop a watch."""
         watch.users -= 1
         if not watch.users:
             del self._watches[watch.run_id]
 
     def wake(self) -> None:
-        """Wake everybody who waits for an end."""
+        """Wake all waits."""
         for watch in self._watches.values():
             for waiter in watch.waiters:
                 waiter.set()
 
     def follow_events(self) -> None:
-        """Greenlet: look at the rows of runs that events speak of."""
+        """Greenlet: schedule reads of the rows of runs that events mention."""
         woken = Event()
         with self._rings.feed(EVENTS) as feed:
             feed.hasty.add(woken)
             position = 0
             while True:
                 try:
-                    # Without a watch nothing before now matters.
+                    # Without a watch, earlier events do not matter.
                     position = self._note(feed, position) if self._watches else feed.head().lines
                     self._due.set()
                 except (LogError, OSError) as err:
@@ -148,7 +148,7 @@ class Ends:
         return following
 
     def look(self) -> None:
-        """Greenlet: read the rows that are due; every row at least every two seconds."""
+        """Greenlet: read scheduled rows, and every row at least every two seconds."""
         while True:
             self._due.wait(_LOOK_S)
             self._due.clear()

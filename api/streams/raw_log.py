@@ -1,8 +1,8 @@
-"""The whole text of a log, from any byte on.
+"""The text of a whole log, from any byte on.
 
-Blocks say where their lines are, not where their bytes are in the whole; so the first who wants to know how large an
-ended log is goes from header to header once, and where some of its blocks begin is remembered for the next. A header is
-valid even if the text of its block is damaged: the text before and behind it stays available.
+Blocks record the line at which they begin, but not the byte. So the size of an ended log is measured once, by reading
+all headers; the starts of some blocks are kept for later ranges. Headers of damaged blocks remain valid, so the text
+around them stays available.
 """
 
 import bisect
@@ -16,38 +16,38 @@ from logring.reader import Head, LogReader
 
 _TURN_BLOCKS = 64
 _MOST_BLOCKS = 1 << 17
-"""Beyond that, 32 GiB, no size is reported: measuring would take seconds."""
+"""Beyond this number of blocks, 32 GiB, no size is reported, because measuring would take seconds."""
 _MARKS = 1024
 _REMEMBERED = 64
 _PIECE_BYTES = 256 * 1024
 
 
 class Mark(NamedTuple):
-    """Where a block begins."""
+    """The start of a block."""
 
     offset: int
     line: int
 
 
 class Layout(NamedTuple):
-    """How large a text is, and where some of its blocks begin, in order."""
+    """The size of a text, and the starts of some of its blocks, in order."""
 
     size: int
     marks: list[Mark]
 
 
 class Layouts:
-    """The layouts of logs that were asked for last."""
+    """The layouts of the most recently requested logs."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._known: OrderedDict[tuple[str, tuple[int, ...], int, int], Layout | None] = OrderedDict()
 
     def of(self, run_id: str, reader: LogReader, head: Head, streams: tuple[int, ...]) -> Layout | None:
-        """The layout of a log to which nothing is added any more; None when a header is damaged, or there are too many.
+        """Return the layout of a complete log, or None if a header is damaged or there are too many.
 
         Raises:
-            LogError: nothing of it can be read.
+            LogError: no part of it can be read.
             OSError: the disk failed.
         """
         key = (run_id, streams, head.lines, head.first_available)
@@ -66,7 +66,7 @@ class Layouts:
 
 
 class _Measuring:
-    """Goes through a log in turns, so that others get theirs."""
+    """A measurement in turns, so that others can run in between."""
 
     def __init__(self, reader: LogReader, streams: tuple[int, ...]) -> None:
         self.layout: Layout | None = None
@@ -77,7 +77,7 @@ class _Measuring:
         self._step = 1
 
     def go_on(self) -> bool:
-        """Take a turn; returns whether it was the last."""
+        """Take a turn; return whether it was the last one."""
         for _ in range(_TURN_BLOCKS):
             extent = next(self._extents, None)
             if extent is None:
@@ -101,10 +101,10 @@ class _Measuring:
 
 
 def part(reader: LogReader, streams: Sequence[int], layout: Layout, begin: int, end: int) -> Iterator[bytes]:
-    """The bytes `begin` up to but not `end` of a text, in pieces.
+    """Yield the bytes of a text from `begin` up to, but excluding, `end`.
 
     Raises:
-        LogError: it is damaged, or has changed since the measurement.
+        LogError: the log is damaged, or has changed since the measurement.
     """
     if begin >= end:
         return
@@ -142,10 +142,10 @@ class Pieces:
         self._error: LogError | OSError | None = None
 
     def next(self) -> bytes:
-        """The next piece; empty at the end.
+        """Return the next piece; empty at the end.
 
         Raises:
-            LogError: where the log is damaged, after everything before that.
+            LogError: the log is damaged; all earlier bytes were returned.
             OSError: the disk failed.
         """
         if self._error is not None:

@@ -1,8 +1,8 @@
-"""Following rings: many streams, one loop.
+"""Follow rings for many streams on one event loop.
 
     doorbell socket -> Bell (a greenlet per socket) -> Feed of that ring -> the streams that wait for it
 
-A poll of all heads every 250 ms stands behind the bells.
+In case a bell is lost, all heads are also polled every 250 ms.
 """
 
 import errno
@@ -40,7 +40,7 @@ _BACKOFF_S = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Bell:
-    """One doorbell socket and its greenlet, which starts with the first subscription."""
+    """A doorbell socket and its greenlet, which starts with the first subscription."""
 
     def __init__(self, path: str, token: str, feeds: dict[str, Feed]) -> None:
         self._path = path
@@ -49,11 +49,11 @@ class Bell:
         self._names: set[str] = set()
         self._client: DoorbellClient | None = None
         self._sending = BoundedSemaphore()
-        """One at a time may wait until the writer accepts a message."""
+        """Only one greenlet at a time may wait until the writer accepts a message."""
         self._started = False
 
     def subscribe(self, name: str) -> None:
-        """Hear of this ring."""
+        """Subscribe to the bells of a ring."""
         self._names.add(name)
         if not self._started:
             self._started = True
@@ -61,7 +61,7 @@ class Bell:
         self._send("subscribe", name)
 
     def unsubscribe(self, name: str) -> None:
-        """Hear of it no more."""
+        """Cancel a subscription."""
         self._names.discard(name)
         self._send("unsubscribe", name)
 
@@ -70,7 +70,7 @@ class Bell:
             if self._client is not None:
                 try:
                     getattr(self._client, verb)(name)
-                except OSError as err:  # EPIPE, ECONNRESET: the listener connects again and subscribes all
+                except OSError as err:  # EPIPE, ECONNRESET: the listener reconnects and subscribes to all rings
                     log.debug("the doorbell %s is gone: %s", self._path, err)
 
     def _listen(self) -> None:
@@ -78,15 +78,15 @@ class Bell:
         while True:
             try:
                 client = DoorbellClient(self._path, self._token)
-                for name in list(self._names):  # others come and go while the writer takes no more
+                for name in list(self._names):  # the set changes while the writer accepts no more
                     client.subscribe(name)
-            except OSError:  # no writer listens at the moment
+            except OSError:  # no writer listens now
                 gevent.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
                 failures += 1
                 continue
             failures = 0
             self._client = client
-            # Subscribed during the connection's making, or rung while there was none.
+            # Subscribed while the connection was made, or rung while there was none.
             for name in list(self._names):
                 self._send("subscribe", name)
                 self._ring(name)
@@ -95,7 +95,7 @@ class Bell:
             client.close()
 
     def _hear(self, client: DoorbellClient) -> None:
-        """Until the writer is gone. Bells are heard on the loop itself: a greenlet would have to be woken first."""
+        """Receive bells until the writer is gone. This runs on the loop, because waking a greenlet takes longer."""
         gone = Event()
         watcher = gevent.get_hub().loop.io(client.fileno(), 1)
         watcher.start(self._heard, client, gone)
@@ -124,14 +124,14 @@ class Bell:
 
 
 class Follower(Protocol):
-    """A stream, as far as the hub knows it."""
+    """A stream, as the hub sees it."""
 
     woken: Event
     revoked: bool
     credential: Credential | None
     greenlet: gevent.Greenlet
     beat_s: float
-    """When it has to say something, if only that it is still there (monotonic)."""
+    """Monotonic time by which it must send something, at least a heartbeat."""
 
 
 class Hub:
@@ -139,7 +139,7 @@ class Hub:
 
     def __init__(self, boot: Boot, reads: Reads, valid: Callable[[Credential], bool]) -> None:
         self.streams: dict[Follower, None] = {}
-        """The oldest first."""
+        """Streams, the oldest first."""
         self._boot = boot
         self._reads = reads
         self._valid = valid
@@ -158,7 +158,7 @@ class Hub:
             gevent.spawn(self.ends.look)
 
     def wake(self) -> None:
-        """Wake every stream and everybody who waits for an end: the worker is to end."""
+        """Wake all streams and all waits for ends of runs, as the worker stops."""
         for stream in self.streams:
             stream.woken.set()
         self.ends.wake()
@@ -179,7 +179,7 @@ class Hub:
                 gevent.spawn(self._check_credentials)
 
     def _wake_silent(self) -> None:
-        """Wake the streams whose heartbeat is due: one timer for all of them, an idle one costs nothing."""
+        """Wake streams whose heartbeat is due. All streams share one timer, so idle streams cost nothing."""
         now_s = time.monotonic()
         for stream in self.streams:
             if now_s >= stream.beat_s:
@@ -200,18 +200,18 @@ class Hub:
                         stream.woken.set()
 
     def dispensable(self, places: Container[gevent.Greenlet]) -> gevent.Greenlet | None:
-        """Return the oldest of these streams of the client with most of them; None: there is none."""
+        """Return the oldest of these streams that belongs to the client with the most of them, or None."""
         here = [stream for stream in self.streams if stream.greenlet in places]
         most = Counter(stream.credential for stream in here).most_common(1)
         return next((stream.greenlet for stream in here if stream.credential == most[0][0]), None)
 
     def paths(self, run: Run) -> tuple[str, str]:
-        """Ring and log file of a run."""
+        """Return the paths of a run's ring and log file."""
         return ring_path(self._boot.runtime_dir, run.id), log_path(self._boot.data_dir, run.task_name, run.id)
 
     @contextmanager
     def feed(self, name: str) -> Iterator[Feed]:
-        """Follow a ring: subscribed before the head is read, so that nothing falls between."""
+        """Follow a ring. The subscription precedes the first read, so that no line is missed."""
         feed = self.enter(name)
         try:
             yield feed
@@ -219,19 +219,19 @@ class Hub:
             self.leave(feed)
 
     def enter(self, name: str) -> Feed:
-        """Begin to follow a ring; :meth:`leave` has to follow."""
+        """Start to follow a ring; the caller must call :meth:`leave`."""
         self.start()
         feed = self._feeds.get(name)
         if feed is None:
             feed = Feed(name, ring_path(self._boot.runtime_dir, name), alone=name in (EVENTS, DAEMON))
             self._feeds[name] = feed
-        feed.users += 1  # first: to subscribe may take a while, and others go meanwhile
+        feed.users += 1  # first, because subscribing may block while other users leave
         if feed.users == 1:
             self._bell(name).subscribe(name)
         return feed
 
     def leave(self, feed: Feed) -> None:
-        """Follow it no more."""
+        """Stop following a ring."""
         feed.users -= 1
         if not feed.users:
             del self._feeds[feed.name]
@@ -243,9 +243,9 @@ class Hub:
 
 
 def unreadable(name: str, err: Exception) -> ApiError:
-    """The 500 for a log that cannot be read at all; unlike other failures it says why, but not where the file is.
+    """Return the 500 for an unreadable log: its detail has the reason, but not the path of the file.
 
-    (503 if only memory is missing.)
+    If only memory is missing, it is a 503.
     """
     if isinstance(err, OSError) and err.errno == errno.ENOMEM:
         return no_memory(name)

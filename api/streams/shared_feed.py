@@ -1,9 +1,9 @@
-"""One ring for any number of streams of this worker: one reader, one rendering of news, one pace.
+"""One ring for any number of streams of this worker: one reader, one rendering, one pace.
 
-Streams that stand at its end are given new lines here and now, the others are woken.
+Streams at the end of the ring are sent new lines right here; other streams are woken.
 
-The first bell after quiet wakes the streams at once; while bells keep coming they are woken after pauses that double
-from 5 ms (more with many streams) to 20 ms, and always once more after the last bell.
+The first bell after a pause wakes the streams at once. While more bells follow, wake-ups are paced: the interval
+doubles from 5 ms (longer with many streams) to 20 ms, and one wake-up always follows the last bell.
 """
 
 import logging
@@ -37,20 +37,20 @@ Rows = tuple[bytes, ...]
 
 
 def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page[Line]:
-    """Return a page; damaged lines count as lines that are gone.
+    """Return a page; damaged lines count as removed lines.
 
     Raises:
-        LogError: nothing of the log can be read.
+        LogError: no part of the log can be read.
         OSError: the disk failed.
     """
     return _undamaged(reader.read, start, limit, max_bytes)
 
 
 def read_rendered(reader: LogReader, start: int, limit: int, max_bytes: int, render: Render) -> Chunk:
-    """Return the events of a page, and the line to go on with.
+    """Return the events of a page, and the line at which to continue.
 
     Raises:
-        LogError: nothing of the log can be read.
+        LogError: no part of the log can be read.
         OSError: the disk failed.
     """
     page: Page[Any] = _undamaged(reader.read_batches if render is log_batch else reader.read, start, limit, max_bytes)
@@ -71,19 +71,19 @@ def _undamaged(read: Callable[[int, int, int], Page[Lines]], start: int, limit: 
 
 
 class Tail(Protocol):
-    """A stream that stands at the end of a feed and waits."""
+    """A stream that has sent everything and waits for new lines."""
 
     woken: Event
 
     def take(self, feed: "Feed", head: Head) -> bool:
-        """Send news without waiting; return whether nothing is left to do."""
+        """Send new lines without blocking; return whether all were sent."""
 
 
 class Feed:
-    """One ring that streams follow.
+    """A ring that streams follow.
 
-    Only the ring is read, never the disk: this happens on the loop. Streams read lines that left the ring in a thread.
-    Without a log file such lines are gone.
+    It reads only the ring and never the disk, because it runs on the loop. Lines that have left the ring are read by
+    the streams in a thread; without a log file they are lost.
     """
 
     def __init__(self, name: str, ring: str, *, alone: bool) -> None:
@@ -92,7 +92,7 @@ class Feed:
         self.waiters: set[Event] = set()
         self.tails: set[Tail] = set()
         self.hasty: set[Event] = set()
-        """Woken by every bell, without a pause."""
+        """Streams that every bell wakes, without pacing."""
         self._ring = ring
         self._alone = alone
         self._reader = LogReader(ring, None)
@@ -102,15 +102,15 @@ class Feed:
         self._chunks: OrderedDict[tuple[int, Render], Chunk] = OrderedDict()
         self._framed = b"", b""
         self._given = b""
-        """Mark of the ring when the tails had everything and no stream had work left; else empty."""
+        """Mark of the ring at which all tails were up to date and no stream had work left; else empty."""
         self._woken_s = 0.0
         self._gap_s = 0.0
         self._timer: Any = None
 
     def head(self) -> Head:
-        """Where the log stood, as far as the ring tells, when the streams were woken: read once, for all of them.
+        """Return the head of the log as of the last wake-up; it is read once for all streams.
 
-        Otherwise the last streams would find more lines, send them at once, and break the pace.
+        With a newer head, the streams served last would send more lines at once and break the pace.
         """
         if self._head is None:
             self._head = self._reader.head()
@@ -118,22 +118,25 @@ class Feed:
 
     @property
     def has_ring(self) -> bool:
-        """Whether the ring was there at the last look at the head; it comes with the first line, goes at the end."""
+        """Return whether the ring existed when the head was last read.
+
+        It is created with the first line and removed at the end.
+        """
         return self._reader.has_ring
 
     def head_now(self) -> Head:
-        """Return the present head for a new stream: a client may already be ahead of our bells."""
+        """Return the current head for a new stream: its client may be ahead of our bells."""
         head = self._reader.head()
-        if self._head is None:  # waiting streams have been woken since it was read
+        if self._head is None:  # the waiting streams were woken after the last read
             self._head = head
         elif head != self._head:
             self.rang()
         return head
 
     def chunk(self, start: int, render: Render) -> Chunk | None:
-        """Rendered lines from `start` on and the line to go on with, shared by all who stand there.
+        """Return rendered lines from `start` on, and the line at which to continue.
 
-        None: line `start` is no longer in the ring, or the ring is gone.
+        Streams at the same line share the result. None: line `start` has left the ring, or the ring is gone.
         """
         key = (start, render)
         known = self._chunks.get(key)
@@ -148,7 +151,7 @@ class Feed:
         return made
 
     def part(self, start: int, render: Render, limit: int) -> Chunk | None:
-        """The same of at most `limit` lines, for one alone."""
+        """Return such a chunk with at most `limit` lines, for one stream alone."""
         if render is log_batch:
             return self._rendered(self._reader.read_batches, start, limit, render)
         newest = self._reader.newest(start, limit, LIVE_BYTES)
@@ -165,7 +168,7 @@ class Feed:
         return render_page(page, start, render), page.next
 
     def framed(self, data: bytes) -> bytes:
-        """Rendered lines as a chunk of a body, made once for all who are sent the same."""
+        """Return rendered lines as a chunk of a body, encoded once for all streams that send them."""
         if self._framed[0] is not data:
             self._framed = data, frame(data)
         return self._framed[1]
@@ -174,13 +177,13 @@ class Feed:
         """Return unfinished lines and drawings by stream, read once after each bell."""
         if self._unfinished is None:
             found = {pending.stream: tuple(pending.text.split(b"\n")) for pending in self._reader.pending()}
-            if self.head().region_epoch:  # else nothing was ever drawn
+            if self.head().region_epoch:  # otherwise nothing was ever drawn
                 found.update((region.stream, region.rows) for region in self._reader.region())
             self._unfinished = found
         return self._unfinished
 
     def rang(self) -> None:
-        """There is news: wake the streams now, or in time."""
+        """Handle a bell: wake the streams, now or at the next paced time."""
         followers = len(self.waiters) + len(self.tails)
         if self.hasty or not followers:
             self._look_again()
@@ -198,7 +201,7 @@ class Feed:
             self._timer.start(self._wake)
 
     def expect(self) -> None:
-        """There will be news: perhaps they are here when we look. This is no bell, and takes no part in the pace."""
+        """Look for lines that are about to be written. This is not a bell and does not affect the pace."""
         if self.tails and self._timer is None:
             self._look_again()
             self._serve()
@@ -208,7 +211,7 @@ class Feed:
             self._timer.close()
             self._timer = None
         self._woken_s = time.monotonic()
-        # The herald was late enough; but a ring that may be replaced has to be looked for.
+        # If the announcement came late, the lines are already there. But a ring that may be replaced must be checked.
         if self._given and not (self._alone or self.waiters) and self._given == self._reader.mark():
             return
         self._look_again()
@@ -218,7 +221,7 @@ class Feed:
             self._serve()
 
     def _serve(self) -> None:
-        """Send news to the streams at the end; wake them for anything else, and for errors."""
+        """Send new lines to the streams at the end; wake them for all other changes and for errors."""
         left = dict.fromkeys(self.tails)
         mark = self._reader.mark()
         try:
@@ -226,7 +229,7 @@ class Feed:
             for tail in self.tails:
                 if tail.take(self, head):
                     del left[tail]
-            os.sched_yield()  # a woken client may wait for this processor
+            os.sched_yield()  # a woken client may need this processor
             if head.sealed or not self.has_ring or self.unfinished():
                 left = dict.fromkeys(self.tails)
         except (LogError, OSError, MemoryError) as err:
@@ -239,14 +242,14 @@ class Feed:
         self._head = self._unfinished = None
 
     def poll(self) -> None:
-        """Ring when something changed without a bell."""
+        """Ring if the ring changed without a bell."""
         if self._alone:
             self._follow_replacement()
         if self._reader.head() != self._head:
             self.rang()
 
     def _follow_replacement(self) -> None:
-        """A scheduler that starts makes a new events ring, whose numbers go on."""
+        """Switch to the new events ring, with continued numbers, that a restarted scheduler creates."""
         inode = _inode(self._ring)
         if inode is not None and inode != self._inode:
             self._reader.close()

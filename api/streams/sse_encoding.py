@@ -1,7 +1,7 @@
-"""Server-sent events as bytes.
+"""Encode server-sent events.
 
-A chunk of events is rendered once for all streams that stand at the same line, so rendering is apart from sending.
-JSON has no raw line breaks, so each event has exactly one data line.
+Rendering is separate from sending, because a chunk is rendered once for all streams at the same line. JSON has no raw
+line breaks, so each event has exactly one data line.
 """
 
 import fnmatch
@@ -15,16 +15,16 @@ from logring.layout import STREAM_NAMES
 from logring.reader import Page
 
 RETRY = b"retry: 1000\n"
-"""Begins a stream, as a field of its first event: alone it would be an empty event to strict clients."""
+"""Prefix of the first event of a stream. As a separate event it would count as an empty event for strict clients."""
 HEARTBEAT = b":\n"
-"""A comment. An empty line behind it would end an event, which strict clients take for an empty one."""
+"""A comment. An empty line after it would end an event, which strict clients treat as an empty event."""
 PING = b"event: ping\ndata: {}\n\n"
 
 _encoder = msgspec.json.Encoder()
 
 
 class _Kind(msgspec.Struct, rename="camel"):
-    """What kind of event a line of the events ring tells of, and of which task; the rest of it is passed over."""
+    """The fields of a line of the events ring that the filters need; the decoder skips the others."""
 
     kind: str
     task_name: str | None = None
@@ -34,29 +34,29 @@ _kind = msgspec.json.Decoder(_Kind)
 
 
 def event(name: str, data: Any, *, number: int | None = None, retry_ms: int | None = None) -> bytes:
-    """One event."""
+    """Encode one event."""
     head = b"" if number is None else b"id: %d\n" % number
     tail = b"" if retry_ms is None else b"retry: %d\n" % retry_ms
     return b"%bevent: %b\ndata: %b\n%b\n" % (head, name.encode(), _encoder.encode(data), tail)
 
 
 def dropped(after: int, count: int) -> bytes:
-    """Lines that this stream does not send."""
+    """Encode a gap: lines that this stream does not send."""
     return event("dropped", Dropped(after, count))
 
 
 def region(epoch: int, rows: list[str], stream: int) -> bytes:
-    """Return the current drawing of a stream as an event."""
+    """Encode the current drawing of a stream."""
     return event("region", Region(epoch, rows, STREAM_NAMES[stream]))
 
 
 def rotated(first_available: int) -> bytes:
-    """Older lines are gone."""
+    """Encode the removal of older lines."""
     return event("rotated", Rotated(first_available))
 
 
 def line(record: Any) -> Line:
-    """A line of a log as the API shows it; bytes that are no UTF-8 as U+FFFD."""
+    """Return a log line in the form of the API; bytes that are not UTF-8 become U+FFFD."""
     return Line(
         record.n,
         record.ts,
@@ -68,18 +68,18 @@ def line(record: Any) -> Line:
 
 
 Render = Callable[[Any], bytes]
-"""Renders one line, or one batch; equal ones render alike."""
+"""Renders one line or one batch; equal renderers share their result."""
 
 
 def log_line(record: Any) -> bytes:
-    """One line of a log as an event."""
+    """Encode one log line as an event."""
     return b"id: %d\nevent: line\ndata: %b\n\n" % (record.n, _encoder.encode(line(record)))
 
 
 def log_batch(batch: Any) -> bytes:
-    """Return lines that were read together as one event; its id is the number of the last one.
+    """Encode lines that were read together as one event, whose id is the number of the last line.
 
-    A part of a long line, and a line with a history, is an event of its own, as in a stream without batches.
+    A part of a long line, and a line with a history, remain events of their own.
     """
     if batch.continued or batch.frames:
         return log_line(batch)
@@ -89,10 +89,15 @@ def log_batch(batch: Any) -> bytes:
 
 
 class EventLines:
-    """Renders lines of the events ring, which are JSON objects already."""
+    """Renderer for lines of the events ring, which are JSON objects already."""
 
     def __init__(self, types: frozenset[str], tasks: str | None) -> None:
-        """`types`: only these kinds, unless empty; `tasks`: glob of the only tasks to tell of, None: of everything."""
+        """Set the filters.
+
+        Args:
+            types: Kinds of events to send; empty: all kinds.
+            tasks: Glob of the tasks whose events to send; None: all events.
+        """
         self._types = types
         self._tasks = tasks
 
@@ -103,7 +108,7 @@ class EventLines:
         return hash((self._types, self._tasks))
 
     def __call__(self, record: Any) -> bytes:
-        """One event, or nothing when it is not wanted."""
+        """Encode one event; return nothing if it is filtered out."""
         about = _kind.decode(record.text)
         kind = about.kind
         if self._types and kind not in self._types:
@@ -115,7 +120,7 @@ class EventLines:
 
 
 def page(found: Page[Any], start: int, render: Render) -> bytes:
-    """The events of a page that was read from line `start` on; holes are named."""
+    """Encode a page that was read from line `start` on, with an event for each gap."""
     parts: list[bytes] = []
     expected = start
     for record in found.lines:

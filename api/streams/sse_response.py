@@ -1,13 +1,18 @@
-"""One response that is a stream of events: its life.
+"""The response that is a stream of events, and its life cycle.
 
-Gunicorn iterates it in the request's greenlet and closes it. It ends when the client hangs up (a watcher on the socket
-notices, an idle stream would not), when the client takes nothing for 30 s (the socket's time-out) or its machine does
-not confirm for as long what was sent to it, be it a heartbeat (TCP's own time-out, 15 minutes, is for others), when its
-session ends or its token is revoked, when its place is wanted, when the worker ends, and, for a run, with ``done``.
+gunicorn iterates it in the request's greenlet and closes it. The stream ends when
 
-A stream that has sent all there is and waits for more needs its greenlet only for what is not a new line: those its
-feed gives it on the loop, made ready for sending once for all streams, and it hands them to the socket at once. To
-wake a greenlet for each, and have a line go through all of gunicorn, costs the processor twice as much.
+* the client disconnects, which a watcher on the socket notices even if the stream is idle,
+* the client reads nothing for 30 s (the timeout of the socket), or its machine acknowledges nothing for as long; TCP's
+  own timeout of 15 minutes is too long,
+* its session ends or its token is revoked,
+* another connection needs its place,
+* the worker stops,
+* the run has ended; the last event is ``done``.
+
+A stream that has sent everything needs its greenlet only for events other than new lines. The feed encodes new lines
+once for all streams and sends them right on the loop. Waking a greenlet per stream and passing each line through
+gunicorn takes twice the CPU time.
 """
 
 import socket
@@ -33,13 +38,13 @@ HEARTBEAT_S = 15.0
 SILENT_MS = 30_000
 
 _TAIL_LINES = 2000
-"""Up to so many new lines a stream is sent on the loop."""
+"""Maximum number of new lines that a stream sends on the loop."""
 
 
 class EventStream(ABC):
     """A stream of one request; subclasses define its content.
 
-    There may be thousands that have nothing to send, so each keeps as little as it can.
+    There may be thousands of idle streams, so each uses as little memory as possible.
     """
 
     beat = sse_encoding.HEARTBEAT
@@ -57,7 +62,7 @@ class EventStream(ABC):
         self._watch: Watch | None = None
         self._departure: Departure | None = None
         self._sock: Any = None
-        # gevent's sockets wait; below them is the plain one. Under TLS there is no sending without perhaps receiving.
+        # gevent's sockets block the greenlet, so use the plain socket below. Under TLS, sending may require receiving.
         self._plain: Any = None
         self._chunked = False
         self._position = 0
@@ -65,7 +70,7 @@ class EventStream(ABC):
         self._rest = b""
 
     def open(self) -> None:
-        """Acquire its resources; after a failure, none are held.
+        """Acquire the stream's resources; after a failure, none are held.
 
         Raises:
             ApiError: 500 the log cannot be read.
@@ -82,44 +87,44 @@ class EventStream(ABC):
             self._chunked = self._environ["SERVER_PROTOCOL"] == "HTTP/1.1"
             self._departure = Departure(sock, self.woken.set)
             self._hold()
-        except BaseException:  # also at the end of its greenlet: no other code releases it
+        except BaseException:  # including the greenlet's end: no other code releases it
             self.close()
             raise
 
     @abstractmethod
     def _hold(self) -> None:
-        """Acquire the resources of a kind of stream."""
+        """Acquire the resources that are specific to the subclass."""
 
     def follow(self, name: str) -> Feed:
-        """Follow a ring, and be woken by it."""
+        """Follow a ring; its bells wake the stream."""
         feed = self._feed = self.context.hub.enter(name)
         feed.waiters.add(self.woken)
         return feed
 
     @property
     def over(self) -> bool:
-        """Whether to send nothing more."""
+        """Return whether the stream must end."""
         gone = self._departure is not None and self._departure.seen
         return gone or self.revoked or self.context.stopping.is_set()
 
     def sleep(self, at_most_s: float | None = None) -> bytes:
-        """Wait for news; returns the heartbeat when one is due."""
+        """Wait for news; return a heartbeat if one is due."""
         self.woken.wait(at_most_s)
         return self.beat if time.monotonic() >= self.beat_s else b""
 
     def wait_at_end(self, feed: Feed, position: int, shown_from: int) -> tuple[bytes, int]:
-        """Wait as :meth:`sleep` does, while `feed` sends what is new; only for who has sent all that came before.
+        """Wait like :meth:`sleep`, while `feed` sends new lines; only for a stream that has sent all earlier lines.
 
         Args:
-            feed: That is followed.
+            feed: The feed to follow.
             position: The next line.
-            shown_from: The first line that is kept, as far as the client knows.
+            shown_from: The first kept line that the client knows of.
 
         Returns:
-            The heartbeat when one is due, and the line to go on with.
+            A heartbeat if one is due, and the line at which to continue.
 
         Raises:
-            OSError: the client is gone, or took nothing for too long.
+            OSError: the client disconnected, or read nothing for too long.
         """
         if self._plain is None:
             return self.sleep(), position
@@ -137,11 +142,11 @@ class EventStream(ABC):
         return beat, self._position
 
     def take(self, feed: Feed, head: Head) -> bool:
-        """Send the new lines of the feed, on the loop; False when the greenlet has to see to it, or to something else.
+        """Send the feed's new lines on the loop; return False if the greenlet has to do it, or has other work.
 
         Raises:
             LogError: the log cannot be read.
-            OSError: nor the disk.
+            OSError: the disk failed.
         """
         if self._rest or head.lines - self._position > _TAIL_LINES:
             return False
@@ -153,20 +158,20 @@ class EventStream(ABC):
         return not self._rest and self._position == head.lines and self._shown_from >= head.first_available
 
     def _hand_over(self, data: bytes) -> bool:
-        """Send as much as the socket takes, and keep the rest; return False if it takes nothing."""
+        """Send as much as the socket accepts and keep the rest; return False if it accepts nothing."""
         if len(data) > PIECE_BYTES:
             return False
         if data:
             try:
                 sent = self._plain.send(data)
-            except OSError:  # EAGAIN; or the client is gone, which the greenlet will find out
+            except OSError:  # EAGAIN, or the client is gone, which the greenlet will notice
                 return False
             self._rest = data[sent:]
             self.beat_s = time.monotonic() + HEARTBEAT_S
         return True
 
     def __iter__(self) -> Iterator[bytes]:
-        # The request is not used any more, and makes up a third of an idle stream.
+        # The request's environment is no longer used, and makes up a third of an idle stream.
         self._environ.clear()
         for data in self.events():
             if data:
@@ -175,13 +180,13 @@ class EventStream(ABC):
 
     @abstractmethod
     def events(self) -> Iterator[bytes]:
-        """What to send, in batches.
+        """Yield the content in batches.
 
-        A stream with more to send lets the others run first: with a fast client it would never yield.
+        A stream with more to send lets others run first; otherwise a fast client would keep it running.
         """
 
     def close(self) -> None:
-        """Let go of everything; called by gunicorn in any case."""
+        """Release all resources; gunicorn always calls this."""
         hub = self.context.hub
         hub.streams.pop(self, None)
         if self._departure is not None:

@@ -1,4 +1,4 @@
-"""Content of streams of logs and events: replay, holes, news, the end."""
+"""Content of streams of logs and events: replay, gaps, live lines, the end."""
 
 import re
 import time
@@ -24,7 +24,7 @@ from store.runs.writes import Run
 DONE_RETRY_MS = 3_600_000
 
 _FEED_LINES = 4000
-"""Up to so many lines behind the head a stream reads from the ring, on the loop; farther behind in a thread."""
+"""Up to this many lines behind the head a stream reads the ring on the loop; farther behind, in a thread."""
 _PAGE_LINES = 1000
 _BATCH_LINES = 65_536
 _PAGE_BYTES = 64 * 1024
@@ -32,19 +32,19 @@ _SETTLE_S = 0.05
 _REGION_S = 0.1
 _ROTATED_S = 1.0
 _COMING_S = 0.25
-"""How long a log of which there is nothing yet may take to come before it is looked for on the disk as well."""
+"""How long to wait for the ring of a log without lines, before the disk is checked as well."""
 _CLOCK_MS = 1000
-"""By so much a first line may seem to be older than it is."""
+"""By how much a first line may appear to be older than it is."""
 _NOTHING = Head(0, 0, 0, sealed=False, region_epoch=0)
 _INTEGER = re.compile("-?[0-9]+")
 _MAX_DIGITS = 19
 
 
 class Regions:
-    """The unfinished lines and the drawings that a stream shows.
+    """The unfinished lines and drawings that a stream shows.
 
-    One that is finished within 50 ms is never shown: a writer that was interrupted in a line is no news. One that is
-    shown changes at most every 100 ms and goes as soon as it is finished.
+    Text that is finished within 50 ms is never shown, because a writer interrupted within a line is no news. Shown text
+    changes at most every 100 ms, and is removed once it is finished.
     """
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ class Regions:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is shown, nor soon will be."""
+        """Return whether nothing is shown, and nothing is about to be."""
         return not self._shown and not self._due_s
 
     def events(self, drawn: dict[int, Rows], epoch: int) -> tuple[bytes, float | None]:
-        """What to send, and after how many seconds to look again if nothing comes."""
+        """Return the events to send, and the seconds after which to call again without news."""
         if not drawn and self.idle:
             return b"", None
         now_s = time.monotonic()
@@ -84,7 +84,7 @@ class Regions:
 
 
 class LogStream(EventStream):
-    """The common part of the logs of runs and of the daemon: replay, holes, live lines."""
+    """The common part of run logs and the daemon's log: replay, gaps, live lines."""
 
     def __init__(self, context: Context, call: Call) -> None:
         super().__init__(context, call)
@@ -98,10 +98,10 @@ class LogStream(EventStream):
 
     @abstractmethod
     def fetch(self, position: int, limit: int) -> Chunk:
-        """Rendered lines from `position` on, wherever they are."""
+        """Return rendered lines from `position` on, from the ring or the disk."""
 
     def preamble(self) -> bytes:
-        """What every stream begins with, once."""
+        """Return the bytes that begin every stream."""
         preamble, self._preamble = self._preamble, b""
         return preamble
 
@@ -111,10 +111,10 @@ class LogStream(EventStream):
         return min(self._anchor, lines) if self._anchor >= 0 else max(0, lines + self._anchor)
 
     def replay(self, first: int, lines: int, *, live: bool) -> Iterator[tuple[bytes, int]]:
-        """From the anchor on, of a log that has lines `first` to `lines` - 1: events, and the line to go on with.
+        """Yield events from the anchor on, each with the line at which to continue.
 
-        Of a `live` log what is near its end and wholly wanted is left to be followed: from the ring, and rendered once
-        for all who come at that time.
+        The log has the lines `first` to `lines` - 1. Lines near the end of a `live` log are left to the live part if
+        all are wanted: it reads them from the ring, and renders them once for all concurrent streams.
         """
         position = self._start(lines)
         begin = self.preamble()
@@ -134,7 +134,7 @@ class LogStream(EventStream):
             yield sse_encoding.dropped(position - 1, lines - position), lines
 
     def lines_from(self, feed: Feed, head: Head, position: int) -> Chunk:
-        """The next lines of a live log."""
+        """Return the next lines of a live log."""
         if head.lines - position <= _FEED_LINES:
             chunk = feed.chunk(position, self.render)
             if chunk is not None:
@@ -142,7 +142,7 @@ class LogStream(EventStream):
         return self.fetch(position, _PAGE_LINES if self.render is sse_encoding.log_line else _BATCH_LINES)
 
     def rotation(self, head: Head, *, last: bool = False) -> bytes:
-        """Tells that older lines are gone, at most once a second, and at last in any case."""
+        """Return the event for removed lines, at most once a second, except for the `last`."""
         if head.first_available <= self._first_shown:
             return b""
         now_s = time.monotonic()
@@ -153,12 +153,12 @@ class LogStream(EventStream):
 
 
 class RunLogStream(LogStream):
-    """The log of a run, whose row was read while its end was watched for already."""
+    """The log of a run. Its row was read after the watch for its end began."""
 
     def __init__(self, context: Context, call: Call, run: Run) -> None:
         super().__init__(context, call)
         self._run_id = run.id
-        # The lines of an ended run are counted in its row, also when nothing is left of its log.
+        # The row of an ended run has the number of lines, even if its log is gone.
         self._lines = run.lines
         self._live = run.status != "ended"
         self._opened_ms = time.time_ns() // 1_000_000 - _CLOCK_MS
@@ -175,15 +175,15 @@ class RunLogStream(LogStream):
             self._head = self._whole_head()
 
     def close(self) -> None:
-        """Let go of the log, too."""
+        """Close the log, then the stream."""
         self._reader.close()
         super().close()
 
     def _whole_head(self) -> Head:
-        """Where the log stands, in its ring or in its file.
+        """Return the head of the log, from its ring or its file.
 
         Raises:
-            ApiError: 500 it cannot be read.
+            ApiError: 500 the log cannot be read.
         """
         try:
             return self.context.files(self._reader.head)
@@ -191,10 +191,10 @@ class RunLogStream(LogStream):
             raise unreadable(self._run_id, err) from err
 
     def _ring_head(self, feed: Feed) -> Head | None:
-        """Where the log stands by its ring; None: it has none.
+        """Return the head of the log from its ring; None if it has no ring.
 
         Raises:
-            ApiError: 500 it cannot be read.
+            ApiError: 500 the log cannot be read.
         """
         try:
             head = feed.head_now()
@@ -203,9 +203,9 @@ class RunLogStream(LogStream):
         return head if feed.has_ring else None
 
     def _head_that_came(self) -> Head:
-        """Where a live log stood that had no ring: at its beginning, unless the client knows more of it.
+        """Return the head of a live log that had no ring: its beginning, unless the client knows of later lines.
 
-        Its ring may have come and gone since; only a log with an older first line had begun before.
+        A ring may have appeared and gone since. If its first line is older, the log had begun before.
         """
         knows = self._last_event_id is not None or self._anchor > 0
         if self._feed is not None and self._watch is not None:
@@ -218,18 +218,18 @@ class RunLogStream(LogStream):
         return head if knows or not head.lines or self._began_before(head) else _NOTHING
 
     def _began_before(self, head: Head) -> bool:
-        """Whether the log had lines when this stream was opened."""
+        """Return whether the log had lines before this stream was opened."""
         page = self.context.files(read_page, self._reader, head.first_available, 1, _PAGE_BYTES)
         return any(line.ts < self._opened_ms for line in page.lines)
 
     def fetch(self, position: int, limit: int) -> Chunk:
-        """Read in a thread: it may come from the disk."""
+        """Read in a thread, because the lines may come from the disk."""
         if self.render is sse_encoding.log_line:
             limit = min(limit, _PAGE_LINES)
         return self.context.files(read_rendered, self._reader, position, limit, _PAGE_BYTES, self.render)
 
     def events(self) -> Iterator[bytes]:
-        """Yield the replay, then news, then ``done``."""
+        """Yield the replay, then live lines, then ``done``."""
         head = self._head
         if head is None:
             yield self.preamble()
@@ -248,7 +248,7 @@ class RunLogStream(LogStream):
         if self._watch is None or self._feed is None:
             yield _done("ended", position)
         else:
-            # Opened again should this stream fall behind; thousands that do not need neither memory nor descriptor.
+            # Reopened if this stream falls behind; the other thousands need neither its memory nor its descriptor.
             self._reader.close()
             yield from self._follow(self._watch, self._feed, position)
 
@@ -257,11 +257,11 @@ class RunLogStream(LogStream):
         feed.head_now()
         while not self.over:
             self.woken.clear()
-            # In this order: lines that came before the end are then in the head that is read after it.
+            # In this order, the head includes all lines that precede the end.
             outcome = watch.outcome
             head = feed.head() if outcome is None else self._whole_head()
             if outcome is None and not feed.has_ring:
-                # The ring of a run that ends at once may have come and gone between two looks.
+                # The ring of a very short run may have come and gone between two looks.
                 head = self._whole_head()
             if position < head.lines:
                 data, position = self.lines_from(feed, head, position)
@@ -271,7 +271,7 @@ class RunLogStream(LogStream):
                     continue
             if outcome is not None:
                 end = regions.events({}, head.region_epoch)[0] + self.rotation(head, last=True)
-                if position < watch.lines:  # there was no place for its log, or it is gone already
+                if position < watch.lines:  # there was no space for its log, or it is gone already
                     end += sse_encoding.dropped(position - 1, watch.lines - position)
                     position = watch.lines
                 yield end + _done(outcome, position)
@@ -296,7 +296,7 @@ class DaemonLogStream(LogStream):
         self._ring = self.follow(DAEMON)
 
     def fetch(self, position: int, limit: int) -> Chunk:
-        """Everything there is stands in the ring."""
+        """Read from the ring, which has the whole log."""
         return self._ring.part(position, self.render, min(limit, _PAGE_LINES)) or self._hole(position)
 
     def _hole(self, position: int) -> Chunk:
@@ -304,7 +304,7 @@ class DaemonLogStream(LogStream):
         return (sse_encoding.dropped(position - 1, lines - position) if lines > position else b""), lines
 
     def events(self) -> Iterator[bytes]:
-        """Yield the replay, then news."""
+        """Yield the replay, then live lines."""
         head = self._ring.head_now()
         position = 0
         for data, position in self.replay(head.first_available, head.lines, live=True):  # noqa: B007
@@ -328,11 +328,11 @@ def _done(status: str, position: int) -> bytes:
 
 
 def last_event_id(call: Call) -> int | None:
-    """The header's number, or None when it is absent or says nothing."""
+    """Return the number in the header, or None if the header is absent or invalid."""
     text = (call.req.get_header("Last-Event-ID") or "").strip()
     if not _INTEGER.fullmatch(text):
         return None
-    beyond = INT64_MAX - 1  # of any log
+    beyond = INT64_MAX - 1  # greater than in any log
     digits = text.lstrip("-0") or "0"
     number = int(digits) if len(digits) <= _MAX_DIGITS else beyond
     if text.startswith("-"):
@@ -341,7 +341,7 @@ def last_event_id(call: Call) -> int | None:
 
 
 class EventsStream(EventStream):
-    """The events of the application."""
+    """The events of runs, services and the configuration."""
 
     beat = sse_encoding.PING
 
@@ -350,7 +350,7 @@ class EventsStream(EventStream):
         if types and "ping" not in types:
             self.beat = sse_encoding.HEARTBEAT
         self.render = sse_encoding.EventLines(types, call.tasks)
-        # Samples are about the whole host: not for clients that may see only some tasks.
+        # Samples describe the whole host, so clients limited to some tasks do not get them.
         self._samples = call.tasks is None and (not types or "system" in types)
         self._last_event_id = last_event_id(call)
 
@@ -358,18 +358,18 @@ class EventsStream(EventStream):
         self._ring = self.follow(EVENTS)
         if self._samples:
             self.context.samples.enter(self.woken)
-        # The start is fixed before anything is sent: after the first bytes a client misses nothing.
+        # Fix the start before the first byte is sent, so that the client misses nothing afterwards.
         lines, last = self._ring.head_now().lines, self._last_event_id
         self._position = lines if last is None else last + 1
         self._follows_all = not lines and last is None
 
     def close(self) -> None:
-        """Let go of the samples, too."""
+        """Unsubscribe from samples, then close the stream."""
         self.context.samples.leave(self.woken)
         super().close()
 
     def events(self) -> Iterator[bytes]:
-        """What is new."""
+        """Yield new events."""
         yield sse_encoding.RETRY
         position = self._position
         samples, sampled = self.context.samples, self.context.samples.at
@@ -381,10 +381,10 @@ class EventsStream(EventStream):
                 yield samples.event
             head = self._ring.head()
             if head.lines and not begun:
-                # Only a ring tells where its numbers are; a scheduler makes one with its first event.
+                # The range of numbers is known only from a ring; a scheduler creates it with the first event.
                 begun = True
                 position = head.first_available if self._follows_all else min(position, head.lines)
-            # None: the ring is gone, and the next ring has its own range.
+            # None: the ring is gone; the next one has its own range.
             chunk = self._ring.chunk(position, self.render) if begun and position < head.lines else None
             if chunk is not None:
                 data, position = chunk

@@ -72,7 +72,7 @@ class SelectorFilter(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RunSelector(Body, kw_only=True):
-    """A selection of runs: those that match a filter, or those with the given ids."""
+    """A selection of runs, by filter or by id."""
 
     match_all: (
         Annotated[bool, Meta(description="True: every run that matches the filter; else those of ids.")]
