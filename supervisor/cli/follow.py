@@ -109,6 +109,8 @@ class Follower:
         self._patience = patience
         self._anchor = anchor
         self._next: int | None = None
+        self._batches = True
+        """Whether the daemon may know streams of batches."""
 
     def follow(self) -> None:
         """Print until the stream says that the run has ended.
@@ -117,14 +119,26 @@ class Follower:
             Unreachable: the daemon was away for too long.
             Refused: there is no such run, or its log may not be read.
         """
-        while (end := self._patience.insist(self._stream)) is not _End.DONE:
+        while (end := self._patience.insist(self._any_stream)) is not _End.DONE:
             if end is _End.CLOSED:
                 self._patience.lost("the daemon closed the stream")
         self._printer.finish()
 
+    def _any_stream(self) -> _End:
+        """As :meth:`_stream`; without batches if the daemon is of a release before them."""
+        try:
+            return self._stream()
+        except Refused as err:
+            if not any(error.get("location") == "query.batch" for error in err.errors):
+                raise
+            self._batches = False
+            return self._stream()
+
     def _stream(self) -> _End:
         """Print the lines of one connection, and return how it ended."""
-        query: dict[str, str | int | None] = {"from": self._anchor, "replayLimit": REPLAY_LINES, "batch": "true"}
+        query: dict[str, str | int | None] = {"from": self._anchor, "replayLimit": REPLAY_LINES}
+        if self._batches:
+            query["batch"] = "true"
         headers = {"Accept": "text/event-stream"}
         if self._next is not None:
             headers["Last-Event-ID"] = str(self._next - 1)

@@ -54,6 +54,32 @@ def test_lines_are_printed_until_the_run_has_ended(daemon: FakeDaemon, following
     assert "Last-Event-ID" not in request.headers
 
 
+def test_a_daemon_without_batches_sends_single_lines(daemon: FakeDaemon, following: Following) -> None:
+    """A daemon of a release that rejects ``batch`` is asked without it, also after an interruption."""
+
+    def of_before(request: Request) -> Answer:
+        if "batch" in request.query:
+            return problem(
+                422, "one error", [{"location": "query.batch", "message": "is not a parameter of this operation"}]
+            )
+        if "Last-Event-ID" in request.headers:
+            return events(sent(2), DONE)
+        return events(sent(0, 1))
+
+    daemon.on("GET", STREAM, of_before)
+    assert following.lines() == ["0", "1", "2"]
+    assert following.said == []
+    assert ["batch" in request.query for request in daemon.asked(STREAM)] == [True, False, False]
+
+
+def test_another_rejected_parameter_is_an_error(daemon: FakeDaemon, following: Following) -> None:
+    """A request that the daemon rejects for another reason is not repeated."""
+    daemon.on("GET", STREAM, problem(422, "one error", [{"location": "query.from", "message": "must be a number"}]))
+    with pytest.raises(Refused, match="must be a number"):
+        following.lines()
+    assert len(daemon.asked(STREAM)) == 1
+
+
 def batch(first: int, *texts: str) -> bytes:
     data = {"n": first, "count": len(texts), "ts": 0, "stream": "stdout", "text": "\n".join(texts)}
     return event("lines", data, first + len(texts) - 1)
