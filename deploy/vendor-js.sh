@@ -6,7 +6,7 @@ out=$(cd "$(dirname "$0")/../api/static/vendor" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-npm install --no-save --silent preact@11.2.0 @preact/signals@2.11.4 htm@3.1.1 uplot@1.6.32 anser@2.3.5 \
+npm install --no-save --silent preact@11.2.0 @preact/signals@2.11.4 htm@3.1.1 uplot@1.6.32 \
     cronstrue@3.39.0 esbuild@0.28.2
 
 cat >preact.js <<'MODULE'
@@ -17,10 +17,10 @@ import { h } from "preact";
 import htm from "htm";
 export const html = htm.bind(h);
 MODULE
-for name in uplot anser cronstrue; do
+for name in uplot cronstrue; do
     echo "export { default } from \"$name\";" >"$name.js"
 done
-for name in preact uplot anser cronstrue; do
+for name in preact uplot cronstrue; do
     node_modules/@esbuild/linux-*/bin/esbuild "$name.js" --bundle --minify --format=esm --target=es2022 \
         --legal-comments=none --outfile="$out/$name.js"
 done

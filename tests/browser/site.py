@@ -24,6 +24,17 @@ run = "echo copying; echo 'disk full' >&2; test -e {ok}"
 group = "Maintenance"
 run = '''printf '\033[32mgreen\033[0m plain\n<b>bold</b> & <script>alert(1)</script>\n' '''
 
+[tasks.paints]
+run = '''
+printf '\033[97;41m ERROR \033[0m \033[7minverse\033[0m \033[30mblack\033[2m dim\033[0m\n'
+printf '\033[31mred begins\nand goes on\033[0m here\n'
+echo 'see (https://example.org/a?b=(c)), or http://127.0.0.1:1/x.'
+printf '\033]8;;https://example.org/manual\033\\the manual\033]8;;\033\\ and '
+printf '\033]8;;javascript:alert(1)\007no link\033]8;;\007\n'
+printf '\033]0;a title\007\033]52;c;aGVsbG8=\033\\\033(Bonly text\033[2K\n'
+printf '\033[38;5;208morange\033[38;2;10;10;10m nearly black\033[48:2::250:250:250m on white\033[0m\n'
+'''
+
 [tasks.old]
 run = "true"
 keep_for = "800d"
@@ -110,7 +121,7 @@ class Site(Daemon):
         self.configure()
         self._remember()
         self.start()
-        self.done = {name: self.run_to_end(name) for name in ("backup", "colours", "long", "progress")}
+        self.done = {name: self.run_to_end(name) for name in ("backup", "colours", "long", "paints", "progress")}
 
     def configure(self, more: str = "") -> None:
         """Write the file, with `more` at its end; it listens where it has listened before."""

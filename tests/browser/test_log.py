@@ -2,7 +2,9 @@
 
 import re
 from pathlib import Path
+from typing import Literal
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.site import Site
@@ -13,9 +15,103 @@ def test_output_is_text(page: Page, site: Site) -> None:
     """Terminal colours are shown; markup in output is shown as text."""
     site.see(page, f"#/run/{site.done['colours']}")
     log = page.get_by_role("log")
-    expect(log.locator(".ansi-green-fg")).to_have_text("green")
+    expect(log.get_by_text("green", exact=True)).to_have_css("color", "rgb(23, 105, 58)")
     expect(log).to_contain_text("<b>bold</b> & <script>alert(1)</script>")
     assert log.locator("b, script").count() == 0
+
+
+COLOURS = """async () => {
+    const { fill } = await import(new URL("static/js/log/text.js", location.href));
+    const named = [null, ...Array(16).keys()];
+    const many = [16, 17, 21, 46, 51, 88, 124, 160, 190, 196, 201, 208, 231, 232, 240, 255].map((n) => `5;${n}`);
+    for (let n = 0; n < 60; n += 1) many.push(`2;${(n * 67) % 256};${(n * 151) % 256};${(n * 211) % 256}`);
+    const pairs = named.flatMap((fg) => named.map((bg) => [fg, bg]));
+    many.forEach((one, n) => {
+        const other = many[(n * 7) % many.length];
+        pairs.push([one, null], [null, one], [one, 0], [15, one], [one, other]);
+    });
+    const sgr = (base, one) => {
+        if (one === null) return "";
+        if (typeof one === "string") return `${base + 8};${one}`;
+        return one < 8 ? base + one : base + 60 + one - 8;
+    };
+    const row = document.createElement("div");
+    document.querySelector("[role=log] .log-rows").append(row);
+    return pairs.flatMap(([fg, bg]) => ["", ";2", ";7", ";2;7"].map((more) => {
+        const code = `${sgr(30, fg)};${sgr(40, bg)}${more}`;
+        row.replaceChildren();
+        fill(row, `\\x1b[0;${code}mtext`, null);
+        const { color, backgroundColor } = getComputedStyle(row.querySelector("span") ?? row);
+        return [code, color, backgroundColor];
+    }));
+}"""
+"""Every named colour on every other, and many of the 256 and of the rest: [code, colour, ground]."""
+GROUNDS = ("--log-paper", "--sunken", "--log-hit", "--busy-soft")
+"""Where there is no ground, the line has one of these."""
+
+
+def luminance(colour: tuple[float, ...]) -> float:
+    parts = [one / 255 for one in colour]
+    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """The contrast of two colours, as WCAG defines it."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def rgb(text: str) -> tuple[float, ...]:
+    return tuple(float(one) for one in re.findall(r"[\d.]+", text))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_colour_can_be_read_on_every_other(page: Page, site: Site, scheme: Literal["light", "dark"]) -> None:
+    """Text has a contrast of at least 4.5 to 1, with any two colours, dimmed or inverse, in both themes."""
+    page.emulate_media(color_scheme=scheme)
+    site.see(page, f"#/run/{site.done['paints']}")
+    expect(page.get_by_role("log")).to_contain_text("only text")
+    names = "name => { const one = document.createElement('i'); document.body.append(one);"
+    papers = [
+        rgb(page.evaluate(f"{names} one.style.color = `var(${{name}})`; return getComputedStyle(one).color; }}", name))
+        for name in GROUNDS
+    ]
+    found = page.evaluate(COLOURS)
+    assert len(found) > 17 * 17 * 4
+    low = [
+        (code, colour, ground)
+        for code, colour, ground in found
+        for under in (papers if len(rgb(ground)) == 4 else [rgb(ground)])
+        if contrast(rgb(colour)[:3], under[:3]) < 4.5
+    ]
+    page.emulate_media(color_scheme="light")
+    assert low == []
+
+
+def test_a_style_goes_on_after_a_newline(page: Page, site: Site) -> None:
+    """A colour that is not reset carries over to the next line, up to its reset."""
+    site.see(page, f"#/run/{site.done['paints']}")
+    log = page.get_by_role("log")
+    red = log.get_by_text("red begins").evaluate("one => getComputedStyle(one).color")
+    expect(log.get_by_text("and goes on")).to_have_css("color", red)
+    assert log.get_by_text("here").evaluate("one => getComputedStyle(one).color") != red
+
+
+def test_addresses_in_output_are_links(page: Page, site: Site) -> None:
+    """Web addresses and OSC 8 links open in a new tab; other schemes are text, and other sequences are dropped."""
+    site.see(page, f"#/run/{site.done['paints']}")
+    log = page.get_by_role("log")
+    expect(log).to_contain_text("only text")
+    links = {one.inner_text(): one.get_attribute("href") for one in log.locator(".x a").all()}
+    assert links == {
+        "https://example.org/a?b=(c)": "https://example.org/a?b=(c)",
+        "http://127.0.0.1:1/x": "http://127.0.0.1:1/x",
+        "the manual": "https://example.org/manual",
+    }
+    assert {one.get_attribute("rel") for one in log.locator(".x a").all()} == {"noopener noreferrer"}
+    expect(log.locator("[data-n='4'] .x")).to_have_text("the manual and no link")
+    expect(log.locator("[data-n='5'] .x")).to_have_text("only text")
 
 
 def scroll_until(log: Locator, direction: int, n: int) -> None:

@@ -22,9 +22,10 @@ function Frames({ source, line }) {
   useEffect(() => {
     if (!box.current || !rows) return;
     box.current.replaceChildren();
+    let style;
     rows.forEach((text, index) => {
       if (index) box.current.append("\n");
-      fill(box.current, text, null);
+      style = fill(box.current, text, null, style);
     });
   }, [rows]);
   return html`<div class="inside frames-view">

@@ -67,10 +67,10 @@ export function fillRow(row, line, before, look) {
   if (address) number.href = address;
   say(time, timeText(line, before, look));
   time.title = iso(line.ts);
-  if (isPlain(line.text, look.found)) say(text, line.text);
+  if (isPlain(line.text, look.found, line.begin)) say(text, line.text);
   else {
     text.replaceChildren();
-    fill(text, line.text, look.found);
+    fill(text, line.text, look.found, line.begin);
   }
   button?.remove();
   if (line.frameCount) row.append(framesButton(line, look));
@@ -89,11 +89,14 @@ export function gapRow(count, why) {
   return element("div", "log-row gap", `${count.toLocaleString()} ${count === 1 ? "line" : "lines"} ${why}`);
 }
 
-/** What a stream draws now, below its settled lines. */
-export function regionRow(stream, text) {
-  const row = element("div", `log-row ${stream}`);
-  const content = element("span", "x");
-  fill(content, text, null);
-  row.append(element("span", "n"), element("span", "t"), content);
-  return row;
+/** What a stream draws now, below its settled lines, the last of which ended with the style `begin`. */
+export function regionRows(stream, texts, begin) {
+  let style = begin;
+  return texts.map((text) => {
+    const row = element("div", `log-row ${stream}`);
+    const content = element("span", "x");
+    style = fill(content, text, null, style);
+    row.append(element("span", "n"), element("span", "t"), content);
+    return row;
+  });
 }

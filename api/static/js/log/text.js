@@ -1,53 +1,70 @@
-// The text of a line as nodes: colours of terminals become classes. Text from outside is only ever set as text.
-import Anser from "../../vendor/anser.js";
+// The text of a line as nodes, with its colours and links. Text from outside is only ever set as text.
+import { coloursOf } from "./colours.js";
+import { PLAIN, hasEscapes, parse, webAddress } from "./escapes.js";
 
-const ESCAPE = "\x1b";
-const NAMED = /^ansi-(?:bright-)?(black|red|green|yellow|blue|magenta|cyan|white)$/;
-const PALETTE = /^ansi-palette-(\d+)$/;
-const CUBE = [0, 95, 135, 175, 215, 255];
-const BASE = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
+const ADDRESS = /\bhttps?:\/\/[^\s<>"'`\\^{|}\x00-\x1f\x7f-\x9f]+/gi;
+const CLASSES = ["bold", "italic", "underline", "strikethrough"];
 
-function paint(span, name, truecolor, property) {
-  if (!name) return;
-  const palette = PALETTE.exec(name);
-  const named = NAMED.exec(name)?.[1] ?? (palette && palette[1] < 16 ? BASE[palette[1] % 8] : null);
-  if (named && property === "color") span.classList.add(`ansi-${named}-fg`);
-  else if (named) span.style.setProperty(property, `var(--ansi-${named})`);
-  else if (truecolor) span.style.setProperty(property, `rgb(${truecolor})`);
-  else if (palette) span.style.setProperty(property, ofPalette(Number(palette[1])));
-}
+/** Whether a text is shown just as it is: nothing of it is coloured, linked or marked. */
+export const isPlain = (text, found, begin = PLAIN) => !found && begin === PLAIN && !hasEscapes(text) && !text.includes("://");
 
-/** The 216 colours and 24 greys of xterm's palette. */
-function ofPalette(index) {
-  if (index >= 232) {
-    const grey = 8 + (index - 232) * 10;
-    return `rgb(${grey}, ${grey}, ${grey})`;
-  }
-  const at = index - 16;
-  return `rgb(${CUBE[Math.floor(at / 36)]}, ${CUBE[Math.floor(at / 6) % 6]}, ${CUBE[at % 6]})`;
-}
-
-/** Whether a text is shown just as it is: nothing of it is coloured, and nothing marked. */
-export const isPlain = (text, found) => !found && !text.includes(ESCAPE);
-
-/** Put `text` into `element`; `found` (a RegExp with the flag g, or null) is marked. */
-export function fill(element, text, found) {
-  if (!text.includes(ESCAPE)) {
-    mark(element, text, found);
-    return;
-  }
-  const parts = Anser.ansiToJson(text, { use_classes: true, remove_empty: true });
+/** Put `text` into `element`; `found` (a RegExp with the flag g, or null) is marked. Gives the style after it. */
+export function fill(element, text, found, begin = PLAIN) {
+  const { parts, end } = parse(text, begin);
   for (const part of parts) {
-    const span = document.createElement("span");
-    paint(span, part.fg, part.fg_truecolor, "color");
-    paint(span, part.bg, part.bg_truecolor, "background-color");
-    for (const decoration of part.decorations) if (decoration !== "hidden") span.classList.add(`ansi-${decoration}`);
-    mark(span, part.content, found);
-    element.append(span);
+    const place = part.style === PLAIN ? element : element.appendChild(styled(part.style));
+    if (part.style.link) mark(place, part.text, found);
+    else link(place, part.text, found);
   }
+  return end;
+}
+
+function styled(style) {
+  const made = style.link ? anchor(style.link) : document.createElement("span");
+  const { color, ground } = coloursOf(style);
+  if (color) made.style.color = color;
+  if (ground) made.style.backgroundColor = ground;
+  for (const name of CLASSES) if (style[name]) made.classList.add(`ansi-${name}`);
+  return made;
+}
+
+function anchor(address) {
+  const made = document.createElement("a");
+  made.href = address;
+  made.target = "_blank";
+  made.rel = "noopener noreferrer";
+  made.title = address; // its text may say something else
+  return made;
+}
+
+/** Without the punctuation that ends a sentence, and without brackets that were opened before it. */
+function trimmed(address) {
+  const times = (text, letter) => text.split(letter).length;
+  let text = address;
+  for (;;) {
+    const last = text.at(-1);
+    const opening = { ")": "(", "]": "[" }[last];
+    const unmatched = opening && times(text, last) > times(text, opening);
+    if (!unmatched && !".,;:!?*_~".includes(last)) return text;
+    text = text.slice(0, -1);
+  }
+}
+
+function link(element, text, found) {
+  let from = 0;
+  for (const match of text.includes("://") ? text.matchAll(ADDRESS) : []) {
+    const address = trimmed(match[0]);
+    const target = webAddress(address);
+    if (!target) continue;
+    mark(element, text.slice(from, match.index), found);
+    mark(element.appendChild(anchor(target)), address, found);
+    from = match.index + address.length;
+  }
+  mark(element, text.slice(from), found);
 }
 
 function mark(element, text, found) {
+  if (!text) return;
   if (!found) {
     element.append(text);
     return;

@@ -6,7 +6,7 @@
 // some times a second: lines that would never be seen get no row, but stand where they belong as soon as one scrolls.
 import { away } from "../seen.js";
 import { throttle } from "../state.js";
-import { regionRow } from "./rows.js";
+import { regionRows } from "./rows.js";
 import { EventStream } from "./stream.js";
 import { LineWindow } from "./window.js";
 
@@ -110,11 +110,11 @@ export class LogView {
     return Math.max(this.window.last + 1, this.readTo);
   }
 
-  replace(lines, readTo = 0) {
+  replace(lines, readTo = 0, styles = undefined) {
     this.noneBefore = false;
     this.readTo = readTo;
     this.window.some = this.stream !== "";
-    this.window.replace(lines);
+    this.window.replace(lines, styles);
   }
 
   toEnd() {
@@ -257,7 +257,7 @@ export class LogView {
   /** Draw the rows anew, after `look` has changed. */
   redraw() {
     const top = this.topLine();
-    this.window.replace(this.lines);
+    this.window.draw(this.lines);
     if (this.following) this.stick();
     else if (top !== null) this.scroll.scrollTop = this.window.rowAt(top)?.offsetTop ?? 0;
   }
@@ -375,7 +375,7 @@ export class LogView {
     const { last } = this.window;
     const lines = this.queue.filter((line) => line.n > last);
     this.queue = [];
-    if (lines.length >= FOLLOWED) this.replace(lines.slice(-FOLLOWED), this.readTo);
+    if (lines.length >= FOLLOWED) this.replace(lines.slice(-FOLLOWED), this.readTo, this.window.stylesAfter(lines.slice(0, -FOLLOWED)));
     else if (lines.length) {
       this.window.append(lines);
       this.trimTop(FOLLOWED);
@@ -388,7 +388,8 @@ export class LogView {
     const hidden = !drawn.length || this.end < this.total;
     if (this.redrawn) {
       const rows = [];
-      for (const [stream, texts] of drawn) rows.push(...texts.map((text) => regionRow(stream, text)));
+      const styles = this.window.styles();
+      for (const [stream, texts] of drawn) rows.push(...regionRows(stream, texts, styles.get(stream)));
       this.region.replaceChildren(...rows);
       this.redrawn = false;
     }

@@ -1,6 +1,15 @@
 // The lines of a log that are on the page, and their rows: each line has one, between two that are not neighbours stands
 // a row that says so.
+import { PLAIN, styleAfter } from "./escapes.js";
 import { fillRow, gapRow, newRow, timeText } from "./rows.js";
+
+/** Give each line the style with which it begins: that with which the line before it of the same stream ended. */
+function carry(lines, styles) {
+  for (const line of lines) {
+    line.begin = styles.get(line.stream) ?? PLAIN;
+    styles.set(line.stream, styleAfter(line.text, line.begin));
+  }
+}
 
 export class LineWindow {
   /** box: the element of the rows. look: see rows.js. */
@@ -39,18 +48,58 @@ export class LineWindow {
     return fragment;
   }
 
+  /** The style with which the last line of each stream ends, by stream. Before the window nothing is known. */
+  styles() {
+    const found = new Map();
+    for (const line of this.lines.toReversed()) if (!found.has(line.stream)) found.set(line.stream, styleAfter(line.text, line.begin));
+    return found;
+  }
+
+  /** The same after further lines, which get no rows. */
+  stylesAfter(lines) {
+    const found = this.styles();
+    carry(lines, found);
+    return found;
+  }
+
   append(lines) {
+    carry(lines, this.styles());
     this.box.append(this.made(lines, this.lines.at(-1)));
     this.lines.push(...lines);
   }
 
   prepend(lines) {
+    const styles = new Map();
+    carry(lines, styles);
     this.box.prepend(this.made(lines));
+    this.restyle(styles);
     this.lines.unshift(...lines);
   }
 
-  /** Have these lines instead. Rows that are there are filled anew: that is cheaper than new ones. */
-  replace(lines) {
+  /** Draw the first lines anew that begin otherwise, now that the styles before them are known. */
+  restyle(styles) {
+    let before;
+    for (const line of this.lines) {
+      const style = styles.get(line.stream);
+      if (style && JSON.stringify(style) === JSON.stringify(line.begin)) styles.delete(line.stream);
+      else if (style) {
+        line.begin = style;
+        styles.set(line.stream, styleAfter(line.text, style));
+        this.fill(this.rowAt(line.n), line, before);
+      }
+      if (!styles.size) return;
+      before = line;
+    }
+  }
+
+  /** Have these lines instead; if they follow those that are here, `styles` says how these ended. */
+  replace(lines, styles = new Map()) {
+    carry(lines, styles);
+    this.draw(lines);
+  }
+
+  /** Have rows for these lines. Rows that are there are filled anew: that is cheaper than new ones. */
+  draw(lines) {
     for (const gap of this.box.querySelectorAll(".gap")) gap.remove();
     let row = this.box.firstElementChild;
     let before;
