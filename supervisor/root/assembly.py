@@ -13,6 +13,7 @@ from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import LEVELS, Log
 from supervisor.ipc.messages import LOCK, Boot
 from supervisor.root.handover.load import Inherited
+from supervisor.root.handover.schema import KeptDescriptors
 from supervisor.root.handover.upgrade import ANSWER
 from supervisor.root.helper_processes import Helper
 from supervisor.root.loop.control_thread import ControlThread
@@ -66,7 +67,7 @@ def run(
     boot: Boot,
     base_env: dict[str, str],
     api: Helper,
-    kept: dict[str, list[int]],
+    kept: KeptDescriptors,
     before: Inherited | None,
     stored: dict[str, list[int]],
     ready_fd: int | None,
@@ -78,7 +79,7 @@ def run(
         boot: the settings.
         base_env: environment of helpers, and of runs.
         api: the API server, which may run already.
-        kept: descriptors that the next root needs, by purpose.
+        kept: descriptors that the next root needs.
         before: the state of another root that this root continues.
         stored: the descriptors in the service manager's store after a root was killed, by run.
         ready_fd: receives a line when the daemon is ready.

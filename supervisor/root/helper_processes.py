@@ -7,11 +7,11 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from typing import Any
 
 from supervisor.ipc import child_process, stale_helpers
 from supervisor.ipc.child_process import FIRST_EPOCH, ChildProcess
 from supervisor.ipc.messages import Boot, Decoder, Frame, encode, hello
+from supervisor.root.handover.schema import HelperState
 
 _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
@@ -160,22 +160,18 @@ class Helper:
             self.sock.shutdown(socket.SHUT_WR)
         return True
 
-    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+    def take_down(self, keep: Callable[[int], int]) -> HelperState:
         """Return the state for the next root; `keep` registers descriptors."""
-        running = self.pid is not None and self.pidfd is not None and self.sock is not None
-        return {
-            "epoch": self.epoch,
-            "pid": self.pid if running else None,
-            "pidfd": keep(self.pidfd) if running and self.pidfd is not None else None,
-            "sock": keep(self.sock.fileno()) if running and self.sock is not None else None,
-        }
+        if self.pid is None or self.pidfd is None or self.sock is None:
+            return HelperState(self.epoch, None, None, None)
+        return HelperState(self.epoch, self.pid, keep(self.pidfd), keep(self.sock.fileno()))
 
-    def take_up(self, found: dict[str, Any]) -> None:
+    def take_up(self, state: HelperState) -> None:
         """Restore the helper in the next root. A helper that did not run is started."""
-        self.epoch = found["epoch"]
-        if found["pid"] is not None:
-            self.pid, self.pidfd = found["pid"], found["pidfd"]
-            self.sock = socket.socket(fileno=found["sock"])
+        self.epoch = state.epoch
+        if state.pid is not None:
+            self.pid, self.pidfd = state.pid, state.pidfd
+            self.sock = socket.socket(fileno=state.sock)
             self.sock.setblocking(False)
             self.start_at_s = None
 

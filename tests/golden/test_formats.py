@@ -19,19 +19,20 @@ from store.tokens import all_tokens
 from supervisor.host.cgroups import Usage
 from supervisor.ipc.messages import Boot, Exited
 from supervisor.ipc.recent_starts import begun
+from supervisor.root.handover import schema
 from supervisor.root.handover.load import Inherited
 from supervisor.root.handover.record_memory import FORMAT, Record
 from supervisor.root.handover.schema import (
     CgroupState,
     ExactState,
+    Handover,
     RunDetails,
     RunProgress,
     RunStart,
+    RunState,
     instance_of,
     made,
-    made_state,
     plain,
-    plain_state,
     unpacked,
 )
 from supervisor.root.process.managed_process import ProcessState
@@ -64,7 +65,7 @@ def table(old: Path) -> dict[str, Any]:
     return found
 
 
-FIELDS = {
+FIELDS: dict[int, dict[type, str]] = {
     3: {
         RunStart: "request pid ticks started_at started_s",
         RunProgress: "phase steps_left deadline_s kill_at_s hurried killed cut_off abandoned adopted unexecuted status"
@@ -72,9 +73,42 @@ FIELDS = {
         RunDetails: "cause by reason cgroup leftovers untouchable remarks usage says exited",
         CgroupState: "path limits controllers",
         ExactState: "pidfd status_fd notify_fd resume_at_s look_s log",
+        RunState: "start progress details",
+        schema.RunHandover: "state exact",
+        schema.PipeState: "fd stream",
+        schema.LeftState: "task secrets",
+        schema.LogProgress: "seen last part",
+        schema.LogState: "name path sources writer progress stalled state told_overflow told_blocks cut_off sealing"
+        " sealed frames_failed left",
+        schema.RunLogState: "name path sources writer progress stalled state told_overflow told_blocks cut_off sealing"
+        " sealed frames_failed left since_s",
+        schema.HelperState: "epoch pid pidfd sock",
+        schema.KeptDescriptors: "lock listeners",
+        schema.LeftRunningState: "task run cgroup known",
+        schema.OwnerState: "pid start run",
+        schema.RecordState: "fd pipes",
+        schema.ProcessesState: "exits stillborn ended_pipes left nofile owners records left_running",
+        schema.HeldText: "text masked",
+        schema.LeftOutputState: "task run secrets held unfinished dropped",
+        schema.LeftPipeState: "fd output",
+        schema.HelperOutputState: "fd unfinished",
+        schema.FilesState: "failing echo",
+        schema.PumpState: "logs daemon helpers files left",
+        schema.StoreRequest: "run fds",
+        schema.RootState: "boot number told_ready terminal kept scheduler api runs lives pump reload store",
+        Handover: "boot number told_ready terminal kept scheduler api runs lives pump reload store handover version"
+        " keep signals",
     }
 }
 """By the format of the handover that came with them, the fields of each class, in their order."""
+
+
+def fields_of(cls: type) -> dict[str, bool]:
+    """The fields of a dataclass or a named tuple, and whether each has a default."""
+    if not dataclasses.is_dataclass(cls):
+        return {name: hasattr(cls, "_field_defaults") and name in cls._field_defaults for name in cls.__annotations__}
+    missing = (dataclasses.MISSING, dataclasses.MISSING)
+    return {one.name: (one.default, one.default_factory) != missing for one in dataclasses.fields(cls)}
 
 
 def in_memory(table: dict[str, Any]) -> int:
@@ -91,7 +125,7 @@ def test_a_handover_is_read(table: dict[str, Any]) -> None:
     stopped = next(one for one in instances if one.spawn.task == "stopped")
     assert (stopped.phase, stopped.cause, list(stopped.steps)) == (ProcessState.RUNNING, "stop", [])
     assert stopped.spawn.grace_ms == 3_600_000
-    assert found.boot.workers == 1
+    assert found.state.boot.workers == 1
     logs = {run.instance.spawn.task: run.log for run in found.runs if run.instance is not None}
     secret = logs["secret"]
     assert secret is not None
@@ -108,7 +142,7 @@ def test_a_handover_is_read(table: dict[str, Any]) -> None:
 def test_a_run_of_format_3_is_read() -> None:
     """A run as JSON and its packed progress are read as the first version with that format wrote them."""
     found = json.loads((Path(__file__).parent / "run-3.json").read_text())
-    state, exact = made_state(found["state"]), made(ExactState, found["exact"])
+    state, exact = made(RunState, found["state"]), made(ExactState, found["exact"])
     assert (state.start.request.run, state.start.request.env) == ("01M8AHRQZX8AYDH28XNK57TFRP", {"A": "\udcff"})
     assert (state.progress.phase, state.progress.steps_left, state.progress.killed) == (ProcessState.DRAINING, 1, True)
     assert (state.progress.kill_at_s, state.progress.deadline_s, state.progress.status) == (12.5, None, 9)
@@ -118,7 +152,7 @@ def test_a_run_of_format_3_is_read() -> None:
     assert state.details.cgroup == CgroupState("/x", ["cpu"], ["memory"])
     assert (exact.notify_fd, exact.resume_at_s, exact.pidfd) == (9, 3.5, None)
     assert unpacked(bytes.fromhex(found["packed"])) == state.progress
-    assert json.loads(json.dumps(plain_state(state))) == found["state"]
+    assert json.loads(json.dumps(plain(state))) == found["state"]
     assert plain(exact) == found["exact"]
 
 
@@ -126,10 +160,15 @@ def test_fields_are_listed_by_format() -> None:
     """Each field is listed with the format that introduced it; a later field has a default."""
     for cls in FIELDS[3]:
         names = [name for fields in FIELDS.values() for name in fields.get(cls, "").split()]
-        known = dataclasses.fields(cls)
-        assert [one.name for one in known] == names, cls
-        for one in known[len(FIELDS[3][cls].split()) :]:
-            assert (one.default, one.default_factory) != (dataclasses.MISSING, dataclasses.MISSING), one.name
+        assert list(fields_of(cls)) == names, cls
+        later = names[len(FIELDS[3][cls].split()) :]
+        assert all(fields_of(cls)[name] for name in later), cls
+
+
+def test_all_classes_of_the_schema_are_listed() -> None:
+    """Each class that is part of a handover is listed with its fields."""
+    classes = {one for one in vars(schema).values() if isinstance(one, type) and one.__module__ == schema.__name__}
+    assert {one for one in classes if not one.__name__.startswith("_")} == FIELDS[3].keys()
 
 
 def test_the_record_of_an_unreported_run_is_read(old: Path) -> None:

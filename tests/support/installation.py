@@ -40,7 +40,7 @@ class Installation(Daemon):
     def unpack(self, archive: Path) -> None:
         """Add the version that an archive has, under the name of the archive."""
         with tarfile.open(archive) as files:
-            files.extractall(self.directory / archive.name, filter="data")
+            files.extractall(self.directory / archive.name.partition(".")[0], filter="data")
 
     def install(self, name: str) -> None:
         """Let the version of this name be the one that is installed."""

@@ -9,8 +9,9 @@ import array
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+
+from supervisor.root.handover.schema import StoreRequest
 
 _PREFIX = "ringward-"
 _FIRST_FD = 3
@@ -71,11 +72,13 @@ class DescriptorStore:
             del self._waiting[run]
             _close(fds or [])
 
-    def take_down(self, keep: Callable[[int], int]) -> list[list[Any]]:
-        """Return the unsent rest for the next root in this process; `keep` takes note of descriptors."""
-        return [[run, None if fds is None else [keep(fd) for fd in fds]] for run, fds in self._waiting.items()]
+    def take_down(self, keep: Callable[[int], int]) -> list[StoreRequest]:
+        """Return the unsent rest for the next root in this process; `keep` registers descriptors."""
+        return [
+            StoreRequest(run, None if fds is None else [keep(fd) for fd in fds]) for run, fds in self._waiting.items()
+        ]
 
-    def take_up(self, found: list[list[Any]]) -> None:
+    def take_up(self, found: Iterable[StoreRequest]) -> None:
         """Restore the state from :meth:`take_down`."""
         self._waiting = dict(found)
         if self._waiting:

@@ -6,10 +6,9 @@ import sys
 from dataclasses import dataclass
 
 from supervisor.host.osport import become, end_with_parent
-from supervisor.ipc.messages import Boot, Exited
 from supervisor.root.handover.recover import RecoveredRun, recover
-from supervisor.root.handover.schema import ExactState, made, made_state
-from supervisor.root.handover.table import NotAccepted, Table, read
+from supervisor.root.handover.schema import Handover, made
+from supervisor.root.handover.table import NotAccepted, read
 from supervisor.root.output.run_log import RunLog
 
 _ENTRIES = (
@@ -25,15 +24,13 @@ _API = "api.serve"
 
 @dataclass(frozen=True)
 class Inherited:
-    """The objects that were taken up; the rest as it stands in the table."""
+    """The state of the previous root, and the objects that were made of it."""
 
-    table: Table
-    boot: Boot
+    state: Handover
     runs: list[RecoveredRun]
     logs: list[tuple[RunLog, float | None]]
     """Logs without a run, or of a run that never began, and the time since which they wait for their files."""
     daemon: RunLog
-    exits: list[Exited]
 
     @classmethod
     def take_up(cls, fd: int) -> "Inherited":
@@ -45,14 +42,12 @@ class Inherited:
             OSError: a ring cannot be mapped.
             LogError: a ring is none of ours.
         """
-        table = read(fd)
+        state: Handover = made(Handover, read(fd))
         return cls(
-            table=table,
-            boot=Boot.from_dict(table["boot"]),
-            runs=[recover(made_state(state), made(ExactState, exact)) for state, exact in table["runs"]],
-            logs=[(RunLog.take_up(one), one["since_s"]) for one in table["pump"]["logs"]],
-            daemon=RunLog.take_up(table["pump"]["daemon"]),
-            exits=[made(Exited, one) for one in table["lives"]["exits"]],
+            state=state,
+            runs=[recover(*run) for run in state.runs],
+            logs=[(RunLog.take_up(log), log.since_s) for log in state.pump.logs],
+            daemon=RunLog.take_up(state.pump.daemon),
         )
 
 
@@ -65,7 +60,7 @@ def check(fd: int) -> int:
     end_with_parent()
     os.chdir("/")  # as api.serve does, before gunicorn is loaded
     try:
-        boot = Inherited.take_up(fd).boot
+        boot = Inherited.take_up(fd).state.boot
     except NotAccepted as err:
         print(err)
         return 1

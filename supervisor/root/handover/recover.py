@@ -108,7 +108,7 @@ def recover(state: RunState, exact: ExactState | None, stored: Stored | None = N
             found.instance = instance_of(state, -1 if exact.pidfd is None else exact.pidfd, exact.status_fd)
             take_up_exact(found.instance, state, exact)
         if exact.log is not None:
-            found.log, found.stalled_at_s = RunLog.take_up(exact.log), exact.log["since_s"]
+            found.log, found.stalled_at_s = RunLog.take_up(exact.log), exact.log.since_s
         return found
     if stored is None:
         raise Unusable("there is nothing of it")

@@ -25,7 +25,7 @@ from supervisor.ipc.messages import Boot, Exited
 from supervisor.ipc.recent_starts import RecentStarts
 from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.record_memory import FORMAT, Known, Record
-from supervisor.root.handover.schema import RunState, state_of
+from supervisor.root.handover.schema import RecordState, RunState, state_of
 from supervisor.root.process.managed_process import ManagedProcess
 
 
@@ -135,11 +135,11 @@ class RunRecords:
 
     # For the next root that is executed in the place of this one.
 
-    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+    def take_down(self, keep: Callable[[int], int]) -> dict[str, RecordState]:
         """Return all records; `keep` registers descriptors."""
-        return {run: [keep(record.fd), self._fds[run]] for run, record in self._records.items()}
+        return {run: RecordState(keep(record.fd), self._fds[run]) for run, record in self._records.items()}
 
-    def take_up(self, found: dict[str, Any]) -> None:
+    def take_up(self, found: dict[str, RecordState]) -> None:
         """Restore the state from :meth:`take_down`."""
         for run, (fd, fds) in found.items():
             self.adopt(run, Record(fd), fds)

@@ -1,25 +1,28 @@
-"""The schema of a run that passes from one root to the next, in two parts.
+"""The schema of what passes from one root to the next.
 
-:class:`RunState` is all that owning a run needs. Every recovery record (:mod:`.record`) and every handover
-(:mod:`.handover`) carries the same. :class:`ExactState` travels in an upgrade only, where the process stays and only
-its program changes. The functions at the end are the only place that knows which attribute is which field.
+:class:`RunState` is all that owning a run needs. Every recovery record (:mod:`.record_memory`) and every handover
+(:mod:`.table`) carries the same. :class:`ExactState` travels in an upgrade only, where the process stays and only its
+program changes. :class:`RootState` has the runs, and the state that belongs to none: each component of the root
+contributes an object of its class. The functions at the end know which attribute of a run is which field.
 
 The names of fields are the format and never change; classes and attributes may. A field that comes later stands at the
 end of its class and has a default, which stands for it in what an older version wrote. A field with its default value
-is not written. So an older version accepts runs that do not use the field, and refuses the others.
+is not written. So an older version accepts a handover that does not use the field, and refuses another.
 """
 
 import collections
 import dataclasses
+import functools
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isnan, nan
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, get_args, get_origin
 
 from logring.format_table import Foreign
 from supervisor.host.cgroups import Cgroup, Usage
-from supervisor.ipc.messages import Exited, Spawn, without_defaults
+from supervisor.ipc.messages import Boot, Exited, Spawn
 from supervisor.root.process.managed_process import ManagedProcess, ProcessState
 from supervisor.root.process.notify_socket import NotifySocket
 
@@ -106,6 +109,63 @@ class RunState:
         return self.start.request.run
 
 
+class PipeState(NamedTuple):
+    """A pipe, or a terminal, that the pump reads."""
+
+    fd: int
+    stream: int
+
+
+class LeftState(NamedTuple):
+    """Whose processes may go on writing to the pipes of an ended run."""
+
+    task: str
+    secrets: list[str]
+
+
+class LogProgress(NamedTuple):
+    """How much of a ring its log file has: the arguments of :attr:`logring.logfile.log_file.LogFileWriter.progress`."""
+
+    seen: int
+    last: tuple[int, int]
+    part: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class LogState:
+    """A log with all that is not written yet.
+
+    The writer holds output that is not published, text that masks hold back, screen and redrawn lines, and frames on
+    their way to the disk.
+    """
+
+    name: str
+    path: str
+    """Of its file; empty: it has none."""
+    sources: list[PipeState]
+    writer: dict[str, Any]
+    """In the format of :mod:`logring.writer_state`."""
+    progress: LogProgress | None
+    """None: nothing was written to its file."""
+    stalled: bool
+    state: str
+    told_overflow: bool
+    told_blocks: int
+    cut_off: bool
+    sealing: bool
+    sealed: bool
+    frames_failed: bool
+    left: LeftState | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLogState(LogState):
+    """The log of a run."""
+
+    since_s: float | None
+    """Since when it waits for its file; None: it does not wait."""
+
+
 @dataclass(frozen=True)
 class ExactState:
     """State that only the same process can keep. A killed root leaves nothing of it."""
@@ -119,43 +179,277 @@ class ExactState:
     """When that is listened to again, after a flood."""
     look_s: float = 0.0
     """Seconds until the next look for processes that are left."""
-    log: dict[str, Any] | None = None
-    """Writer and file of the log, with all that is not written yet. None: the log is complete and written.
-
-    It holds output that is not published, text that masks hold back, screen and redrawn lines, and frames on their way
-    to the disk (:meth:`supervisor.root.output.run_log.RunLog.take_down`).
-    """
+    log: RunLogState | None = None
+    """None: the log is complete and written."""
 
 
-# As JSON. Every class has the fields of its own above; only those here are made of more than JSON has.
+# What a root hands over.
 
-_FROM_JSON: dict[str, Callable[[Any], Any]] = {
-    "request": lambda found: made(Spawn, found),
-    "phase": ProcessState,
-    "cgroup": lambda found: made(CgroupState, found),
-    "usage": lambda found: made(Usage, found),
-    "exited": lambda found: made(Exited, found),
-    "leftovers": lambda found: [(pid, start, name) for pid, start, name in found],
+
+class RunHandover(NamedTuple):
+    """A run that goes on."""
+
+    state: RunState
+    exact: ExactState
+
+
+@dataclass(frozen=True)
+class HelperState:
+    """The scheduler, or the API server."""
+
+    epoch: int
+    pid: int | None
+    """None: it does not run, and the next root starts it."""
+    pidfd: int | None
+    sock: int | None
+
+
+@dataclass(frozen=True)
+class KeptDescriptors:
+    """Descriptors that every root holds."""
+
+    lock: list[int]
+    """Of the data directory and of the runtime directory."""
+    listeners: list[int]
+
+
+class LeftRunningState(NamedTuple):
+    """An ended run whose leftovers are still alive."""
+
+    task: str
+    run: str
+    cgroup: str | None
+    known: list[tuple[int, int]]
+    """Ids and starts of the processes."""
+
+
+class OwnerState(NamedTuple):
+    """A process that no longer is a descendant of its run."""
+
+    pid: int
+    start: int
+    run: str
+
+
+class RecordState(NamedTuple):
+    """The recovery record of a run (:mod:`.record_memory`)."""
+
+    fd: int
+    pipes: dict[str, list[int]]
+    """Device and inode of each pipe by its role."""
+
+
+@dataclass(frozen=True)
+class ProcessesState:
+    """The part of the process manager that belongs to no living run."""
+
+    exits: list[Exited]
+    """Not acknowledged by the scheduler."""
+    stillborn: dict[str, str]
+    """Why runs could not be started, until their logs are sealed."""
+    ended_pipes: list[str]
+    """Runs whose pipes have reached their end."""
+    left: list[CgroupState]
+    """Cgroups of ended runs with processes in them."""
+    nofile: int
+    """The soft limit of descriptors with which the daemon was started."""
+    owners: list[OwnerState]
+    records: dict[str, RecordState]
+    left_running: list[LeftRunningState] = field(default_factory=list)
+
+
+class HeldText(NamedTuple):
+    """The output that a mask holds back, and how many secrets it has replaced."""
+
+    text: bytes
+    masked: int
+
+
+@dataclass(frozen=True)
+class LeftOutputState:
+    """Output of leftovers, on its way to the daemon's log."""
+
+    task: str
+    run: str
+    secrets: list[str]
+    held: HeldText
+    unfinished: bytes
+    dropped: int
+    """Lines since the last one that was written."""
+
+
+class LeftPipeState(NamedTuple):
+    """A pipe to which leftovers write."""
+
+    fd: int
+    output: LeftOutputState
+
+
+class HelperOutputState(NamedTuple):
+    """The output of a helper."""
+
+    fd: int
+    unfinished: bytes
+
+
+@dataclass(frozen=True)
+class FilesState:
+    """The file thread."""
+
+    failing: dict[str, str]
+    """Why log files cannot be written, by run."""
+    echo: bytes
+    """Lines of the daemon's log that standard error has not taken."""
+
+
+@dataclass(frozen=True)
+class PumpState:
+    """The pump, and the file thread behind it."""
+
+    logs: list[RunLogState]
+    """Of runs that have ended, or never began."""
+    daemon: LogState
+    helpers: list[HelperOutputState]
+    files: FilesState
+    left: list[LeftPipeState] = field(default_factory=list)
+
+
+class StoreRequest(NamedTuple):
+    """What the service manager's descriptor store was not told yet."""
+
+    run: str
+    fds: list[int] | None
+    """To store; None: to remove what it has of the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootState:
+    """All that a root knows."""
+
+    boot: Boot
+    number: int
+    """Of the upgrade, over all versions."""
+    told_ready: bool
+    terminal: bool
+    """The daemon ends with its terminal."""
+    kept: KeptDescriptors
+    scheduler: HelperState
+    api: HelperState
+    runs: list[RunHandover]
+    lives: ProcessesState
+    pump: PumpState
+    reload: bool = False
+    """The scheduler has still to read the configuration again."""
+    store: list[StoreRequest] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handover(RootState):
+    """The whole table (:mod:`.table`)."""
+
+    handover: int
+    version: str
+    keep: list[int]
+    signals: list[int]
+
+
+# As JSON. The types of the fields say what each value becomes: a dataclass an object, a named tuple a list.
+
+_Conversion = Callable[[Any], Any]
+_AS_IT_IS: tuple[_Conversion | None, _Conversion | None] = (None, None)
+_CONVERSIONS: dict[Any, tuple[_Conversion, _Conversion]] = {
+    bytes: (lambda value: value.decode("latin-1"), lambda value: value.encode("latin-1")),
+    ProcessState: (lambda value: value.value, ProcessState),
+    Boot: (Boot.to_dict, Boot.from_dict),
 }
+"""By type, the functions to JSON and back; where there is none, a value is as JSON has it."""
+
+
+class _Field(NamedTuple):
+    default: Any
+    """A function that makes it; None: the field is in all versions."""
+    to_json: _Conversion | None
+    from_json: _Conversion | None
+
+
+@functools.cache
+def _fields(cls: Any) -> dict[str, _Field]:
+    found = {}
+    for one in dataclasses.fields(cls):
+        default = None if one.default_factory is dataclasses.MISSING else one.default_factory
+        if one.default is not dataclasses.MISSING:
+            default = functools.partial(_same, one.default)
+        found[one.name] = _Field(default, *_conversions(one.type))
+    return found
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _conversions(kind: Any) -> tuple[_Conversion | None, _Conversion | None]:
+    """Return the functions that turn values of a type into JSON, and back; None: there is nothing to do."""
+    if kind in _CONVERSIONS:
+        return _CONVERSIONS[kind]
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        (inner,) = (one for one in arguments if one is not NoneType)
+        down, up = _conversions(inner)
+        return _unless_none(down), _unless_none(up)
+    if origin is list:
+        down, up = _conversions(*arguments)
+        return down and functools.partial(_each, down), up and functools.partial(_each, up)
+    if origin is dict:
+        down, up = _conversions(arguments[1])
+        return down and functools.partial(_each_value, down), up and functools.partial(_each_value, up)
+    if origin is tuple:
+        return _of_items(tuple, arguments)
+    if dataclasses.is_dataclass(kind):
+        return functools.partial(_plain_as, kind), functools.partial(made, kind)
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        return _of_items(lambda items: kind(*items), tuple(kind.__annotations__.values()))
+    return _AS_IT_IS
+
+
+def _unless_none(convert: _Conversion | None) -> _Conversion | None:
+    return convert and (lambda value: None if value is None else convert(value))
+
+
+def _each(convert: _Conversion, values: list[Any]) -> list[Any]:
+    return [convert(value) for value in values]
+
+
+def _each_value(convert: _Conversion, values: dict[str, Any]) -> dict[str, Any]:
+    return {name: convert(value) for name, value in values.items()}
+
+
+def _of_items(make: Callable[[list[Any]], Any], kinds: tuple[Any, ...]) -> tuple[_Conversion, _Conversion]:
+    conversions = [_conversions(kind) for kind in kinds]
+
+    def down(value: Any) -> list[Any]:
+        pairs = zip(value, conversions, strict=True)
+        return [one if to_json is None else to_json(one) for one, (to_json, _) in pairs]
+
+    def up(value: list[Any]) -> Any:
+        pairs = zip(value, conversions, strict=True)
+        return make([one if from_json is None else from_json(one) for one, (_, from_json) in pairs])
+
+    return down, up
 
 
 def plain(part: Any) -> dict[str, Any]:
     """Return an object of one of these classes as JSON has it, without fields that have their defaults."""
+    return _plain_as(type(part), part)
+
+
+def _plain_as(cls: Any, part: Any) -> dict[str, Any]:
+    """Return the fields that `cls` has, of which the class of the object may be a subclass."""
     found = {}
-    for one in dataclasses.fields(part):
-        value = getattr(part, one.name)
-        default = one.default_factory() if one.default_factory is not dataclasses.MISSING else one.default
-        if default is dataclasses.MISSING or value != default:
-            found[one.name] = _plain_value(value)
+    for name, one in _fields(cls).items():
+        value = getattr(part, name)
+        if one.default is None or value != one.default():
+            found[name] = value if one.to_json is None else one.to_json(value)
     return found
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, ProcessState):
-        return value.value
-    if isinstance(value, Spawn):
-        return without_defaults(value)
-    return plain(value) if dataclasses.is_dataclass(value) else value
 
 
 def made(cls: Any, found: dict[str, Any]) -> Any:
@@ -164,38 +458,19 @@ def made(cls: Any, found: dict[str, Any]) -> Any:
     Raises:
         Foreign: a field is missing, or one is unknown.
     """
-    known = {one.name: one for one in dataclasses.fields(cls)}
+    known = _fields(cls)
     if unknown := sorted(found.keys() - known.keys()):
         raise Foreign(f"{cls.__name__} has the unknown fields {', '.join(unknown)}")
-    missing = (dataclasses.MISSING, dataclasses.MISSING)
-    needed = {name for name, one in known.items() if (one.default, one.default_factory) == missing}
-    if lacking := sorted(needed - found.keys()):
+    if lacking := sorted(name for name, one in known.items() if one.default is None and name not in found):
         raise Foreign(f"{cls.__name__} lacks {', '.join(lacking)}")
-    try:
-        return cls(
-            **{
-                name: _FROM_JSON[name](value) if name in _FROM_JSON and value is not None else value
-                for name, value in found.items()
-            }
-        )
-    except (TypeError, ValueError, AttributeError) as err:
-        raise Foreign(f"{cls.__name__}: {err}") from err
-
-
-def plain_state(state: RunState) -> dict[str, Any]:
-    """Return a run as JSON has it."""
-    return {"start": plain(state.start), "progress": plain(state.progress), "details": plain(state.details)}
-
-
-def made_state(found: dict[str, Any]) -> RunState:
-    """Return the run of which :func:`plain_state` has made `found`.
-
-    Raises:
-        Foreign, KeyError: it is not what this version knows.
-    """
-    return RunState(
-        made(RunStart, found["start"]), made(RunProgress, found["progress"]), made(RunDetails, found["details"])
-    )
+    values = {}
+    for name, value in found.items():
+        convert = known[name].from_json
+        try:
+            values[name] = value if convert is None else convert(value)
+        except (TypeError, ValueError, AttributeError) as err:
+            raise Foreign(f"{cls.__name__}.{name}: {err}") from err
+    return cls(**values)
 
 
 # Packed: fields of fixed size one after the other, in their order.
@@ -315,7 +590,7 @@ def instance_of(state: RunState, pidfd: int, status_fd: int | None) -> ManagedPr
     return instance
 
 
-def exact_of(instance: ManagedProcess, log: dict[str, Any] | None, keep: Callable[[int], int]) -> ExactState:
+def exact_of(instance: ManagedProcess, log: RunLogState | None, keep: Callable[[int], int]) -> ExactState:
     """Return what only the next program in this process can go on with; `keep` takes note of descriptors."""
     ear, open_ = instance.notify_socket, instance.phase is ProcessState.RUNNING or instance.adopted
     return ExactState(
@@ -351,13 +626,3 @@ def cgroup_of(state: CgroupState) -> Cgroup:
     cgroup = Cgroup(state.path, frozenset(state.controllers))
     cgroup.limits = set(state.limits)
     return cgroup
-
-
-def plain_cgroups(cgroups: Iterable[Cgroup]) -> list[dict[str, Any]]:
-    """Return cgroups as JSON has them."""
-    return [plain(cgroup_state(cgroup)) for cgroup in cgroups]
-
-
-def made_cgroups(found: Iterable[dict[str, Any]]) -> list[Cgroup]:
-    """Return the cgroups of which :func:`plain_cgroups` has made `found`."""
-    return [cgroup_of(made(CgroupState, one)) for one in found]

@@ -8,8 +8,8 @@ It is a JSON object with
     signals    that were caught and not yet acted upon
     runs       pairs of :class:`.schema.RunState` and :class:`.schema.ExactState`
 
-and the state that belongs to no run. Each component contributes its part (``take_down``): settings, connections of
-helpers, listeners, logs that are still to be written, unacknowledged exits.
+and all other fields of :class:`.schema.Handover`, which belong to no run: settings, connections of helpers, listeners,
+logs that are still to be written, unacknowledged exits.
 
 A root also reads the previous format: :data:`CONVERSIONS` has a converter from each older format to the next. It does
 not know newer formats; the trial reports that before anything is changed.
@@ -24,7 +24,15 @@ from logring.format_table import Schema, Shape, fields
 from supervisor.host.cgroups import Usage
 from supervisor.ipc.messages import Exited, Spawn
 from supervisor.root.handover import schema
-from supervisor.root.handover.schema import CgroupState, ExactState, RunDetails, RunProgress, RunStart, RunState
+from supervisor.root.handover.schema import (
+    CgroupState,
+    ExactState,
+    RootState,
+    RunDetails,
+    RunProgress,
+    RunStart,
+    RunState,
+)
 from supervisor.root.process.managed_process import ProcessState
 from supervisor.version import VERSION
 
@@ -53,9 +61,10 @@ class Keep:
         return fd
 
 
-def write(table: Table, keep: Keep, signals: set[int]) -> int:
-    """Put a table into memory; returns the descriptor, which is closed on execution as yet."""
-    whole = {"handover": HANDOVER, "version": VERSION, "keep": sorted(keep.fds), "signals": sorted(signals), **table}
+def write(state: RootState, keep: Keep, signals: set[int]) -> int:
+    """Put the state into memory; returns the descriptor, which is closed on execution as yet."""
+    head = {"handover": HANDOVER, "version": VERSION, "keep": sorted(keep.fds), "signals": sorted(signals)}
+    whole = {**head, **schema.plain(state)}
     fd = os.memfd_create("ringward-handover", os.MFD_CLOEXEC)
     with open(fd, "wb", closefd=False) as file:
         file.write(json.dumps(whole).encode())
@@ -137,10 +146,15 @@ def state_before(known: dict[str, Any]) -> RunState:
     return RunState(start, RunProgress(phase=ProcessState.SEALING, steps_left=0), RunDetails(exited=exited))
 
 
+def _log(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a log without the field that follows from `sealing`."""
+    return {name: value for name, value in found.items() if name != "open"}
+
+
 def _from_2(table: Table) -> Table:
     """Convert format 2: from format 3 on, each run stands with its log."""
     lives, pump = table["lives"], table["pump"]
-    logs = {log["name"]: log for log in pump["logs"]}
+    logs = {log["name"]: _log(log) for log in pump["logs"]}
     runs = []
     for one in lives["live"]:
         found, ear = _BEFORE.up(one["instance"]), one["ear"] or {}
@@ -152,9 +166,9 @@ def _from_2(table: Table) -> Table:
             notify_fd=ear.get("fd"),
             resume_at_s=ear.get("resume_at_s"),
             look_s=found["look_s"],
-            log=logs.pop(state.run, None),
         )
-        runs.append([schema.plain_state(state), schema.plain(exact)])
+        log = logs.pop(state.run, None)
+        runs.append([schema.plain(state), schema.plain(exact) | ({} if log is None else {"log": log})])
     return {
         **table,
         "runs": runs,
@@ -163,7 +177,7 @@ def _from_2(table: Table) -> Table:
             "left": [schema.plain(_BEFORE.up(one)) for one in lives["left"]],
             "records": lives["estate"],
         },
-        "pump": {**pump, "logs": list(logs.values())},
+        "pump": {**pump, "logs": list(logs.values()), "daemon": _log(pump["daemon"])},
     }
 
 

@@ -26,7 +26,8 @@ from supervisor.host.signal_sets import CATCHABLE
 from supervisor.host.trusted_path import exposed
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.quiesce import Quiesce
-from supervisor.root.handover.table import Keep, Table, write
+from supervisor.root.handover.schema import RootState
+from supervisor.root.handover.table import Keep, write
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.service_manager.reload_signal import ReloadSignal
 from supervisor.version import VERSION
@@ -211,7 +212,7 @@ class Upgrade:
 
     Args:
         env: of our helpers.
-        table: the content to hand over.
+        state: the state to hand over.
         part: asks the scheduler to leave; :meth:`parted` has to be called when it has.
         clear: whether no run is just being started.
         stay: has a scheduler started again after `part`.
@@ -228,7 +229,7 @@ class Upgrade:
         hold: Quiesce,
         reloading: ReloadSignal,
         *,
-        table: Callable[[Keep], Table],
+        state: Callable[[Keep], RootState],
         part: Callable[[], None],
         clear: Callable[[], bool],
         stay: Callable[[], None],
@@ -241,7 +242,7 @@ class Upgrade:
         self._env = env
         self._hold = hold
         self._reloading = reloading
-        self._table = table
+        self._state = state
         self._part = part
         self._clear = clear
         self._stay = stay
@@ -332,9 +333,9 @@ class Upgrade:
             return
         keep = Keep()
         try:
-            table = self._table(keep)
-            tried = keep.fds - _ours(table)
-            self._trial = Trial(self._watch, self._python, self._env, write(table, keep, set()), tried, self._tried)
+            state = self._state(keep)
+            tried = keep.fds - _ours(state)
+            self._trial = Trial(self._watch, self._python, self._env, write(state, keep, set()), tried, self._tried)
         except (OSError, MemoryError, TypeError, ValueError) as err:  # EMFILE, EAGAIN; values that cannot be serialised
             self._refuse(f"the trial by {self._python} cannot be started: {_why(err)}")
         finally:
@@ -362,8 +363,7 @@ class Upgrade:
         keep = Keep()
         fd = -1
         try:
-            table = self._table(keep)
-            fd = write(table, keep, self._caught() - {signal.SIGUSR2})
+            fd = write(self._state(keep), keep, self._caught() - {signal.SIGUSR2})
             for one in (fd, *keep.fds):
                 os.set_inheritable(one, True)
             os.execv(self._python, [self._python, "-I", "-m", "supervisor.root", "--resume", str(fd)])  # noqa: S606 - no shell is wanted
@@ -426,10 +426,10 @@ class Upgrade:
             os.replace(new, self._answer)
 
 
-def _ours(table: Table) -> set[int | None]:
+def _ours(state: RootState) -> set[int | None]:
     """Return locks, listeners and helpers: a trial needs none, and a hung trial must not keep them."""
-    helpers = {table[name][what] for name in ("scheduler", "api") for what in ("sock", "pidfd")}
-    return helpers.union(*table["kept"].values())
+    helpers = {fd for helper in (state.scheduler, state.api) for fd in (helper.sock, helper.pidfd)}
+    return helpers.union(state.kept.lock, state.kept.listeners)
 
 
 def _why(err: Exception) -> str:

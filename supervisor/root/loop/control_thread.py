@@ -25,7 +25,8 @@ from supervisor.root.handover.load import Inherited
 from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.handover.recover import recover_stored
 from supervisor.root.handover.run_records import RunRecords
-from supervisor.root.handover.table import Keep, Table
+from supervisor.root.handover.schema import KeptDescriptors, RootState
+from supervisor.root.handover.table import Keep
 from supervisor.root.handover.upgrade import Upgrade
 from supervisor.root.helper_processes import Helper
 from supervisor.root.loop.epoll_watch import EpollWatch
@@ -108,8 +109,8 @@ class ControlThread:
         """Signals that the root before us caught."""
         self._asked_for_upgrade = False
         """Whether the scheduler wants to hear that there is none."""
-        self.kept: dict[str, list[int]] = {}
-        """Descriptors besides ours that the next root needs, by purpose."""
+        self.kept = KeptDescriptors([], [])
+        """Descriptors besides ours that the next root needs."""
         self.ready_fd: int | None = None
         """Where to tell that the daemon is ready, besides the service manager's socket."""
         self._upgrade = Upgrade(
@@ -119,7 +120,7 @@ class ControlThread:
             base_env,
             Quiesce(self._watch, pump, pump.files),
             self._reloading,
-            table=self._take_down,
+            state=self._take_down,
             part=self._part_from_scheduler,
             clear=lambda: not self._processes.starts.under_way,
             stay=self._stay,
@@ -422,50 +423,52 @@ class ControlThread:
         if self._scheduler.pid is None:
             self._scheduler.start_at_s = time.monotonic()
 
-    def _take_down(self, keep: Keep) -> Table:
+    def _take_down(self, keep: Keep) -> RootState:
         """Return the state for the next root, while the threads wait."""
         while self._pump.catch_up() | self._processes.notices.catch_up():
             pass
         lives, pump = self._processes.take_down(keep), self._pump.take_down(keep)
-        logs = {log["name"]: log for log in pump["logs"]}
+        logs = {log.name: log for log in pump.logs}
         runs = self._processes.runs(logs, keep)
-        return {
-            "boot": self._boot.to_dict(),
-            "number": self._upgrade.number,
-            "told_ready": self._told_ready,
-            "terminal": self._terminal.ends_us,
-            "reload": self._reloading.asked,
-            "kept": {what: [keep(fd) for fd in fds] for what, fds in self.kept.items()},
-            "scheduler": self._scheduler.take_down(keep),
-            "api": self._api.take_down(keep),
-            "runs": runs,
-            "lives": lives,
-            "store": self._store.take_down(keep),
-            "pump": {**pump, "logs": list(logs.values())},
-        }
+        for fd in (*self.kept.lock, *self.kept.listeners):
+            keep(fd)
+        return RootState(
+            boot=self._boot,
+            number=self._upgrade.number,
+            told_ready=self._told_ready,
+            terminal=self._terminal.ends_us,
+            reload=self._reloading.asked,
+            kept=self.kept,
+            scheduler=self._scheduler.take_down(keep),
+            api=self._api.take_down(keep),
+            runs=runs,
+            lives=lives,
+            store=self._store.take_down(keep),
+            pump=replace(pump, logs=list(logs.values())),
+        )
 
     def take_up(self, found: Inherited) -> None:
         """Take over from another root in an upgrade; before :meth:`run`."""
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # drops signals that came during the upgrade
-        table = found.table
-        self._caught = {signal.SIGCHLD, *table["signals"]}
-        self._told_ready = self._scheduler.has_worked = table["told_ready"]
-        self._terminal.ends_us = table["terminal"]
-        self._reloading.resume(asked=table.get("reload", False))  # a version before wrote none
-        self._upgrade.number, self._upgrade.by = table["number"], table["version"]
+        state = found.state
+        self._caught = {signal.SIGCHLD, *state.signals}
+        self._told_ready = self._scheduler.has_worked = state.told_ready
+        self._terminal.ends_us = state.terminal
+        self._reloading.resume(asked=state.reload)
+        self._upgrade.number, self._upgrade.by = state.number, state.version
         logs = [*(run.log for run in found.runs if run.log is not None), *(log for log, _ in found.logs)]
-        self._pump.take_up(logs, found.daemon, table["pump"])
-        self._processes.take_up(found.exits, table["lives"])
+        self._pump.take_up(logs, found.daemon, state.pump)
+        self._processes.take_up(state.lives)
         for run in found.runs:
             self._processes.adopt(run)
         for log, stalled_at_s in found.logs:
             self._pump.go_on(log, stalled_at_s)
-        self._store.take_up(table.get("store", []))  # a version before wrote none
+        self._store.take_up(state.store)
         for log in logs:
             if log.writer.masking:
                 log.record = self._records.record_of(log.name)
-        for helper, state in ((self._scheduler, table["scheduler"]), (self._api, table["api"])):
-            helper.take_up(state)
+        for helper, kept in ((self._scheduler, state.scheduler), (self._api, state.api)):
+            helper.take_up(kept)
             self._watch_helper(helper)
 
     def adopt(self, handed_back: dict[str, list[int]]) -> None:
@@ -514,12 +517,11 @@ class ControlThread:
 
     def _on_place_restored(self, anew: bool) -> None:
         """Restart the helpers, which hold removed files. Record the runs if the directory has no record of them."""
-        self.kept["listeners"] = [one.fileno() for one in self._api.listeners]
+        data_lock, place_lock = self.kept.lock
         if self._place.new_lock is not None:
-            data_lock, place_lock = self.kept["lock"]
             os.close(place_lock)
-            self.kept["lock"] = [data_lock, self._place.new_lock]
-            self._place.new_lock = None
+            place_lock, self._place.new_lock = self._place.new_lock, None
+        self.kept = KeptDescriptors([data_lock, place_lock], [one.fileno() for one in self._api.listeners])
         if anew:
             self._processes.note_again(self._boot)
         self._upgrade.introduce()

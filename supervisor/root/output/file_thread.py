@@ -15,13 +15,14 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from logring.logfile.log_file import LogFileWriter
 from logring.paths import frames_path
 from logring.redraw.history_file import FramesWriter
 from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage
 from supervisor.ipc.log_line import Log
+from supervisor.root.handover.schema import FilesState
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.run_log import RunLog
 
@@ -126,7 +127,7 @@ class FileThread(threading.Thread):
         """Have the thread call `wait` after the queued work."""
         self._queue.put(wait)
 
-    def take_down(self) -> tuple[list[RunLog], dict[str, Any]]:
+    def take_down(self) -> tuple[list[RunLog], FilesState]:
         """Return the logs with unwritten data, and the rest for the next root; while the thread waits."""
         queued = []
         with contextlib.suppress(queue.Empty):
@@ -135,22 +136,20 @@ class FileThread(threading.Thread):
         for item in queued:
             self._queue.put(item)
         logs = {*self._failing, *self._changed, *(item for item in queued if isinstance(item, RunLog))}
-        return list(logs), {
-            "failing": {log.name: text for log, text in self._failing.items()},
-            "echo": self._echo.waiting.decode("latin-1"),
-        }
+        return list(logs), FilesState(
+            failing={log.name: text for log, text in self._failing.items()}, echo=self._echo.waiting
+        )
 
     def go_on(self, log: RunLog) -> None:
         """Write what another root has left of this log; before :meth:`start`."""
         self._changed.add(log)
         self._queue.put(log)
 
-    def take_up(self, logs: Iterable[RunLog], found: dict[str, Any]) -> None:
+    def take_up(self, logs: Iterable[RunLog], state: FilesState) -> None:
         """Restore the state from :meth:`take_down`, with all logs; before :meth:`start`."""
-        failing = found["failing"]
-        self._failing = {log: failing[log.name] for log in logs if log.name in failing}
-        if found["echo"]:
-            self.echo(found["echo"].encode("latin-1"))
+        self._failing = {log: state.failing[log.name] for log in logs if log.name in state.failing}
+        if state.echo:
+            self.echo(state.echo)
 
     def finish(self, timeout_s: float) -> bool:
         """Write the queue and end; False when that takes longer than `timeout_s` (a frozen disk)."""

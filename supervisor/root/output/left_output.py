@@ -9,11 +9,11 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from logring.mask import Mask
 from supervisor.ipc.log_line import Log
+from supervisor.root.handover.schema import HeldText, LeftOutputState, LeftPipeState
 
 _READ_BYTES = 65536
 _MAX_LINE_BYTES = 8192
@@ -83,26 +83,25 @@ class LeftOutput:
     def _said(self, text: str) -> bytes:
         return self._log.line(1, f"{self.task} {self.run}: {text}")
 
-    def take_down(self) -> dict[str, Any]:
+    def take_down(self) -> LeftOutputState:
         """Return the state for the next root."""
-        held = (b"", 0) if self._mask is None else (self._mask.held, self._mask.count)
-        return {
-            "task": self.task,
-            "run": self.run,
-            "secrets": self.secrets,
-            "held": [held[0].decode("latin-1"), held[1]],
-            "unfinished": self._unfinished.decode("latin-1"),
-            "dropped": self._dropped,
-        }
+        return LeftOutputState(
+            task=self.task,
+            run=self.run,
+            secrets=self.secrets,
+            held=HeldText(b"", 0) if self._mask is None else HeldText(self._mask.held, self._mask.count),
+            unfinished=self._unfinished,
+            dropped=self._dropped,
+        )
 
     @classmethod
-    def take_up(cls, found: dict[str, Any], now_s: float) -> "LeftOutput":
+    def take_up(cls, state: LeftOutputState, now_s: float) -> "LeftOutput":
         """Restore the output in the next root."""
-        self = cls(found["task"], found["run"], found["secrets"], now_s)
+        self = cls(state.task, state.run, state.secrets, now_s)
         if self._mask is not None:
-            self._mask.hold(found["held"][0].encode("latin-1"), found["held"][1])
-        self._unfinished = found["unfinished"].encode("latin-1")
-        self._dropped = found["dropped"]
+            self._mask.hold(*state.held)
+        self._unfinished = state.unfinished
+        self._dropped = state.dropped
         return self
 
 
@@ -143,11 +142,11 @@ class LeftOutputs:
             del self._by_fd[fd]
             os.close(fd)
 
-    def take_down(self, keep: Callable[[int], int]) -> list[list[Any]]:
+    def take_down(self, keep: Callable[[int], int]) -> list[LeftPipeState]:
         """Return the state for the next root; `keep` registers descriptors."""
-        return [[keep(fd), output.take_down()] for fd, output in self._by_fd.items()]
+        return [LeftPipeState(keep(fd), output.take_down()) for fd, output in self._by_fd.items()]
 
-    def take_up(self, found: list[list[Any]]) -> None:
+    def take_up(self, found: Iterable[LeftPipeState]) -> None:
         """Restore the outputs of another root."""
         for fd, output in found:
             self.add(fd, LeftOutput.take_up(output, time.monotonic()))

@@ -20,7 +20,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from logring.layout import STDERR, STDOUT
 from logring.paths import DAEMON_RING, ring_path
@@ -30,6 +30,7 @@ from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, take_all
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
+from supervisor.root.handover.schema import HelperOutputState, LeftState, PumpState
 from supervisor.root.output.backpressure import Backpressure
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.left_output import LeftOutput, LeftOutputs
@@ -324,27 +325,27 @@ class Pump(threading.Thread):
         self._wake()
         return busy
 
-    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+    def take_down(self, keep: Callable[[int], int]) -> PumpState:
         """Return all unfinished logs, and the outputs of helpers; `keep` registers descriptors."""
         logs, files = self._files.take_down()
         since_s = self._backpressure.since_s
         unfinished = {log for log in (*self._by_run.values(), *since_s, *logs) if log.path and not log.finished}
-        return {
-            "logs": [{**log.take_down(keep), "since_s": since_s.get(log)} for log in unfinished],
-            "daemon": self._daemon.take_down(keep),
-            "helpers": [[keep(fd), buffer.decode("latin-1")] for fd, buffer in self._helpers.items()],
-            "left": self._left.take_down(keep),
-            "files": files,
-        }
+        return PumpState(
+            logs=[log.take_down(keep, since_s.get(log)) for log in unfinished],
+            daemon=self._daemon.take_down(keep),
+            helpers=[HelperOutputState(keep(fd), bytes(buffer)) for fd, buffer in self._helpers.items()],
+            left=self._left.take_down(keep),
+            files=files,
+        )
 
-    def take_up(self, logs: Iterable[RunLog], daemon: RunLog, found: dict[str, Any]) -> None:
+    def take_up(self, logs: Iterable[RunLog], daemon: RunLog, state: PumpState) -> None:
         """Restore the state from :meth:`take_down`, but for `logs`: see :meth:`go_on`; before :meth:`start`."""
         self._daemon = daemon
-        for fd, buffer in found["helpers"]:
+        for fd, unfinished in state.helpers:
             self._add_helper(fd)
-            self._helpers[fd] += buffer.encode("latin-1")
-        self._left.take_up(found.get("left", []))  # versions before this one leave none
-        self._files.take_up(logs, found["files"])
+            self._helpers[fd] += unfinished
+        self._left.take_up(state.left)
+        self._files.take_up(logs, state.files)
 
     def go_on(self, log: RunLog, stalled_at_s: float | None = None) -> None:
         """Take over a log that another root left, with its sources; before :meth:`start`.
@@ -449,7 +450,7 @@ class Pump(threading.Thread):
         self._wide -= source.wide is True
         log.sources.discard(source)
         if for_others and log.left is not None:
-            self._left.add(source.fd, LeftOutput(log.left[0], log.name, log.left[1], time.monotonic()))
+            self._left.add(source.fd, LeftOutput(log.left.task, log.name, log.left.secrets, time.monotonic()))
         else:
             os.close(source.fd)
 
@@ -560,7 +561,7 @@ class Pump(threading.Thread):
             self._take_the_rest(log)
 
     def _leave(self, spawn: Spawn) -> None:
-        self._by_run[spawn.run].left = spawn.task, [spawn.env[name] for name in spawn.secrets]
+        self._by_run[spawn.run].left = LeftState(spawn.task, [spawn.env[name] for name in spawn.secrets])
         self._drain(spawn.run)
 
     def _take_the_rest(self, log: RunLog) -> None:

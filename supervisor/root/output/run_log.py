@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from logring import writer_state
 from logring.layout import BLOCK_SIZE, RING_BLOCKS
@@ -12,22 +12,12 @@ from logring.redraw.history_file import FramesWriter
 from logring.ring.writer import RingWriter
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
+from supervisor.root.handover.schema import LeftState, LogProgress, LogState, PipeState, RunLogState
 
 _LARGE_BLOCK = 4 * BLOCK_SIZE
 _LARGE_RINGS = range(4, 17)
 _LARGE_FROM_BYTES = 32 * _LARGE_BLOCK
 _MIN_FILE_BLOCKS = 2
-_HANDED_OVER = {
-    "stalled": "stalled",
-    "state": "state",
-    "told_overflow": "told_overflow",
-    "told_blocks": "told_blocks",
-    "cut_off": "closes_early",
-    "sealing": "sealing",
-    "sealed": "sealed",
-    "frames_failed": "frames_failed",
-}
-"""Fields of the handover and the attributes that they hold: fields keep their names for other versions."""
 
 
 class Shape(NamedTuple):
@@ -115,8 +105,8 @@ class RunLog:
         self.told_blocks = 0
         self.closes_early = False
         """Its pipes are closed once their present content is in the ring."""
-        self.left: tuple[str, list[str]] | None = None
-        """Task and secrets, where processes outlive the run and may go on writing; None: its pipes are closed."""
+        self.left: LeftState | None = None
+        """Whose processes outlive the run and may go on writing; None: its pipes are closed."""
         self.sealing = False
         """It is to be sealed as soon as its last lines are in the ring."""
         self.sealed = False
@@ -180,20 +170,33 @@ class RunLog:
             with contextlib.suppress(OSError):  # ENOSPC, ENOMEM: no memory
                 self.record.hold(*self.held)
 
-    def take_down(self, keep: writer_state.Keep) -> dict[str, Any]:
-        """Return the state for the next root, while both threads wait; `keep` registers descriptors."""
-        return {
-            "name": self.name,
-            "path": self.path,
-            "sources": [[keep(source.fd), source.stream] for source in self.sources],
-            "writer": writer_state.take_down(self.writer, keep),
-            "progress": None if self.file is None else self.file.progress,
-            "left": self.left,
-            **{field: getattr(self, name) for field, name in _HANDED_OVER.items()},
-        }
+    def take_down(self, keep: writer_state.Keep, since_s: float | None = None) -> RunLogState:
+        """Return the state for the next root, while both threads wait.
+
+        Args:
+            keep: registers descriptors.
+            since_s: since when the log waits for its file.
+        """
+        return RunLogState(
+            name=self.name,
+            path=self.path,
+            sources=[PipeState(keep(source.fd), source.stream) for source in self.sources],
+            writer=writer_state.take_down(self.writer, keep),
+            progress=None if self.file is None else LogProgress(*self.file.progress),
+            stalled=self.stalled,
+            state=self.state,
+            told_overflow=self.told_overflow,
+            told_blocks=self.told_blocks,
+            cut_off=self.closes_early,
+            sealing=self.sealing,
+            sealed=self.sealed,
+            frames_failed=self.frames_failed,
+            left=self.left,
+            since_s=since_s,
+        )
 
     @classmethod
-    def take_up(cls, found: dict[str, Any]) -> "RunLog":
+    def take_up(cls, state: LogState) -> "RunLog":
         """Restore the log in the next root.
 
         Raises:
@@ -201,16 +204,20 @@ class RunLog:
             OSError: the ring cannot be mapped.
             LogError: it is no ring of ours.
         """
-        self = cls(found["name"], found["path"], writer_state.take_up(found["writer"]))
-        self.sources = {Source(fd, stream, self) for fd, stream in found["sources"]}
-        if found["progress"] is not None:
-            seen, last, part = found["progress"]
+        self = cls(state.name, state.path, writer_state.take_up(state.writer))
+        self.sources = {Source(fd, stream, self) for fd, stream in state.sources}
+        if state.progress is not None:
             self.file = LogFileWriter(self.path, self.writer, self.writer.file_blocks)
-            self.file.progress = seen, tuple(last), tuple(part)
-        for field, name in _HANDED_OVER.items():
-            setattr(self, name, found[field])
-        if (left := found.get("left")) is not None:  # versions before this one have none
-            self.left = left[0], left[1]
+            self.file.progress = state.progress
+        self.stalled = state.stalled
+        self.state = state.state
+        self.told_overflow = state.told_overflow
+        self.told_blocks = state.told_blocks
+        self.closes_early = state.cut_off
+        self.sealing = state.sealing
+        self.sealed = state.sealed
+        self.frames_failed = state.frames_failed
+        self.left = state.left
         return self
 
 

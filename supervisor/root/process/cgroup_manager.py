@@ -1,13 +1,13 @@
 """Cgroups of runs: created with their limits where the host allows it, and kept while they have processes."""
 
 import itertools
-from typing import Any
+from collections.abc import Iterable
 
 from supervisor.host import cgroup_names
 from supervisor.host.cgroups import Cgroup, Cgroups
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Spawn
-from supervisor.root.handover.schema import made_cgroups, plain_cgroups
+from supervisor.root.handover.schema import CgroupState, cgroup_of, cgroup_state
 
 _BY_CGROUP = ("memory", "cpu")
 """The limits that only a controller of cgroup version 2 can apply."""
@@ -104,13 +104,13 @@ class CgroupManager:
         if self._cgroups is not None:
             self._cgroups.close()
 
-    def take_down(self) -> list[dict[str, Any]]:
+    def take_down(self) -> list[CgroupState]:
         """Return the kept cgroups, for the next root."""
-        return plain_cgroups(self._left)
+        return [cgroup_state(cgroup) for cgroup in self._left]
 
-    def take_up(self, found: list[dict[str, Any]]) -> None:
+    def take_up(self, found: Iterable[CgroupState]) -> None:
         """Restore the kept cgroups."""
-        self._left = made_cgroups(found)
+        self._left = [cgroup_of(one) for one in found]
 
 
 def _not_applied(wanted: Spawn, controllers: frozenset[str]) -> list[str]:

@@ -1,11 +1,12 @@
 """What outlives the main process of a run: found, ended or left, and named."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.procfs import Process, family, look
 from supervisor.ipc.messages import Frame
+from supervisor.root.handover.schema import LeftRunningState
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
 
@@ -72,11 +73,11 @@ class LeftRunning:
         """Return the runs, for a message, each with its processes as ``name (pid)``."""
         return [{"run": run.run, "task": run.task, "processes": run.shown} for run in self._runs]
 
-    def take_down(self) -> list[list[Any]]:
+    def take_down(self) -> list[LeftRunningState]:
         """Return the state for the next root."""
-        return [[run.task, run.run, run.cgroup, list(run.known.items())] for run in self._runs]
+        return [LeftRunningState(run.task, run.run, run.cgroup, list(run.known.items())) for run in self._runs]
 
-    def take_up(self, found: list[list[Any]], now_s: float) -> None:
+    def take_up(self, found: Iterable[LeftRunningState], now_s: float) -> None:
         """Restore the list of another root."""
         self._runs = [_Run(task, run, cgroup, dict(known)) for task, run, cgroup, known in found]
         self._look(now_s)

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Container, Iterator
 from dataclasses import asdict
-from typing import Any
 
 from supervisor.host import procfs
 from supervisor.host.shortage import is_of_memory
@@ -14,7 +13,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited, Frame, Spawn
 from supervisor.root.handover.recover import RecoveredRun, limit_again
 from supervisor.root.handover.run_records import RunRecords
-from supervisor.root.handover.schema import exact_of, plain, plain_state, state_of
+from supervisor.root.handover.schema import ProcessesState, RunHandover, RunLogState, exact_of, state_of
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.loop.memory_reserve import MemoryReserve
 from supervisor.root.output.pump_reports import PumpReports
@@ -213,38 +212,35 @@ class ProcessManager:
 
     # For the next root, while the pump waits.
 
-    def take_down(self, keep: Callable[[int], int]) -> dict[str, Any]:
+    def take_down(self, keep: Callable[[int], int]) -> ProcessesState:
         """Return the state that belongs to no run, with no start under way; `keep` registers descriptors."""
         self.starts.drop()
         self.starts.spares.drop()
-        return {
-            "exits": [asdict(exited) for exited in self.exits.values()],
-            "stillborn": self.failed_starts,
-            "ended_pipes": sorted(self._ended_pipes),
-            "left": self.cgroup_manager.take_down(),
-            "left_running": self._left.take_down(),
-            "nofile": self.starts.descriptors.original,
-            "owners": self._trees.take_down(),
-            "records": self._records.take_down(keep),
-        }
+        return ProcessesState(
+            exits=list(self.exits.values()),
+            stillborn=self.failed_starts,
+            ended_pipes=sorted(self._ended_pipes),
+            left=self.cgroup_manager.take_down(),
+            left_running=self._left.take_down(),
+            nofile=self.starts.descriptors.original,
+            owners=self._trees.take_down(),
+            records=self._records.take_down(keep),
+        )
 
-    def runs(self, logs: dict[str, dict[str, Any]], keep: Callable[[int], int]) -> list[list[dict[str, Any]]]:
-        """Return all live runs for the handover table; their logs are taken out of `logs`."""
-        return [
-            [plain_state(state_of(one)), plain(exact_of(one, logs.pop(one.run, None), keep))]
-            for one in self.live.values()
-        ]
+    def runs(self, logs: dict[str, RunLogState], keep: Callable[[int], int]) -> list[RunHandover]:
+        """Return all live runs for the handover; their logs are taken out of `logs`."""
+        return [RunHandover(state_of(one), exact_of(one, logs.pop(one.run, None), keep)) for one in self.live.values()]
 
-    def take_up(self, exits: list[Exited], found: dict[str, Any]) -> None:
-        """Take over the state from :meth:`take_down`, and the former ``exits``; call it before :meth:`adopt`."""
-        self.exits = {exited.run: exited for exited in exits}
-        self.failed_starts = found["stillborn"]
-        self._ended_pipes = dict.fromkeys(found["ended_pipes"], False)
-        self.cgroup_manager.take_up(found["left"])
-        self._left.take_up(found.get("left_running", []), time.monotonic())  # versions before this one have none
-        self.starts.descriptors.take_up(found["nofile"])
-        self._trees.take_up(found["owners"])
-        self._records.take_up(found["records"])
+    def take_up(self, state: ProcessesState) -> None:
+        """Take over the state from :meth:`take_down`; call it before :meth:`adopt`."""
+        self.exits = {exited.run: exited for exited in state.exits}
+        self.failed_starts = state.stillborn
+        self._ended_pipes = dict.fromkeys(state.ended_pipes, False)
+        self.cgroup_manager.take_up(state.left)
+        self._left.take_up(state.left_running, time.monotonic())
+        self.starts.descriptors.take_up(state.nofile)
+        self._trees.take_up(state.owners)
+        self._records.take_up(state.records)
 
     def expect(self, instances: int) -> None:
         """Reserve descriptors for so many runs to adopt."""

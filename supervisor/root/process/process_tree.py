@@ -9,13 +9,13 @@ its environment cannot be assigned.
 import os
 import signal
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from supervisor.host.cgroup_names import is_spare
 from supervisor.host.cgroups import name_of_cgroup, own_place
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import Process, family, look, own_children, parent, send
+from supervisor.root.handover.schema import OwnerState
 from supervisor.root.process.managed_process import ManagedProcess, ProcessState
 
 _GENERATIONS = 1000
@@ -52,11 +52,11 @@ class ProcessTrees:
         self._owners: dict[tuple[int, int], str] = {}
         """Runs by process and start."""
 
-    def take_down(self) -> list[list[Any]]:
+    def take_down(self) -> list[OwnerState]:
         """Return the known owners of orphans, for the next root."""
-        return [[*key, owner] for key, owner in self._owners.items()]
+        return [OwnerState(*key, owner) for key, owner in self._owners.items()]
 
-    def take_up(self, found: list[list[Any]]) -> None:
+    def take_up(self, found: Iterable[OwnerState]) -> None:
         """Restore the known owners of orphans."""
         self._owners = {(pid, start): owner for pid, start, owner in found}
 

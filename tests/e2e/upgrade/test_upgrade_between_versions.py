@@ -1,6 +1,5 @@
-"""Upgrades from versions as they were to the working tree, while runs are in every state that a run can be in."""
+"""Upgrades between versions as they were and the working tree, while runs are in every state that a run can be in."""
 
-import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -9,38 +8,58 @@ from typing import Any
 
 import pytest
 
+from supervisor.root.handover.table import HANDOVER
 from tests.e2e.services.test_readiness import SAY, is_ready, on_flag
 from tests.e2e.upgrade.test_upgrade import HALVES, shown
 from tests.support.daemon import program
 from tests.support.installation import Installation
 from tests.support.waiting import until
 
-ARCHIVES = sorted(Path(__file__).with_name("versions").glob("*.tar.xz"))
+VERSIONS = Path(__file__).with_name("versions")
+FORMATS = {"2026-11-25": 1, "2026-11-26": 3}
+"""By archive, the format of what its root hands over."""
 SIGKILLED = 137
 
 
-@pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.partition(".")[0])
-def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
-    """A daemon of an older version, with the working tree beside it."""
+older = pytest.mark.parametrize("old", FORMATS)
+unable = pytest.mark.parametrize("old", [name for name, number in FORMATS.items() if number < HANDOVER])
+both_ways = pytest.mark.parametrize(
+    ("old", "new"),
+    [(name, "first") for name in FORMATS] + [("first", name) for name, number in FORMATS.items() if number == HANDOVER],
+)
+"""From each version to the working tree, and back to those that know its format."""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Installation]:
+    """A daemon that can be of each of these versions; "first" is the working tree."""
     one = Installation(tmp_path)
-    one.unpack(request.param)
-    one.install(request.param.name)
+    for name in FORMATS:
+        one.unpack(VERSIONS / f"{name}.tar.xz")
     yield one
     one.clean()
 
 
-def upgrade(daemon: Installation) -> None:
-    """Become the working tree, and prove that this is what runs."""
+def upgrade(daemon: Installation, new: str) -> None:
+    """Become another version, and prove that this is what runs."""
     before = daemon.pid
-    daemon.install("first")
+    daemon.install(new)
     done = daemon.cli("upgrade")
     assert done.returncode == 0, done
     assert daemon.pid == before
-    until(daemon.ready, "the daemon of the working tree")
+    until(daemon.ready, "the daemon of the other version")
 
 
-def test_runs_in_every_state(daemon: Installation, tmp_path: Path) -> None:
+def test_the_archives_are_listed() -> None:
+    """Each archive is listed with its format, and the newest one has the format of the working tree."""
+    assert FORMATS.keys() == {path.name.partition(".")[0] for path in VERSIONS.glob("*.tar.xz")}
+    assert max(FORMATS.items())[1] == HANDOVER
+
+
+@both_ways
+def test_runs_in_every_state(daemon: Installation, tmp_path: Path, old: str, new: str) -> None:
     """Runs print, end, stop, time out and leave the queue under the other version; no line is lost."""
+    daemon.install(old)
     go, side = tmp_path / "go", tmp_path / "side"
     deaf, ready = program("ignores_term"), on_flag(go, SAY.format(b"READY=1"))
     (tmp_path / "secret").write_text("correct-horse-battery")
@@ -66,7 +85,7 @@ def test_runs_in_every_state(daemon: Installation, tmp_path: Path) -> None:
     until(lambda: all(daemon.lines(runs[name]) for name in ("steady", "stopped", "late")), "all of them to run")
     daemon.request("POST", f"/api/runs/{runs['stopped']}/stop")
     services = {run["id"] for run in daemon.runs("pair")}
-    upgrade(daemon)
+    upgrade(daemon, new)
     assert {run["id"] for run in daemon.runs("pair")} == services
     assert not is_ready(daemon)
     assert daemon.run(waiting)["status"] == "pending"
@@ -89,8 +108,10 @@ def test_runs_in_every_state(daemon: Installation, tmp_path: Path) -> None:
     assert daemon.stop() == 0
 
 
-def test_helpers_restart_after_all_files_were_replaced(daemon: Installation, tmp_path: Path) -> None:
+@older
+def test_helpers_restart_after_all_files_were_replaced(daemon: Installation, tmp_path: Path, old: str) -> None:
     """After an installer has replaced all files, each helper that dies comes back, and runs go on."""
+    daemon.install(old)
     side = tmp_path / "side"
     daemon.write(
         f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.001, side)}\n"
@@ -139,15 +160,14 @@ def assert_goes_on(daemon: Installation, run: str, side: Path) -> None:
     assert daemon.stop() == 0
 
 
-def test_an_older_version_refuses_the_format(daemon: Installation, tmp_path: Path) -> None:
+@unable
+def test_an_older_version_refuses_the_format(daemon: Installation, tmp_path: Path, old: str) -> None:
     """A version that does not know the format refuses in its trial, and the newer one goes on with everything."""
-    older = os.readlink(tmp_path / "installed")
-    daemon.install("first")
     run = begin(daemon, tmp_path / "side")
-    daemon.install(Path(older).name)
+    daemon.install(old)
     refused = daemon.cli("upgrade")
     assert refused.returncode == 1
-    assert "does not know what 0.1.0 hands over: format 3, known is 1" in refused.stderr
+    assert f"does not know what 0.1.0 hands over: format {HANDOVER}, known is {FORMATS[old]}" in refused.stderr
     daemon.install("first")
     assert_goes_on(daemon, run, tmp_path / "side")
 

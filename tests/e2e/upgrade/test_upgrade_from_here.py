@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.version import VERSION
 from tests.e2e.upgrade.test_upgrade import answer
-from tests.e2e.upgrade.test_upgrade_between_versions import ARCHIVES
+from tests.e2e.upgrade.test_upgrade_between_versions import VERSIONS
 from tests.e2e.upgrade.test_versions import NEWER, assert_unharmed, begin, version
 from tests.support.installation import Installation
 from tests.support.waiting import until
@@ -38,8 +38,8 @@ def newer(tmp_path: Path) -> Installation:
 
 def test_a_release_that_cannot_move(daemon: Installation, newer: Installation) -> None:
     """A daemon of a release before ``--from-here`` is not upgraded, and the message says to restart it."""
-    daemon.unpack(ARCHIVES[-1])
-    daemon.install(ARCHIVES[-1].name)
+    daemon.unpack(VERSIONS / "2026-11-25.tar.xz")
+    daemon.install("2026-11-25")
     daemon.write("")
     daemon.start()
     done = from_here(newer, daemon)

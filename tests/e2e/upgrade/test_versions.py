@@ -193,7 +193,7 @@ def test_a_refused_exec_changes_nothing(daemon: Installation) -> None:
 
 def test_a_version_that_dies_while_it_takes_over(daemon: Installation) -> None:
     """A version that dies while it takes over is a crash like any other: the next start ends and logs its runs."""
-    daemon.add("dying", {CONTROL: ("        table = found.table\n", "        os._exit(1)\n")})
+    daemon.add("dying", {CONTROL: ("        state = found.state\n", "        os._exit(1)\n")})
     run = begin(daemon)
     (left,) = daemon.children("numbered")
     daemon.install("dying")
@@ -218,7 +218,7 @@ def test_a_run_that_ends_during_the_exec_is_complete(daemon: Installation) -> No
         while not os.path.exists({str(seen)!r}):
             time.sleep(0.01)
 """
-    daemon.add("slow", {CONTROL: ("        table = found.table\n", f"        table = found.table{waiting}")})
+    daemon.add("slow", {CONTROL: ("        state = found.state\n", f"        state = found.state{waiting}")})
     daemon.write(f"[tasks.t]\nrun = {program('in_parts', go, 'first half, ', 'second half', 42)}\n")
     daemon.start()
     run = daemon.trigger("t")

@@ -26,7 +26,21 @@ from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.handover.recover import recover
 from supervisor.root.handover.run_records import RunRecords
-from supervisor.root.handover.schema import ExactState, exact_of, made, made_state, plain, plain_state, state_of
+from supervisor.root.handover.schema import (
+    ExactState,
+    FilesState,
+    HelperState,
+    KeptDescriptors,
+    LogState,
+    ProcessesState,
+    PumpState,
+    RootState,
+    RunState,
+    exact_of,
+    made,
+    plain,
+    state_of,
+)
 from supervisor.root.handover.table import Keep, NotAccepted
 from supervisor.root.handover.upgrade import Trial, Upgrade, _reason
 from supervisor.root.loop.epoll_watch import EpollWatch
@@ -55,15 +69,15 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def next_root(bench: Bench) -> None:
     """Another pump and another file thread take up what these two leave."""
-    found = json.loads(json.dumps(bench.pump.take_down(lambda fd: fd)))
+    found: PumpState = made(PumpState, json.loads(json.dumps(plain(bench.pump.take_down(lambda fd: fd)))))
     bench.files = FileThread(bench.files._log, 2, DiskSpace("/", 0))
     bench.pump = Pump(bench.pump._runtime_dir, "D", bench.bell, bench.files)
     bench.pump.connect(bench.ends)
     bench.files.connect(bench.pump)
-    (log,) = found["logs"]
+    (log,) = found.logs
     bench.log = RunLog.take_up(log)
-    bench.pump.take_up([bench.log], RunLog.take_up(found["daemon"]), found)
-    bench.pump.go_on(bench.log, log["since_s"])
+    bench.pump.take_up([bench.log], RunLog.take_up(found.daemon), found)
+    bench.pump.go_on(bench.log, log.since_s)
 
 
 def content(bench: Bench) -> bytes:
@@ -203,8 +217,8 @@ def test_an_instance(tmp_path: Path) -> None:
     exact = exact_of(one, None, keep)
     assert one.notify_socket is not None
     assert keep.fds == {7, 8, one.notify_socket.fileno()}
-    state, exact = json.loads(json.dumps([plain_state(state_of(one)), plain(exact)]))
-    other = recover(made_state(state), made(ExactState, exact)).instance
+    state, exact = json.loads(json.dumps([plain(state_of(one)), plain(exact)]))
+    other = recover(made(RunState, state), made(ExactState, exact)).instance
     assert other is not None
     for name in set(ManagedProcess.__slots__) - {"notify_socket", "cgroup"}:
         assert getattr(other, name) == getattr(one, name), name
@@ -233,8 +247,8 @@ def test_exits_that_nobody_has_acknowledged(bench: Bench) -> None:
     here.exits["A"] = Exited(run="A", status=9 << 8, ended_at=5, lines=3, leftovers=["x (1)"])
     here.failed_starts["B"] = "cannot be started: no"
     here._trees._owners[7, 8] = "C"
-    found = json.loads(json.dumps(here.take_down(Keep())))
-    there.take_up([Exited(**one) for one in found["exits"]], found)
+    found = json.loads(json.dumps(plain(here.take_down(Keep()))))
+    there.take_up(made(ProcessesState, found))
     assert there.snapshot() == here.snapshot()
     assert there.failed_starts == here.failed_starts
     assert there._trees._owners == {(7, 8): "C"}
@@ -242,8 +256,23 @@ def test_exits_that_nobody_has_acknowledged(bench: Bench) -> None:
     assert there.exits == {}
 
 
+DAEMON = LogState("daemon", "", [], {}, None, False, "ok", False, 0, False, False, False, False)
+NOTHING = RootState(
+    boot=BOOT,
+    number=1,
+    told_ready=True,
+    terminal=False,
+    kept=KeptDescriptors([], []),
+    scheduler=HelperState(1, None, None, None),
+    api=HelperState(1, None, None, None),
+    runs=[],
+    lives=ProcessesState([], {}, [], [], 1024, [], {}),
+    pump=PumpState([], DAEMON, [], FilesState({}, b"")),
+)
+
+
 def table(**more: Any) -> int:
-    fd = handover.write({"x": 1}, Keep(), {15})
+    fd = handover.write(NOTHING, Keep(), {15})
     if more:
         whole = {**json.loads(os.pread(fd, 65536, 0)), **more}
         os.ftruncate(fd, 0)
@@ -254,7 +283,8 @@ def table(**more: Any) -> int:
 def test_a_table_of_our_own() -> None:
     """It is read as it was written, with its version."""
     found = handover.read(table())
-    assert (found["handover"], found["version"], found["signals"], found["x"]) == (handover.HANDOVER, VERSION, [15], 1)
+    assert (found["handover"], found["version"], found["signals"]) == (handover.HANDOVER, VERSION, [15])
+    assert made(RootState, {name: found[name] for name in plain(NOTHING)}) == NOTHING
 
 
 def test_a_newer_table_is_refused() -> None:
@@ -271,8 +301,8 @@ def test_a_table_of_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(handover, "CONVERSIONS", steps)
     monkeypatch.setattr(handover, "HANDOVER", 3)  # whatever it is by now
-    assert handover.read(table(handover=1))["x"] == 20
-    assert handover.read(table(handover=2))["x"] == 10
+    assert handover.read(table(handover=1, x=1))["x"] == 20
+    assert handover.read(table(handover=2, x=1))["x"] == 10
     with pytest.raises(NotAccepted, match="any more"):
         handover.read(table(handover=0))
 
@@ -316,7 +346,7 @@ def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> No
     """The upgrade is refused: both threads go on, there is a scheduler, and another upgrade may follow."""
     watch, refused, stayed = EpollWatch(), list[str](), list[bool]()
 
-    def table(_keep: Keep) -> dict[str, Any]:
+    def state(_keep: Keep) -> RootState:
         raise MemoryError
 
     upgrade = Upgrade(
@@ -326,7 +356,7 @@ def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> No
         {},
         Quiesce(watch, bench.pump, bench.files),
         ReloadSignal(lambda _frame: None),
-        table=table,
+        state=state,
         part=lambda: None,
         clear=lambda: True,
         stay=lambda: stayed.append(True),
