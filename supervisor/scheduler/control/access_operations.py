@@ -60,10 +60,9 @@ class AccessOperations:
         self._engine.commit(change)
 
     def session_create(self, arguments: Arguments, reply: Reply) -> None:
-        """Store a web session; delete expired sessions and sessions of a former password."""
+        """Store a web session; delete sessions of a former password."""
 
         def write(db: Database, now_ms: int) -> None:
-            sessions.delete_expired(db, now_ms)
             sessions.delete_of_others(db, arguments["password_tag"])
             sessions.create(db, arguments["hash"], arguments["password_tag"], now_ms)
 

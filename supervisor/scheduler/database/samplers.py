@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from store import idempotency, metrics, usage_counts
+from store import idempotency, metrics, sessions, usage_counts
 from store.database import Database
 from store.meta import set_meta
 from store.metrics import FINE_MS, Sample
@@ -28,10 +28,10 @@ from supervisor.scheduler.loop.loop import Loop, Timer
 
 
 class HostSampler:
-    """Samples the host, and removes or merges old roll-ups.
+    """Samples the host, and removes old roll-ups, idempotency keys and sessions.
 
     Args:
-        clock: decides about the age of roll-ups; its state is stored every hour.
+        clock: decides about their age; its state is stored every hour.
         data_dir: directory whose file system is measured.
         running: returns the number of active runs.
         commit: stores a change.
@@ -77,6 +77,7 @@ class HostSampler:
             state = self._clock.state()
             change.write(lambda db: usage_counts.roll(db, earliest_ms))
             change.write(lambda db: idempotency.prune(db, earliest_ms))
+            change.write(lambda db: sessions.delete_expired(db, earliest_ms))
             change.write(lambda db: set_meta(db, STATE, state))
         self._commit(change)
         self._wait()

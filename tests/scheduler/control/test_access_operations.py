@@ -45,9 +45,9 @@ def test_tokens(bench: Make) -> None:
 
 
 def test_sessions(bench: Make) -> None:
-    """A new one sweeps away those that have ended by their age."""
+    """A new session removes those of another password, and ends at the logout."""
     one = bench("")
-    sessions.create(one.store.database, "old", "tag", 1)
+    sessions.create(one.store.database, "old", "former", 1)
     assert ask(one, "session_create", hash="new", password_tag="tag")["ok"]
     assert one.store.database.rows("SELECT hash FROM sessions") == [("new",)]
     assert ask(one, "session_delete", hash="new")["ok"]

@@ -1,13 +1,17 @@
 """Samples, as the scheduler takes them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from store import metrics
+import pytest
+
+from store import metrics, sessions
 from store.errors import DiskFull
 from store.runs.daily_outcomes import KEPT_DAYS
-from supervisor.scheduler.database.removal_clock import RemovalClock
+from supervisor.scheduler.database.removal_clock import HOLD_S, RemovalClock
 from supervisor.scheduler.database.samplers import HostSampler
 from tests.scheduler.bench import Bench
+from tests.scheduler.runs.test_scheduled_starts import START, HandClock
 from tests.support.waiting import until
 
 Make = Callable[[str], Bench]
@@ -53,3 +57,51 @@ def test_one_that_cannot_be_stored(bench: Make) -> None:
     assert one.committer.idle
     assert metrics.newest(one.store.database) is None
     sampler.close()
+
+
+DAY_MS = 86_400_000
+
+
+class Hourly:
+    """A sampler under clocks that the test moves, and the sessions that it leaves."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = HandClock(START)
+        self.bench = Bench(directory, "", self.clock)
+        loop = self.bench.loop
+        self.sampler = HostSampler(loop, RemovalClock(loop, "", None), "/", lambda: 0, self.bench.engine.commit)
+
+    def passes(self, by_ms: int) -> list[str]:
+        """Let time pass; returns the sessions that are left."""
+        self.clock.passes(by_ms)
+        self.bench.loop.round(0)
+        self.bench.store.work_all()
+        return [row[0] for row in self.bench.store.database.rows("SELECT hash FROM sessions ORDER BY hash")]
+
+
+@pytest.fixture
+def hourly(tmp_path: Path) -> Iterator[Hourly]:
+    one = Hourly(tmp_path)
+    yield one
+    one.sampler.close()
+    one.bench.close()
+
+
+def test_sessions_end_by_their_age(hourly: Hourly) -> None:
+    """Sessions are removed within an hour after they ended."""
+    sessions.create(hourly.bench.store.database, "old", "tag", START - sessions.MAX_IDLE_MS)
+    sessions.create(hourly.bench.store.database, "new", "tag", START - sessions.MAX_IDLE_MS + 2 * 3_600_000)
+    assert hourly.passes(3_600_000) == ["new"]
+    assert hourly.passes(3 * 3_600_000) == []
+
+
+def test_sessions_outlive_a_jump_of_the_clock(hourly: Hourly) -> None:
+    """A clock that is 400 days ahead removes no session until it has held for an hour."""
+    sessions.create(hourly.bench.store.database, "one", "tag", START)
+    hourly.clock.wall += 400 * DAY_MS
+    assert hourly.passes(8000) == ["one"]
+    hourly.clock.wall -= 400 * DAY_MS
+    assert hourly.passes(3_600_000) == ["one"]
+    hourly.clock.wall += 400 * DAY_MS
+    assert hourly.passes(8000) == ["one"]
+    assert hourly.passes(round(HOLD_S * 1000)) == []
