@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from store.migrations import known
 from supervisor.root.handover.table import HANDOVER
 from tests.e2e.services.test_readiness import SAY, is_ready, on_flag
 from tests.e2e.upgrade.test_upgrade import HALVES, shown
@@ -18,6 +19,8 @@ from tests.support.waiting import until
 VERSIONS = Path(__file__).with_name("versions")
 FORMATS = {"2026-11-25": 1, "2026-11-26": 3}
 """By archive, the format of what its root hands over."""
+SCHEMAS = {"2026-11-25": 1, "2026-11-26": 2}
+"""By archive, the schema of its database. No scheduler writes to a database of a newer one."""
 SIGKILLED = 137
 
 
@@ -25,9 +28,10 @@ older = pytest.mark.parametrize("old", FORMATS)
 unable = pytest.mark.parametrize("old", [name for name, number in FORMATS.items() if number < HANDOVER])
 both_ways = pytest.mark.parametrize(
     ("old", "new"),
-    [(name, "first") for name in FORMATS] + [("first", name) for name, number in FORMATS.items() if number == HANDOVER],
+    [(name, "first") for name in FORMATS]
+    + [("first", name) for name in FORMATS if (FORMATS[name], SCHEMAS[name]) == (HANDOVER, known()[-1].version)],
 )
-"""From each version to the working tree, and back to those that know its format."""
+"""From each version to the working tree, and back to those that know its formats."""
 
 
 @pytest.fixture
