@@ -62,7 +62,7 @@ class Route:
             raise
         except StoreError as err:
             self._context.reads.tell(operation.id, err)
-            refusal = unavailable("The database could not be read")
+            refusal = unavailable("The database cannot be read")
             self._record(operation, call, refusal.status, refusal.detail)
             raise refusal from err
         except MemoryError as err:
@@ -70,7 +70,7 @@ class Route:
             self._record(operation, call, refusal.status, refusal.detail)
             raise refusal from err
         except Exception:
-            self._record(operation, call, 500, "a failure inside the daemon")
+            self._record(operation, call, 500, "internal error of the daemon")
             raise
         self._record(operation, call, resp.status_code, "")
 

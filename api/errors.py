@@ -56,7 +56,7 @@ def invalid(errors: Sequence[ErrorDetail]) -> ApiError:
     """Return the 422 that lists every invalid parameter."""
     names = ", ".join(error.location[:100] for error in errors[:_NAMED])
     more = f" and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
-    return ApiError(422, f"Not valid: {names}{more}", errors)
+    return ApiError(422, f"Invalid: {names}{more}", errors)
 
 
 def unavailable(detail: str) -> ApiError:
@@ -66,8 +66,8 @@ def unavailable(detail: str) -> ApiError:
 
 def no_memory(what: str) -> ApiError:
     """Return the 503 for a request that failed for lack of memory in this process."""
-    log.error("%s: there is no memory left for it", what)
-    return unavailable("There is no memory left for this now")
+    log.error("%s: out of memory", what)
+    return unavailable("Out of memory; try again later")
 
 
 def title(status: int) -> str:
@@ -128,15 +128,15 @@ def on_http_error(req: falcon.Request, resp: falcon.Response, error: falcon.HTTP
     headers = error.headers.items() if isinstance(error.headers, Mapping) else error.headers or []
     detail = error.description
     if isinstance(error, falcon.HTTPNotFound):
-        detail = f"There is nothing at {req.path}"
+        detail = f"No resource at {req.path}"
     elif isinstance(error, falcon.HTTPMethodNotAllowed):
-        detail = f"{req.method} is not possible at {req.path}"
+        detail = f"Method {req.method} is not allowed at {req.path}"
     answer(req, resp, ApiError(error.status_code, detail or title(error.status_code), headers=dict(headers)))
 
 
 def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _params: dict[str, Any]) -> None:
     """Handle all other exceptions: log everything, reveal nothing."""
-    document = answer(req, resp, ApiError(500, "The daemon failed to answer this; its log says why."))
+    document = answer(req, resp, ApiError(500, "Internal error; see the daemon's log."))
     log.error("%s: %s %s failed", document.instance, req.method, req.path, exc_info=error)
 
 
@@ -144,7 +144,7 @@ def write_error(sock: Any, status_int: int, reason: str, mesg: str) -> None:
     """Replace ``gunicorn.util.write_error``, so that gunicorn's own rejections are problem documents too."""
     document = problem(status_int, mesg or reason)
     level = logging.ERROR if status_int == 500 else logging.DEBUG  # a 501 is the client's fault
-    log.log(level, "%s: a request was refused with %d %s", document.instance, status_int, reason)
+    log.log(level, "%s: rejected a request with %d %s", document.instance, status_int, reason)
     body = msgspec.json.encode(document)
     head = (
         f"HTTP/1.1 {status_int} {document.title}\r\nConnection: close\r\nContent-Type: {MEDIA_TYPE}\r\n"

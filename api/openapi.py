@@ -29,15 +29,15 @@ _TEXT = {"type": "string"}
 _SECONDS = {"type": "integer", "minimum": 0}
 
 HEADERS: dict[str, tuple[dict[str, Any], str]] = {
-    "Accept-Encoding": (_TEXT, "Codings that a body may have."),
-    "Accept-Ranges": (_TEXT, "Parts may be asked for, as `bytes`: the run has ended."),
-    "Content-Disposition": (_TEXT, "A name for the file."),
-    "Content-Range": (_TEXT, "Which bytes these are, and how many there are."),
-    "ETag": (_TEXT, "Changes when what is answered does; for If-None-Match."),
-    "Location": (_TEXT, "Where what was made is."),
-    "Retry-After": (_SECONDS, "When to try again, in seconds."),
-    "Set-Cookie": (_TEXT, "The session; or its end."),
-    "WWW-Authenticate": (_TEXT, "How to authenticate; pages of the dashboard are not told."),
+    "Accept-Encoding": (_TEXT, "Accepted codings of the body."),
+    "Accept-Ranges": (_TEXT, "`bytes` if the log supports range requests, that is, if the run has ended."),
+    "Content-Disposition": (_TEXT, "Suggested file name."),
+    "Content-Range": (_TEXT, "The range of the sent bytes, and the total size."),
+    "ETag": (_TEXT, "Identifies the current content, for If-None-Match."),
+    "Location": (_TEXT, "URL of the created resource."),
+    "Retry-After": (_SECONDS, "Seconds after which to retry."),
+    "Set-Cookie": (_TEXT, "Sets or clears the session cookie."),
+    "WWW-Authenticate": (_TEXT, "How to authenticate; omitted for pages of the dashboard."),
 }
 """Headers by name: schema and description."""
 
@@ -104,7 +104,7 @@ def _one_of(names: Sequence[str], components: Schemas) -> Schemas:
     name = "Or".join(names)
     components[name] = {
         "title": name,
-        "description": f"Either {' or '.join(names)}, by what the parameters ask for.",
+        "description": f"Either {' or '.join(names)}, depending on the parameters.",
         "oneOf": [reference(one) for one in names],
     }
     return reference(name)
@@ -144,7 +144,7 @@ def with_named_enumerations(schema: Any, components: Schemas) -> Any:
         "x-enum-varnames": [_constant(title, value) for value in schema["enum"]],
     }
     if components.setdefault(title, named) != named:
-        raise ValueError(f"{title} is the name of two enumerations")
+        raise ValueError(f"two different enumerations have the title {title}")
     rest = {key: value for key, value in schema.items() if key not in named}
     return {**reference(title), **rest}
 
@@ -317,13 +317,17 @@ def document() -> dict[str, Any]:
             "schemas": _components()[1],
             "headers": _header_components(),
             "securitySchemes": {
-                "password": {"type": "http", "scheme": "basic", "description": "Any user name, and the password."},
-                "token": {"type": "http", "scheme": "bearer", "description": "A token; HTTP Basic takes it, too."},
+                "password": {"type": "http", "scheme": "basic", "description": "Any user name, with the password."},
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token; it is also accepted as the password of HTTP Basic.",
+                },
                 "session": {
                     "type": "apiKey",
                     "in": "cookie",
                     "name": "ringward_{daemonId}",
-                    "description": "What POST /api/auth/login gives; its name has the daemon's id in lower case.",
+                    "description": "Session cookie of POST /api/auth/login; its name ends in the daemon's id.",
                 },
             },
         },

@@ -72,7 +72,7 @@ class Reads:
                 because the disk hangs or too many reads are queued; errors of `query`.
         """
         patience_s = _HUNG_S if self._hung else _READ_S
-        with self._turns.turn(patience_s, QueryTimeout("(too much is asked at once)")):
+        with self._turns.turn(patience_s, QueryTimeout("(too many reads at once)")):
             return self._read(query, *args, **kwargs)
 
     def _read(self, query: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -87,7 +87,7 @@ class Reads:
             return found
 
         limit_s = _HUNG_S if self._hung else _READ_S
-        late = QueryTimeout(f"(nothing came for {limit_s} s: its disk does not answer, or is overloaded)")
+        late = QueryTimeout(f"(no answer for {limit_s} s: its disk hangs or is overloaded)")
         try:
             with gevent.Timeout(limit_s, late):
                 return self._try(run)
@@ -97,7 +97,7 @@ class Reads:
         except Away:  # the server is down, or the daemon watches it by itself
             raise
         except NotReady:  # an answer came, so the disk works
-            late = QueryTimeout(f"(nothing came for {_READ_S} s: its disk does not answer, or is overloaded)")
+            late = QueryTimeout(f"(no answer for {_READ_S} s: its disk hangs or is overloaded)")
         with gevent.Timeout(_READ_S, late):
             return self._run(run)
 
@@ -109,8 +109,8 @@ class Reads:
         untold = None if type(error) is NotReady else self._failures.turn()  # normal at the first start
         if untold is None:
             return
-        before = f" (and {untold} more before, not told)" if untold else ""
-        log.error("%s: the database could not be read%s: %s", what, before, error)
+        before = f" (and {untold} earlier ones, not logged)" if untold else ""
+        log.error("%s: cannot read the database%s: %s", what, before, error)
 
     def _run(self, run: Callable[[], T]) -> T:
         """Run, and retry for a while if the scheduler has to open the database first."""
@@ -156,7 +156,7 @@ class Files(Threads):
             TimeoutError: no answer came, because the disk hangs or too many reads are queued.
             OSError: EAGAIN, no thread could be started.
         """
-        late = TimeoutError(errno.ETIMEDOUT, "its disk does not answer, or is overloaded")
+        late = TimeoutError(errno.ETIMEDOUT, "its disk hangs or is overloaded")
         with gevent.Timeout(_FILE_S, late), self._turns.turn():
             return super().__call__(function, *args, **kwargs)
 
@@ -175,7 +175,7 @@ class Searches(Threads):
         Raises:
             ApiError: 503 no place became free in time.
         """
-        with self._turns.turn(_PLACE_S, unavailable("Too many searches are going on")):
+        with self._turns.turn(_PLACE_S, unavailable("Too many concurrent searches; try again later")):
             yield
 
 

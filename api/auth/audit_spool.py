@@ -52,7 +52,7 @@ class Spool:
                 self._fd = self._create()
             self._append(b"".join(msgspec.json.encode(one) + b"\n" for one in entries.items()))
         except OSError as err:  # ENOSPC, EDQUOT, EROFS
-            log.warning("entries of the audit could not be kept in %s: %s", self._path, err.strerror)
+            log.warning("cannot keep audit entries in %s: %s", self._path, err.strerror)
             return False
         return True
 

@@ -107,12 +107,12 @@ class Auditor:
                 gevent.sleep(_RETRY_S)
                 continue
             except Refused as err:
-                log.error("%d entries of the audit were refused: %s", len(entries), err)
+                log.error("the scheduler rejected %d audit entries: %s", len(entries), err)
             for key in entries:
                 self._waiting.pop(key, None)
             self._spool.keep(self._waiting)
             if self._lost:
-                log.error("%d entries of the audit were lost while the scheduler was away", self._lost)
+                log.error("%d audit entries were lost while the scheduler was down", self._lost)
                 self._lost = 0
             if not self._waiting:
                 self._news.clear()

@@ -284,7 +284,7 @@ class Authenticator:
         try:
             self._control.call(op, hash=digest)
         except (Unavailable, Refused) as err:
-            log.debug("%s could not be carried out: %s", op, err)
+            log.debug("cannot execute %s: %s", op, err)
 
 
 def asked(command: Callable[[], T]) -> T:
@@ -301,9 +301,9 @@ def asked(command: Callable[[], T]) -> T:
         raise ApiError(err.status, err.detail, details, headers) from err
     except CannotNow as err:
         why = str(err).partition(":")[0]  # the rest contains paths
-        raise unavailable(f"{why[:1].upper()}{why[1:]}; nothing was done") from err
+        raise unavailable(f"{why[:1].upper()}{why[1:]}; nothing was changed") from err
     except Unavailable as err:
-        raise unavailable("The scheduler is away; nothing was done") from err
+        raise unavailable("The scheduler is down; nothing was changed") from err
 
 
 def _bearer(req: falcon.Request) -> str | None:

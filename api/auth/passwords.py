@@ -118,14 +118,14 @@ class Passwords:
             if result is None or result["allowed"]:
                 return
             wait_s = max(1, int(result["retry_after_s"]))
-        raise ApiError(429, "Too many wrong passwords; try again later", headers={"Retry-After": str(wait_s)})
+        raise ApiError(429, "Too many wrong passwords; try again in a minute", headers={"Retry-After": str(wait_s)})
 
     def _count_failure(self, client: str) -> None:
         if len(self._failures) > _CLIENTS:
             self._failures.clear()
         self._failures.setdefault(client, deque(maxlen=_FAILURES)).append(time.monotonic())
         if self._ask_scheduler("login_failed", client) is None:
-            log.debug("a wrong password from %s could not be reported", client)
+            log.debug("cannot report a wrong password from %s to the scheduler", client)
 
     def _ask_scheduler(self, op: str, client: str) -> dict[str, Any] | None:
         """Return the scheduler's answer. None after a second without one, so that logins do not queue."""

@@ -40,7 +40,7 @@ def admit(context: Context, operation: Operation, call: Call) -> None:
         check_origin(req)
         return
     if operation.access is Access.LOCAL and not auth.trusted_peer(req):
-        raise ApiError(403, "Only for the daemon's own user, over the Unix socket")
+        raise ApiError(403, "Permitted only to the daemon's own user, over the Unix socket")
     asking.set(req.auth or req.get_header("Cookie"))  # an unauthenticated client does not wait for others
     identity = call.identity = auth.identify(req)
     if identity is None:
@@ -49,7 +49,7 @@ def admit(context: Context, operation: Operation, call: Call) -> None:
     if req.method in UNSAFE and identity.by_browser:
         check_origin(req)
     if identity.role < operation.role:
-        raise ApiError(403, f"The role {identity.role_name} does not permit this")
+        raise ApiError(403, f"The role {identity.role_name} does not permit this operation")
 
 
 def check_scope(context: Context, operation: Operation, call: Call) -> None:
@@ -73,7 +73,7 @@ def check_scope(context: Context, operation: Operation, call: Call) -> None:
         if run is None or not identity.sees(run.task_name):
             raise ApiError(404, f'No run with the id "{run_id}"')
     elif not operation.scoped:
-        raise ApiError(403, f"This token is limited to the tasks {identity.tasks}")
+        raise ApiError(403, f"This token is limited to tasks that match '{identity.tasks}'")
 
 
 def _of_a_run(context: Context, operation: Operation, call: Call, identity: Identity, may: tuple[str, ...]) -> Identity:
@@ -91,6 +91,10 @@ def _of_a_run(context: Context, operation: Operation, call: Call, identity: Iden
     verb = _VERBS.get(operation.id)
     reads = operation.role <= Role.VIEWER and operation.method == "GET"
     if name is None or not (run_token.permits(may, verb, name) if verb else reads and run_token.concerns(may, name)):
-        wanted = f'add "{verb}:{name}" to its may' if verb and name else "runs may only ask what their may lists"
-        raise ApiError(403, f"This run is not permitted to do that: {wanted}")
+        wanted = (
+            f'add "{verb}:{name}" to its may'
+            if verb and name
+            else "a run may only use operations that its may key lists"
+        )
+        raise ApiError(403, f"This run lacks a permission: {wanted}")
     return replace(identity, tasks=name)

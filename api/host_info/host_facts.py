@@ -203,7 +203,10 @@ class System:
             ApiError: 503 something hangs.
         """
         # The timeout includes callers that share an answer; otherwise each would wait for all before it.
-        with gevent.Timeout(_PATIENCE_S, unavailable("The host does not tell, some file system hangs")), self._asking:
+        with (
+            gevent.Timeout(_PATIENCE_S, unavailable("Cannot read the state of the host: a file system hangs")),
+            self._asking,
+        ):
             known = self._known
             if known is None or time.monotonic() - self._known_s > _KEEP_S:
                 known = self._threads(self._read, root_pid, scheduler_pid)

@@ -100,20 +100,20 @@ def read(req: falcon.Request, limit_bytes: int, take: Callable[[int], bool]) -> 
                     break
     except (gevent.Timeout, TimeoutError) as err:
         _give_up(req)
-        raise ApiError(408, "The body did not arrive in time") from err
+        raise ApiError(408, "The body did not arrive within 30 s") from err
     except (ParseException, NoMoreData) as err:
-        raise ApiError(400, "The body is not framed as HTTP wants it") from err
+        raise ApiError(400, "The framing of the body is invalid") from err
     except OSError as err:  # ECONNRESET: the client is gone, and the server did not fail
         _give_up(req)
-        raise ApiError(400, "The client hung up") from err
+        raise ApiError(400, "The client disconnected") from err
     if size > limit_bytes:
-        raise ApiError(413, f"A body may have {limit_bytes} bytes")
+        raise ApiError(413, f"The body exceeds {limit_bytes} bytes")
     if size < (req.content_length or 0):
         # Never execute half a request: its client was cut off.
         _give_up(req)
         raise ApiError(400, "The body ends before its Content-Length")
     if not fits:
-        raise unavailable("Too many large bodies come at once; nothing was done")
+        raise unavailable("Too many large requests at once; nothing was changed")
     return b"".join(parts)
 
 
@@ -137,7 +137,7 @@ def decode(
     raw = read(req, limit_bytes, take)
     if not raw:
         if required:
-            raise ApiError(400, "The body is missing")
+            raise ApiError(400, "A body is required")
         raw = b"{}"
     elif not _is_json(req.content_type):
         raise ApiError(415, "The body must be application/json")
@@ -216,7 +216,7 @@ def _given_twice(raw: bytes, data: Any) -> list[ErrorDetail]:
         for name, value in found[place].items()
         if value is _TWICE
     ]
-    return [ErrorDetail(f"body.{name}", "is given twice") for name in twice]
+    return [ErrorDetail(f"body.{name}", "appears twice") for name in twice]
 
 
 def _unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tu
         if field is None and name in IGNORED:
             continue
         if field is None:
-            errors.append(ErrorDetail(f"{place}.{name}", "is not a field of this body", value))
+            errors.append(ErrorDetail(f"{place}.{name}", "unknown field", value))
             if len(errors) == _MAX_ERRORS:
                 return {}, errors
             continue

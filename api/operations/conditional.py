@@ -66,7 +66,7 @@ def span(req: falcon.Request, size: int, tag: str) -> Span | None:
         if last and _number(last) < begin:
             return None
     if begin >= end:
-        raise ApiError(416, f"There are {size} bytes", headers={"Content-Range": f"bytes */{size}"})
+        raise ApiError(416, f"The log has {size} bytes", headers={"Content-Range": f"bytes */{size}"})
     return Span(begin, end)
 
 

@@ -43,7 +43,7 @@ def check_origin(req: falcon.Request) -> None:
         ours.add(f"{parts.scheme}://{parts.netloc}".lower())
     ours = {_without_default_port(one) for one in ours}
     if site not in (None, "same-origin", "none") or (origin is not None and origin.lower() not in ours):
-        raise ApiError(403, "This request comes from a page of another origin")
+        raise ApiError(403, "Cross-origin request rejected")
 
 
 def _without_default_port(origin: str) -> str:
@@ -69,7 +69,7 @@ class Guard:
         """
         if req.env.get("HTTP_TRANSFER_ENCODING", "chunked").strip().lower() != "chunked":
             # gunicorn would pass on the encoded body as if it were decoded (RFC 9112, 6.1).
-            raise ApiError(501, "Of the transfer codings there is only chunked")
+            raise ApiError(501, "The only supported transfer coding is chunked")
         uri = req.env["RAW_URI"]
         target = _ABSOLUTE.match(uri)
         if target is not None:
@@ -114,8 +114,8 @@ class Guard:
         if req.path in PROBES:
             return
         if match is None:
-            raise ApiError(400, "The Host header is not valid" if host else "The Host header is missing")
-        raise ApiError(421, "This host name is not one of this daemon's")
+            raise ApiError(400, "The Host header is invalid" if host else "The Host header is missing")
+        raise ApiError(421, "Unknown host name; add it to hosts in [http]")
 
     def process_response(self, req: falcon.Request, resp: falcon.Response, _resource: Any, _ok: bool) -> None:
         """Add the headers that every response has."""

@@ -242,16 +242,16 @@ def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, A
     try:
         pairs = parse_qsl(query_string, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
     except ValueError:
-        return values, [ErrorDetail("query", f"more than {_MAX_PARAMETERS} parameters")]
+        return values, [ErrorDetail("query", f"has more than {_MAX_PARAMETERS} parameters")]
     for name, value in pairs:
         found = by_name.get(name)
         if found is None:
             if name not in IGNORED:
-                errors.append(ErrorDetail(f"query.{name}", "is not a parameter of this operation", value))
+                errors.append(ErrorDetail(f"query.{name}", "is not a known parameter of this operation", value))
         elif value:
             first = given.setdefault(found.name, (name, value))
             if first[1] != value:
-                errors.append(ErrorDetail(f"query.{name}", f"is given twice, as {first[1]!r} too", value))
+                errors.append(ErrorDetail(f"query.{name}", f"appears twice, also as {first[1]!r}", value))
     errors += [
         ErrorDetail(f"query.{one.name}", "is missing")
         for one in by_name.values()

@@ -67,7 +67,7 @@ def auth_status(context: Context, call: Call) -> None:
 def credentials(context: Context, call: Call) -> None:
     """Return the password that the daemon generated at this start."""
     if not context.boot.password_ephemeral:
-        raise ApiError(404, "The password is configured; it is not shown")
+        raise ApiError(404, "The password is configured and is not shown")
     call.answer(schemas.Credentials(ephemeral=True, password=context.boot.password))
 
 
@@ -242,7 +242,7 @@ OPERATIONS = (
         summary="List who did what, newest first.",
         handler=list_audit,
         query=(
-            integer("before", "Only entries before this one: nextCursor of the previous page.", minimum=1),
+            integer("before", "Only entries older than this one: nextCursor of the previous page.", minimum=1),
             integer("limit", "Page size.", 50, minimum=1, maximum=500),
         ),
         answers={200: json_of(schemas.Audit)},

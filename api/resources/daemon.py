@@ -92,7 +92,7 @@ def _from_this_host(req: falcon.Request) -> bool:
 def get_identity(context: Context, call: Call) -> None:
     """Return the facts that identify the daemon."""
     if not _from_this_host(call.req):
-        raise ApiError(403, "Only for programs on the daemon's host, without a proxy between")
+        raise ApiError(403, "Permitted only to programs on the daemon's host, without a proxy")
     boot = context.boot
     fingerprint = hashlib.sha256(f"{boot.daemon_id} {boot.started_at}".encode()).hexdigest()
     call.answer(

@@ -21,7 +21,7 @@ def schema(context: Context, call: Call) -> None:
     """Return the JSON Schema of one kind of document."""
     found = context.interface.schema_bytes(call.path["schemaName"].removesuffix(".json"))
     if found is None:
-        raise ApiError(404, f"There is no schema {call.path['schemaName']}")
+        raise ApiError(404, f"No schema named {call.path['schemaName']}")
     call.resp.content_type = "application/schema+json"
     call.resp.set_header("Cache-Control", "no-cache")
     call.resp.data = found
@@ -47,7 +47,7 @@ OPERATIONS = (
         path="/schemas/{schemaName}",
         id="getSchema",
         role=Role.ANYBODY,
-        summary="Get the JSON Schema to which $schema of a document links.",
+        summary="Get the JSON Schema that a document's $schema links to.",
         handler=schema,
         headers=(CONDITION,),
         answers={200: Content("application/schema+json", _FREE), 304: None},

@@ -123,7 +123,7 @@ OPERATIONS = (
         handler=list_notifications,
         query=(
             integer("limit", "Maximum number of notifications.", 50, minimum=1, maximum=500),
-            shaped("before", "Only those older than the one with this id.", NOTIFICATION_ID),
+            shaped("before", "Only notifications older than this id.", NOTIFICATION_ID),
         ),
         answers={200: json_of(Notifications)},
         refusals=(422,),
@@ -177,7 +177,7 @@ OPERATIONS = (
         method="GET",
         path="/api/notifications/stream",
         id="streamNotifications",
-        summary="Stream created and updated notifications, with the ids of the application's events.",
+        summary="Stream created and updated notifications, with the event ids of /api/events/stream.",
         handler=stream_notifications,
         headers=(LAST_EVENT_ID,),
         answers={200: Content("text/event-stream", {**EVENTS, "dropped": Dropped})},

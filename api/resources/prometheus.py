@@ -170,20 +170,20 @@ def get_metrics(context: Context, call: Call) -> None:
 
 
 def _daemon(text: Text, context: Context, *, scheduler_up: bool) -> None:
-    text.family("ringward_build_info", "gauge", "Always 1; the label tells the version.")
+    text.family("ringward_build_info", "gauge", "Always 1; the label has the version.")
     text.sample(1, version=VERSION)
-    text.family("ringward_start_time_seconds", "gauge", "When the daemon started, Unix time.")
+    text.family("ringward_start_time_seconds", "gauge", "Start time of the daemon, Unix time.")
     text.sample(context.boot.started_at / 1000)
-    text.family("ringward_scheduler_up", "gauge", "1 when the scheduler answers.")
+    text.family("ringward_scheduler_up", "gauge", "1 if the scheduler answers, else 0.")
     text.sample(int(scheduler_up))
 
 
 def _runs(text: Text, stored: _Stored) -> None:
-    text.family("ringward_runs_total", "counter", "Runs that have ended, by task and end reason.")
+    text.family("ringward_runs_total", "counter", "Ended runs, by task and end reason.")
     for total in stored.totals:
         text.sample(total.n, task=total.task_name, reason=total.reason)
     by_task = [(name, [*totals]) for name, totals in groupby(stored.totals, key=lambda total: total.task_name)]
-    text.family("ringward_run_duration_seconds", "histogram", "How long ended runs ran.")
+    text.family("ringward_run_duration_seconds", "histogram", "Duration of ended runs.")
     for name, totals in by_task:
         within = _within(daily_outcomes.LASTED_MS, [total.lasted for total in totals])
         text.histogram(
@@ -192,7 +192,7 @@ def _runs(text: Text, stored: _Stored) -> None:
     text.family(
         "ringward_run_start_delay_seconds",
         "histogram",
-        "How long ended runs had waited for their start: since their schedule's time, else since they were asked for.",
+        "Delay of ended runs from their scheduled time, or from the trigger, to their start.",
     )
     for name, totals in by_task:
         within = _within(daily_outcomes.WAITED_MS, [total.waited_within for total in totals])
@@ -201,8 +201,8 @@ def _runs(text: Text, stored: _Stored) -> None:
         )
     _used(text, stored)
     for index, state, help_text in (
-        (1, "running", "Runs that are running."),
-        (0, "pending", "Runs that are queued, or wait for their retry."),
+        (1, "running", "Active runs that have started."),
+        (0, "pending", "Runs that are queued or wait for a retry."),
     ):
         text.family(f"ringward_runs_{state}", "gauge", help_text)
         for record in stored.records:
@@ -215,12 +215,12 @@ def _within(bounds_ms: tuple[int, ...], counts: list[tuple[int, ...]]) -> Iterat
 
 
 def _used(text: Text, stored: _Stored) -> None:
-    text.family("ringward_task_cpu_seconds_total", "counter", "Processor time that the runs of the task took.")
+    text.family("ringward_task_cpu_seconds_total", "counter", "CPU time used by runs of the task.")
     for name, used in stored.used.items():
         text.sample(used.user_us / 1_000_000, task=name, mode="user")
         text.sample(used.system_us / 1_000_000, task=name, mode="system")
     for what, help_text in (("read", "read from disks"), ("write", "wrote to disks")):
-        text.family(f"ringward_task_{what}_bytes_total", "counter", f"Bytes that the runs of the task {help_text}.")
+        text.family(f"ringward_task_{what}_bytes_total", "counter", f"Bytes that runs of the task {help_text}.")
         for name, used in stored.used.items():
             value = used.read_bytes if what == "read" else used.write_bytes
             if value is not None:
@@ -228,11 +228,11 @@ def _used(text: Text, stored: _Stored) -> None:
 
 
 def _tasks(text: Text, stored: _Stored) -> None:
-    text.family("ringward_task_next_run_timestamp_seconds", "gauge", "When the schedule runs the task next, Unix time.")
+    text.family("ringward_task_next_run_timestamp_seconds", "gauge", "Next scheduled run of the task, Unix time.")
     for record in stored.records:
         if record.next_run_at is not None:
             text.sample(record.next_run_at / 1000, task=record.name)
-    text.family("ringward_task_last_success_age_seconds", "gauge", "How long ago a run of the task succeeded last.")
+    text.family("ringward_task_last_success_age_seconds", "gauge", "Time since the last successful run of the task.")
     now_ms = time.time_ns() // 1_000_000
     for total in stored.totals:
         if total.reason == "succeeded":
@@ -250,25 +250,25 @@ def _tasks(text: Text, stored: _Stored) -> None:
 
 
 def _logs(text: Text, rings: _Rings) -> None:
-    text.family("ringward_log_dropped_lines", "gauge", "Lines that the logs of the runs that are running did not keep.")
+    text.family("ringward_log_dropped_lines", "gauge", "Dropped log lines of active runs.")
     for task, count in sorted(rings.dropped.items()):
         text.sample(count, task=task)
 
 
 def _of_all(text: Text, rings: _Rings, unread: int) -> None:
     """Add the totals over all tasks; callers limited to some tasks do not get them."""
-    text.family("ringward_rings", "gauge", "Rings in shared memory: of runs, and the daemon's own.")
+    text.family("ringward_rings", "gauge", "Rings in shared memory, of runs and of the daemon.")
     text.sample(rings.number)
-    text.family("ringward_ring_bytes", "gauge", "Shared memory that they occupy.")
+    text.family("ringward_ring_bytes", "gauge", "Shared memory used by rings.")
     text.sample(rings.size)
-    text.family("ringward_notifications_unread", "gauge", "Notifications that nobody has read.")
+    text.family("ringward_notifications_unread", "gauge", "Unread notifications.")
     text.sample(unread)
 
 
 def _processes(text: Text, context: Context, stored: _Stored, scheduler_pid: int | None) -> None:
-    text.family("ringward_sse_clients", "gauge", "Open streams of the API worker that answers this.")
+    text.family("ringward_sse_clients", "gauge", "Open streams of the API worker that answers this request.")
     text.sample(len(context.hub.streams))
-    text.family("ringward_loop_lag_seconds", "gauge", "How late the loop of a process was when it was looked at last.")
+    text.family("ringward_loop_lag_seconds", "gauge", "Latest measured delay of a process's event loop.")
     text.sample(round(context.lag_s, 6), process="worker")
     if stored.newest is not None and stored.newest.lag is not None:
         text.sample(round(stored.newest.lag / 1000, 6), process="scheduler")

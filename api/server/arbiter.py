@@ -201,9 +201,9 @@ def _told(hello: socket.socket) -> tuple[Boot, list[int]]:
     while frame is None and (data := hello.recv(_HELLO_BYTES)):
         frame = next(decoder.feed(data), None)
     if frame is None or frame.get("op") != "hello":
-        raise SystemExit("api: the root process said no hello")
+        raise SystemExit("api: the root process sent no settings")
     if frame["protocol"] not in SPOKEN:
-        raise SystemExit(f"api: the root process speaks protocol {frame['protocol']}, this is {PROTOCOL}")
+        raise SystemExit(f"api: the root process uses protocol {frame['protocol']}, the API server {PROTOCOL}")
     if not listeners:  # gunicorn would open a listener of its own
         raise SystemExit("api: the root process sent no listeners")
     for fd in listeners:

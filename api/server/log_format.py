@@ -65,7 +65,7 @@ class Bounded(logging.Filter):
             self._kinds.clear()
         untold = self._kinds.setdefault(str(record.msg), Seldom(_MOST)).turn()
         if untold:
-            record.msg, record.args = f"{record.getMessage()} (and {untold} more before, not told)", None
+            record.msg, record.args = f"{record.getMessage()} (and {untold} earlier ones, not logged)", None
         return untold is not None
 
 
@@ -93,6 +93,6 @@ class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
         """Log a client's timeout as such, which gunicorn would log as an error."""
         error = sys.exc_info()[1]
         if isinstance(error, TimeoutError | ConnectionError):
-            super().debug("a client is gone: %s", error)
+            super().debug("a client disconnected: %s", error)
         else:
             super().exception(msg, *args, **kwargs)

@@ -47,7 +47,7 @@ class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
         """Handle an error that no greenlet has caught."""
         if self.serving and kind is not None and issubclass(kind, MemoryError):
             try:
-                log.error("there is no memory left, another worker begins")
+                log.error("out of memory; a new worker starts")
             finally:
                 os._exit(1)
         super().handle_error(context, kind, value, traceback)
@@ -217,17 +217,17 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
                     break
                 self.handle_request(name, req, client, addr)
         except NoMoreData:  # the exception's text is the received data, which may contain a credential
-            self.log.debug("a client has hung up in the middle of a request")
+            self.log.debug("a client disconnected within a request")
         except StopIteration:
-            self.log.debug("a connection ends")
+            self.log.debug("a connection closes")
         except ssl.SSLError as err:
             if err.errno == ssl.SSL_ERROR_EOF:
-                self.log.debug("a client has ended TLS")
+                self.log.debug("a client closed its TLS connection")
             else:
                 self.handle_error(req, client, addr, err)
         except OSError as err:
             if err.errno in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
-                self.log.debug("a client is gone: %s", err)
+                self.log.debug("a client disconnected: %s", err)
             else:
                 self.log.exception("Socket error processing request.")
         except BaseException as err:  # noqa: BLE001 - GreenletExit is one
@@ -358,7 +358,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             with gevent.Timeout(_HANDSHAKE_S):
                 if not client.recv(1, socket.MSG_PEEK).isalpha():
                     return gunicorn.sock.ssl_wrap_socket(client, self.cfg)
-                write_error(client, 400, "", "This address speaks HTTPS only: begin it with https://")
+                write_error(client, 400, "", "This address accepts HTTPS only; use https://")
                 # Closing with unread data would reset the connection and lose the response.
                 gunicorn.util.close_graceful(client, timeout=_LINGER_S)
         except OSError as err:  # ssl.SSLError or ECONNRESET; errors of the certificate are logged with the context

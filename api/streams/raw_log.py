@@ -131,7 +131,7 @@ def part(reader: LogReader, streams: Sequence[int], layout: Layout, begin: int, 
                 yield wanted
         if position >= end:
             return
-    raise LogError("the log is not what it was when it was measured")
+    raise LogError("the log has changed since it was measured")
 
 
 class Pieces:

@@ -71,7 +71,7 @@ class Bell:
                 try:
                     getattr(self._client, verb)(name)
                 except OSError as err:  # EPIPE, ECONNRESET: the listener reconnects and subscribes to all rings
-                    log.debug("the doorbell %s is gone: %s", self._path, err)
+                    log.debug("lost the doorbell %s: %s", self._path, err)
 
     def _listen(self) -> None:
         failures = 0

@@ -67,7 +67,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
         placing: called with the file that is about to get the name.
 
     Raises:
-        Replaced: another file has one of the names; nothing was done.
+        Replaced: another file has one of the names; nothing was changed.
         StoreError: it cannot be done now.
         OSError: the same.
     """

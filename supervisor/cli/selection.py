@@ -123,7 +123,7 @@ class Selection:
         runs, total = self.listed(api, _SHOWN, ended=ended)
         _show(runs, total)
         if not click.confirm(f"{verb} {counted(total, 'run')}?", err=True):
-            raise Failure("nothing was done")
+            raise Failure("nothing was changed")
 
 
 def selection_of(runs: tuple[str, ...], *, everything: bool, **filters: str | None) -> Selection:

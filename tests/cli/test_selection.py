@@ -79,7 +79,7 @@ def test_what_means_nothing(ringward: Ringward, daemon: FakeDaemon, arguments: l
 
 def test_a_filter_that_is_not_valid(ringward: Ringward, daemon: FakeDaemon) -> None:
     """What the daemon does not understand is a usage error, in its words."""
-    refusal = problem(422, "Not valid", [{"location": "body.filter.status", "message": "no phase"}])
+    refusal = problem(422, "Invalid", [{"location": "body.filter.status", "message": "no phase"}])
     daemon.on("POST", DELETE, refusal)
     result = ringward("rm", "--status", "faild")
     assert result.exit_code == exit_codes.USAGE

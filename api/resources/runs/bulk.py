@@ -45,12 +45,14 @@ class SelectorFilter(Struct, kw_only=True, forbid_unknown_fields=True):
     exit_code_min: Annotated[Int64, Meta(description="Exit code at least this.")] | UnsetType = UNSET
     exit_code_max: Annotated[Int64, Meta(description="Exit code at most this.")] | UnsetType = UNSET
     retries_only: Annotated[bool, Meta(description="Only retries.")] | UnsetType = UNSET
-    search: Annotated[str, Meta(description="Part of the task's name or of the id, in any case.")] | UnsetType = UNSET
+    search: Annotated[str, Meta(description="Part of the task's name or of the id; case-insensitive.")] | UnsetType = (
+        UNSET
+    )
     status: (
         Annotated[
             str,
             Meta(
-                description="Comma-separated phases and end reasons; any of them.",
+                description="Comma-separated phases and end reasons; a run matches any of them.",
                 extra_json_schema={"pattern": STATUSES},
             ),
         ]
@@ -75,13 +77,15 @@ class RunSelector(Body, kw_only=True):
     """A selection of runs, by filter or by id."""
 
     match_all: (
-        Annotated[bool, Meta(description="True: every run that matches the filter; else those of ids.")]
+        Annotated[bool, Meta(description="True: every run that matches the filter. Else: the runs in ids.")]
         | UnsetType
         | None
     ) = UNSET
     filter: SelectorFilter | UnsetType = UNSET
-    except_ids: Annotated[list[str], Meta(description="Left out; with match_all.")] | UnsetType | None = UNSET
-    ids: Annotated[list[str], Meta(description="Exactly these; without match_all.")] | UnsetType | None = UNSET
+    except_ids: Annotated[list[str], Meta(description="Ids to exclude; only with match_all.")] | UnsetType | None = (
+        UNSET
+    )
+    ids: Annotated[list[str], Meta(description="Ids to select; only without match_all.")] | UnsetType | None = UNSET
 
 
 def arguments_of(selector: RunSelector, tasks: str | None) -> dict[str, Any]:
@@ -136,10 +140,10 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
             if operation == "bulk_rerun":  # it runs as a whole, so that repeating it would run the tasks twice
                 if isinstance(err, CannotNow | NotSent):
                     raise
-                told = "The scheduler is away; see whether the tasks have run before they run again"
+                told = "The scheduler is down; check whether the tasks have run before you repeat this"
                 raise unavailable(told) from err
             why = str(err).partition(". (")[0]  # the rest contains paths
-            raise unavailable(f"Perhaps only part of it was done; asked again, the rest is: {why}") from err
+            raise unavailable(f"The operation may be incomplete; repeat it to finish the rest: {why}") from err
 
     return asked(command)
 
@@ -205,11 +209,11 @@ OPERATIONS = (
         "Delete all selected ended runs; they can be restored within the undo window.",
         delete,
         json_of((schemas.Deleted, schemas.Affected)),
-        query=(flag("undo", "Add deleted_at to the response, with which exactly these runs can be restored."),),
+        query=(flag("undo", "Add deleted_at to the response; it identifies this deletion when restoring."),),
     ),
     _operation(
         "rerun",
-        "Run the tasks of the selected runs again, each once, with the parameters of its newest run.",
+        "Run the tasks of the selected runs again, each once, with the parameters of its newest selected run.",
         rerun,
         json_of(schemas.Triggered),
         refusals=(409, 422, 503),

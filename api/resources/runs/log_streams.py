@@ -15,7 +15,7 @@ from api.worker_context import Context
 LAST_EVENT_ID = (
     "Last-Event-ID",
     {"type": "string"},
-    "Resume after this event; takes precedence over from. Ignored when it is not an integer or below -1.",
+    "Resume after this event; takes precedence over `from`. Ignored unless it is an integer of at least -1.",
 )
 
 
@@ -46,9 +46,11 @@ def stream_daemon_log(context: Context, call: Call) -> None:
 
 def _params(start: int) -> tuple[Any, ...]:
     return (
-        integer("from", "Line to begin with; 0 is the first, a negative number counts from the end.", start),
+        integer(
+            "from", "First line to return; 0 is the first of the log, and negative numbers count from the end.", start
+        ),
         integer("replayLimit", "Maximum number of lines to replay.", 5000, minimum=1, maximum=50000),
-        flag("batch", "Send lines that were read together as one event lines instead of an event line for each."),
+        flag("batch", "Send lines that were read together as one `lines` event instead of one `line` event each."),
     )
 
 

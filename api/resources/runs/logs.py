@@ -65,7 +65,7 @@ class _Body:
         try:
             yield from self._parts
         except (LogError, OSError) as err:
-            log.error("the log of %s was sent only in part: %s", self._run_id, err)
+            log.error("the log of %s was sent incompletely: %s", self._run_id, err)
             raise ConnectionAbortedError from err
 
     def close(self) -> None:
@@ -254,8 +254,12 @@ OPERATIONS = (
         summary="Get a page of log lines.",
         handler=get_log,
         query=(
-            integer("from", "Line to begin with; 0 is the first, a negative number counts from the end.", _LAST),
-            instant("at", "Begin with the first line read at this time or later; overrides `from`.", up=True),
+            integer(
+                "from",
+                "First line to return; 0 is the first of the log, and negative numbers count from the end.",
+                _LAST,
+            ),
+            instant("at", "Start with the first line written at this time or later; overrides `from`.", up=True),
             integer("limit", "Maximum number of lines.", 1000, minimum=1, maximum=10_000),
             _STREAM,
         ),
@@ -268,7 +272,7 @@ OPERATIONS = (
         path="/api/runs/{runId}/log/raw",
         id="downloadRunLog",
         role=Role.VIEWER,
-        summary="Download the run's full log: stdout and stderr as they arrived.",
+        summary="Download the run's full log: stdout and stderr in order of arrival.",
         handler=get_raw_log,
         query=(_STREAM,),
         headers=RANGE,

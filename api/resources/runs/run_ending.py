@@ -30,7 +30,7 @@ _QUICK_MS = 1000
 _MOST_BEFORE = 200
 """Number of earlier runs in which to look for the previous run of the same instance."""
 _STDIN_HINT = (
-    "The service ended with exit code 0 within a second, and so did its run before. Programs that exit when standard "
+    "The service exited with code 0 within a second, and so did its previous run. Programs that exit when standard "
     'input ends need stdin = "open".'
 )
 

@@ -34,7 +34,7 @@ NAMING_OF_ONE = choice(
     ("camel",),
     others=("snake",),
 )
-NAMING = choice("naming", "Naming of the runs; default: as documented here.", ("camel", "snake"))
+NAMING = choice("naming", "Naming of the runs' fields; default: as documented here.", ("camel", "snake"))
 
 # Documented name in convention A, in convention B, and the store's column.
 _SORTS: tuple[tuple[str, str, SortField], ...] = (
@@ -86,7 +86,7 @@ def list_params(*, camel: bool) -> tuple[Param, ...]:
             values=("asc", "desc"),
             or_empty=True,
         ),
-        text("search", "Part of the task's name or of the run's id, in any case."),
+        text("search", "Part of the task's name or of the run's id; case-insensitive."),
         NAMING,
     )
 
@@ -153,7 +153,7 @@ def list_task_runs(context: Context, call: Call) -> None:
     name = call.path["taskName"]
     found, total = _page(context, call, camel=True, folded=False, task=name)
     if not total and not context.reads(known, name):
-        raise ApiError(404, f'No task named "{name}", and no run of one')
+        raise ApiError(404, f'No task named "{name}", and no runs of one')
     if call.query["naming"] == "snake":
         items = [run_view.snake_with_params(run) for run in found]
         call.answer(schemas.TaskRunsSnake(items=items, total=total))

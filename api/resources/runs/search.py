@@ -139,10 +139,10 @@ class _Scan:
                 until_s=until_s,
             )
         except (LogError, OSError) as err:
-            log.warning("a search passes over the log of %s, which cannot be read: %s", run.id, err)
+            log.warning("a search skips the log of %s, which cannot be read: %s", run.id, err)
             found = Found([], self.line, exhausted=True, scanned=0, damaged=0)
         if found.damaged:
-            log.warning("a search passes over %d damaged blocks of the log of %s", found.damaged, run.id)
+            log.warning("a search skips %d damaged blocks of the log of %s", found.damaged, run.id)
         self.hits += [(run.id, hit) for hit in found.hits]
         self._text_bytes += sum(len(hit.text) for hit in found.hits)
         self.bytes += found.scanned
@@ -208,7 +208,7 @@ def search(context: Context, call: Call) -> None:
         scan = _Scan(pattern, wanted, query["limit"], context.hub.paths, place.line)
         batch = runs.next_batch()
         if not batch and not context.reads(known, task):
-            raise ApiError(404, f'No task named "{task}", and no run of one')
+            raise ApiError(404, f'No task named "{task}", and no runs of one')
         if batch and batch[0].id != place.run_id:
             scan.line = 0  # the run that the cursor names is gone
         scan.waiting.extend(batch)
@@ -276,7 +276,7 @@ OPERATIONS = (
         path="/api/tasks/{taskName}/log/search",
         id="searchTaskLog",
         role=Role.VIEWER,
-        summary="Search log lines across the runs of a task, from the newest run on.",
+        summary="Search the logs of a task's runs, newest run first.",
         handler=search,
         query=(
             Param(
@@ -287,7 +287,7 @@ OPERATIONS = (
                 required=True,
             ),
             flag("regex", "Whether q is a regular expression, in RE2's syntax; default: false."),
-            flag("case", "Whether upper and lower case differ; default: false."),
+            flag("case", "Whether the search is case-sensitive; default: false."),
             choice("stream", "Only lines of this stream.", STREAM_NAMES),
             shaped("runId", "Only this run.", RUN_ID),
             integer("limit", "Maximum number of lines.", 200, minimum=1, maximum=1000),

@@ -35,7 +35,7 @@ _KEY = re.compile("[!-~]([ -~]{0,253}[!-~])?")
 IDEMPOTENCY_KEY: tuple[str, dict[str, Any], str] = (
     "Idempotency-Key",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": f"^{_KEY.pattern}$"},
-    "For 24 hours the same key gives the same run; with another task or other parameters it is rejected.",
+    "For 24 hours, the same key returns the same run. With another task or other parameters it is rejected.",
 )
 
 
@@ -112,11 +112,11 @@ def _stored(context: Context, run_id: str, before: Run | None) -> Run:
     try:
         run = context.reads(store_runs.get_run, run_id)
     except StoreError as err:
-        log.error("the run %s, which was triggered, could not be read: %s", run_id, err)
+        log.error("cannot read the triggered run %s: %s", run_id, err)
         if before is not None:
             return before
         # Not 503: a client would take that as an invitation to trigger the run again.
-        raise ApiError(500, f"The run {run_id} was triggered, but the database could not be read") from err
+        raise ApiError(500, f"The run {run_id} was triggered, but the database cannot be read") from err
     if run is None:
         raise ApiError(404, f"The run {run_id} was deleted")
     return run
@@ -127,9 +127,9 @@ def _came(context: Context, run_id: str) -> bool:
     try:
         return context.reads(store_runs.get_run, run_id) is not None
     except StoreError as err:
-        log.error("whether the run %s was triggered could not be read: %s", run_id, err)
+        log.error("cannot tell whether the run %s was triggered: %s", run_id, err)
         # Not 503: it would claim that the run was not triggered.
-        why = f"The scheduler went away and the database could not be read: perhaps the run {run_id} was triggered"
+        why = f"The scheduler stopped and the database cannot be read; the run {run_id} may have been triggered"
         raise ApiError(500, why) from err
 
 
@@ -143,7 +143,10 @@ OPERATIONS = (
         handler=run_task,
         query=(
             integer(
-                "wait", "Respond when the run has ended, or after this many seconds.", minimum=0, maximum=_MAX_WAIT_S
+                "wait",
+                "Respond when the run has ended, but at the latest after this many seconds.",
+                minimum=0,
+                maximum=_MAX_WAIT_S,
             ),
             NAMING,
         ),

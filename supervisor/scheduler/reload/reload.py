@@ -142,7 +142,7 @@ class Reloader:
 
         Args:
             reply: called with the report after all is stored, or with a refusal: 422 for an invalid configuration, 409
-                if it needs a restart of the daemon, 503 if nothing was done.
+                if it needs a restart of the daemon, 503 if nothing was changed.
             by: the requester.
             dry_run: only report the changes.
         """

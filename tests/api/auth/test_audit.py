@@ -42,7 +42,7 @@ def test_what_is_not_permitted(own: Daemon) -> None:
     until(lambda: own.scheduler.audit and own.scheduler.audit[-1].status == 403, "the audit")
     entry = own.scheduler.audit[-1]
     assert (entry.who, entry.operation, entry.target) == ("token curious", "runTask", "job")
-    assert entry.reason == "The role viewer does not permit this"
+    assert entry.reason == "The role viewer does not permit this operation"
 
 
 def test_logins(own: Daemon) -> None:

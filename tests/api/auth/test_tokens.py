@@ -129,7 +129,7 @@ def test_what_the_scheduler_cannot_do_now(own: Daemon) -> None:
 
     own.scheduler.operations["token_create"] = full
     answer = own.ask("POST", "/api/tokens", '{"name": "late", "role": "admin"}', JSON)
-    assert (answer.status, answer.json["detail"]) == (503, "The database cannot be written; nothing was done")
+    assert (answer.status, answer.json["detail"]) == (503, "The database cannot be written; nothing was changed")
 
 
 def test_the_last_use_is_noted_once_a_minute(daemon: Daemon) -> None:

@@ -273,7 +273,7 @@ def test_not_finished(daemon: Daemon) -> None:
     daemon.scheduler.operations["bulk_delete"] = fail
     answer = post(daemon, "delete", {"match_all": True})
     assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
-    assert "Perhaps only part of it was done" in answer.json["detail"]
+    assert "The operation may be incomplete" in answer.json["detail"]
     assert "The disk is full" in answer.json["detail"]
     assert "/srv" not in answer.json["detail"]
 
@@ -292,13 +292,13 @@ def test_not_run_again(daemon: Daemon) -> None:
         return {"triggered": []}
 
     for answer, told in (
-        (fail, "It was not finished; nothing was done"),
-        (die, "The scheduler is away; see whether the tasks have run before they run again"),
+        (fail, "It was not finished; nothing was changed"),
+        (die, "The scheduler is down; check whether the tasks have run before you repeat this"),
     ):
         daemon.scheduler.operations["bulk_rerun"] = answer
         found = post(daemon, "rerun", {"match_all": True})
         assert (found.status, found.json["detail"]) == (503, told)
-    assert post(daemon, "rerun", {"match_all": True}).json["detail"] == "The scheduler is away; nothing was done"
+    assert post(daemon, "rerun", {"match_all": True}).json["detail"] == "The scheduler is down; nothing was changed"
     daemon.scheduler.start()
 
 

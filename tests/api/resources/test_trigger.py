@@ -182,11 +182,11 @@ def test_neither_scheduler_nor_database(own: Daemon) -> None:
     try:
         unknown = own.ask("POST", "/api/tasks/job/run")
         assert unknown.status == 500
-        assert "perhaps" in unknown.json["detail"]
+        assert "may have been triggered" in unknown.json["detail"]
         assert "Retry-After" not in unknown.headers
         refused = own.ask("POST", "/api/tasks/job/run")
         assert refused.status == 503
-        assert "nothing was done" in refused.json["detail"]
+        assert "nothing was changed" in refused.json["detail"]
     finally:
         os.rename(f"{own.boot.database}.away", own.boot.database)
         own.scheduler.start()

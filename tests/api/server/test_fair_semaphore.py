@@ -114,5 +114,5 @@ def test_too_many_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(searches.place())
-        with pytest.raises(ApiError, match="Too many searches"):
+        with pytest.raises(ApiError, match="Too many concurrent searches"):
             stack.enter_context(searches.place())

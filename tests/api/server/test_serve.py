@@ -245,9 +245,9 @@ def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     ("hello", "why"),
     [
-        (b"", b"said no hello"),
-        (encode({}), b"said no hello"),
-        (encode({"op": "hello", "protocol": PROTOCOL + 1}), f"speaks protocol {PROTOCOL + 1}".encode()),
+        (b"", b"sent no settings"),
+        (encode({}), b"sent no settings"),
+        (encode({"op": "hello", "protocol": PROTOCOL + 1}), f"uses protocol {PROTOCOL + 1}".encode()),
         (encode({"op": "hello", "protocol": PROTOCOL}), b"sent no listeners"),
     ],
 )

@@ -188,7 +188,7 @@ def test_a_damaged_block(daemon: Daemon) -> None:
     assert "block 2 is damaged" in broken.json["detail"]
     assert "/" not in broken.json["detail"]  # nobody is told where files are
     assert not {"Content-Range", "ETag", "Accept-Ranges"} & set(broken.headers)
-    assert f"the log of {run.id} was sent only in part" in daemon.log.read_text()
+    assert f"the log of {run.id} was sent incompletely" in daemon.log.read_text()
 
 
 def test_a_damaged_header(daemon: Daemon) -> None:

@@ -52,10 +52,10 @@ def test_a_socket_that_is_another_one_now(ringward: Ringward, tmp_path: Path) ->
 
 
 def test_a_dry_run(daemon: FakeDaemon, ringward: Ringward) -> None:
-    """The same, asked for as such, and it says that nothing was done."""
+    """The same, asked for as such, and it says that nothing was changed."""
     daemon.on("POST", PATH, REPORT)
     result = ringward("reload", "--dry-run")
-    assert result.stdout.endswith("removed  c\nnothing was done\n")
+    assert result.stdout.endswith("removed  c\nnothing was changed\n")
     assert daemon.requests[-1].query == {"dry_run": "true"}
 
 

@@ -106,7 +106,7 @@ def test_a_terminal_gets_colours(
             exit_codes.USAGE,
             "PATTERN: missing )",
         ),
-        (problem(503, "Too many searches are going on"), exit_codes.UNREACHABLE, "Too many"),
+        (problem(503, "Too many concurrent searches; try again later"), exit_codes.UNREACHABLE, "Too many"),
     ],
 )
 def test_refusals(ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, said: str) -> None:

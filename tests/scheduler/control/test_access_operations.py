@@ -63,7 +63,7 @@ def test_audit(bench: Make) -> None:
 
 
 def test_a_store_that_takes_nothing(bench: Make) -> None:
-    """503: nothing was done, and it is said."""
+    """503: nothing was changed, and it is said."""
     one = bench("")
     answers: list[dict[str, Any]] = []
     AccessOperations(one.engine).token_create(TOKEN, answers.append)

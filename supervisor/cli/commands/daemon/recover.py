@@ -32,7 +32,7 @@ def command(settings: Settings, new_history: bool, as_json: bool) -> None:  # no
     api = Api(UnixEndpoint(settings.socket()))
     daemon = api.get("/api/daemon")
     if "databaseProblem" not in daemon:
-        raise Failure("the daemon has its history; nothing was done")
+        raise Failure("the daemon has its history; nothing was changed")
     allow(directory)
     _wait(api, str(daemon["databaseProblem"]))
     if as_json:

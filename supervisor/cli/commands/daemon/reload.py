@@ -65,4 +65,4 @@ def _show(found: dict[str, Any], *, dry_run: bool) -> None:
     if not (found["added"] or found["changed"] or found["removed"]):
         click.echo("nothing has changed")
     elif dry_run:
-        click.echo("nothing was done")
+        click.echo("nothing was changed")

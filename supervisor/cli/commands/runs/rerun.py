@@ -64,7 +64,7 @@ def _confirm(api: "Api", selection: Selection) -> None:
     click.echo(f"{counted(total, 'run')} of {', '.join(names[:_SHOWN])}{more}", err=True)
     each = ", one of each task" if len(names) > 1 else ""
     if not click.confirm(f"Start {counted(len(names), 'run')}{each}?", err=True):
-        raise Failure("nothing was done")
+        raise Failure("nothing was changed")
 
 
 def _started(api: "Api", selection: Selection) -> tuple[list[str], int]:
