@@ -139,6 +139,19 @@ class Authenticator:
         uid = self._peer_uid(req)
         return uid != self._overflow_uid and uid in self._trusted_uids
 
+    def distrust(self, req: falcon.Request) -> str:
+        """Return why a client is unknown, as the end of a sentence; empty if it has sent nothing over TCP."""
+        if req.auth is not None:
+            return ": the Authorization header has no valid credential"
+        if not is_local_socket(req.env):
+            return ""
+        if speaks_for_others(req):
+            return ": a header of a proxy or a browser shows that the request is for another client"
+        uid = self._peer_uid(req)
+        if uid == self._overflow_uid:
+            return f": user {uid} is never trusted, because it stands for all users that a user namespace cannot map"
+        return f": the Unix socket trusts only root and the daemon's user, and the client is user {uid}"
+
     def _peer_uid(self, req: falcon.Request) -> int:
         raw = req.env["gunicorn.socket"].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         _pid, uid, _gid = struct.unpack("3i", raw)

@@ -40,11 +40,11 @@ def admit(context: Context, operation: Operation, call: Call) -> None:
         check_origin(req)
         return
     if operation.access is Access.LOCAL and not auth.trusted_peer(req):
-        raise ApiError(403, "Permitted only to the daemon's own user, over the Unix socket")
+        raise ApiError(403, f"Permitted only to the daemon's own user, over the Unix socket{auth.distrust(req)}")
     asking.set(req.auth or req.get_header("Cookie"))  # an unauthenticated client does not wait for others
     identity = call.identity = auth.identify(req)
     if identity is None:
-        raise auth.refusal(req, "Not authenticated")
+        raise auth.refusal(req, f"Not authenticated{auth.distrust(req)}")
     asking.set(identity.credential or identity.name)
     if req.method in UNSAFE and identity.by_browser:
         check_origin(req)

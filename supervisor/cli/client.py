@@ -67,9 +67,9 @@ class Refused(Failure):
             code = exit_codes.NOT_PERMITTED
             lines = [f"permission denied by the daemon at {place}: {self.detail}"]
             if status == http.HTTPStatus.UNAUTHORIZED:
-                lines = [
-                    f"the daemon at {place} requires authentication; set RINGWARD_PASSWORD to the password or a token"
-                ]
+                lines.append(
+                    'set RINGWARD_PASSWORD to the password, or to a token (see "ringward token create --help")'
+                )
         elif status == http.HTTPStatus.SERVICE_UNAVAILABLE:
             code = exit_codes.UNREACHABLE
         elif status == http.HTTPStatus.UNPROCESSABLE_ENTITY:

@@ -95,6 +95,11 @@ class TestRun:
             (problem(404, "There is no task"), 125, 'no task named "job"'),
             (problem(409, "job is a service"), 125, "job is a service"),
             (problem(403, "only the schedule may run it"), exit_codes.NOT_PERMITTED, "only the schedule"),
+            (
+                problem(401, "the client is user 7"),
+                exit_codes.NOT_PERMITTED,
+                "the client is user 7\nset RINGWARD_PASSWORD",
+            ),
             (problem(503, "try later"), exit_codes.UNREACHABLE, "try later"),
             (Answer(301), exit_codes.UNREACHABLE, "status 301"),
         ],
