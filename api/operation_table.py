@@ -1,11 +1,12 @@
 """The table of all operations, in the order of the OpenAPI document."""
 
 from api.operations.operation import Operation
-from api.resources import access, daemon, events, meta, notifications, prometheus, tasks
+from api.resources import access, daemon, events, meta, notifications, prometheus, tasks, units
 from api.resources.runs import bulk, log_streams, logs, run_ending, run_resources, runs, search, trigger
 
 OPERATIONS: tuple[Operation, ...] = (
     *tasks.OPERATIONS,
+    *units.OPERATIONS,
     *trigger.OPERATIONS,
     *bulk.OPERATIONS,
     *runs.OPERATIONS,

@@ -24,7 +24,7 @@ class TaskRecord(NamedTuple):
         last_run_id: The ended run that was stored last.
         fatal_since: The service failed permanently at this time and was reported; its recovery is not yet reported.
         rolling: A rolling restart that is under way, in the words of the scheduler.
-        last_restart: Id of the command that restarted a service last.
+        last_restart: Id of the last command that restarted a service, or that changed several units.
         last_boot: The boot of the host for which a task that runs once per boot ran last.
         failures: Runs of a task that failed in a row; a run and its retries are one.
         failed_attempts: The same, with each retry by itself.

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
+from supervisor.ipc import run_token
+
 
 class Role(IntEnum):
     """The least role that an operation requires; each role includes the permissions of the previous ones."""
@@ -66,6 +68,12 @@ class Identity:
     def counted_as(self) -> str:
         """Return the name under which the client's triggers are counted; each session and token has its own."""
         return self.name if self.credential is None else f"{self.credential.kind} {self.credential.hash}"
+
+    def reach(self, verb: str) -> list[str] | None:
+        """Return globs of the only units that exist for the client when it asks for `verb`; None: all."""
+        if self.may is not None:
+            return run_token.globs(self.may, verb)
+        return None if self.tasks is None else [self.tasks]
 
     def sees(self, task: str) -> bool:
         """Return whether the client may see the task."""

@@ -21,6 +21,8 @@ _VERBS = {
     "resumeTask": "resume",
 }
 """The permission that a run needs for each operation."""
+_VERBS_OF_MANY = {f"{verb}Units": verb for verb in ("start", "stop", "restart", "pause", "resume")}
+"""The same for operations on many units, which reach only the units for which the run has the permission."""
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
@@ -82,6 +84,10 @@ def _of_a_run(context: Context, operation: Operation, call: Call, identity: Iden
     Raises:
         ApiError: 403 the run lacks the permission; 404 there is no such run.
     """
+    if verb := _VERBS_OF_MANY.get(operation.id):
+        if not run_token.globs(may, verb):
+            raise not_permitted(verb, None)
+        return identity
     name, run_id = call.path.get("taskName"), call.path.get("runId")
     if name is None and run_id is not None:
         run = context.reads(store_runs.get_run, run_id, include_deleted=True)
@@ -91,10 +97,13 @@ def _of_a_run(context: Context, operation: Operation, call: Call, identity: Iden
     verb = _VERBS.get(operation.id)
     reads = operation.role <= Role.VIEWER and operation.method == "GET"
     if name is None or not (run_token.permits(may, verb, name) if verb else reads and run_token.concerns(may, name)):
-        wanted = (
-            f'add "{verb}:{name}" to its may'
-            if verb and name
-            else "a run may only use operations that its may key lists"
-        )
-        raise ApiError(403, f"This run lacks a permission: {wanted}")
+        raise not_permitted(verb, name)
     return replace(identity, tasks=name)
+
+
+def not_permitted(verb: str | None, name: str | None) -> ApiError:
+    """Return the refusal of an operation that the ``may`` of a run does not list."""
+    wanted = (
+        f'add "{verb}:{name}" to its may' if verb and name else "a run may only use operations that its may key lists"
+    )
+    return ApiError(403, f"This run lacks a permission: {wanted}")

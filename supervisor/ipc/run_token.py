@@ -45,6 +45,11 @@ def concerns(may: Iterable[str], name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, glob) for _verb, glob in map(_split, may))
 
 
+def globs(may: Iterable[str], verb: str) -> list[str]:
+    """Return the globs of the tasks and services that this verb is permitted for."""
+    return [glob for one, glob in map(_split, may) if one == verb]
+
+
 def _split(permission: str) -> tuple[str, str]:
     verb, _, glob = permission.partition(SEPARATOR)
     return verb, glob

@@ -440,6 +440,8 @@ class Scheduler(CommitListener):
                 self._controller.begin(unit, change)
             elif first:
                 self._run_on_start(unit, boot, change)
+        if not first:
+            self._controller.finish_stops(self._units.values(), change)
 
     def _run_on_start(self, unit: Unit, boot: str, change: Change) -> None:
         task = unit.task

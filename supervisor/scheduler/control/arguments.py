@@ -4,7 +4,7 @@ A caller may run as another user with its own code. Arguments that an operation 
 store, are rejected before the operation begins.
 """
 
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -130,6 +130,18 @@ class _Restart(_Unit):
     rolling: bool
 
 
+class _Units(TypedDict):
+    verb: Literal["start", "stop", "restart", "pause", "resume"]
+    names: Annotated[list[str], Meta(min_length=1)] | None
+    group: str | None
+    tag: str | None
+    reach: list[str] | None
+    command: str
+    by: str
+    rolling: bool
+    force: bool
+
+
 class _By(TypedDict):
     by: str
 
@@ -177,6 +189,7 @@ OF_OPERATIONS: dict[str, Any] = {
     "service_restart": _Restart,
     "task_pause": _Unit,
     "task_resume": _Unit,
+    "units": _Units,
     "reload": _Reload,
     "clock_trust": _By,
 }

@@ -1,27 +1,67 @@
-"""Operations on tasks and services: start, stop, restart, pause and resume.
+"""Operations on tasks and services: start, stop, restart, pause and resume, on one unit or on many.
 
 An operation stores the wanted state first, then acts, and answers after the effect is stored. Only a stop acts first,
 so that a full disk does not keep the service alive that fills it. Changes are stored in order, and so are their
 effects: of a concurrent start and stop the later one wins.
 
-Every operation can be repeated. The id of a restart is stored with its effect, so a repeated request to the next
-scheduler does not restart the service again.
+Every operation can be repeated. The id of a restart, and of every operation on many units, is stored with its effect. A
+request that is repeated to the next scheduler does not restart a service again, and gets the same answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from store.database import Database
 from store.tasks import get_task, update_task
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, unavailable
+from supervisor.scheduler.control.unit_selection import Kinds, NotSelected, Selector, select
 from supervisor.scheduler.database.commits import Change, Write
-from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.runs.live_units import LiveRun, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
+from supervisor.scheduler.services.instance_transitions import ENDING, Event, State, step
 from supervisor.scheduler.services.service_controller import ServiceController
 
 Arguments = dict[str, Any]
 Act = Callable[[Change], None]
+Finish = Callable[[], None]
+
+_SERVICES = Kinds(
+    lambda unit: unit.service is not None,
+    "service",
+    lambda unit: f"{unit.name} is a task; use ringward run {unit.name}",
+)
+_TASKS = Kinds(
+    lambda unit: unit.task is not None,
+    "task",
+    lambda unit: f"{unit.name} is a service and has no schedule; use ringward stop {unit.name}",
+)
+_ALL = Kinds(lambda _unit: True, "task or service")
+
+_UNCHANGED = "unchanged"
+_BUSY = "busy"
+
+
+@dataclass(frozen=True)
+class _Verb:
+    """An operation.
+
+    Attributes:
+        kinds: the units that it fits if many are selected.
+        result: the result in the answer for a changed unit.
+        starts: whether it is refused during a shutdown.
+        changes: whether it would change a unit.
+        stores: the wanted state to store before the effect.
+        acts: the effect.
+    """
+
+    kinds: Kinds
+    result: str
+    starts: bool
+    changes: Callable[[Unit], bool]
+    stores: Callable[[Unit, Change], Write]
+    acts: Callable[[Unit, Change, Arguments], None]
 
 
 class UnitOperations:
@@ -38,144 +78,254 @@ class UnitOperations:
         self._controller = controller
         self._scheduled_starts = scheduled_starts
         self._units = units
+        self._verbs = {
+            "start": _Verb(_SERVICES, "started", True, _would_start, _store_started, self._start),
+            "restart": _Verb(_SERVICES, "restarted", True, lambda _unit: True, _store_started, self._restart),
+            "pause": _Verb(_TASKS, "paused", False, lambda unit: not unit.paused, _store_paused, self._pause),
+            "resume": _Verb(_TASKS, "resumed", False, lambda unit: unit.paused, _store_resumed, self._resume),
+        }
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
         return {
-            "service_start": self.start,
-            "service_stop": self.stop,
-            "service_restart": self.restart,
-            "task_pause": self.pause,
-            "task_resume": self.resume,
+            "service_start": lambda arguments, reply: self._one("start", _SERVICES, arguments, reply),
+            "service_stop": self._stop_one,
+            "service_restart": lambda arguments, reply: self._one("restart", _SERVICES, arguments, reply),
+            "task_pause": lambda arguments, reply: self._one("pause", _TASKS, arguments, reply),
+            "task_resume": lambda arguments, reply: self._one("resume", _TASKS, arguments, reply),
+            "units": self.act_on_many,
         }
 
-    def start(self, arguments: Arguments, reply: Reply) -> None:
-        """Start all instances of a service."""
-        unit = self._service(arguments, reply)
-        if unit is None or self._refused_at_the_end(reply):
-            return
-        self._store(reply, _wanted(unit), lambda change: self._controller.start(unit, change))
+    # One unit.
 
-    def stop(self, arguments: Arguments, reply: Reply) -> None:
-        """Stop all instances of a service."""
-        unit = self._service(arguments, reply)
-        if unit is None:
+    def _one(self, name: str, kinds: Kinds, arguments: Arguments, reply: Reply) -> None:
+        """Start, restart, pause or resume one unit."""
+        verb, unit = self._verbs[name], self._unit(kinds, arguments, reply)
+        if unit is None or (verb.starts and self._refused_at_the_end(reply)):
             return
-        change = self._engine.change()
-        self._controller.stop(unit, change, by=arguments["by"])
+        command: str | None = arguments.get("command")
+        if command is not None and unit.last_command == command:
+            reply(done())
+            return
+
+        def act() -> None:
+            if name == "restart" and unit.rolling is not None:
+                reply(refused(409, f"a rolling restart of {unit.name} is in progress"))
+                return
+            change = self._engine.change()
+            if command is not None:
+                _remember(unit, command, change)
+            verb.acts(unit, change, arguments)
+            change.then(lambda: reply(done()))
+            self._engine.commit(change)
+
+        change = self._engine.change(unavailable(reply))
+        change.write(verb.stores(unit, change))
+        change.then(act)
+        self._engine.commit(change)
+
+    def _stop_one(self, arguments: Arguments, reply: Reply) -> None:
+        """Stop all instances of a service."""
+        unit = self._unit(_SERVICES, arguments, reply)
+        if unit is not None:
+            self._stop([unit], arguments, lambda: reply(done()))
+
+    def _unit(self, kinds: Kinds, arguments: Arguments, reply: Reply) -> Unit | None:
+        unit = self._units.get(arguments["task"])
+        if unit is None:
+            reply(refused(404, f"there is no {kinds.what} {arguments['task']}"))
+        elif not kinds.fits(unit):
+            reply(refused(409, kinds.misfit(unit)))
+        else:
+            return unit
+        return None
+
+    # Many units.
+
+    def act_on_many(self, arguments: Arguments, reply: Reply) -> None:
+        """Carry out one operation on all selected units, or on none if a part of the selector matches nothing.
+
+        The answer has the number of changed units, and of each selected unit its name, the result and the ids of the
+        runs that it asked to end.
+        """
+        names, reach = arguments["names"], arguments["reach"]
+        wanted = Selector(
+            None if names is None else tuple(names),
+            arguments["group"],
+            arguments["tag"],
+            None if reach is None else tuple(reach),
+        )
+        verb = self._verbs.get(arguments["verb"])
+        try:
+            units = select(self._units, wanted, _ALL if verb is None else verb.kinds)
+        except NotSelected as err:
+            reply(refused(err.status, str(err), err.errors))
+            return
+        if verb is None:
+            self._stop_many(units, arguments, reply)
+        elif not (verb.starts and self._refused_at_the_end(reply)):
+            self._carry_out(verb, units, arguments, reply)
+
+    def _carry_out(self, verb: _Verb, units: Sequence[Unit], arguments: Arguments, reply: Reply) -> None:
+        command: str = arguments["command"]
+        restarts = verb is self._verbs["restart"]
+        known = [unit for unit in units if unit.last_command == command]
+        new = [unit for unit in units if unit.last_command != command and verb.changes(unit)]
+        results = {unit.name: [verb.result, _live_runs(unit) if restarts else []] for unit in (*known, *new)}
+
+        def act() -> None:
+            change = self._engine.change()
+            for unit in new:
+                if not unit.configured:  # a reload removed it
+                    results.pop(unit.name)
+                elif restarts and unit.rolling is not None:
+                    results[unit.name] = [_BUSY, []]
+                else:
+                    _remember(unit, command, change)
+                    verb.acts(unit, change, arguments)
+            change.then(lambda: reply(done(units=_answer(units, results))))
+            self._engine.commit(change)
+
+        if not new:
+            reply(done(units=_answer(units, results)))
+            return
+        change = self._engine.change(unavailable(reply))
+        for unit in new:
+            change.write(verb.stores(unit, change))
+            if not restarts:  # the next scheduler completes it from the wanted state
+                change.write(_stored_command(unit, command))
+        change.then(act)
+        self._engine.commit(change)
+
+    def _stop_many(self, units: Sequence[Unit], arguments: Arguments, reply: Reply) -> None:
+        """Stop services, and all runs of tasks that have not ended."""
+        command: str = arguments["command"]
+        changed = [unit for unit in units if unit.last_command == command or _would_stop(unit)]
+        results = {unit.name: ["stopped" if unit in changed else _UNCHANGED, _live_runs(unit)] for unit in units}
+
+        def remember(change: Change) -> None:
+            for unit in changed:
+                _remember(unit, command, change)
+
+        self._stop(units, arguments, lambda: reply(done(units=_answer(units, results))), remember)
+
+    # Effects.
+
+    def _start(self, unit: Unit, change: Change, _arguments: Arguments) -> None:
+        self._controller.start(unit, change)
+
+    def _restart(self, unit: Unit, change: Change, arguments: Arguments) -> None:
+        if arguments["rolling"]:
+            self._controller.roll(unit, change)
+        else:
+            self._controller.restart(unit, change, by=arguments["by"])
+
+    def _pause(self, unit: Unit, change: Change, _arguments: Arguments) -> None:
+        unit.paused = True
+        self._scheduled_starts.pause(unit, change)
+
+    def _resume(self, unit: Unit, change: Change, _arguments: Arguments) -> None:
+        if unit.paused and unit.configured:  # a reload may have removed it
+            unit.paused = False
+            self._scheduled_starts.resume(unit, change)
+
+    def _stop(
+        self, units: Sequence[Unit], arguments: Arguments, finish: Finish, remember: Act = lambda _change: None
+    ) -> None:
+        """Stop units at once; store it afterwards."""
+        by, force = arguments["by"], bool(arguments.get("force"))
+
+        def act(chosen: Iterable[Unit], change: Change) -> None:
+            services = [unit for unit in chosen if unit.service is not None]
+            if force:
+                for unit in services:
+                    self._controller.stop(unit, change, by=by)
+            else:
+                self._controller.stop_in_order(services, change, by=by)
+            for unit in chosen:
+                if force or unit.task is not None:
+                    for run in _unfinished(unit):
+                        self._engine.stop(run, change, by=by, force=force)
 
         def again() -> None:
-            if unit.stopped:
-                reply(done())
-            else:  # an earlier start request took effect meanwhile
-                self._act(reply, lambda change: self._controller.stop(unit, change, by=arguments["by"]))
+            started = [unit for unit in units if unit.service is not None and not unit.stopped and unit.configured]
+            if not started:
+                finish()
+                return
+            change = self._engine.change()  # an earlier start request took effect meanwhile
+            act(started, change)
+            change.then(finish)
+            self._engine.commit(change)
 
+        change = self._engine.change()
+        remember(change)
+        act(units, change)
         if self._engine.storing:
             change.then(again)
             self._engine.commit(change)
         else:  # start requests are refused meanwhile, so none can follow
             self._engine.commit(change)
-            reply(done())
-
-    def restart(self, arguments: Arguments, reply: Reply) -> None:
-        """Restart a service, all instances at once or one after the other; a stopped service starts."""
-        unit = self._service(arguments, reply)
-        if unit is None or self._refused_at_the_end(reply):
-            return
-        command: str = arguments["command"]
-        if unit.last_restart == command:
-            reply(done())
-            return
-
-        def act() -> None:
-            if unit.rolling is not None:
-                reply(refused(409, f"a rolling restart of {unit.name} is in progress"))
-            else:
-                self._act(reply, restart)
-
-        def restart(change: Change) -> None:
-            unit.last_restart = command
-            change.write(lambda db: update_task(db, unit.name, last_restart=command))
-            if arguments["rolling"]:
-                self._controller.roll(unit, change)
-            else:
-                self._controller.restart(unit, change, by=arguments["by"])
-
-        change = self._engine.change(unavailable(reply))
-        change.write(_wanted(unit))
-        change.then(act)
-        self._engine.commit(change)
-
-    def pause(self, arguments: Arguments, reply: Reply) -> None:
-        """Pause the schedule of a task."""
-        unit = self._task(arguments, reply)
-        if unit is None:
-            return
-
-        def act(change: Change) -> None:
-            unit.paused = True
-            self._scheduled_starts.pause(unit, change)
-
-        self._store(reply, lambda db: update_task(db, unit.name, paused=True), act)
-
-    def resume(self, arguments: Arguments, reply: Reply) -> None:
-        """Resume the schedule of a task."""
-        unit = self._task(arguments, reply)
-        if unit is None:
-            return
-        now_ms = self._engine.change().now_ms - unit.schedule.offset_ms
-
-        def store(db: Database) -> None:
-            record = get_task(db, unit.name)
-            if record is not None and record.paused:
-                update_task(db, unit.name, paused=False, last_instant=max(record.last_instant or 0, now_ms))
-
-        def act(change: Change) -> None:
-            if unit.paused and unit.configured:  # a reload may have removed it
-                unit.paused = False
-                self._scheduled_starts.resume(unit, change)
-
-        self._store(reply, store, act)
-
-    def _service(self, arguments: Arguments, reply: Reply) -> Unit | None:
-        unit = self._unit("service", arguments, reply)
-        if unit is not None and unit.service is None:
-            reply(refused(409, f"{unit.name} is a task; use ringward run {unit.name}"))
-            return None
-        return unit
-
-    def _task(self, arguments: Arguments, reply: Reply) -> Unit | None:
-        unit = self._unit("task", arguments, reply)
-        if unit is not None and unit.task is None:
-            reply(refused(409, f"{unit.name} is a service and has no schedule; use ringward stop {unit.name}"))
-            return None
-        return unit
-
-    def _unit(self, kind: str, arguments: Arguments, reply: Reply) -> Unit | None:
-        name = arguments["task"]
-        unit = self._units.get(name)
-        if unit is None:
-            reply(refused(404, f"there is no {kind} {name}"))
-        return unit
+            finish()
 
     def _refused_at_the_end(self, reply: Reply) -> bool:
         if self._engine.ending:
             reply(refused(503, "the daemon is shutting down"))
         return self._engine.ending
 
-    def _store(self, reply: Reply, write: Write, act: Act) -> None:
-        """Store the wanted state, then act."""
-        change = self._engine.change(unavailable(reply))
-        change.write(write)
-        change.then(lambda: self._act(reply, act))
-        self._engine.commit(change)
 
-    def _act(self, reply: Reply, act: Act) -> None:
-        change = self._engine.change()
-        act(change)
-        change.then(lambda: reply(done()))
-        self._engine.commit(change)
+def _would_start(unit: Unit) -> bool:
+    """Return whether a start changes the state of an instance; instances that wait for dependencies go on waiting."""
+    return unit.stopped or any(
+        one.state is not State.HELD and step(one.state, Event.UP)[0] is not one.state for one in unit.instances
+    )
 
 
-def _wanted(unit: Unit) -> Write:
+def _would_stop(unit: Unit) -> bool:
+    if unit.service is None:
+        return bool(_unfinished(unit))
+    return not unit.stopped or any(one.state is not State.STOPPED and one.state not in ENDING for one in unit.instances)
+
+
+def _unfinished(unit: Unit) -> list[LiveRun]:
+    return [*unit.active.values(), *unit.queue, *unit.waiting.values()]
+
+
+def _live_runs(unit: Unit) -> list[str]:
+    return [run.id for run in _unfinished(unit)]
+
+
+def _store_started(unit: Unit, _change: Change) -> Write:
     return lambda db: update_task(db, unit.name, stopped=False)
+
+
+def _store_paused(unit: Unit, _change: Change) -> Write:
+    return lambda db: update_task(db, unit.name, paused=True)
+
+
+def _store_resumed(unit: Unit, change: Change) -> Write:
+    now_ms = change.now_ms - unit.schedule.offset_ms
+
+    def store(db: Database) -> None:
+        record = get_task(db, unit.name)
+        if record is not None and record.paused:
+            update_task(db, unit.name, paused=False, last_instant=max(record.last_instant or 0, now_ms))
+
+    return store
+
+
+def _remember(unit: Unit, command: str, change: Change) -> None:
+    unit.last_command = command
+    change.write(_stored_command(unit, command))
+
+
+def _stored_command(unit: Unit, command: str) -> Write:
+    return lambda db: update_task(db, unit.name, last_restart=command)
+
+
+def _answer(units: Iterable[Unit], results: dict[str, list[Any]]) -> list[list[Any]]:
+    """Return name, result and runs of each unit that is still configured."""
+    return [
+        [unit.name, *results.get(unit.name, [_UNCHANGED, []])]
+        for unit in units
+        if unit.configured or unit.name in results
+    ]

@@ -153,8 +153,8 @@ class Unit:
         """When the open crash-loop incident was reported, in milliseconds since the epoch."""
         self.flapping_since: int | None = None
         """When it was reported as flapping, in milliseconds since the epoch."""
-        self.last_restart: str | None = None
-        """Id of the last restart command."""
+        self.last_command: str | None = None
+        """Id of the last stored command: a repeated request with the same id changes nothing again."""
         self.last_boot: str | None = None
         """Id of the host boot in which a task with ``run_on_start = "boot"`` last ran."""
         self.failures = 0

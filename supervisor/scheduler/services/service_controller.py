@@ -4,7 +4,7 @@
 the wanted state, and the transition table closes the gap.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from store.tasks import Instance, drop_instances, set_instance, update_task
@@ -23,6 +23,7 @@ from supervisor.scheduler.services.dependency_gate import DependencyGate
 from supervisor.scheduler.services.health import HealthMonitor, Watcher, liveness, readiness
 from supervisor.scheduler.services.incidents import CrashLoops, Flapping
 from supervisor.scheduler.services.instance_transitions import Action, Event, State
+from supervisor.scheduler.services.ordered_stop import OrderedStop
 from supervisor.scheduler.services.readiness import is_ready
 from supervisor.scheduler.services.rolling_restart import Rolling
 
@@ -55,6 +56,7 @@ class ServiceController:
             report=self.report,
         )
         """Holds instances until the dependencies of their service are met."""
+        self._ordered_stop = OrderedStop(self._down)
         self.leaving: dict[str, Unit] = {}
         """Removed services whose processes are still ending, by name."""
         self._unreported: set[tuple[Unit, ServiceInstance]] = set()
@@ -97,10 +99,27 @@ class ServiceController:
 
     def stop(self, unit: Unit, change: Change, *, by: str | None = None) -> None:
         """Stop a service until a user starts it or the daemon restarts."""
+        self._want_stopped(unit, change)
+        self._down(unit, change, by)
+
+    def stop_in_order(self, units: Iterable[Unit], change: Change, *, by: str | None = None) -> None:
+        """Stop services, each after those of them that depend on it have ended."""
+        chosen = list(units)
+        for unit in chosen:
+            self._want_stopped(unit, change)
+        self._ordered_stop.add(chosen, change, by)
+
+    def finish_stops(self, units: Iterable[Unit], change: Change) -> None:
+        """Stop the services that the previous scheduler was told to stop and that still run."""
+        self._ordered_stop.add([unit for unit in units if unit.stopped and unit.active], change, None)
+
+    def _want_stopped(self, unit: Unit, change: Change) -> None:
         self._want(unit, change, stopped=True)
         self._rolling.cancel(unit, "the service is stopped", change)
         self._crash_loops.close(unit, change)
         self._flapping.close(unit, change)
+
+    def _down(self, unit: Unit, change: Change, by: str | None) -> None:
         for instance in unit.instances:
             self._apply(unit, instance, Event.DOWN, change, by=by)
 
@@ -125,8 +144,8 @@ class ServiceController:
         for instance in unit.instances:
             self._apply(unit, instance, Event.DOWN, change)
 
-    @staticmethod
-    def _want(unit: Unit, change: Change, *, stopped: bool) -> None:
+    def _want(self, unit: Unit, change: Change, *, stopped: bool) -> None:
+        self._ordered_stop.cancel(unit)
         unit.stopped = stopped
         change.write(lambda db: update_task(db, unit.name, stopped=stopped))
 
@@ -176,6 +195,7 @@ class ServiceController:
 
     def remove(self, unit: Unit, change: Change) -> None:
         """Remove a service that left the configuration: stop its processes; their ends are still stored."""
+        self._ordered_stop.cancel(unit)
         unit.stopped = True
         unit.rolling = None
         self._flapping.close(unit, change)
@@ -223,6 +243,7 @@ class ServiceController:
         service = run.unit.service
         if instance is None or service is None:
             self._forget_leaving(run.unit)
+            self._ordered_stop.look(change)
             return
         healthy = self._was_healthy(instance, service, ran_ms)
         instance.run = None
@@ -247,8 +268,9 @@ class ServiceController:
         elif not innocent and not verdict.succeeded:
             at = change.now_ms if ended_at is None else min(ended_at, change.now_ms)
             self._flapping.failed(run.unit, instance, run.id, at, change)
-        if self._engine.ending:
+        if self._engine.ending or run.unit.stopped:  # a stopped service may wait for its dependents to end
             self._apply(run.unit, instance, Event.DOWN, change)
+        self._ordered_stop.look(change)
 
     @staticmethod
     def _was_healthy(instance: ServiceInstance, service: Service, ran_ms: int | None) -> bool:

@@ -157,7 +157,7 @@ def _recall_unit(unit: Unit, row: TaskRecord, *, first: bool) -> None:
     if not first:
         unit.stopped = row.stopped
         unit.rolling = stored_roll(row.rolling)
-        unit.last_restart = row.last_restart
+        unit.last_command = row.last_restart
 
 
 def _same_schedule(unit: Unit, before: Mapping[str, Any]) -> bool:

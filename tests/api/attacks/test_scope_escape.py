@@ -67,6 +67,11 @@ def test_who_is_trusted_to_limit_itself() -> None:
         "bulkRerunRuns",
         "bulkRestoreRuns",
         "bulkStopRuns",
+        "startUnits",
+        "stopUnits",
+        "restartUnits",
+        "pauseUnits",
+        "resumeUnits",
     }
     assert all(one.access is not Access.LOCAL for one in OPERATIONS if one.scoped)
 
@@ -106,6 +111,17 @@ def test_the_summary(daemon: Daemon) -> None:
     total = daemon.get("/api/runs?limit=1", headers, unix=False).json["total"]
     assert daemon.get("/api/runs/summary", headers, unix=False).json["total"] == total
     assert daemon.get("/api/runs/summary?task_name=other", headers, unix=False).json["total"] == 0
+
+
+@pytest.mark.parametrize("verb", ["start", "stop", "restart", "pause", "resume"])
+def test_commands_to_many_units(daemon: Daemon, verb: str) -> None:
+    """The scheduler hears which units there are for the token, whatever is selected."""
+    headers = scoped(daemon) | {"Content-Type": "application/json"}
+    for body in ({"all": True}, {"names": ["*", "other"]}, {"group": "g"}):
+        answer = daemon.ask("POST", f"/api/units/{verb}", json.dumps(body), headers, unix=False)
+        assert answer.status == 200
+        operation, arguments = daemon.scheduler.calls[-1]
+        assert (operation, arguments["verb"], arguments["reach"]) == ("units", verb, ["mine-*"])
 
 
 def test_deleted_runs(daemon: Daemon) -> None:

@@ -71,6 +71,7 @@ class Scheduler:
             "service_restart": lambda _args: {},
             "task_pause": lambda _args: {},
             "task_resume": lambda _args: {},
+            "units": lambda args: {"units": [[name, "started", []] for name in args["names"] or ()]},
             "clock_trust": lambda _args: {},
             "reload": lambda _args: {"added": [], "changed": [], "removed": [], "warnings": []},
             "database_damaged": lambda _args: {},

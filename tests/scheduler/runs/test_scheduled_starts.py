@@ -258,8 +258,8 @@ def test_a_pause_while_a_time_waits_for_its_jitter(make: Make) -> None:
     assert unit.schedule.offset_ms > 2 * MINUTE
     one.until(START - 30_000 + HOUR + MINUTE)
     commands = UnitOperations(one.engine, one.controller, one.scheduled_starts, one.units)
-    for ask in (commands.pause, commands.resume):
-        ask({"task": "t"}, lambda _answer: None)
+    for operation in ("task_pause", "task_resume"):
+        commands.operations()[operation]({"task": "t"}, lambda _answer: None)
         one.store.work_all()
     one.until(START + 2 * HOUR)
     assert one.ran() == [START - 30_000 + HOUR]
@@ -272,7 +272,7 @@ def test_a_schedule_that_is_resumed_while_it_is_removed(make: Make) -> None:
     unit.paused = True
     answers: list[dict[str, Any]] = []
     commands = UnitOperations(one.engine, one.controller, one.scheduled_starts, one.units)
-    commands.resume({"task": "t"}, answers.append)
+    commands.operations()["task_resume"]({"task": "t"}, answers.append)
     one.scheduled_starts.end(unit)
     unit.configured = False
     one.store.work_all()

@@ -269,7 +269,7 @@ def test_what_people_wanted_is_remembered(bench: Make) -> None:
     for first, expected in ((False, (True, Roll(1, 2), "x", 7)), (True, (False, None, None, 7))):
         units = make_units(one.store.database, one.config, first=first)
         unit = units["s"]
-        assert (unit.stopped, unit.rolling, unit.last_restart, unit.fatal_since) == expected
+        assert (unit.stopped, unit.rolling, unit.last_command, unit.fatal_since) == expected
         assert units["t"].paused
 
 

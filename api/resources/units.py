@@ -1,0 +1,179 @@
+"""Commands to many tasks and services at once, chosen by one selector."""
+
+import os
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from api.auth.authentication import asked
+from api.auth.identity import Role
+from api.auth.permission import not_permitted
+from api.errors import invalid
+from api.operations.operation import Call, Operation, json_of
+from api.operations.parameters import Param, flag
+from api.schemas.records import Body, Document, ErrorDetail, Int64, Ulid
+from api.worker_context import Context
+from supervisor.ipc import run_token
+
+_MOST_GLOBS = 32
+"""The scheduler compares each with the names of all units."""
+_GLOB = frozenset("*?[")
+
+Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[a-zA-Z0-9._:*?\[\]!^-]+$")]
+Label = Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class UnitSelector(Body, kw_only=True):
+    """A choice of tasks and services: by names, narrowed by group and tag; or all. An empty selector is invalid."""
+
+    names: (
+        Annotated[list[Name], Meta(min_length=1, max_length=1000, description="Names and globs; any of them.")]
+        | UnsetType
+        | None
+    ) = UNSET
+    group: Annotated[Label, Meta(description="Only units of this group.")] | UnsetType | None = UNSET
+    tag: Annotated[Label, Meta(description="Only units with this tag.")] | UnsetType | None = UNSET
+    all: Annotated[bool, Meta(description="All units that the command fits; without other fields.")] | UnsetType = UNSET
+
+
+RESULTS = ("started", "stopped", "restarted", "paused", "resumed", "unchanged", "busy")
+
+
+class UnitResult(Struct, kw_only=True, rename="camel"):
+    """The result for one task or service."""
+
+    name: str
+    result: Annotated[
+        str,
+        Meta(
+            title="UnitOutcome",
+            description="`busy`: a rolling restart is in progress, so it is not restarted.",
+            extra_json_schema={"enum": list(RESULTS)},
+        ),
+    ]
+    run_ids: Annotated[list[Ulid], Meta(description="Of stop and restart: the runs that end.")] | UnsetType = UNSET
+
+
+class UnitResults(Document, kw_only=True):
+    """The results for all selected units."""
+
+    affected: Annotated[Int64, Meta(description="Number of changed units.")]
+    units: Annotated[list[UnitResult], Meta(description="All selected units.")]
+
+
+def start(context: Context, call: Call) -> None:
+    """Start services."""
+    _act(context, call, "start")
+
+
+def stop(context: Context, call: Call) -> None:
+    """Stop services, and the runs of tasks."""
+    _act(context, call, "stop", force=bool(call.query["force"]))
+
+
+def restart(context: Context, call: Call) -> None:
+    """Restart services."""
+    _act(context, call, "restart", rolling=bool(call.query["rolling"]))
+
+
+def pause(context: Context, call: Call) -> None:
+    """Pause the schedules of tasks."""
+    _act(context, call, "pause")
+
+
+def resume(context: Context, call: Call) -> None:
+    """Resume the schedules of tasks."""
+    _act(context, call, "resume")
+
+
+def _act(context: Context, call: Call, verb: str, *, rolling: bool = False, force: bool = False) -> None:
+    selector: UnitSelector = call.body
+    selected = _selected(selector)
+    call.target = _text(selected)
+    identity = call.identity
+    if identity is not None and identity.may is not None:
+        for name in selected["names"] or ():
+            if _GLOB.isdisjoint(name) and not run_token.permits(identity.may, verb, name):
+                raise not_permitted(verb, name)
+    found = asked(
+        lambda: context.control.call(
+            "units",
+            verb=verb,
+            **selected,
+            reach=None if identity is None else identity.reach(verb),
+            command=os.urandom(16).hex(),  # stored with the effect: a repeated request changes nothing twice
+            by=call.by,
+            rolling=rolling,
+            force=force,
+        )
+    )
+    ends = verb in ("stop", "restart")
+    units = [
+        UnitResult(name=name, result=result, run_ids=ids if ends else UNSET) for name, result, ids in found["units"]
+    ]
+    call.target = ", ".join(unit.name for unit in units) or call.target
+    call.answer(UnitResults(affected=sum(one.result not in ("unchanged", "busy") for one in units), units=units))
+
+
+def _selected(selector: UnitSelector) -> dict[str, Any]:
+    """Return the selector for the scheduler.
+
+    Raises:
+        ApiError: 422 it selects nothing, contradicts itself, or has too many globs.
+    """
+    selected: dict[str, Any] = {
+        name: None if (value := getattr(selector, name)) is UNSET else value for name in ("names", "group", "tag")
+    }
+    narrowed = any(value is not None for value in selected.values())
+    if narrowed == (selector.all is True):
+        what = (
+            "cannot be combined with names, group or tag" if narrowed else 'needs names, group or tag, or "all": true'
+        )
+        raise invalid([ErrorDetail("body.all" if narrowed else "body", what)])
+    if sum(not _GLOB.isdisjoint(name) for name in selected["names"] or ()) > _MOST_GLOBS:
+        raise invalid([ErrorDetail("body.names", f"must have at most {_MOST_GLOBS} globs")])
+    return selected
+
+
+def _text(selected: dict[str, Any]) -> str:
+    """Return a selector for the audit."""
+    parts = [*(selected["names"] or ())]
+    parts += [f"{key} {selected[key]}" for key in ("group", "tag") if selected[key] is not None]
+    return ", ".join(parts) or "all"
+
+
+def _command(verb: str, summary: str, handler: Any, query: tuple[Param, ...] = ()) -> Operation:
+    return Operation(
+        method="POST",
+        path=f"/api/units/{verb}",
+        id=f"{verb}Units",
+        role=Role.OPERATOR,
+        scoped=True,
+        summary=summary,
+        handler=handler,
+        query=query,
+        body=UnitSelector,
+        body_required=True,
+        answers={200: json_of(UnitResults)},
+        refusals=(404, 409, 422, 503),
+        tag="tasks",
+    )
+
+
+OPERATIONS = (
+    _command("start", "Start all selected services; running instances continue.", start),
+    _command(
+        "stop",
+        "Stop all selected services, dependents first, and all unfinished runs of selected tasks.",
+        stop,
+        (flag("force", "Kill at once, without a graceful stop."),),
+    ),
+    _command(
+        "restart",
+        "Restart all selected services; stopped services start.",
+        restart,
+        (flag("rolling", "Restart one instance of a service after the other, each when the previous one is ready."),),
+    ),
+    _command("pause", "Pause the schedules of all selected tasks until they are resumed.", pause),
+    _command("resume", "Resume the schedules of all selected tasks from now on.", resume),
+)

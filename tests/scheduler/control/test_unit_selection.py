@@ -1,0 +1,84 @@
+"""Which units a selector means."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.config.load import load
+from supervisor.scheduler.control.unit_selection import Kinds, NotSelected, Selector, select
+from supervisor.scheduler.runs.live_units import Unit
+
+CONFIG = """
+[tasks.backup]
+run = "true"
+group = "shop"
+tags = ["night"]
+[services.web]
+run = "true"
+group = "shop"
+tags = ["edge", "eu"]
+[services.worker]
+run = "true"
+group = "shop"
+[services.wiki]
+run = "true"
+tags = ["eu"]
+"""
+SERVICES = Kinds(lambda unit: unit.service is not None, "service", lambda unit: f"{unit.name} is a task")
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> dict[str, Unit]:
+    path = tmp_path / "ringward.toml"
+    path.write_text(CONFIG)
+    path.chmod(0o600)
+    config = load(str(path))
+    tasks = {name: Unit(task) for name, task in config.tasks.items()}
+    return tasks | {name: Unit(service) for name, service in config.services.items()}
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        (Selector(), ["web", "worker", "wiki"]),
+        (Selector(names=("web",)), ["web"]),
+        (Selector(names=("wiki", "web", "web")), ["web", "wiki"]),
+        (Selector(names=("w*k*", "web")), ["web", "worker", "wiki"]),
+        (Selector(names=("*",)), ["web", "worker", "wiki"]),
+        (Selector(names=("w?b", "w[i]ki")), ["web", "wiki"]),
+        (Selector(group="shop"), ["web", "worker"]),
+        (Selector(tag="eu"), ["web", "wiki"]),
+        (Selector(group="shop", tag="eu"), ["web"]),
+        (Selector(names=("w*",), tag="eu"), ["web", "wiki"]),
+        (Selector(reach=("web", "wi*")), ["web", "wiki"]),
+        (Selector(names=("*",), reach=("web",)), ["web"]),
+        (Selector(reach=()), []),
+    ],
+)
+def test_who_is_meant(units: dict[str, Unit], selector: Selector, names: list[str]) -> None:
+    """Names and globs are united, group and tag narrow, and units outside the reach do not exist."""
+    assert [unit.name for unit in select(units, selector, SERVICES)] == names
+
+
+@pytest.mark.parametrize(
+    ("selector", "status", "messages"),
+    [
+        (Selector(names=("web", "wbe")), 404, ['no service named "wbe" (did you mean "web"?)']),
+        (Selector(names=("x*", "web", "zzz")), 404, ['no service matches "x*"', 'no service named "zzz"']),
+        (Selector(names=("backup",)), 409, ["backup is a task"]),
+        (Selector(names=("b*",)), 404, ['no service matches "b*"']),
+        (Selector(names=("backup", "wbe")), 404, ['no service named "wbe" (did you mean "web"?)', "backup is a task"]),
+        (Selector(group="shpo"), 404, ['no group named "shpo" (did you mean "shop"?)']),
+        (Selector(tag="edeg"), 404, ['no tag named "edeg" (did you mean "edge"?)']),
+        (Selector(tag="night"), 404, ['no selected service has tag "night"']),
+        (Selector(names=("wiki",), group="shop"), 404, ['no selected service has group "shop"']),
+        (Selector(names=("worker",), reach=("web",)), 404, ['no service named "worker"']),
+        (Selector(names=("w*",), reach=("backup",)), 404, ['no service matches "w*"']),
+        (Selector(tag="edge", reach=("worker",)), 404, ['no tag named "edge"']),
+    ],
+)
+def test_what_matches_nothing(units: dict[str, Unit], selector: Selector, status: int, messages: list[str]) -> None:
+    """Each part that matches nothing is reported, with a similar name, and hidden units are not suggested."""
+    with pytest.raises(NotSelected) as raised:
+        select(units, selector, SERVICES)
+    assert (raised.value.status, [error["message"] for error in raised.value.errors]) == (status, messages)
