@@ -4,8 +4,12 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
+import signal
 import socket
 import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,9 @@ from store.runs.writes import RunFilter, list_runs
 from store.tasks import get_task
 from store.tokens import all_tokens
 from supervisor.host.cgroups import Usage
+from supervisor.host.procfs import look
+from supervisor.ipc.doorbell import DoorbellServer
+from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited
 from supervisor.ipc.recent_starts import begun
 from supervisor.root.handover import schema
@@ -26,6 +33,9 @@ from supervisor.root.handover.schema import (
     CgroupState,
     ExactState,
     Handover,
+    ProcessesState,
+    PumpState,
+    RootState,
     RunDetails,
     RunProgress,
     RunStart,
@@ -35,13 +45,26 @@ from supervisor.root.handover.schema import (
     plain,
     unpacked,
 )
+from supervisor.root.handover.table import Keep
+from supervisor.root.helper_processes import Helper
+from supervisor.root.loop.control_thread import ControlThread
+from supervisor.root.output.disk_space import DiskSpace
+from supervisor.root.output.file_thread import FileThread
+from supervisor.root.output.pump_thread import Pump
 from supervisor.root.process.managed_process import ProcessState
 
 ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 TASKS = {"s", "stopped", "line", "pipe", "terminal", "secret"}
+"""Of runs in each handover."""
+FORMAT_3 = "2026-11-26"
+"""The first archive with it."""
 
 
-@pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.partition(".")[0])
+def name_of(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
+@pytest.fixture(params=ARCHIVES, ids=name_of)
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The files of one archive."""
     with tarfile.open(request.param) as files:
@@ -51,18 +74,52 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def table(old: Path) -> dict[str, Any]:
-    """What was handed over, with descriptors of this process in it."""
-    found: dict[str, Any] = json.loads((old / "handover.json").read_text())
-    for log in (*found["pump"]["logs"], found["pump"]["daemon"]):
+    """What was handed over, with descriptors and the directory of this process in it."""
+    text = (old / "handover.json").read_text()
+    text = text.replace(json.loads(text)["boot"]["runtime_dir"], str(old / "runtime"))
+    found: dict[str, Any] = json.loads(text)
+    logs = [exact["log"] for _, exact in found.get("runs", ()) if "log" in exact]
+    for log in (*logs, *found["pump"]["logs"], found["pump"]["daemon"]):
         writer = log["writer"]
         if "fd" in writer:
             (values,) = writer["writer"].values()
-            name = Path(dict(values)["path"]).name
-            writer["fd"] = os.open(old / "runtime" / name, os.O_RDWR | os.O_CLOEXEC)
-    for one in found["lives"]["live"]:
+            writer["fd"] = os.open(dict(values)["path"], os.O_RDWR | os.O_CLOEXEC)
+    for one in found["lives"].get("live", ()):
         if one["ear"] is not None:
-            one["ear"]["fd"] = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach()
+            one["ear"]["fd"] = a_socket()
+    for _, exact in found.get("runs", ()):
+        if "notify_fd" in exact:
+            exact["notify_fd"] = a_socket()
     return found
+
+
+def a_socket() -> int:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach()
+
+
+def a_pipe() -> int:
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    os.close(writing)
+    return reading
+
+
+def with_descriptors(table: dict[str, Any]) -> None:
+    """Put descriptors of the right kinds for all others, and this process for all processes whose start counts."""
+    logs = [exact["log"] for _, exact in table["runs"] if "log" in exact]
+    for log in (*logs, *table["pump"]["logs"]):
+        log["sources"] = [[a_pipe(), stream] for _, stream in log["sources"]]
+    for _, exact in table["runs"]:
+        exact.update({name: os.pidfd_open(os.getpid()) for name in ("pidfd",) if name in exact})
+        exact.update({name: a_pipe() for name in ("status_fd",) if name in exact})
+    for pair in (*table["pump"]["helpers"], *table["pump"]["left"]):
+        pair[0] = a_pipe()
+    for pair in table["lives"]["records"].values():
+        pair[0] = os.memfd_create("record", os.MFD_CLOEXEC)
+    table["api"].update(pid=os.getpid(), pidfd=os.pidfd_open(os.getpid()), sock=a_socket())
+    me = look(os.getpid())
+    assert me is not None
+    for left in table["lives"]["left_running"]:
+        left[2:] = [None, [[me.pid, me.start]]]
 
 
 FIELDS: dict[int, dict[type, str]] = {
@@ -117,26 +174,86 @@ def in_memory(table: dict[str, Any]) -> int:
     return fd
 
 
+def close(found: Inherited) -> None:
+    for run in found.runs:
+        if run.instance is not None and run.instance.notify_socket is not None:
+            run.instance.notify_socket.close()
+    for log in (*(run.log for run in found.runs), *(log for log, _ in found.logs), found.daemon):
+        if log is not None and log.writer.created:
+            log.writer.close()
+
+
 def test_a_handover_is_read(table: dict[str, Any]) -> None:
     """Instances, exits, writers of logs and partial lines of an older handover are read."""
     found = Inherited.take_up(in_memory(table))
     instances = [run.instance for run in found.runs if run.instance is not None]
-    assert {one.spawn.task for one in instances} == TASKS
+    assert {one.spawn.task for one in instances} >= TASKS
     stopped = next(one for one in instances if one.spawn.task == "stopped")
     assert (stopped.phase, stopped.cause, list(stopped.steps)) == (ProcessState.RUNNING, "stop", [])
     assert stopped.spawn.grace_ms == 3_600_000
     assert found.state.boot.workers == 1
-    logs = {run.instance.spawn.task: run.log for run in found.runs if run.instance is not None}
-    secret = logs["secret"]
+    (secret,) = (run.log for run in found.runs if run.instance is not None and run.instance.spawn.task == "secret")
     assert secret is not None
     out, _err, masked = secret.writer.held
     assert (out, masked) == (b"correct-ho", 0)
-    for one in instances:
-        if one.notify_socket is not None:
-            one.notify_socket.close()
-    for log in (*logs.values(), *(log for log, _ in found.logs), found.daemon):
-        if log is not None and log.writer.created:
-            log.writer.close()
+    close(found)
+
+
+@pytest.fixture
+def control(old: Path) -> Iterator[Callable[[Boot], ControlThread]]:
+    """Makes a root that has no threads and no processes."""
+    place = tempfile.mkdtemp(prefix="rw-")  # a socket's path is at most 107 bytes
+    bell = DoorbellServer(f"{place}/bell", "token")
+    was = signal.getsignal(signal.SIGUSR2)
+
+    def make(boot: Boot) -> ControlThread:
+        log = Log("test")
+        pump = Pump(boot.runtime_dir, boot.daemon_id, bell, FileThread(log, 2, DiskSpace(str(old), 0)))
+        pump.files.connect(pump)
+        helpers = Helper("scheduler", "", boot, []), Helper("gunicorn", "", boot, [])
+        return ControlThread(boot, log, pump, bell, {}, helpers)
+
+    yield make
+    signal.signal(signal.SIGUSR2, was)
+    bell.close()
+    shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("old", [path for path in ARCHIVES if path.name >= FORMAT_3], indirect=True, ids=name_of)
+def test_a_handover_is_passed_on_field_by_field(
+    table: dict[str, Any], control: Callable[[Boot], ControlThread]
+) -> None:
+    """A root that takes over all of an older handover hands over the same, in each field.
+
+    That includes runs that print, drain, are stopped or have ended, logs that no disk takes, masked output, output of
+    leftovers, unacknowledged exits, records, helpers, listeners, and requests to the service manager.
+    """
+    with_descriptors(table)
+    given: Handover = made(Handover, table)
+    assert json.loads(json.dumps(plain(given))) == table
+    root = control(given.boot)
+    root.kept = given.kept
+    found = Inherited.take_up(in_memory(table))
+    root.take_up(found)
+    before, after = comparable(given), comparable(root._take_down(Keep()))
+    for name in FIELDS[3][RootState].split():
+        assert after[name] == before[name], name
+    assert {name for name in FIELDS[3][RootState].split() if not before[name]} == {"terminal"}
+    assert {name for name in FIELDS[3][ProcessesState].split() if not getattr(given.lives, name)} == {"stillborn"}
+    assert all(getattr(given.pump, name) for name in FIELDS[3][PumpState].split())
+    phases = {run.state.progress.phase for run in given.runs}
+    assert phases == {ProcessState.RUNNING, ProcessState.DRAINING}
+    root._api.hang_up()
+    close(found)
+
+
+def comparable(state: RootState) -> dict[str, Any]:
+    """As JSON. Logs, and the pipes of a log, have no order."""
+    found: dict[str, Any] = json.loads(json.dumps(plain(state)))
+    found["pump"]["logs"].sort(key=lambda log: log["name"])
+    for log in (*(exact["log"] for _, exact in found["runs"] if "log" in exact), *found["pump"]["logs"]):
+        log["sources"].sort()
+    return found
 
 
 def test_a_run_of_format_3_is_read() -> None:
@@ -178,7 +295,8 @@ def test_the_record_of_an_unreported_run_is_read(old: Path) -> None:
     assert known is not None
     assert known.about["format"] == FORMAT
     request = known.state.start.request
-    assert (request.task, known.state.progress.phase) == ("secret", ProcessState.SEALING)
+    assert request.task == "secret"
+    assert known.state.progress.phase in (ProcessState.RUNNING, ProcessState.SEALING)
     assert request.secrets == ["P"]
     assert (request.stop_target, request.stdin_open) == ("tree", False)
     assert instance_of(known.state, -1, None).run == request.run
@@ -209,7 +327,7 @@ def test_messages_of_an_older_root_are_read(old: Path) -> None:
         if op == "hello":
             boot = Boot.from_dict(frame["boot"])
             assert boot.database.endswith("/ringward.db")
-            assert (boot.run_token_key, boot.proxy_socket) == ("", None)
+            assert (boot.run_token_key == "", boot.proxy_socket) == (frame["protocol"] == 1, None)
         elif op == "exited":
             assert Exited(**frame).run == frame["run"]
         elif op == "snapshot":
@@ -221,7 +339,9 @@ def test_recent_starts_are_read(old: Path) -> None:
     """The ids of the recent starts are read."""
     noted = begun(str(old / "runtime"))
     table = json.loads((old / "handover.json").read_text())
-    running = {one["instance"]["Instance"]["spawn"]["Spawn"]["run"] for one in table["lives"]["live"]}
+    running = {one["instance"]["Instance"]["spawn"]["Spawn"]["run"] for one in table["lives"].get("live", ())}
+    running |= {state["start"]["request"]["run"] for state, _ in table.get("runs", ())}
+    assert len(running) >= len(TASKS)
     assert running <= noted
 
 
