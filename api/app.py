@@ -18,7 +18,7 @@ from api.errors import ApiError, no_memory, on_api_error, on_failure, on_http_er
 from api.host_info.host_facts import System
 from api.operation_table import OPERATIONS
 from api.operations import body
-from api.operations.guard import Guard
+from api.operations.guard import Guard, check_deadline
 from api.operations.operation import Call, Operation
 from api.operations.parameters import parse_path, parse_query, raise_all
 from api.reading import DamageReport, Files, Reads
@@ -100,6 +100,8 @@ class Route:
                         raise
                     errors += err.errors
             raise_all(errors)
+            if call.req.method in permission.UNSAFE:
+                check_deadline(call.req)
             operation.handler(self._context, call)
 
     def _record(self, operation: Operation, call: Call, status: int, reason: str) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from api.errors import MEDIA_TYPE, title
 from api.operation_table import OPERATIONS
-from api.operations.guard import PROBES
+from api.operations.guard import DEADLINE, PROBES
 from api.operations.operation import Access, Content, Operation
 from api.operations.parameters import PATH_PARAMS, Param
 from api.schemas.records import Document, Problem
@@ -255,7 +255,7 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     found += [_query_param(param) for param in operation.query]
     found += [
         {"name": name, "in": "header", "schema": schema, "description": text}
-        for name, schema, text in operation.headers
+        for name, schema, text in (*operation.headers, *((DEADLINE,) if operation.method != "GET" else ()))
     ]
     return found
 
@@ -290,8 +290,9 @@ def _operation(operation: Operation) -> dict[str, Any]:
     common = {*(_COMMON if private else _PUBLIC_COMMON)}
     if operation.path in PROBES:
         common.remove(421)
+    late = () if operation.method == "GET" else (409,)
     of_bodies = () if operation.accepts is None else _OF_BODIES
-    for status in sorted({*common, *of_bodies, *operation.refusals}):
+    for status in sorted({*common, *late, *of_bodies, *operation.refusals}):
         described["responses"][str(status)] = {
             "description": title(status),
             **_headers(OF_REFUSALS.get(status, ())),

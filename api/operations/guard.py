@@ -6,14 +6,17 @@ from the server's own pages.
 """
 
 import re
+import time
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import falcon
 from falcon.routing import CompiledRouter
 
-from api.errors import HOST, ApiError, origin_of
+from api.errors import HOST, ApiError, invalid, origin_of
 from api.operations.encoding import finish
+from api.schemas.records import ErrorDetail
+from api.schemas.wire_times import parse_rfc3339, rfc3339
 from api.server.client_address import Exposure, is_local_socket
 
 PROBES = ("/healthz", "/readyz")
@@ -26,6 +29,32 @@ _METHODS = frozenset(falcon.COMBINED_METHODS) - {"WEBSOCKET"}
 _ABSOLUTE = re.compile("[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
 _ENCODED_SLASH = re.compile("%2f", re.IGNORECASE)
 _END_OF_PATH = re.compile("[?#]")
+
+
+DEADLINE: tuple[str, dict[str, Any], str] = (
+    "Ringward-Deadline",
+    {"type": "string"},  # without a format: a generator of clients knows that only in queries
+    "An RFC 3339 time. A request that arrives later, by the clock of the server, is refused. Events `ping` have it.",
+)
+
+
+def check_deadline(req: falcon.Request) -> None:
+    """Reject a request that arrives after the time at which its client stopped waiting.
+
+    Raises:
+        ApiError: 409 the time has passed; 422 it is not a time.
+    """
+    name = DEADLINE[0]
+    text = req.get_header(name)
+    if text is None:
+        return
+    try:
+        deadline_ms = parse_rfc3339(text, up=True)
+    except ValueError as err:
+        raise invalid([ErrorDetail(f"header.{name}", str(err), text)]) from err
+    now_ms = time.time_ns() // 1_000_000
+    if now_ms > deadline_ms:
+        raise ApiError(409, f"The request arrived at {rfc3339(now_ms)}, after its deadline. Nothing was done.")
 
 
 def check_origin(req: falcon.Request) -> None:

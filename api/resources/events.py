@@ -33,7 +33,11 @@ _EVENTS: dict[str, Any] = {
     **dict.fromkeys(_KINDS, _BODY),
     **notifications.EVENTS,
     "system": Sample,
-    "ping": {"type": "object"},
+    "ping": {
+        "type": "object",
+        "properties": {"at": {"type": "string", "format": "date-time", "description": "The time of the server."}},
+        "required": ["at"],
+    },
     "dropped": Dropped,
 }
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from api.schemas.records import Dropped, Line, LineBatch, Region, Rotated
+from api.schemas.wire_times import rfc3339
 from logring.layout import STREAM_NAMES
 from logring.reader import Page
 
@@ -18,7 +19,6 @@ RETRY = b"retry: 1000\n"
 """Prefix of the first event of a stream. As a separate event it would count as an empty event for strict clients."""
 HEARTBEAT = b":\n"
 """A comment. An empty line after it would end an event, which strict clients treat as an empty event."""
-PING = b"event: ping\ndata: {}\n\n"
 
 _encoder = msgspec.json.Encoder()
 
@@ -38,6 +38,11 @@ def event(name: str, data: Any, *, number: int | None = None, retry_ms: int | No
     head = b"" if number is None else b"id: %d\n" % number
     tail = b"" if retry_ms is None else b"retry: %d\n" % retry_ms
     return b"%bevent: %b\ndata: %b\n%b\n" % (head, name.encode(), _encoder.encode(data), tail)
+
+
+def ping(now_ms: int) -> bytes:
+    """Encode the time of the server."""
+    return event("ping", {"at": rfc3339(now_ms)})
 
 
 def dropped(after: int, count: int) -> bytes:

@@ -47,7 +47,6 @@ class EventStream(ABC):
     There may be thousands of idle streams, so each uses as little memory as possible.
     """
 
-    beat = sse_encoding.HEARTBEAT
     render: sse_encoding.Render = staticmethod(sse_encoding.log_line)
 
     def __init__(self, context: Context, call: Call) -> None:
@@ -110,7 +109,15 @@ class EventStream(ABC):
     def sleep(self, at_most_s: float | None = None) -> bytes:
         """Wait for news; return a heartbeat if one is due."""
         self.woken.wait(at_most_s)
-        return self.beat if time.monotonic() >= self.beat_s else b""
+        return self.beat() if time.monotonic() >= self.beat_s else b""
+
+    def beat(self) -> bytes:
+        """Return the heartbeat, which is due."""
+        return sse_encoding.HEARTBEAT
+
+    def was_sent(self) -> None:
+        """Postpone the heartbeat after anything was sent."""
+        self.beat_s = time.monotonic() + HEARTBEAT_S
 
     def wait_at_end(self, feed: Feed, position: int, shown_from: int) -> tuple[bytes, int]:
         """Wait like :meth:`sleep`, while `feed` sends new lines; only for a stream that has sent all earlier lines.
@@ -167,7 +174,7 @@ class EventStream(ABC):
             except OSError:  # EAGAIN, or the client is gone, which the greenlet will notice
                 return False
             self._rest = data[sent:]
-            self.beat_s = time.monotonic() + HEARTBEAT_S
+            self.was_sent()
         return True
 
     def __iter__(self) -> Iterator[bytes]:
@@ -176,7 +183,7 @@ class EventStream(ABC):
         for data in self.events():
             if data:
                 yield data
-                self.beat_s = time.monotonic() + HEARTBEAT_S
+                self.was_sent()
 
     @abstractmethod
     def events(self) -> Iterator[bytes]:

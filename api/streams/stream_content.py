@@ -22,6 +22,8 @@ from logring.reader import Head, LogReader
 from store.runs.writes import Run
 
 DONE_RETRY_MS = 3_600_000
+PING_S = 5.0
+"""The dashboard counts as disconnected after two pings that did not come."""
 
 _FEED_LINES = 4000
 """Up to this many lines behind the head a stream reads the ring on the loop; farther behind, in a thread."""
@@ -343,12 +345,11 @@ def last_event_id(call: Call) -> int | None:
 class EventsStream(EventStream):
     """The events of runs, services and the configuration."""
 
-    beat = sse_encoding.PING
-
     def __init__(self, context: Context, call: Call, types: frozenset[str]) -> None:
         super().__init__(context, call)
-        if types and "ping" not in types:
-            self.beat = sse_encoding.HEARTBEAT
+        self._pings = not types or "ping" in types
+        if self._pings:
+            self.beat_s = time.monotonic() + PING_S
         self.render = sse_encoding.EventLines(types, call.tasks)
         # Samples describe the whole host, so clients limited to some tasks do not get them.
         self._samples = call.tasks is None and (not types or "system" in types)
@@ -362,6 +363,18 @@ class EventsStream(EventStream):
         lines, last = self._ring.head_now().lines, self._last_event_id
         self._position = lines if last is None else last + 1
         self._follows_all = not lines and last is None
+
+    def beat(self) -> bytes:
+        """Return the heartbeat, which is due; pings come at their pace, whatever else is sent."""
+        if not self._pings:
+            return super().beat()
+        self.beat_s = time.monotonic() + PING_S
+        return sse_encoding.ping(time.time_ns() // 1_000_000)
+
+    def was_sent(self) -> None:
+        """Postpone the heartbeat, unless it is a ping."""
+        if not self._pings:
+            super().was_sent()
 
     def close(self) -> None:
         """Unsubscribe from samples, then close the stream."""

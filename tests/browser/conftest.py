@@ -138,6 +138,18 @@ def phone(on_phone: Page, complaints: list[str]) -> Iterator[Page]:
 
 
 @pytest.fixture
+def timed(browser: Browser, session: StorageState, complaints: list[str]) -> Iterator[Page]:
+    """A window of its own whose clock a test can set forward, ``page.clock``."""
+    context = browser.new_context(storage_state=session, locale="en-GB", timezone_id="UTC")
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    watch(page, complaints)
+    page.clock.install()
+    yield page
+    context.close()
+
+
+@pytest.fixture
 def downloads(tmp_path: Path) -> Path:
     """Where files that a test downloads go."""
     return tmp_path

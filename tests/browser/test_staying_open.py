@@ -326,7 +326,7 @@ def test_a_second_enter_starts_no_second_run(page: Page, site: Site, complaints:
     turns(page, 3)
     assert len(held) == 1
     held[0].abort()
-    expect(page.get_by_text("The daemon cannot be reached")).to_be_visible()
+    expect(page.get_by_text("The daemon cannot be reached. Not known whether it started; check Runs")).to_be_visible()
     complaints.clear()
 
 

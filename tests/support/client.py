@@ -60,7 +60,7 @@ class Event:
 
 
 class Stream:
-    """An open stream; iterate over its events until the server closes it. Comments are skipped."""
+    """An open stream; iterate over its events until the server closes it. Comments and pings are skipped."""
 
     def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._connection = connection
@@ -71,7 +71,7 @@ class Stream:
     def __iter__(self) -> Iterator[Event]:
         begin_s = time.monotonic()
         for fields in event_fields(self._lines()):
-            if "event" in fields or "data" in fields:
+            if fields.get("event") != "ping" and ("event" in fields or "data" in fields):
                 yield Event(fields)
                 begin_s = time.monotonic()
             elif time.monotonic() - begin_s > _SILENCE_S:

@@ -13,11 +13,23 @@ export async function attempt(work) {
     return await work();
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    toast(error.message, { bad: true });
+    const action = error.unknown ? { label: "Runs", run: () => go(link("runs")) } : null;
+    toast(error.message, { bad: true, action });
     return undefined;
   }
 }
 
+/** Do `work`, which starts a run: if there is no answer, the list of runs has it, or not. */
+async function starting(work) {
+  try {
+    return await work();
+  } catch (error) {
+    if (error.unknown) throw new Refused(0, `${error.unknown} Not known whether it started; check Runs`, { unknown: error.unknown });
+    throw error;
+  }
+}
+
+const BULK_MS = 120_000; // it is answered when all of it is done
 const underWay = new Set();
 
 /** Do `work`, unless what is called `name` is under way already: who presses again because nothing happens means once. */
@@ -50,7 +62,7 @@ export function trigger(unit) {
 }
 
 async function start(name) {
-  const run = await attempt(() => post(taskPath(name, "run"), undefined, { naming: "camel" }));
+  const run = await attempt(() => starting(() => post(taskPath(name, "run"), undefined, { naming: "camel" })));
   if (!run) return undefined;
   const text = run.status === "ended" ? `${name} did not start: ${run.endReason}` : `${name} is triggered`;
   toast(text, { action: { label: "Show", run: () => go(link("run", run.id)) } });
@@ -61,9 +73,12 @@ async function start(name) {
 function ParameterForm({ unit, params }) {
   const [problems, setProblems] = useState({});
   const [general, setGeneral] = useState(null);
+  const [busy, setBusy] = useState(false);
   const submit = (event) => {
     event.preventDefault();
-    return once(`run ${unit.name}`, () => send(new FormData(event.target)));
+    const data = new FormData(event.target);
+    setBusy(true);
+    return once(`run ${unit.name}`, () => send(data)).finally(() => setBusy(false));
   };
   const send = async (data) => {
     const values = {};
@@ -73,7 +88,7 @@ function ParameterForm({ unit, params }) {
       if (value !== null && (value !== "" || empty)) values[one.name] = value;
     }
     try {
-      const run = await post(taskPath(unit.name, "run"), { params: values }, { naming: "camel" });
+      const run = await starting(() => post(taskPath(unit.name, "run"), { params: values }, { naming: "camel" }));
       close();
       loadUnits();
       go(link("run", run.id));
@@ -91,7 +106,7 @@ function ParameterForm({ unit, params }) {
     ${general && html`<p class="problem" role="alert">${general}</p>`}
     <div class="buttons">
       <button type="button" onClick=${close}>Cancel</button>
-      <button class="primary">Run</button>
+      <button class="primary" aria-busy=${busy}>Run</button>
     </div>
   </form>`;
 }
@@ -152,7 +167,7 @@ export async function forceStopRun(run) {
 
 /** Run the task of a run again, with its parameters. */
 export async function rerun(run) {
-  const result = await once(`rerun ${run.id}`, () => attempt(() => post("api/runs/bulk/rerun", { ids: [run.id] })));
+  const result = await once(`rerun ${run.id}`, () => attempt(() => starting(() => post("api/runs/bulk/rerun", { ids: [run.id] }))));
   if (!result) return;
   const again = result.triggered?.[0];
   if (!again) {
@@ -178,7 +193,7 @@ export async function deleteRun(run) {
 
 /** Bring deleted runs back. */
 export async function restore(selector, query) {
-  const result = await attempt(() => post("api/runs/bulk/restore", selector, query));
+  const result = await attempt(() => post("api/runs/bulk/restore", selector, query, BULK_MS));
   if (result) toast(`${count(result.affected, "run")} restored`);
   loadUnits();
 }
@@ -186,7 +201,7 @@ export async function restore(selector, query) {
 /** Do something to all runs that `selector` selects: "stop", "rerun", "delete". */
 export async function bulk(operation, selector) {
   const query = operation === "delete" ? { undo: true } : {};
-  const result = await attempt(() => post(`api/runs/bulk/${operation}`, selector, query));
+  const result = await attempt(() => post(`api/runs/bulk/${operation}`, selector, query, BULK_MS));
   if (!result) return false;
   if (operation === "rerun") toast(`${count(result.triggered?.length ?? 0, "task")} triggered`);
   else if (operation === "stop") toast(`${count(result.affected, "run")} being stopped`);

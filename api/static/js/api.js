@@ -1,11 +1,19 @@
 // Requests to the HTTP API. Paths are relative, so the dashboard works under any path prefix.
+import { serverTime } from "./server_time.js";
 
-/** A refusal: `status` is that of HTTP (0: the daemon was not reached), `errors` names what was wrong where. */
+const READ_MS = 60_000;
+const COMMAND_MS = 10_000;
+
+/**
+ * A refusal: `status` is that of HTTP (0: no answer), `errors` names what was wrong where. unknown: why it is not known
+ * whether the command was carried out; null if it was not.
+ */
 export class Refused extends Error {
-  constructor(status, message, errors = []) {
+  constructor(status, message, { errors = [], unknown = null } = {}) {
     super(message);
     this.status = status;
     this.errors = errors;
+    this.unknown = unknown;
   }
 }
 
@@ -31,23 +39,44 @@ async function refusal(response) {
   }
   const details = (problem.errors ?? []).map((one) => `${one.location}: ${one.message}`).join("; ");
   const text = details || problem.detail || problem.title || `The server answered ${response.status}`;
-  return new Refused(response.status, text, problem.errors ?? []);
+  return new Refused(response.status, text, { errors: problem.errors });
 }
 
-/** Send a request; gives the decoded body, or null when there is none. Throws `Refused`. */
-export async function call(path, { method = "GET", body, query, signal } = {}) {
-  const options = { method, signal, headers: { Accept: "application/json" } };
+/** No answer: it was cut off, or did not come within `limitMs`. */
+function noAnswer(error, method, limitMs) {
+  const late = error.name === "TimeoutError";
+  if (method === "GET") return new Refused(0, late ? `No answer within ${limitMs / 1000} s` : "The daemon cannot be reached");
+  const cause = late ? `No answer within ${limitMs / 1000} s.` : "The daemon cannot be reached.";
+  return new Refused(0, `${cause} Not known whether it was done`, { unknown: cause });
+}
+
+/**
+ * Send a request; gives the decoded body, or null when there is none. Throws `Refused`. A command that reaches the
+ * daemon only after its time limit, because the network was away, is not carried out.
+ */
+export async function call(path, { method = "GET", body, query, signal, limitMs = method === "GET" ? READ_MS : COMMAND_MS } = {}) {
+  const limit = new AbortController();
+  const options = { method, signal: AbortSignal.any([limit.signal, ...(signal ? [signal] : [])]), headers: { Accept: "application/json" } };
+  if (method !== "GET") {
+    const now = serverTime();
+    if (now !== null) options.headers["Ringward-Deadline"] = new Date(now + limitMs).toISOString();
+  }
   if (body !== undefined) {
     options.body = JSON.stringify(body);
     options.headers["Content-Type"] = "application/json";
   }
-  let response;
+  const timer = setTimeout(() => limit.abort(new DOMException("", "TimeoutError")), limitMs);
   try {
-    response = await fetch(withQuery(path, query), options);
+    return await answered(path, await fetch(withQuery(path, query), options));
   } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Refused(0, "The daemon cannot be reached");
+    if (error.name === "AbortError" || error instanceof Refused) throw error;
+    throw noAnswer(error, method, limitMs);
+  } finally {
+    clearTimeout(timer);
   }
+}
+
+async function answered(path, response) {
   if (response.status === 401 && !path.startsWith("api/auth/")) onLoggedOut();
   if (response.status === 503) onUnavailable();
   if (!response.ok) throw await refusal(response);
@@ -61,7 +90,7 @@ export function withQuery(path, query = {}) {
 }
 
 export const get = (path, query, signal) => call(path, { query, signal });
-export const post = (path, body, query) => call(path, { method: "POST", body, query });
+export const post = (path, body, query, limitMs) => call(path, { method: "POST", body, query, limitMs });
 export const remove = (path) => call(path, { method: "DELETE" });
 
 /** Path of a task or service, or of what is below it. */

@@ -2,6 +2,7 @@
 import { signal } from "../vendor/preact.js";
 import { whenUnavailable } from "./api.js";
 import { away } from "./seen.js";
+import { learnTime } from "./server_time.js";
 import { daemon, loadAll, loadDaemon, loadUnits, loadUnread, sample, throttle, unread } from "./state.js";
 
 const KINDS = [
@@ -22,7 +23,7 @@ const KINDS = [
   "ping",
   "dropped",
 ];
-const SILENT_MS = 40_000; // the daemon says something at least every 15 s
+const SILENT_MS = 10_000; // the daemon sends a ping every 5 s
 const QUIET_MS = 12_000; // the scheduler measures the host every five seconds
 const AGAIN_MS = 2000;
 const REMEMBERED_MS = 3000;
@@ -57,6 +58,7 @@ function lost() {
 function heard(kind, event) {
   heardAt = Date.now();
   const body = event.data ? JSON.parse(event.data) : {};
+  if (kind === "ping") learnTime(body.at);
   if (kind === "system") {
     sampledAt = heardAt;
     sample.value = body;
@@ -115,11 +117,13 @@ export function disconnect() {
 }
 
 setInterval(() => {
+  if (!wanted || away.value || !source || Date.now() - heardAt <= SILENT_MS) return;
+  lost();
+  open();
+}, 1000);
+
+setInterval(() => {
   if (!wanted || away.value) return;
-  if (source && Date.now() - heardAt > SILENT_MS) {
-    lost();
-    open();
-  }
   // Only asking tells whether the scheduler is away, or back.
   if (daemon.value && (!daemon.value.schedulerActive || Date.now() - sampledAt > QUIET_MS)) daemonSoon();
 }, 3000);

@@ -1,9 +1,11 @@
 """Start, stop, restart, pause and resume, up to the scheduler."""
 
+import time
 from typing import Any
 
 import pytest
 
+from api.schemas.wire_times import rfc3339
 from store import tasks
 from tests.api.support.credentials import bearer, make_token
 from tests.api.support.fake_scheduler import Refusal
@@ -36,6 +38,19 @@ def test_restarts(daemon: Daemon) -> None:
     found = [arguments for operation, arguments in daemon.scheduler.calls if operation == "service_restart"]
     assert [one["rolling"] for one in found] == [False, True, False]
     assert len({one["command"] for one in found}) == 3
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_request_after_its_deadline(daemon: Daemon, action: str) -> None:
+    """A request that arrives after its deadline gets 409 and does nothing; before it, the deadline changes nothing."""
+    now_ms = time.time_ns() // 1_000_000
+    url = f"/api/tasks/site/{action}"
+    answer = daemon.ask("POST", url, headers={"Ringward-Deadline": rfc3339(now_ms - 1)})
+    assert (answer.status, daemon.scheduler.calls) == (409, [])
+    assert answer.json["detail"].endswith("after its deadline. Nothing was done.")
+    assert daemon.ask("POST", url, headers={"Ringward-Deadline": rfc3339(now_ms + 600_000)}).status == 204
+    refused = daemon.ask("POST", url, headers={"Ringward-Deadline": "soon"})
+    assert (refused.status, refused.json["errors"][0]["location"]) == (422, "header.Ringward-Deadline")
 
 
 @pytest.mark.parametrize("action", ACTIONS)

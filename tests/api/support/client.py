@@ -71,9 +71,11 @@ class Stream:
                 yield event
 
     def take(self, count: int) -> list[Event]:
-        """The next `count` events."""
+        """The next `count` events other than pings."""
         found = []
         for event in self.events():
+            if event.name == "ping":
+                continue
             found.append(event)
             if len(found) == count:
                 break

@@ -4,7 +4,7 @@ import * as actions from "../actions.js";
 import { Refused, get, runPath } from "../api.js";
 import { duration, size, tookMs } from "../format.js";
 import { Attempts } from "../parts/attempts.js";
-import { At, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Act, At, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { Chart } from "../parts/chart.js";
 import { Icon } from "../parts/icon.js";
 import { Menu } from "../parts/menu.js";
@@ -66,8 +66,8 @@ function RunActions({ run }) {
   const ended = run.status === "ended";
   const service = unitNamed(run.taskName)?.kind === "service";
   return html`<span class="row">
-    ${!ended && html`<button class="danger" disabled=${!may} title=${title} onClick=${() => actions.stopRun(run)}><${Icon} name="square" />Stop</button>`}
-    ${ended && !service && html`<button class="primary" disabled=${!may} title=${title} onClick=${() => actions.rerun(run)}><${Icon} name="redo" />Run again</button>`}
+    ${!ended && html`<${Act} class="danger" disabled=${!may} title=${title} run=${() => actions.stopRun(run)}><${Icon} name="square" />Stop</${Act}>`}
+    ${ended && !service && html`<${Act} class="primary" disabled=${!may} title=${title} run=${() => actions.rerun(run)}><${Icon} name="redo" />Run again</${Act}>`}
     <${Menu} label="More for this run" items=${[
       !ended && { label: "Kill now", run: () => actions.forceStopRun(run), disabled: !may, title },
       !ended && !service && { label: "Run again", run: () => actions.rerun(run), disabled: !may, title },

@@ -13,6 +13,21 @@ export function Badge({ look, title }) {
 
 export const RunBadge = ({ run }) => html`<${Badge} look=${ofRun(run)} />`;
 
+/** A button that is pending from the press until `run()` has ended; meanwhile further presses do nothing. */
+export function Act({ run, children, ...properties }) {
+  const [busy, setBusy] = useState(false);
+  const press = async () => {
+    if (busy) return;
+    setBusy(true);
+    try {
+      await run();
+    } finally {
+      setBusy(false);
+    }
+  };
+  return html`<button ...${properties} aria-busy=${busy} onClick=${press}>${children}</button>`;
+}
+
 /** A time that is told as how far away it is. */
 export function Ago({ at }) {
   return html`<time datetime=${at} title=${exact(at)}>${relative(at, now.value)}</time>`;

@@ -5,6 +5,17 @@ import { Icon } from "./icon.js";
 /** `items`: [{label, run, disabled, title}]; those that are falsy are left out. */
 export function Menu({ label, items }) {
   const [open, setOpen] = useState(false);
+  const [busy, setBusy] = useState(false);
+  const choose = async (item) => {
+    setOpen(false);
+    box.current.querySelector("button").focus();
+    setBusy(true);
+    try {
+      await item.run();
+    } finally {
+      setBusy(false);
+    }
+  };
   const box = useRef(null);
   // Before anything else can happen: who works by keyboard goes on at once.
   useLayoutEffect(() => {
@@ -27,7 +38,7 @@ export function Menu({ label, items }) {
     buttons.at((buttons.indexOf(document.activeElement) + step) % buttons.length)?.focus();
   };
   return html`<div class="menu" ref=${box} onKeyDown=${keys}>
-    <button class="plain" aria-label=${label} aria-haspopup="menu" aria-expanded=${open} onClick=${() => setOpen(!open)}>
+    <button class="plain" aria-label=${label} aria-haspopup="menu" aria-expanded=${open} aria-busy=${busy} onClick=${() => setOpen(!open)}>
       <${Icon} name="more" />
     </button>
     ${open &&
@@ -38,11 +49,7 @@ export function Menu({ label, items }) {
             role="menuitem"
             disabled=${item.disabled}
             title=${item.title}
-            onClick=${() => {
-              setOpen(false);
-              box.current.querySelector("button").focus();
-              item.run();
-            }}
+            onClick=${() => choose(item)}
           >
             ${item.label}
           </button>`,

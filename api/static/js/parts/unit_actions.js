@@ -2,6 +2,7 @@
 import { html } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { mayOperate } from "../state.js";
+import { Act } from "./basics.js";
 import { Icon } from "./icon.js";
 import { Menu } from "./menu.js";
 
@@ -16,8 +17,8 @@ export function UnitActions({ unit, large = false }) {
     const many = (unit.instances?.length ?? 0) > 1;
     return html`<span class="row">
       ${down
-        ? html`<button class=${large ? "primary" : ""} disabled=${!may} title=${title} onClick=${() => actions.startService(name)}><${Icon} name="play" />Start</button>`
-        : html`<button disabled=${!may} title=${title} onClick=${() => actions.restartService(name)}><${Icon} name="redo" />Restart</button>`}
+        ? html`<${Act} class=${large ? "primary" : ""} disabled=${!may} title=${title} run=${() => actions.startService(name)}><${Icon} name="play" />Start</${Act}>`
+        : html`<${Act} disabled=${!may} title=${title} run=${() => actions.restartService(name)}><${Icon} name="redo" />Restart</${Act}>`}
       <${Menu} label=${`More for ${name}`} items=${[
         many && { label: "Restart one by one", run: () => actions.restartService(name, true), disabled: !may, title },
         down && unit.state !== "stopped" && { label: "Restart", run: () => actions.restartService(name), disabled: !may, title },
@@ -30,7 +31,7 @@ export function UnitActions({ unit, large = false }) {
   const why = only ? "Only its schedule may run it (api_trigger = false)" : title;
   const scheduled = unit.cron.length > 0 || unit.definition.everyMs !== undefined || unit.nextRunAt !== undefined;
   return html`<span class="row">
-    <button class=${large ? "primary" : ""} disabled=${!may || only} title=${why} onClick=${() => actions.trigger(unit)}><${Icon} name="play" />Run</button>
+    <${Act} class=${large ? "primary" : ""} disabled=${!may || only} title=${why} run=${() => actions.trigger(unit)}><${Icon} name="play" />Run</${Act}>
     ${scheduled &&
     html`<${Menu} label=${`More for ${name}`} items=${[
       unit.paused

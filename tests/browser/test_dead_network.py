@@ -1,0 +1,81 @@
+"""The dashboard while the network between it and the daemon is dead, in a real browser on a real daemon."""
+
+from datetime import UTC, datetime, timedelta
+
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.site import Site
+from tests.support.waiting import until
+
+FOREVER_MS = 20_000
+"""Longer than the page waits for an answer to a command."""
+KNOWS_THE_TIME = """() => import(new URL("static/js/server_time.js", location.href))
+    .then(({ serverTime }) => serverTime() !== null)"""
+
+
+def hold(page: Page, url: str) -> list[Route]:
+    """Answer nothing to these requests."""
+    held: list[Route] = []
+    page.route(url, lambda route: held.append(route))  # noqa: PLW0108 - Playwright writes into the function
+    return held
+
+
+def test_a_command_without_an_answer(timed: Page, site: Site) -> None:
+    """A button is pending at once; after its time limit the page says that the result is not known."""
+    site.see(timed, "#/task/backup")
+    held = hold(timed, "**/api/tasks/backup/run?*")
+    button = timed.get_by_role("main").get_by_role("button", name="Run", exact=True)
+    button.click()
+    expect(button).to_have_attribute("aria-busy", "true")
+    expect(timed.get_by_text("Not known whether it started")).to_have_count(0)
+    timed.clock.fast_forward(FOREVER_MS)
+    expect(timed.get_by_text("Not known whether it started; check Runs")).to_be_visible()
+    expect(button).to_have_attribute("aria-busy", "false")
+    assert len(held) == 1
+    timed.get_by_role("status").get_by_role("button", name="Runs").click()
+    expect(timed.get_by_role("region", name="Runs", exact=True)).to_be_visible()
+
+
+def test_a_menu_is_pending(timed: Page, site: Site) -> None:
+    """A command of a menu leaves the button of the menu pending."""
+    site.see(timed, "#/task/backup")
+    hold(timed, "**/api/tasks/backup/pause")
+    more = timed.get_by_role("main").get_by_role("button", name="More for backup")
+    more.click()
+    timed.get_by_role("menuitem", name="Pause").click()
+    expect(more).to_have_attribute("aria-busy", "true")
+    timed.clock.fast_forward(FOREVER_MS)
+    expect(timed.get_by_text("Not known whether it was done")).to_be_visible()
+    expect(more).to_have_attribute("aria-busy", "false")
+
+
+def test_silence_is_a_lost_connection(timed: Page, site: Site) -> None:
+    """After ten seconds without a ping the page says that it is disconnected, until it hears from the daemon again."""
+    site.see(timed, "#/")
+    expect(timed.get_by_text("live", exact=True)).to_be_visible()
+    hold(timed, "**/api/events/stream")
+    timed.clock.fast_forward(12_000)
+    expect(timed.get_by_text("disconnected", exact=True)).to_be_visible()
+    timed.unroute_all(behavior="ignoreErrors")
+    timed.clock.fast_forward(12_000)
+    expect(timed.get_by_text("live", exact=True)).to_be_visible()
+
+
+def test_a_late_command_is_refused(timed: Page, site: Site, complaints: list[str]) -> None:
+    """A command that reaches the daemon after its deadline starts nothing, however wrong the browser's clock is."""
+    timed.clock.set_system_time(datetime.now(UTC) - timedelta(days=400))
+    site.see(timed, "#/task/backup")
+    until(lambda: timed.evaluate(KNOWS_THE_TIME), "a ping")
+    button = timed.get_by_role("main").get_by_role("button", name="Run", exact=True)
+    with timed.expect_request("**/api/tasks/backup/run?*") as sent:
+        button.click()
+    deadline = datetime.fromisoformat(sent.value.headers["ringward-deadline"])
+    assert datetime.now(UTC) - timedelta(seconds=60) < deadline < datetime.now(UTC) + timedelta(seconds=15)
+    expect(timed.get_by_text("backup is triggered")).to_be_visible()
+    before = site.get("/api/tasks/backup/runs").json()["total"]
+    late = {**sent.value.headers, "ringward-deadline": (datetime.now(UTC) - timedelta(seconds=1)).isoformat()}
+    timed.route("**/api/tasks/backup/run?*", lambda route: route.continue_(headers=late))
+    button.click()
+    expect(timed.get_by_text("after its deadline. Nothing was done.")).to_be_visible()
+    assert site.get("/api/tasks/backup/runs").json()["total"] == before
+    complaints.clear()
