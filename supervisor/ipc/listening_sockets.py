@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import socket
@@ -133,7 +134,8 @@ def _bind(boot: Boot) -> list[socket.socket]:
 def _publish(boot: Boot, addresses: list[list[str | int]]) -> None:
     path = f"{boot.runtime_dir}/listening.json"
     try:
-        with open(path + ".new", "w", encoding="utf-8") as file:
+        private = functools.partial(os.open, mode=0o600)
+        with open(path + ".new", "w", encoding="utf-8", opener=private) as file:
             json.dump({"http": addresses, "socket": boot.http_socket}, file)
         os.replace(path + ".new", path)
     except OSError as err:  # ENOSPC: shared memory is used up

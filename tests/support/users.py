@@ -42,7 +42,11 @@ class Apart(Daemon):
 
     def bind(self, directory: Path, place: Path) -> None:
         """Have another directory in that place, from the next start on."""
-        self._mounts.append(f"mount --bind {directory} {place}")
+        self.mount(f"mount --bind {directory} {place}")
+
+    def mount(self, command: str) -> None:
+        """Have this command change the mounts before the next start."""
+        self._mounts.append(command)
 
     def uids(self, title: str) -> set[int]:
         """The user ids, of all kinds, of our processes of this title."""

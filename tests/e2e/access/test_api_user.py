@@ -232,6 +232,82 @@ def test_audit_entries_survive_killed_workers(make: Make) -> None:
     until(lambda: not spool.exists(), "the file to go")
 
 
+def serves(daemon: Apart, schedulers: int) -> bool:
+    """Whether so many schedulers have begun, and the daemon is ready for commands."""
+    try:
+        begun = daemon.said().count("INFO scheduler: ready: ") == schedulers
+        return begun and daemon.get("/readyz").status == 200
+    except OSError:  # the API server begins anew
+        return False
+
+
+def assert_served_from(place: Path, daemon: Apart, ticks: int) -> None:
+    """Workers of the API user serve all as before: the ring of a run, logs, streams, and the audit."""
+    assert daemon.uids("ringward gunicorn") == {UID}
+    assert permitted("w", everything(daemon)) == {"control.sock", "root.bell", "scheduler.bell", "audit"}
+    (live,) = daemon.runs("ticker")
+    assert f"{live['id']}.ring" in permitted("r", everything(daemon))
+    until(lambda: daemon.texts(live["id"]) == ["tick"] * ticks, "all lines of the service")
+    before = len(daemon.get("/api/audit").json()["items"])
+    run = daemon.trigger("hello")
+    stream = daemon.stream(f"/api/runs/{run}/log/stream?from=0")
+    assert [event.data["text"] for event in stream if "text" in event.data] == ["one", "two", "three"]
+    stream.close()
+    until(lambda: len(daemon.get("/api/audit").json()["items"]) == before + 1, "the audit")
+    assert (place / "audit").stat().st_uid == UID
+
+
+def modes_of_names(place: Path) -> dict[str, int]:
+    """Modes of a directory and the files in it, by their names."""
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in (place, *place.iterdir())}
+
+
+@pytest.mark.parametrize("what", ["the directory", "all in it"])
+def test_a_removed_runtime_directory_is_made_again_for_workers(make: Make, what: str) -> None:
+    """The directory is made again with the modes and owners that workers need; no line is lost."""
+    daemon = make().start()
+    place = daemon.runtime_dir()
+    modes_before = modes_of_names(place)
+    with open(os.open(daemon.directory / "gate", os.O_RDWR), "w", buffering=1) as gate:
+        until(lambda: daemon.texts(daemon.runs("ticker")[0]["id"]) == ["tick"], "the first line")
+        for path in [place] if what == "the directory" else place.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        gate.write("\n")
+        until(lambda: serves(daemon, 2), "the directory")
+        assert daemon.runtime_dir() == place
+        after = modes_of_names(place)
+        assert {name: after.get(name) for name in modes_before} == modes_before
+        assert_served_from(place, daemon, 2)
+        daemon.kill_helper("ringward scheduler")
+        gate.write("\n")
+        assert_served_from(place, daemon, 3)
+    assert daemon.stop() == 0
+    assert not place.exists()
+
+
+def test_a_moved_runtime_directory_serves_workers(make: Make) -> None:
+    """When its shared memory is gone, the directory moves to another place, which workers reach, as by an upgrade."""
+    daemon = make()
+    daemon.mount("mount -t ramfs none /run && mkdir /run/ringward && mount -t tmpfs -o mode=711 none /run/ringward")
+    daemon.start()
+    assert not [path for path in daemon.runtime_dirs() if path.exists()]  # it is in mounts of its own
+    with open(os.open(daemon.directory / "gate", os.O_RDWR), "w", buffering=1) as gate:
+        until(lambda: daemon.texts(daemon.runs("ticker")[0]["id"]) == ["tick"], "the first line")
+        subprocess.run(["nsenter", "--mount", "-t", str(daemon.pid), "umount", "-l", "/run/ringward"], check=True)
+        gate.write("\n")
+        until(lambda: serves(daemon, 2), "the move")
+        place = daemon.runtime_dir()
+        assert f"it is in {place} now" in daemon.said()
+        assert_served_from(place, daemon, 2)
+        gunicorn = daemon.helper("ringward gunicorn").pid
+        assert upgrade(daemon)["state"] == "done"
+        daemon.replaced("ringward gunicorn", gunicorn)
+        gate.write("\n")
+        assert_served_from(place, daemon, 3)
+    assert daemon.stop() == 0
+    assert not place.exists()
+
+
 def test_private_keys_and_renewals(make: Make) -> None:
     """A key that only root can read serves, and so does the one that replaces it."""
     daemon = make()

@@ -80,3 +80,33 @@ def test_catch_up_after_the_daemon_was_down(daemon: Daemon) -> None:
     daemon.start()
     assert len(daemon.runs("t")) == 2
     assert daemon.runs("new") == daemon.runs("back") == []
+
+
+@pytest.mark.lent
+def test_a_newer_success_supersedes_the_retry_of_an_older_instant(daemon: Daemon) -> None:
+    """The retry of an older instant is skipped with the reason once a newer one succeeds, also by another scheduler.
+
+    With ``retry_superseded`` the retry remains.
+    """
+    allowed = daemon.directory / "allowed"
+    keys = f'run = "test -e {allowed}"\nevery = "1s"\nretry_attempts = 1\nretry_delay = "1h"\n'
+    daemon.write(f"[tasks.latest]\n{keys}[tasks.each]\n{keys}retry_superseded = true\n")
+    daemon.start()
+
+    def retries(task: str) -> list[dict[str, Any]]:
+        return [run for run in daemon.runs(task) if run["retryAttempt"] == 1]
+
+    (first, *_) = until(lambda: retries("latest"), "a retry")
+    assert first["status"] == "pending"
+    assert until(lambda: retries("each"), "a retry of the other task")
+    daemon.kill_helper("ringward scheduler")
+    assert daemon.run(first["id"])["status"] == "pending"
+    allowed.touch()
+    assert daemon.ended(first["id"])["endReason"] == "skipped"
+    why = daemon.get(f"/api/runs/{first['id']}/ending").json()["requestedBy"]
+    assert why == "retry_superseded: a newer time of the schedule has succeeded"
+    until(lambda: all(run["status"] == "ended" for run in retries("latest")), "all of them to be superseded")
+    until(
+        lambda: any(run.get("endReason") == "succeeded" for run in daemon.runs("each")), "a success of the other task"
+    )
+    assert {run["status"] for run in retries("each")} == {"pending"}
