@@ -13,6 +13,7 @@ SECRETS = [b"hunter2!", b"hunter2!-more", b"aaaaaa", b"ababab", b"abcdefgh", b"e
 
 
 def test_a_secret_is_replaced() -> None:
+    """A secret is replaced by ***, and adjacent secrets by one mask, wherever they stand in a line."""
     mask = Mask([b"hunter2!"])
     assert mask.feed(b"login hunter2! and hunter2!hunter2!\n") == b"login *** and ***\n"
     assert mask.count == 3

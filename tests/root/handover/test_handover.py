@@ -1,4 +1,4 @@
-"""What one root leaves to the next, without the processes."""
+"""The state that a root hands over, without processes."""
 
 import copy
 import errno
@@ -95,7 +95,7 @@ def content(bench: Bench) -> bytes:
 
 
 def test_a_log_that_waits_for_room(bench: Bench) -> None:
-    """The next root's file thread makes room, and its pump reads on: nothing is lost of what stood in the pipes."""
+    """When a ring is full, the next root makes room and reads on; no output in the pipes is lost."""
     total = taken = 0
     while not bench.stalled():
         total += bench.fill(bench.out, bench.err)
@@ -110,7 +110,7 @@ def test_a_log_that_waits_for_room(bench: Bench) -> None:
 
 
 def test_pipes_that_hold_more_are_counted(bench: Bench) -> None:
-    """The next root knows which pipes it must not make larger again, and how many there are."""
+    """The next root knows which pipes were enlarged, and how many."""
     total = bench.fill(bench.out)
     taken = bench.read()
     assert bench.pump._wide == 1
@@ -127,7 +127,7 @@ def test_pipes_that_hold_more_are_counted(bench: Bench) -> None:
 
 
 def test_a_log_whose_pipes_are_to_be_closed(bench: Bench) -> None:
-    """A run has ended, and what its pipes hold waits for a place in the ring: all of it comes into the log."""
+    """When a run has ended and the ring is full, the next root moves all output of its pipes into the log."""
     total = taken = 0
     while not bench.stalled():
         total += bench.fill(bench.out, bench.err)
@@ -144,7 +144,7 @@ def test_a_log_whose_pipes_are_to_be_closed(bench: Bench) -> None:
 
 
 def test_a_log_that_no_disk_takes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that is complete, but not written, is written by the next root."""
+    """The next root writes a log that is complete, but not written."""
     write = log_file.pwritev
 
     def full(*_arguments: object) -> int:
@@ -165,7 +165,7 @@ def test_a_log_that_no_disk_takes(bench: Bench, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_helpers_said(bench: Bench) -> None:
-    """Half a line of a helper, and lines that no terminal has taken yet, go along."""
+    """Half a line of a helper, and lines that standard error has not taken, reach the next root."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     bench.pump.add_helper(reading)
     bench.obey()
@@ -198,7 +198,7 @@ def change(one: ManagedProcess) -> None:
 
 
 def test_an_instance(tmp_path: Path) -> None:
-    """All that is known of it is known to the next root, down to its stop ladder and its ear."""
+    """The next root knows every attribute of a process, with its stop ladder and its notification socket."""
     spawn = Spawn(
         run="R",
         task="t",
@@ -235,7 +235,7 @@ def test_an_instance(tmp_path: Path) -> None:
 
 
 def test_exits_that_nobody_has_acknowledged(bench: Bench) -> None:
-    """The next root tells of them as this one would have, and of what could not be started."""
+    """The next root reports unacknowledged exits and failed starts as this one would have."""
     records = RunRecords(BOOT, DescriptorStore(""), Log("test"))
 
     def lives() -> ProcessManager:
@@ -281,20 +281,20 @@ def table(**more: Any) -> int:
 
 
 def test_a_table_of_our_own() -> None:
-    """It is read as it was written, with its version."""
+    """A table is read as it was written, with its version."""
     found = handover.read(table())
     assert (found["handover"], found["version"], found["signals"]) == (handover.HANDOVER, VERSION, [15])
     assert made(RootState, {name: found[name] for name in plain(NOTHING)}) == NOTHING
 
 
 def test_a_newer_table_is_refused() -> None:
-    """A version that is older than the one that runs says so."""
+    """A table of a newer format is refused, and the message names the other version."""
     with pytest.raises(NotAccepted, match="does not know what 9 hands over"):
         handover.read(table(handover=handover.HANDOVER + 1, version="9"))
 
 
 def test_a_table_of_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is made one of ours, step by step; one for which there is no step is refused."""
+    """An older table is converted step by step; one without a converter is refused."""
     steps: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
         1: lambda table: {**table, "x": table["x"] + 1},
         2: lambda table: {**table, "x": table["x"] * 10},
@@ -308,7 +308,7 @@ def test_a_table_of_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_disk_that_does_not_answer_holds_up_nobody(bench: Bench) -> None:
-    """A file thread that hangs is given up, and the pump was never stopped for it; afterwards both go on."""
+    """A pause is given up when the file thread hangs; the pump never stops for it, and both continue later."""
     hangs = threading.Event()
     watch, said = EpollWatch(), list[bool]()
     hold = Quiesce(watch, bench.pump, bench.files)
@@ -343,7 +343,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(bench: Bench) -> None:
 
 @pytest.mark.parametrize("stage", ["trial", "execution"])
 def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> None:
-    """The upgrade is refused: both threads go on, there is a scheduler, and another upgrade may follow."""
+    """Without memory for the table, the upgrade is refused; threads and scheduler continue, and others may follow."""
     watch, refused, stayed = EpollWatch(), list[str](), list[bool]()
 
     def state(_keep: Keep) -> RootState:
@@ -389,7 +389,7 @@ def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> No
     ],
 )
 def test_why_a_trial_failed(output: str, why: str) -> None:
-    """What it said last; of an error in Python, also the place."""
+    """The reason is the last line of the output; for an error in Python, it includes the place."""
     assert _reason(output) == why
 
 
@@ -403,14 +403,14 @@ def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_trial_in_a_directory_that_is_gone() -> None:
-    """What is tried does not fail for want of the daemon's directory, as gunicorn would."""
+    """A trial of the API server works although the current directory was removed."""
     somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
     subprocess.run([*somewhere, sys.executable, "-I", "-m", "api.serve", "--check"], check=True)
 
 
 @pytest.mark.usefixtures("endless")
 def test_a_trial_that_cannot_even_be_killed() -> None:
-    """It is given up, its end awaited by nobody: it is reaped when it comes."""
+    """A trial that does not die is given up without waiting, and is reaped when it ends."""
     before = set(os.listdir("/proc/self/fd"))
     watch = EpollWatch()
     answers: list[str | None] = []
@@ -426,7 +426,7 @@ def test_a_trial_that_cannot_even_be_killed() -> None:
 
 @pytest.mark.usefixtures("endless")
 def test_a_trial_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a descriptor for it there is none: nothing of it stays, and the reason is told."""
+    """Without a pidfd, the trial is killed at once, leaves no descriptor, and reports the reason."""
     tried = []
 
     def full(pid: int) -> int:
@@ -445,7 +445,7 @@ def test_a_trial_that_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_attribute_is_handed_over() -> None:
-    """The test of an instance gives each attribute of one another value than it begins with."""
+    """The test of a process gives each attribute a value other than its first one."""
     spawn = Spawn(
         run="R", task="t", argv=[], env={}, log="", log_max_bytes=1, stop_signal=15, grace_ms=5, notify="@every"
     )

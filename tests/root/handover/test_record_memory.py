@@ -91,7 +91,7 @@ def reread(record: Record) -> Known | None:
 
 
 def test_the_newest_counts(record: Record) -> None:
-    """Whoever opens the memory finds what was put down last, and goes on with the numbers."""
+    """The next root finds the last written state in the memory, and continues its numbers."""
     assert record.read() is None
     assert record.held() == (b"", b"", 0)
     for number in range(5):
@@ -147,7 +147,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, places: tuple[int, ...], cut: int) 
 def test_a_writer_that_is_killed_in_the_middle(
     record: Record, monkeypatch: pytest.MonkeyPatch, step: str, cut: int
 ) -> None:
-    """What was known before is whole, or what is known now: never some of both. The next root writes on."""
+    """A torn write leaves the old state or the new one, never parts of both. The next root continues to write."""
     for number in (1, 2, 3):
         record.write(known(number))
     for turn in (3, 5):
@@ -166,7 +166,7 @@ def test_a_writer_that_is_killed_in_the_middle(
 def test_a_writer_that_is_killed_as_it_converts(
     old_record: Record, monkeypatch: pytest.MonkeyPatch, step: str, cut: int
 ) -> None:
-    """A record of the format before holds until what replaces it is whole, and then it is found no more."""
+    """A record of format 1 holds until its successor is whole, and is then no longer found."""
     before = old_record.read()
     assert before is not None
     details = replace(before.state.details, by="somebody")
@@ -186,7 +186,7 @@ def test_a_writer_that_is_killed_as_it_converts(
 
 
 def test_a_record_for_which_there_is_no_memory(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was written only in part is an error, and what was known before stays."""
+    """A partial write is an error, and the state before it stays."""
     record.write(known(1))
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:20], at))
@@ -201,7 +201,7 @@ def test_a_record_for_which_there_is_no_memory(record: Record, monkeypatch: pyte
 
 
 def test_an_older_and_a_newer_progress() -> None:
-    """Fields that came later have their defaults; more fields than are known are refused."""
+    """Later fields get their defaults; unknown fields are refused."""
     data = packed(known(3).state.progress)
     assert unpacked(data) == known(3).state.progress
     assert unpacked(data[:-8]) == known(3).state.progress
@@ -248,7 +248,7 @@ def drained(store: DescriptorStore, manager: socket.socket) -> list[tuple[str, l
 
 
 def test_a_service_manager_that_is_slow(manager: socket.socket, record: Record, tmp_path: Path) -> None:
-    """What its queue has no room for is sent later, in order, also when the descriptor is closed here by then."""
+    """When the queue of the service manager is full, the rest is sent later in order, also a closed descriptor."""
     store = DescriptorStore(str(tmp_path / "notify"))
     inode = os.fstat(record.fd).st_ino
     count = 0
@@ -271,7 +271,7 @@ def test_a_service_manager_that_is_slow(manager: socket.socket, record: Record, 
 
 
 def test_what_waits_for_it_during_an_upgrade(manager: socket.socket, record: Record, tmp_path: Path) -> None:
-    """The next root, with the same descriptors, sends what the one before could not."""
+    """The next root sends the requests that this one could not, with the same descriptors."""
     before, after = (DescriptorStore(str(tmp_path / "notify")) for _ in range(2))
     inode, count = os.fstat(record.fd).st_ino, 0
     while not waits(before):
@@ -298,7 +298,7 @@ def test_what_waits_for_it_during_an_upgrade(manager: socket.socket, record: Rec
 
 
 def test_without_a_service_manager(record: Record) -> None:
-    """Nothing is sent, and nothing waits."""
+    """Without a service manager, nothing is sent, and nothing waits."""
     store = DescriptorStore("")
     store.keep("R", [record.fd])
     store.forget("R")
@@ -306,7 +306,7 @@ def test_without_a_service_manager(record: Record) -> None:
 
 
 def test_what_is_handed_back() -> None:
-    """Descriptors that are ours by name, and only if they are meant for this process."""
+    """Only descriptors with our names, meant for this process, are taken from the service manager."""
     env = {
         "LISTEN_PID": str(os.getpid()),
         "LISTEN_FDS": "4",
@@ -318,5 +318,5 @@ def test_what_is_handed_back() -> None:
 
 
 def test_how_large_it_may_be() -> None:
-    """What masks may hold back fits between the places, whatever the secrets are."""
+    """The longest text that masks hold back fits into its place in the record."""
     assert records._HELD[1] - records._HELD[0] >= 2 * MAX_SECRET + 64
