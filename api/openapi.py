@@ -13,7 +13,8 @@ import functools
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from types import GenericAlias
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -164,7 +165,8 @@ def _structs(schema: Any) -> list[Any]:
     if isinstance(schema, tuple):
         return list(schema)
     if isinstance(schema, dict):
-        return [value for value in schema.values() if isinstance(value, type)]
+        values = [get_args(value)[0] if isinstance(value, GenericAlias) else value for value in schema.values()]
+        return [value for value in values if isinstance(value, type)]
     return [schema]
 
 
@@ -200,6 +202,8 @@ def _components() -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
 
 
 def _schema(schema: Any) -> Any:
+    if isinstance(schema, GenericAlias):
+        return {"type": "array", "items": _schema(get_args(schema)[0])}
     if isinstance(schema, type | tuple):
         return _components()[0][schema]
     return schema
@@ -209,17 +213,19 @@ def _content(content: Content) -> dict[str, Any]:
     if content.media_type == "text/event-stream":
         # OpenAPI 3.1 cannot describe a sequence of events. By convention, the schema describes a single event.
         return {
-            content.media_type: {"schema": {"oneOf": [_event(name, data) for name, data in content.schema.items()]}}
+            content.media_type: {
+                "schema": {"oneOf": [_event(name, data, content.event_id) for name, data in content.schema.items()]}
+            }
         }
     return {content.media_type: {"schema": _schema(content.schema)}}
 
 
-def _event(name: str, data: Any) -> dict[str, Any]:
+def _event(name: str, data: Any, id_type: str) -> dict[str, Any]:
     return {
         "title": f"Event {name}",
         "type": "object",
         "properties": {
-            "id": {"type": "integer", "description": "The event ID."},
+            "id": {"type": id_type, "description": "The event ID."},
             "event": {"type": "string", "const": name},
             "data": _schema(data),
             "retry": {"type": "integer", "description": "The retry time in milliseconds."},

@@ -93,7 +93,9 @@ class Content:
 
     media_type: str
     schema: Any
-    """A Struct, a union of Structs, or a JSON Schema as a dict."""
+    """A Struct, a union of Structs, or a JSON Schema as a dict; of a stream, Structs or lists of them by event."""
+    event_id: str = "integer"
+    """JSON type of the ids of a stream's events."""
 
 
 def json_of(schema: Any) -> Content:

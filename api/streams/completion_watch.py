@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from gevent.event import Event
 
 from api.reading import Reads
-from api.streams.shared_feed import Feed
+from api.streams.shared_feed import Feed, Waiter
 from logring.errors import LogError
 from store.database import Database
 from store.errors import StoreError
@@ -60,7 +60,7 @@ class Watch:
         """Whether the run has had a row."""
         self.urgent = urgent
         self.looked_s = 0.0
-        self.waiters: set[Event] = set()
+        self.waiters: set[Waiter] = set()
 
     def wait(self, stopping: Event) -> None:
         """Return when the run has ended, or when the worker stops."""

@@ -20,7 +20,7 @@ from api.server.sending import frame
 from api.streams.sse_encoding import Render, log_batch
 from api.streams.sse_encoding import page as render_page
 from logring.errors import Corrupt, LogError
-from logring.reader import Head, Line, Lines, LogReader, Page
+from logring.reader import Batch, Head, Line, Lines, LogReader, Page
 
 log = logging.getLogger("gunicorn.error")
 
@@ -43,7 +43,7 @@ def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page
         LogError: no part of the log can be read.
         OSError: the disk failed.
     """
-    return _undamaged(reader.read, start, limit, max_bytes)
+    return undamaged(reader.read, start, limit, max_bytes)
 
 
 def read_rendered(reader: LogReader, start: int, limit: int, max_bytes: int, render: Render) -> Chunk:
@@ -53,11 +53,17 @@ def read_rendered(reader: LogReader, start: int, limit: int, max_bytes: int, ren
         LogError: no part of the log can be read.
         OSError: the disk failed.
     """
-    page: Page[Any] = _undamaged(reader.read_batches if render is log_batch else reader.read, start, limit, max_bytes)
+    page: Page[Any] = undamaged(reader.read_batches if render is log_batch else reader.read, start, limit, max_bytes)
     return render_page(page, start, render), page.next
 
 
-def _undamaged(read: Callable[[int, int, int], Page[Lines]], start: int, limit: int, max_bytes: int) -> Page[Lines]:
+def undamaged(read: Callable[[int, int, int], Page[Lines]], start: int, limit: int, max_bytes: int) -> Page[Lines]:
+    """Return a page as `read` does; damaged lines count as lines that are gone.
+
+    Raises:
+        LogError: nothing of the log can be read.
+        OSError: the disk failed.
+    """
     while True:
         try:
             return read(start, limit, max_bytes)
@@ -68,6 +74,13 @@ def _undamaged(read: Callable[[int, int, int], Page[Lines]], start: int, limit: 
             if err.first is not None and err.first > start:
                 return read(start, min(limit, err.first - start), max_bytes)
             return Page([], err.next, err.next - start)
+
+
+class Waiter(Protocol):
+    """Is told of news."""
+
+    def set(self) -> None:
+        """Note that there are news; never waits."""
 
 
 class Tail(Protocol):
@@ -89,7 +102,7 @@ class Feed:
     def __init__(self, name: str, ring: str, *, alone: bool) -> None:
         self.name = name
         self.users = 0
-        self.waiters: set[Event] = set()
+        self.waiters: set[Waiter] = set()
         self.tails: set[Tail] = set()
         self.hasty: set[Event] = set()
         """Streams that every bell wakes, without pacing."""
@@ -159,10 +172,15 @@ class Feed:
             return b"".join(map(render, newest)), start + len(newest)
         return self._rendered(self._reader.read, start, limit, render)
 
+    def batches(self, start: int, limit: int, max_bytes: int) -> Page[Batch] | None:
+        """Lines from `start` on, in batches; None: line `start` is no longer in the ring, or the ring is gone."""
+        page = undamaged(self._reader.read_batches, start, limit, max_bytes)
+        return None if page.next == start or page.skipped else page
+
     def _rendered(
         self, read: Callable[[int, int, int], Page[Lines]], start: int, limit: int, render: Render
     ) -> Chunk | None:
-        page = _undamaged(read, start, limit, LIVE_BYTES)
+        page = undamaged(read, start, limit, LIVE_BYTES)
         if page.next == start or (page.skipped and not self._alone):
             return None
         return render_page(page, start, render), page.next

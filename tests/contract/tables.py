@@ -323,6 +323,8 @@ WITHOUT_SHAPES = (
 )
 
 OUR_OWN = (
+    ("GET", "/api/logs/stream"),
+    ("GET", "/api/tasks/{taskName}/log/stream"),
     ("POST", "/api/daemon/trust-clock"),
     ("GET", "/api/tasks/{taskName}/schedule"),
     ("GET", "/api/tasks/{taskName}/days"),

@@ -5,12 +5,18 @@ from typing import Any
 
 from api.auth.identity import Role
 from api.operations.operation import Call, Content, Operation
-from api.operations.parameters import flag, integer
+from api.operations.parameters import choice, flag, instant, integer
+from api.operations.parameters import text as text_param
+from api.operations.unit_selector import UNIT_PARAMS, units_of
 from api.resources.runs.runs import the_run
 from api.schemas import records as schemas
+from api.schemas import unit_logs
+from api.streams.log_merge import MAX_CURSOR
 from api.streams.sse_response import EventStream
 from api.streams.stream_content import DaemonLogStream, RunLogStream
+from api.streams.unit_stream import LAST_LINES, UnitStream
 from api.worker_context import Context
+from logring.layout import STREAM_NAMES
 
 LAST_EVENT_ID = (
     "Last-Event-ID",
@@ -44,6 +50,12 @@ def stream_daemon_log(context: Context, call: Call) -> None:
     send_events(call, lambda: DaemonLogStream(context, call))
 
 
+def stream_unit_logs(context: Context, call: Call) -> None:
+    """Replay the last lines of all runs of some units, then follow these and those to come."""
+    stream = UnitStream(context, call, units_of(call))  # refuses what is unknown, also to a HEAD
+    send_events(call, lambda: stream)
+
+
 def _params(start: int) -> tuple[Any, ...]:
     return (
         integer(
@@ -61,6 +73,34 @@ LOG_EVENTS: dict[str, Any] = {
     "dropped": schemas.Dropped,
     "rotated": schemas.Rotated,
 }
+
+UNIT_EVENTS: dict[str, Any] = {
+    "run": unit_logs.UnitRun,
+    "lines": list[unit_logs.UnitLine],
+    "gap": unit_logs.UnitGap,
+    "end": unit_logs.UnitEnd,
+    "done": unit_logs.UnitDone,
+}
+_CURSOR = (
+    "Last-Event-ID",
+    {"type": "string", "maxLength": MAX_CURSOR},
+    "Resume after this event; takes precedence over from and since.",
+)
+_UNIT_PARAMS = (
+    integer(
+        "from",
+        "A negative number: begin with so many last lines of all runs together, before stream and grep choose."
+        f" 0: begin with the first line that is kept. Default: -{LAST_LINES}, or 0 with since.",
+        minimum=-50_000,
+        maximum=0,
+    ),
+    instant("since", "Only lines read at this time or later.", up=True),
+    instant(
+        "until", "Only lines read at this time or earlier; the stream ends with done when all were sent.", up=False
+    ),
+    choice("stream", "Only lines of this stream.", STREAM_NAMES),
+    text_param("grep", "Only lines that match this regular expression, in RE2's syntax."),
+)
 
 OPERATIONS = (
     Operation(
@@ -88,5 +128,32 @@ OPERATIONS = (
         answers={200: Content("text/event-stream", LOG_EVENTS)},
         refusals=(422,),
         tag="daemon",
+    ),
+    Operation(
+        method="GET",
+        path="/api/tasks/{taskName}/log/stream",
+        id="streamTaskLog",
+        role=Role.VIEWER,
+        summary="Stream the log of a task or service: the last lines of its runs, then all its runs to come.",
+        handler=stream_unit_logs,
+        query=_UNIT_PARAMS,
+        headers=(_CURSOR,),
+        answers={200: Content("text/event-stream", UNIT_EVENTS, "string")},
+        refusals=(404, 409, 422),
+        tag="logs",
+    ),
+    Operation(
+        method="GET",
+        path="/api/logs/stream",
+        id="streamLogs",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="Stream the logs of several tasks and services as one, in the order of time.",
+        handler=stream_unit_logs,
+        query=(*UNIT_PARAMS, *_UNIT_PARAMS),
+        headers=(_CURSOR,),
+        answers={200: Content("text/event-stream", UNIT_EVENTS, "string")},
+        refusals=(404, 409, 422),
+        tag="logs",
     ),
 )

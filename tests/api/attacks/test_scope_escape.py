@@ -62,6 +62,7 @@ def test_who_is_trusted_to_limit_itself() -> None:
         "listRunningResources",
         "listTaskResources",
         "streamEvents",
+        "streamLogs",
         "getMetrics",
         "bulkDeleteRuns",
         "bulkRerunRuns",

@@ -36,7 +36,8 @@ class Event:
 
     name: str
     data: Any
-    id: int | None
+    id: Any
+    """A number, or the text of a cursor."""
     retry: int | None
 
 
@@ -61,7 +62,7 @@ class Stream:
                 event = Event(
                     fields["event"],
                     json.loads(fields["data"]),
-                    int(fields["id"]) if "id" in fields else None,
+                    _id(fields.get("id")),
                     int(fields["retry"]) if "retry" in fields else None,
                 )
                 # Lines are many and alike.
@@ -84,3 +85,7 @@ class Stream:
     def close(self) -> None:
         self.response.close()
         self.connection.close()
+
+
+def _id(text: str | None) -> Any:
+    return int(text) if text is not None and text.lstrip("-").isdecimal() else text

@@ -1,0 +1,79 @@
+"""Logs of units on the wire: runs, lines and ends within one stream, and results of a search."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from api.schemas.records import DateTime, Document, Int64, Reason, SearchHit, StreamName, Ulid
+
+_R = Annotated[Int64, Meta(description="The run, by its number in this stream.", ge=0)]
+
+
+class UnitRun(Struct, rename="camel"):
+    """A run whose lines follow."""
+
+    r: _R
+    run_id: Ulid
+    task_name: str
+    instance_index: Int64
+    attempt: Annotated[Int64, Meta(description="0 for a first attempt, else the number of the retry.")]
+    started_at: DateTime | UnsetType
+    first_line: Annotated[Int64, Meta(description="Number of the first line that this stream may send.")]
+
+
+class UnitLine(Struct, rename="camel"):
+    """One line of a run."""
+
+    r: _R
+    n: Annotated[Int64, Meta(description="Absolute number within the run's log, from 0.")]
+    ts: Annotated[Int64, Meta(description="Unix time, ms.")]
+    stream: StreamName
+    text: str
+    continued: Annotated[bool, Meta(description="True if it goes on with the stream's line before.")] | UnsetType = (
+        UNSET
+    )
+    frame_count: Annotated[Int64, Meta(description="Number of kept frames, if it was redrawn.", ge=1)] | UnsetType = (
+        UNSET
+    )
+
+
+class UnitEnd(Struct, rename="camel"):
+    """A run has ended, and all its lines were sent."""
+
+    r: _R
+    end_reason: Reason
+    exit_code: Int64
+    ended_at: DateTime
+
+
+class UnitGap(Struct):
+    """Lines of a run that are no longer kept, or unreadable."""
+
+    r: _R
+    after: Annotated[Int64, Meta(description="Number of the line before the gap; -1 if the gap begins the log.")]
+    count: Int64
+
+
+class UnitDone(Struct):
+    """All lines up to `until` were sent."""
+
+    runs: Annotated[Int64, Meta(description="Number of runs that this stream announced.")]
+
+
+class UnitHit(SearchHit, kw_only=True, rename="camel"):
+    """A line that was found, and its unit."""
+
+    task_name: str
+    instance_index: Int64
+
+
+class UnitSearchPage(Document, kw_only=True, rename="camel"):
+    """What a search found so far. It may be empty and yet not be exhausted."""
+
+    items: list[UnitHit]
+    next_cursor: (
+        Annotated[str, Meta(description="Continues the search; absent if the search is exhausted.")] | UnsetType
+    ) = UNSET
+    exhausted: Annotated[bool, Meta(description="All runs were searched; active runs up to now.")]
+    scanned_runs: Annotated[Int64, Meta(description="Runs that this call searched.")]
+    scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call searched.")]

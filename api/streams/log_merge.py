@@ -1,0 +1,267 @@
+"""Several logs as one: the order of their lines, and a cursor that says how far they were sent.
+
+Lines are ordered by time, then by run id, then by number. The lines of one run keep their order, also where the clock
+was set back between them: then they count as read at the latest time before.
+
+A cursor resumes a merge without loss or repetition. It names each run that was sent in part, and the next line of it.
+Runs that were sent completely are left out if they ended before the cursor's time, and named by a short key if they
+ended later. A run that is not named, and that ended at the cursor's time or later or is still running, is new::
+
+    base64url(version u8 | floor ms varint | time ms varint | count varint | count * (ULID 16s, next line varint)
+              | count varint | count * key 8s | crc32 u32)
+
+The *floor* is the time of the oldest lines that the merge may send; older ones were never asked for.
+"""
+
+import base64
+import binascii
+import heapq
+import struct
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from logring.block import Batch
+
+MAX_CURSOR = 6 * 1024
+"""Characters of a cursor."""
+MAX_RUNS = 200
+"""Runs that are merged at once: so many fit into a cursor, with some that ended a moment ago."""
+
+_VERSION = 1
+_MAX_BYTES = MAX_CURSOR * 3 // 4
+_KEY_BYTES = 8
+_CRC = struct.Struct("<I")
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUES = {character: value for value, character in enumerate(_ALPHABET)}
+_MAX_NUMBER = 2**63 - 1
+
+
+class BadCursor(ValueError):
+    """The text is no cursor."""
+
+
+class Gap(NamedTuple):
+    """Lines of a run that are no longer kept, or unreadable."""
+
+    after: int
+    """Number of the line before them."""
+    lines: int
+    """How many they are."""
+
+
+class End(NamedTuple):
+    """All lines of a run that has ended were sent."""
+
+
+Item = Batch | Gap | End
+
+
+class Track:
+    """One run within a merge.
+
+    Attributes:
+        run_id: its ULID.
+        next: number of the next line to send.
+        latest_ms: time of the newest line taken so far.
+        behind: whether it may have lines that were not put into the merge.
+    """
+
+    __slots__ = ("behind", "latest_ms", "next", "queue", "run_id")
+
+    def __init__(self, run_id: str, next_line: int) -> None:
+        self.run_id = run_id
+        self.next = next_line
+        self.latest_ms = 0
+        self.behind = True
+        self.queue: deque[tuple[int, Item]] = deque()
+
+    def advance(self, item: Item) -> None:
+        """Note that an item is sent."""
+        if isinstance(item, Batch):
+            self.next = item.next
+        elif isinstance(item, Gap):
+            self.next = item.after + 1 + item.lines
+
+
+class Merge:
+    """Puts the lines of several runs into one order."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, str, Track]] = []
+        """Tracks with something queued, by their first item."""
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    @property
+    def first_ms(self) -> int:
+        """Time of the first item; there must be one."""
+        return self._heap[0][0]
+
+    def put(self, track: Track, items: Iterable[tuple[int, Item]], now_ms: int) -> None:
+        """Queue items of a run with their times (ms), in the order of its log.
+
+        An item cannot be from the future: a clock that was set back would hold back all items behind it.
+        """
+        empty = not track.queue
+        latest_ms = track.queue[-1][0] if track.queue else track.latest_ms
+        for at_ms, item in items:
+            latest_ms = min(max(latest_ms, at_ms), max(now_ms, latest_ms))
+            track.queue.append((latest_ms, item))
+        if empty and track.queue:
+            heapq.heappush(self._heap, (track.queue[0][0], track.run_id, track))
+
+    def take(self, before_ms: int, max_lines: int, max_bytes: int) -> Iterator[tuple[Track, Item]]:
+        """Yield items in order, up to and with `before_ms`; stops as soon as a run is `behind` that has none queued.
+
+        At least one item is yielded if one is due. Who sends it tells its track to advance.
+        """
+        heap = self._heap
+        while heap and heap[0][0] <= before_ms and max_lines > 0 and max_bytes > 0:
+            _, run_id, track = heap[0]
+            at_ms, item = track.queue.popleft()
+            track.latest_ms = at_ms
+            if isinstance(item, Batch):
+                max_lines -= item.lines
+                max_bytes -= len(item.text)
+            if track.queue:
+                heapq.heapreplace(heap, (track.queue[0][0], run_id, track))
+            else:
+                heapq.heappop(heap)
+            yield track, item
+            if not track.queue and track.behind:
+                return
+
+
+class Cursor(NamedTuple):
+    """How far a merge was sent; see the module."""
+
+    floor_ms: int
+    time_ms: int
+    lines: Mapping[str, int]
+    """Next line by run id, of runs that were sent in part."""
+    complete: frozenset[bytes]
+    """Keys of runs that were sent completely and ended at or after the time."""
+
+    def is_complete(self, run_id: str) -> bool:
+        """Return whether all of a run was sent, which ended at or after the time."""
+        return key_of(run_id) in self.complete
+
+    def encode(self) -> str:
+        """Return the cursor as text."""
+        data = bytearray([_VERSION])
+        for number in (max(self.floor_ms, 0), max(self.time_ms, 0), len(self.lines)):
+            _put_number(data, number)
+        for run_id, line in self.lines.items():
+            data += _packed(run_id)
+            _put_number(data, line)
+        _put_number(data, len(self.complete))
+        for key in sorted(self.complete):
+            data += key
+        data += _CRC.pack(zlib.crc32(data))
+        return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def key_of(run_id: str) -> bytes:
+    """Return the random part of a run id, as far as it tells two runs apart."""
+    return _packed(run_id)[-_KEY_BYTES:]
+
+
+def cursor_of(
+    floor_ms: int,
+    time_ms: int,
+    parts: Mapping[str, int],
+    ended: Mapping[str, int],
+    earlier: frozenset[bytes] = frozenset(),
+) -> Cursor:
+    """Return the cursor of a merge that fits into :data:`MAX_CURSOR` characters.
+
+    Args:
+        floor_ms: time of the oldest lines that the merge may send.
+        time_ms: where there is room, runs that ended at or after this time (ms) are named.
+        parts: next line by run id, of at most :data:`MAX_RUNS` runs that were sent in part.
+        ended: when each of the runs ended that were sent completely, by run id.
+        earlier: keys of other runs that were sent completely, from the cursor that was resumed.
+    """
+    room = (_MAX_BYTES - 64 - sum(16 + _size(line) for line in parts.values())) // _KEY_BYTES
+    room = max(0, room - len(earlier))
+    recent = sorted(((at_ms, run_id) for run_id, at_ms in ended.items() if at_ms >= time_ms), reverse=True)
+    if len(recent) > room:
+        time_ms = recent[room][0] + 1
+        recent = [one for one in recent[:room] if one[0] >= time_ms]
+    return Cursor(floor_ms, time_ms, parts, earlier.union(key_of(run_id) for _, run_id in recent))
+
+
+def decode(text: str) -> Cursor:
+    """Return the cursor that a text is.
+
+    Raises:
+        BadCursor: it is none.
+    """
+    if len(text) > MAX_CURSOR:
+        raise BadCursor(f"has more than {MAX_CURSOR} characters")
+    try:
+        data = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), b"-_", validate=True)
+    except (UnicodeEncodeError, binascii.Error) as err:
+        raise BadCursor("is not a cursor of a stream of logs") from err
+    if len(data) <= _CRC.size or data[0] != _VERSION or _CRC.unpack(data[-4:])[0] != zlib.crc32(data[:-4]):
+        raise BadCursor("is not a cursor of a stream of logs")
+    reader = _Reader(data[1:-4])
+    floor_ms, time_ms = reader.number(), reader.number()
+    lines = {_unpacked(reader.take(16)): reader.number() for _ in range(reader.number())}
+    complete = frozenset(reader.take(_KEY_BYTES) for _ in range(reader.number()))
+    return Cursor(floor_ms, time_ms, lines, complete)
+
+
+class _Reader:
+    """Takes apart the inside of a cursor."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes."""
+        part = self._data[self._at : self._at + size]
+        if len(part) < size:
+            raise BadCursor("ends too early")
+        self._at += size
+        return part
+
+    def number(self) -> int:
+        """Return the next number, 7 bits a byte, the lowest first."""
+        value = shift = 0
+        while shift < 63:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise BadCursor("has a number that is too large")
+
+
+def _put_number(data: bytearray, number: int) -> None:
+    number = min(number, _MAX_NUMBER)
+    while number >= 0x80:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+
+
+def _size(number: int) -> int:
+    return max(1, (number.bit_length() + 6) // 7)
+
+
+def _packed(run_id: str) -> bytes:
+    """Return the 16 bytes of a ULID."""
+    value = 0
+    for character in run_id:
+        value = value << 5 | _VALUES[character]
+    return (value & (1 << 128) - 1).to_bytes(16)
+
+
+def _unpacked(data: bytes) -> str:
+    value = int.from_bytes(data)
+    return "".join(_ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))

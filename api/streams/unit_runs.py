@@ -1,0 +1,327 @@
+"""The runs whose logs a stream of units reads, in the order of their creation, and the lines with which it begins."""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from api.errors import ApiError
+from api.operations.unit_selector import Units
+from api.reading import Files, Reads
+from api.streams.log_merge import MAX_RUNS, Cursor, cursor_of
+from api.streams.shared_feed import Feed
+from logring.errors import LogError
+from logring.reader import LogReader
+from store.errors import StoreError
+from store.runs import of_units
+from store.runs.writes import Run
+
+_PAGE = 200
+_MOST_ANNOUNCED = 2000
+_MOST_COMPLETE = 4096
+_MARGIN_MS = 60_000
+"""So much later than it began, the scheduler may announce a run."""
+_TAIL_BYTES = 1 << 20
+_BEFORE_ALL = (-(2**63), "")
+_BEHIND_ALL = (2**63 - 1, "~")
+
+
+class _About(msgspec.Struct, rename="camel"):
+    kind: str
+    run_id: str = ""
+    task_name: str = ""
+
+
+_about = msgspec.json.Decoder(_About)
+
+
+def _news(record: Any) -> bytes:
+    """Reduce an event to what concerns the runs of units: its kind, run and task."""
+    about = _about.decode(record.text)
+    if about.kind in ("run.started", "run.ended", "config.reloaded"):
+        return f"{about.kind} {about.run_id} {about.task_name}\n".encode()
+    return b""
+
+
+class Tail(NamedTuple):
+    """The last lines of several logs together."""
+
+    floor_ms: int
+    """Time of the first of them."""
+    runs: list[Run]
+    starts: dict[str, int]
+    """First line of each run that has any of them; of the others, the line to come."""
+
+
+class UnitRuns:
+    """Finds the runs of selected units: those there are, and those to come.
+
+    Attributes:
+        names: names of the units.
+        starts: the line with which to begin, of runs that do not begin at the floor.
+        floor_ms: older lines are not sent.
+    """
+
+    def __init__(self, reads: Reads, units: Units, names: frozenset[str], until_ms: int | None) -> None:
+        self.names = names
+        self.starts: dict[str, int] = {}
+        self.floor_ms = 0
+        self._reads = reads
+        self._units = units
+        self._until_ms = until_ms
+        self._waiting: list[tuple[int, str, Run]] = []
+        self._known: set[str] = set()
+        self._complete: OrderedDict[str, int] = OrderedDict()
+        """When each of the runs ended that need not be read any more."""
+        self._cursor: Cursor | None = None
+        self._since_ms = 0
+        """Ended runs before that time are of no concern."""
+        self._sent_ms = 0
+        self._more = False
+        self._after = _BEFORE_ALL
+        self._announced: set[str] = set()
+        self._event = 0
+
+    # The beginning
+
+    def follow(self, feed: Feed) -> None:
+        """Follow events from here on. To be called before running runs are looked up: none may begin in between."""
+        self._event = feed.head_now().lines
+
+    def begin(self, *, since_ms: int, cursor: Cursor | None, running: list[Run]) -> None:
+        """Begin with all runs since a time, or behind a cursor."""
+        self.floor_ms = self._since_ms = since_ms
+        self._more = True
+        if cursor is not None:
+            self._cursor = cursor
+            self.floor_ms, self._since_ms, self._sent_ms = cursor.floor_ms, cursor.time_ms, cursor.time_ms
+            self.starts = dict(cursor.lines)
+            self._add(self._reads(of_units.runs_by_id, list(cursor.lines)))
+        self._add(running)
+        self.starts = {run_id: line for run_id, line in self.starts.items() if run_id in self._known}
+
+    def begin_with(self, tail: Tail) -> None:
+        """Begin with the last lines of all logs."""
+        self.floor_ms = self._since_ms = tail.floor_ms
+        self.starts = tail.starts
+        self._add(tail.runs)
+
+    # News
+
+    def look(self, feed: Feed) -> None:
+        """Find out which runs have begun or ended since the last look."""
+        head = feed.head()
+        reload = hole = False
+        mentioned: dict[str, str] = {}
+        if not head.first_available <= self._event <= head.lines:
+            # The ring is new, or has moved on: what it said meanwhile is in the database.
+            hole, self._event = True, head.lines
+        while self._event < head.lines:
+            chunk = feed.chunk(self._event, _news)
+            if chunk is None:
+                hole, self._event = True, head.lines
+                break
+            text, self._event = chunk
+            for line in text.decode().splitlines():
+                kind, run_id, task = line.split(" ", 2)
+                reload = reload or kind == "config.reloaded"
+                if run_id:
+                    mentioned[run_id] = task
+        try:
+            if reload:
+                self.names = self._reads(_resolved, self._units, self.names)
+            self._announced |= {
+                run_id
+                for run_id, task in mentioned.items()
+                if task in self.names and run_id not in self._known and run_id not in self._complete
+            }
+            if hole or len(self._announced) > _MOST_ANNOUNCED:
+                self._announced.clear()
+                self._more, self._after = True, _BEFORE_ALL
+                self._since_ms = max(self._since_ms, self._sent_ms - _MARGIN_MS)
+                self._add(self._reads(of_units.running_runs, self.names))
+            if self._announced:
+                self._add(self._reads(of_units.runs_by_id, list(self._announced)))
+                self._announced.clear()
+        except StoreError as err:
+            self._reads.tell("runs of units", err)
+            self._event = -1  # look again
+
+    def _add(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            if (
+                run.id not in self._known
+                and run.id not in self._complete
+                and run.status != "pending"
+                and (run.started_at is not None or run.lines)
+                and run.deleted_at is None
+                and run.task_name in self.names
+                and (self._until_ms is None or run.created_at <= self._until_ms)
+                and not (self._cursor is not None and self._is_complete(run, self._cursor))
+            ):
+                self._known.add(run.id)
+                heapq.heappush(self._waiting, (run.created_at, run.id, run))
+
+    def _is_complete(self, run: Run, cursor: Cursor) -> bool:
+        if run.status != "ended" or run.id in cursor.lines or not cursor.is_complete(run.id):
+            return False
+        self._remember(run.id, run.ended_at or 0)
+        return True
+
+    # Taking runs
+
+    def next_run(self, before_ms: int | None) -> Run | None:
+        """Return the next run to read, which was created before that time, if there is one.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        while self._more and not self._is_next_known():
+            found = self._reads(of_units.ended_runs, self.names, self._since_ms, self._after, _PAGE)
+            self._add(found)
+            self._more = len(found) == _PAGE
+            if found:
+                self._after = (found[-1].created_at, found[-1].id)
+        if not self._waiting or (before_ms is not None and self._waiting[0][0] > before_ms):
+            return None
+        return self._waiting[0][2]
+
+    def _is_next_known(self) -> bool:
+        return bool(self._waiting) and self._waiting[0][:2] <= self._after
+
+    def opened(self) -> int | None:
+        """Take the run that :meth:`next_run` returned; return the line with which it begins, if that is known."""
+        run = heapq.heappop(self._waiting)[2]
+        return self.starts.pop(run.id, None)
+
+    @property
+    def waiting(self) -> bool:
+        """Return whether there are more runs to read."""
+        return bool(self._waiting) or self._more
+
+    def completed(self, run: Run) -> None:
+        """Remember that a run need not be read any more."""
+        self._known.discard(run.id)
+        self._remember(run.id, run.ended_at or 0)
+
+    def _remember(self, run_id: str, ended_ms: int) -> None:
+        self._complete[run_id] = ended_ms
+        if len(self._complete) > _MOST_COMPLETE:
+            self._complete.popitem(last=False)
+
+    def cursor(self, sent_ms: int, parts: Mapping[str, int]) -> Cursor:
+        """Return the cursor after lines up to `sent_ms`.
+
+        Args:
+            sent_ms: time of the newest line that was sent.
+            parts: next line of each run that was taken and is not completed.
+        """
+        self._sent_ms = max(self._sent_ms, sent_ms)
+        time_ms = max(self._sent_ms - _MARGIN_MS, self._since_ms)
+        if self._more:
+            time_ms = self._since_ms
+        for _, _, run in self._waiting:
+            if run.ended_at is not None and run.ended_at < time_ms:
+                time_ms = run.ended_at
+        parts = {**parts, **dict(islice(self.starts.items(), max(0, MAX_RUNS - len(parts))))}
+        earlier = self._cursor.complete if self._more and self._cursor is not None else frozenset()
+        return cursor_of(self.floor_ms, time_ms, parts, self._complete, earlier)
+
+
+def _resolved(db: Any, units: Units, names: frozenset[str]) -> frozenset[str]:
+    """Return the names of units after a change of the configuration; units that it no longer has end by themselves."""
+    try:
+        return units.resolve(db) | names
+    except ApiError:
+        return names
+
+
+def tail(
+    reads: Reads,
+    files: Files,
+    paths: Callable[[Run], tuple[str, str]],
+    names: Collection[str],
+    running: list[Run],
+    *,
+    lines: int,
+    since_ms: int,
+) -> Tail:
+    """Return the last lines of all logs together: at most `lines`, which were read at or after `since_ms`.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    finder = _TailFinder(paths, lines, since_ms)
+    files(finder.read, running)
+    before = _BEHIND_ALL
+    while True:
+        found = reads(of_units.newest_ended_runs, names, finder.floor_ms, before, _PAGE)
+        files(finder.read, [run for run in found if run.lines])
+        if len(found) < _PAGE or finder.logs > lines + _MOST_ANNOUNCED:
+            break
+        before = found[-1].created_at, found[-1].id
+    return finder.result(running)
+
+
+class _TailFinder:
+    """Collects the newest lines of logs, and forgets those that turn out to be older than the last `limit` ones."""
+
+    def __init__(self, paths: Callable[[Run], tuple[str, str]], limit: int, since_ms: int) -> None:
+        self.logs = 0
+        self._paths = paths
+        self._limit = limit
+        self._since_ms = since_ms
+        self._batches: list[tuple[int, str, int, int]] = []
+        """Time, run, first line and number of lines; a heap whose first is the oldest."""
+        self._count = 0
+        self._runs: dict[str, Run] = {}
+        self._ends: dict[str, int] = {}
+
+    @property
+    def floor_ms(self) -> int:
+        """Return the time before which no line can be one of the last."""
+        return max(self._since_ms, self._batches[0][0]) if self._count >= self._limit else self._since_ms
+
+    def read(self, runs: Iterable[Run]) -> None:
+        """Read the ends of these runs' logs."""
+        for run in runs:
+            if run.ended_at is None or run.ended_at >= self.floor_ms:
+                self._read(run)
+
+    def _read(self, run: Run) -> None:
+        self.logs += 1
+        self._runs[run.id] = run
+        reader = LogReader(*self._paths(run))
+        try:
+            head = reader.head()
+            self._ends[run.id] = head.lines
+            position = max(head.first_available, head.lines - self._limit)
+            latest_ms = 0
+            while position < head.lines:
+                page = reader.read_batches(position, head.lines - position, _TAIL_BYTES)
+                for batch in page.lines:
+                    if batch.ts < self._since_ms:
+                        continue
+                    latest_ms = max(latest_ms, batch.ts)
+                    heapq.heappush(self._batches, (latest_ms, run.id, batch.n, batch.lines))
+                    self._count += batch.lines
+                position = page.next
+        except (LogError, OSError):  # the stream names the lines that it cannot read
+            self._ends.setdefault(run.id, run.lines)
+        finally:
+            reader.close()
+        while self._batches and self._count - self._batches[0][3] >= self._limit:
+            self._count -= heapq.heappop(self._batches)[3]
+
+    def result(self, running: list[Run]) -> Tail:
+        """Return what was found."""
+        starts = {run.id: self._ends[run.id] for run in running}
+        surplus = max(0, self._count - self._limit) if self._batches else 0
+        for index, (_, run_id, first, _) in enumerate(sorted(self._batches)):
+            start = first + (surplus if not index else 0)
+            starts[run_id] = min(start, starts.get(run_id, start))
+        runs = [self._runs[run_id] for run_id in starts]
+        return Tail(self.floor_ms, runs, starts)

@@ -1,0 +1,525 @@
+"""The stream of a unit's log, and of several units: the merge of the logs of all their runs.
+
+    events ring -> UnitRuns (which runs) -> one OpenRun each (its ring, or its file) -> Merge -> events run, lines, end
+
+Only as much is read as the client takes: of each run one page is in memory, and at most 200 runs are open.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import gevent
+
+from api.errors import ApiError, invalid
+from api.operations.operation import Call
+from api.operations.unit_selector import Units
+from api.schemas import unit_logs as schemas
+from api.schemas.known_times import known_rfc3339
+from api.schemas.records import ErrorDetail
+from api.schemas.wire_times import rfc3339
+from api.streams import log_merge, sse_encoding
+from api.streams.completion_watch import EVENTS, Watch
+from api.streams.log_merge import MAX_RUNS, BadCursor, Cursor, End, Gap, Item, Merge, Track
+from api.streams.shared_feed import PACE_S, Feed, undamaged
+from api.streams.sse_response import EventStream
+from api.streams.stream_content import DONE_RETRY_MS
+from api.streams.unit_runs import UnitRuns, tail
+from api.worker_context import Context
+from logring.block import Batch
+from logring.errors import LogError
+from logring.layout import STREAM_NAMES
+from logring.reader import LogReader, Page
+from logring.search import BadPattern, Pattern
+from store.errors import StoreError
+from store.runs import of_units
+from store.runs.writes import Run
+
+_RING_LINES = 4000
+"""Up to so many lines behind the end, a run is read from its ring, on the loop; farther behind in a thread."""
+_PAGE_BYTES = 64 * 1024
+_PATTERN_BYTES = 16 * 1024
+"""Text that is searched at once: the slowest patterns search 50 KB a second."""
+_TOGETHER_BYTES = 4 << 20
+"""Text of all open runs in memory, about."""
+_BATCH_LINES = 4000
+_BATCH_BYTES = 256 * 1024
+_HOLD_MS = 50
+"""Where several runs print, so old a line must be to be sent: the others may have older lines that are not read yet."""
+_AGAIN_S = 1.0
+LAST_LINES = 1000
+
+
+class LineFilter:
+    """Chooses lines by stream, time and pattern.
+
+    Args:
+        stream: its number; None: all.
+        until_ms: lines read later are not wanted.
+        pattern: what a line must match.
+    """
+
+    def __init__(self, stream: int | None, until_ms: int | None, pattern: Pattern | None) -> None:
+        self.until_ms = until_ms
+        self.pattern = pattern
+        self.chooses = stream is not None or pattern is not None
+        self._stream = stream
+
+    def __call__(self, batch: Batch) -> Iterator[Batch]:
+        """Yield the parts of a batch that are wanted."""
+        if self._stream is not None and batch.stream != self._stream:
+            return
+        pattern = self.pattern
+        if pattern is None:
+            yield batch
+            return
+        text = batch.text
+        # A carriage return before the newline belongs to the line end, so such lines are looked at one by one.
+        if b"\r" not in text and pattern.find(text, 0, 0, len(text)) is None:
+            return
+        for number, line in enumerate(text.split(b"\n"), batch.n):
+            if pattern.find(line, 0, 0, len(line.removesuffix(b"\r"))) is not None:
+                yield Batch(number, batch.ts, batch.stream, line, batch.continued, batch.frames, 1)
+
+
+class OpenRun(Track):
+    """A run of a stream of units, while it is read."""
+
+    __slots__ = ("ended", "feed", "first_line", "number", "read", "reader", "row", "stream", "watch")
+
+    def __init__(self, stream: "UnitStream", row: Run, first_line: int, reader: LogReader) -> None:
+        super().__init__(row.id, first_line)
+        self.stream = stream
+        self.row = row
+        self.number: int | None = None
+        """In this stream, once it was announced."""
+        self.first_line = self.read = first_line
+        """The first line, and the next line to read."""
+        self.ended = False
+        """Whether its end is in the merge."""
+        self.reader = reader
+        self.feed: Feed | None = None
+        self.watch: Watch | None = None
+
+    def set(self) -> None:
+        """Note that there may be news: called by its ring and by the watch for its end."""
+        if not self.ended:
+            self.behind = True
+            self.stream.news.add(self)
+            self.stream.woken.set()
+
+
+class _EventsBell:
+    """Notes that there are events."""
+
+    def __init__(self, stream: "UnitStream") -> None:
+        self._stream = stream
+
+    def set(self) -> None:
+        """There are."""
+        self._stream.events_rang = True
+        self._stream.woken.set()
+
+
+class UnitStream(EventStream):
+    """The merged log of the runs of some units, to be resumed by a cursor."""
+
+    def __init__(self, context: Context, call: Call, units: Units) -> None:
+        super().__init__(context, call)
+        query = call.query
+        self._cursor = _cursor_of(call)
+        self._since_ms: int | None = query["since"]
+        self._last: int = (
+            -query["from"] if query["from"] is not None else 0 if self._since_ms is not None else LAST_LINES
+        )
+        """Begin with so many last lines; 0: with all lines."""
+        self._filter = LineFilter(
+            None if query["stream"] is None else STREAM_NAMES.index(query["stream"]),
+            query["until"],
+            pattern_of(query["grep"]),
+        )
+        names = context.reads(units.resolve)
+        self._runs = UnitRuns(context.reads, units, names, query["until"])
+        self._merge = Merge()
+        self._open: dict[str, OpenRun] = {}
+        self.news: set[OpenRun] = set()
+        """Open runs that may have more lines than were read."""
+        self.events_rang = True
+        self._bell = _EventsBell(self)
+        self._announced = 0
+        self._sent_ms = 0
+        self._retry_s = 0.0
+
+    def _hold(self) -> None:
+        feed = self._feed = self.context.hub.enter(EVENTS)
+        feed.waiters.add(self._bell)
+        runs = self._runs
+        runs.follow(feed)
+        running = self.context.reads(of_units.running_runs, runs.names)
+        if len(running) > MAX_RUNS:
+            raise ApiError(
+                409,
+                f"{len(running)} runs of the selected tasks and services are running, and a stream follows at most"
+                f" {MAX_RUNS} at once; select fewer",
+            )
+        if self._cursor is None and self._last:
+            found = tail(
+                self.context.reads,
+                self.context.files,
+                self.context.hub.paths,
+                runs.names,
+                running,
+                lines=self._last,
+                since_ms=self._since_ms or 0,
+            )
+            runs.begin_with(found)
+        else:
+            runs.begin(since_ms=self._since_ms or 0, cursor=self._cursor, running=running)
+
+    def close(self) -> None:
+        """Let go of all runs, too."""
+        for run in self._open.values():
+            self._release(run)
+        self._open.clear()
+        if self._feed is not None:
+            self._feed.waiters.discard(self._bell)
+        super().close()
+
+    # Reading
+
+    def _fill(self, now_ms: int) -> None:
+        """Open the runs and read the lines that may come next.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        for run in list(self.news):
+            if not run.queue:
+                self._read(run, now_ms)
+        for _ in range(MAX_RUNS):
+            row = self._next_row() if len(self._open) < MAX_RUNS else None
+            if row is None:
+                return
+            self._open_run(row, now_ms)
+
+    def _next_row(self) -> Run | None:
+        if time.monotonic() < self._retry_s:
+            return None
+        try:
+            return self._runs.next_run(self._merge.first_ms if self._merge else None)
+        except StoreError as err:
+            self.context.reads.tell("runs of units", err)
+            self._retry_s = time.monotonic() + _AGAIN_S
+            return None
+
+    def _open_run(self, row: Run, now_ms: int) -> None:
+        reader = LogReader(*self.context.hub.paths(row))
+        first_line = self._runs.opened()
+        if first_line is None:
+            first_line = self._first_line(row, reader)
+        run = self._open[row.id] = OpenRun(self, row, first_line, reader)
+        if row.status != "ended":
+            run.watch = self.context.hub.ends.enter(row.id)
+            run.watch.seen = True
+            run.watch.waiters.add(run)
+            run.feed = self.context.hub.enter(row.id)
+            run.feed.waiters.add(run)
+            run.feed.head_now()
+        self._read(run, now_ms)
+
+    def _first_line(self, row: Run, reader: LogReader) -> int:
+        """Return the first line that is not older than the stream's floor."""
+        floor_ms = self._runs.floor_ms
+        if (row.started_at or row.created_at) >= floor_ms:
+            return 0
+        try:
+            return self.context.files(reader.line_at, floor_ms)
+        except LogError:
+            return 0  # the gap is named when it is read
+
+    def _read(self, run: OpenRun, now_ms: int) -> None:
+        """Read the next lines of a run, and put those that are wanted into the merge."""
+        self.news.discard(run)
+        run.behind = False
+        outcome = "ended" if run.watch is None else run.watch.outcome
+        page: Page[Batch] | None = None
+        if outcome is None:
+            page, lines = self._read_live(run)
+        else:
+            page, lines = self._read_file(run)
+        items: list[tuple[int, Item]] = []
+        if page is not None:
+            self._choose(run, page, items)
+            run.read = max(run.read, page.next)
+        if run.read < lines and not run.ended:
+            run.behind = True
+            if not items:
+                self.news.add(run)
+        elif outcome is not None and not run.ended:
+            self._end(run, items)
+        self._merge.put(run, items, now_ms)
+        if run.ended and not run.queue:  # nothing of it is wanted
+            self._finish(run)
+
+    def _read_live(self, run: OpenRun) -> tuple[Page[Batch] | None, int]:
+        """Read from the ring, or in a thread what it no longer has."""
+        assert run.feed is not None and run.watch is not None  # noqa: S101, PT018 - it is live
+        try:
+            head = run.feed.head()
+            if head.sealed:
+                run.watch.urgent = True
+            if run.read >= head.lines:
+                return None, head.lines
+            if self._filter.pattern is None and head.lines - run.read <= _RING_LINES:
+                page = run.feed.batches(run.read, _RING_LINES, self._page_bytes)
+                if page is not None:
+                    return page, head.lines
+        except LogError:  # its end is still to come
+            return None, run.read
+        return self._read_file(run)
+
+    @property
+    def _page_bytes(self) -> int:
+        most = _PAGE_BYTES if self._filter.pattern is None else _PATTERN_BYTES
+        return min(most, _TOGETHER_BYTES // max(1, len(self._open)))
+
+    def _read_file(self, run: OpenRun) -> tuple[Page[Batch] | None, int]:
+        try:
+            page, lines = self.context.files(_read_page, run.reader, run.read, self._page_bytes)
+        except LogError:  # lines that the row of an ended run counts are named as a gap
+            return None, run.read
+        if run.feed is not None and (page is None or page.next >= lines):
+            run.reader.close()  # it goes on from the ring, or has ended
+        return page, lines
+
+    def _choose(self, run: OpenRun, page: Page[Batch], items: list[tuple[int, Item]]) -> None:
+        """Add the wanted lines of a page, and its gaps, to `items`."""
+        position, until_ms = run.read, self._filter.until_ms
+        for batch in page.lines:
+            if until_ms is not None and batch.ts > until_ms:
+                run.ended = True
+                break
+            if batch.n > position:
+                items.append((batch.ts, Gap(position - 1, batch.n - position)))
+            position = batch.next
+            items += [(batch.ts, part) for part in self._filter(batch)]
+        else:
+            if page.next > position:
+                items.append((0, Gap(position - 1, page.next - position)))
+
+    def _end(self, run: OpenRun, items: list[tuple[int, Item]]) -> None:
+        """Add the end of a run to `items`."""
+        if run.watch is not None:
+            found = self.context.reads(of_units.runs_by_id, [run.run_id])
+            run.row = found[0] if found else run.row
+        if run.row.lines > run.read:  # there was no place for its log, or it is gone already
+            items.append((0, Gap(run.read - 1, run.row.lines - run.read)))
+            run.read = run.row.lines
+        run.ended = True
+        if run.row.ended_at is not None and (
+            self._filter.until_ms is None or run.row.ended_at <= self._filter.until_ms
+        ):
+            items.append((run.row.ended_at, End()))
+
+    def _finish(self, run: OpenRun) -> None:
+        """Read a run no more."""
+        self._release(run)
+        del self._open[run.run_id]
+        self._runs.completed(run.row)
+
+    def _release(self, run: OpenRun) -> None:
+        self.news.discard(run)
+        run.reader.close()
+        if run.watch is not None:
+            run.watch.waiters.discard(run)
+            self.context.hub.ends.leave(run.watch)
+            run.watch = None
+        if run.feed is not None:
+            run.feed.waiters.discard(run)
+            self.context.hub.leave(run.feed)
+            run.feed = None
+
+    # Sending
+
+    def events(self) -> Iterator[bytes]:
+        """Yield all there is, then what comes."""
+        yield sse_encoding.RETRY
+        while not self.over:
+            self.woken.clear()
+            now_ms = time.time_ns() // 1_000_000
+            try:
+                if self.events_rang and self._feed is not None:
+                    self.events_rang = False
+                    self._runs.look(self._feed)
+                self._fill(now_ms)
+            except StoreError as err:
+                self.context.reads.tell("runs of units", err)
+                return
+            data = self._take(now_ms)
+            yield data or (self.beat() if time.monotonic() >= self.beat_s else b"")
+            if self._is_over(now_ms):
+                yield self._done()
+                return
+            if self._is_crowded():
+                return  # the next stream is refused, and says why
+            self._pause(busy=bool(data))
+
+    def _pause(self, *, busy: bool) -> None:
+        """Wait until there may be more to send."""
+        if self._has_work():
+            gevent.sleep(0)
+            return
+        if busy or self._merge:
+            gevent.sleep(PACE_S)  # lines that come in quick succession travel together
+        if self._merge:
+            return
+        at_most_s = None
+        if self._retry_s > time.monotonic():
+            at_most_s = _AGAIN_S
+        elif self._filter.until_ms is not None:
+            at_most_s = max(PACE_S, min(_AGAIN_S, (self._filter.until_ms + 2 * _HOLD_MS) / 1000 - time.time()))
+        self.sleep(at_most_s)
+
+    def _has_work(self) -> bool:
+        """Return whether there is something to read or to send at once."""
+        if self._merge:
+            due_ms = self._merge.first_ms + (_HOLD_MS if len(self._open) > 1 else 0)
+            if due_ms <= time.time_ns() // 1_000_000:
+                return True
+        elif self._runs.waiting and len(self._open) < MAX_RUNS and self._retry_s <= time.monotonic():
+            return True
+        return any(not run.queue for run in self.news)
+
+    def _take(self, now_ms: int) -> bytes:
+        """Return what can be sent now, as events."""
+        before_ms = now_ms - _HOLD_MS if len(self._open) > 1 else now_ms
+        parts: list[bytes] = []
+        lines: list[schemas.UnitLine] = []
+        parts += [self._announce(run) for run in self._open.values() if self._is_due(run)]
+        for track, item in self._merge.take(before_ms, _BATCH_LINES, _BATCH_BYTES):
+            run = self._open[track.run_id]
+            if not isinstance(item, Batch):
+                parts += self._event("lines", lines)
+            if run.number is None and not isinstance(item, End):
+                parts += [*self._event("lines", lines), self._announce(run)]
+            run.advance(item)
+            self._sent_ms = max(self._sent_ms, run.latest_ms)
+            if isinstance(item, Batch):
+                _add_lines(lines, run.number or 0, item)
+            elif isinstance(item, Gap):
+                parts += self._event("gap", schemas.UnitGap(run.number or 0, item.after, item.lines))
+            if run.ended and not run.queue:
+                parts += self._event("lines", lines)
+                self._finish(run)
+            elif run.behind and not run.queue:
+                self.news.add(run)
+            if isinstance(item, End) and run.number is not None:
+                parts += self._event("end", _end_of(run))
+        parts += self._event("lines", lines)
+        return b"".join(parts)
+
+    def _is_due(self, run: OpenRun) -> bool:
+        """Return whether to announce a run, whatever it prints. With a filter, an ended run needs a line for that."""
+        return run.number is None and (run.watch is not None or not self._filter.chooses)
+
+    def _announce(self, run: OpenRun) -> bytes:
+        run.number = self._announced
+        self._announced += 1
+        row = run.row
+        return sse_encoding.event(
+            "run",
+            schemas.UnitRun(
+                r=run.number,
+                run_id=row.id,
+                task_name=row.task_name,
+                instance_index=row.instance_index,
+                attempt=row.retry_attempt,
+                started_at=known_rfc3339(row.started_at),
+                first_line=run.first_line,
+            ),
+        )
+
+    def _event(self, name: str, data: Any) -> list[bytes]:
+        """Return an event with the cursor as its id; none for no lines."""
+        if isinstance(data, list):
+            if not data:
+                return []
+            data, _ = data.copy(), data.clear()
+        parts = {run.run_id: run.next for run in self._open.values()}
+        cursor = self._runs.cursor(self._sent_ms, parts).encode()
+        return [b"id: %b\n" % cursor.encode(), sse_encoding.event(name, data)]
+
+    def _is_over(self, now_ms: int) -> bool:
+        """Return whether all lines up to `until` were sent."""
+        until_ms = self._filter.until_ms
+        if until_ms is None or now_ms < until_ms + 2 * _HOLD_MS or self._merge or self.news or self._runs.waiting:
+            return False
+        return not any(run.behind for run in self._open.values())
+
+    def _is_crowded(self) -> bool:
+        """Return whether more runs print at once than a stream can follow."""
+        if len(self._open) < MAX_RUNS or any(run.watch is None for run in self._open.values()):
+            return False
+        row = self._next_row()
+        return row is not None and row.status != "ended"
+
+    def _done(self) -> bytes:
+        return sse_encoding.event("done", schemas.UnitDone(self._announced), retry_ms=DONE_RETRY_MS)
+
+
+def _read_page(reader: LogReader, start: int, max_bytes: int) -> tuple[Page[Batch] | None, int]:
+    """Return the next lines of a log, if there are any, and how many it has."""
+    head = reader.head()
+    if start >= head.lines:
+        return None, head.lines
+    return undamaged(reader.read_batches, start, head.lines - start, max_bytes), head.lines
+
+
+def _add_lines(lines: list[schemas.UnitLine], number: int, batch: Batch) -> None:
+    stream = STREAM_NAMES[batch.stream]
+    texts = batch.text.decode("utf-8", "replace").split("\n")
+    for n, text in enumerate(texts, batch.n):
+        lines.append(schemas.UnitLine(number, n, batch.ts, stream, text))
+    if batch.continued:
+        lines[-1].continued = True
+    if batch.frames:
+        lines[-1].frame_count = batch.frames
+
+
+def _end_of(run: OpenRun) -> schemas.UnitEnd:
+    row = run.row
+    return schemas.UnitEnd(
+        r=run.number or 0,
+        end_reason=row.end_reason or "crashed",
+        exit_code=row.exit_code,
+        ended_at=rfc3339(row.ended_at or 0),
+    )
+
+
+def _cursor_of(call: Call) -> Cursor | None:
+    """Return the cursor of a stream that is resumed.
+
+    Raises:
+        ApiError: 422 Last-Event-ID is none.
+    """
+    text = (call.req.get_header("Last-Event-ID") or "").strip()
+    if not text:
+        return None
+    try:
+        return log_merge.decode(text)
+    except BadCursor as err:
+        raise invalid([ErrorDetail("header.Last-Event-ID", str(err), text[:100])]) from err
+
+
+def pattern_of(grep: str | None) -> Pattern | None:
+    """Return the pattern of the parameter ``grep``.
+
+    Raises:
+        ApiError: 422 it is no regular expression.
+    """
+    if grep is None:
+        return None
+    try:
+        return Pattern(grep, regex=True)
+    except BadPattern as err:
+        raise invalid([ErrorDetail("query.grep", str(err), grep)]) from err
