@@ -249,6 +249,46 @@ def test_a_live_log_follows_unless_scrolled(page: Page, site: Site) -> None:
     expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
 
 
+COPIED = """() => new Promise((settle) => {
+    document.addEventListener("copy", (event) => settle(event.clipboardData.getData("text/plain")), { once: true });
+    document.execCommand("copy");
+})"""
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["unwrapped", "wrapped"])
+def test_a_selection_while_following_copies_its_lines(page: Page, site: Site, wrapped: bool) -> None:
+    """Pressing in the log pauses following, and a selection across rows copies exactly its lines."""
+    site.pipe.unlink()
+    site.mkfifo()
+    run = site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"]
+    site.see(page, f"#/run/{run}")
+    if wrapped:
+        page.get_by_role("button", name="Wrap long lines").click()
+    log = page.get_by_role("log")
+    with site.pipe.open("w") as pipe:
+        pipe.write("".join(f"line {n}\n" for n in range(300)) + "\n  one \033[31mtwo\033[0m three\nthe last\n")
+        pipe.flush()
+        expect(log.locator("[data-n='302'] .x")).to_have_text("the last")
+        expect(page.get_by_text("Following", exact=True)).to_be_visible()
+        begin = log.locator("[data-n='298'] .x").bounding_box()
+        end = log.locator("[data-n='301'] .x span").bounding_box()
+        assert begin
+        assert end
+        page.mouse.move(begin["x"] + 1, begin["y"] + begin["height"] / 2)
+        page.mouse.down()
+        expect(page.get_by_text("Paused", exact=True)).to_be_visible()
+        pipe.write("more\n" * 500)
+        pipe.flush()
+        page.mouse.move(end["x"] + end["width"] - 1, end["y"] + end["height"] / 2, steps=4)
+        page.mouse.up()
+        expect(page.get_by_text("Paused · 500 new lines")).to_be_visible()
+        assert page.evaluate(COPIED) == "line 298\nline 299\n\n  one two"
+        log.press("f")
+        expect(log.locator("[data-n='802'] .x")).to_have_text("more")
+        expect(page.get_by_text("Following", exact=True)).to_be_visible()
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
+
+
 def test_a_flood_keeps_a_window_and_the_end(page: Page, site: Site) -> None:
     """Of a flood the page holds a window, and the end is complete. Skipped lines are there after scrolling up."""
     site.pipe.unlink()

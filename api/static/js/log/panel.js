@@ -1,6 +1,6 @@
 // A log with everything around it: search, jumps, what is shown of it, and how far it is.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
-import { moment, number } from "../format.js";
+import { count, moment, number } from "../format.js";
 import { Icon } from "../parts/icon.js";
 import { toast } from "../parts/toasts.js";
 import { remember, remembered } from "../taste.js";
@@ -145,7 +145,9 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
 function stateOf(log) {
   if (log?.finished) return "Complete";
   if (!log?.live) return "Connecting …";
-  return log.following ? "Following" : "Reading; new lines are counted";
+  if (log.following) return "Following";
+  const unseen = log.total - log.end;
+  return unseen > 0 ? `Paused · ${count(unseen, "new line")}` : "Paused";
 }
 
 /** A time that somebody typed, as ISO: "14:05", "14:05:30.5" (the day the run started), "2026-11-21 14:05". */

@@ -60,7 +60,7 @@ export const newRow = () => EMPTY.cloneNode(true);
 /** Make a row that of a line, whatever it was. `look`: {mode, startMs, found, address(n), frames(line)}. */
 export function fillRow(row, line, before, look) {
   const [number, time, text, button] = row.children;
-  row.className = `log-row ${line.stream}`;
+  row.className = `log-row ${line.stream}${line.continued ? " continued" : ""}`;
   row.dataset.n = line.n;
   say(number, line.continued ? "⋯" : String(line.n + 1));
   const address = look.address(line.n);
@@ -82,6 +82,23 @@ function framesButton(line, look) {
   button.setAttribute("aria-label", `Line ${line.n + 1} was redrawn ${line.frameCount} times: show that`);
   button.addEventListener("click", () => look.frames(line));
   return button;
+}
+
+/** The text of a range of rows, line by line as it was printed, without numbers, times and notes between the lines. */
+export function textOf(rows, range) {
+  let text = "";
+  let before = false;
+  for (const row of rows.children) {
+    const cell = row.querySelector(".x");
+    if (!cell || !range.intersectsNode(cell)) continue;
+    const part = document.createRange();
+    part.selectNodeContents(cell);
+    if (range.comparePoint(cell, 0) < 0) part.setStart(range.startContainer, range.startOffset);
+    if (range.comparePoint(cell, cell.childNodes.length) > 0) part.setEnd(range.endContainer, range.endOffset);
+    text += before && !row.classList.contains("continued") ? `\n${part}` : String(part);
+    before = true;
+  }
+  return text;
 }
 
 /** A row that says that lines are not here. */

@@ -6,7 +6,7 @@
 // some times a second: lines that would never be seen get no row, but stand where they belong as soon as one scrolls.
 import { away } from "../seen.js";
 import { throttle } from "../state.js";
-import { regionRows } from "./rows.js";
+import { regionRows, textOf } from "./rows.js";
 import { EventStream } from "./stream.js";
 import { LineWindow } from "./window.js";
 
@@ -53,6 +53,11 @@ export class LogView {
     this.tell = throttle(() => this.closed || changed(), TOLD_MS);
     this.onScroll = () => this.scrolled();
     scroll.addEventListener("scroll", this.onScroll, { passive: true });
+    // What is being read, or selected, must not move away: rows of lines that come would take its place.
+    this.onPress = () => this.hold();
+    rows.addEventListener("pointerdown", this.onPress, { passive: true });
+    this.onCopy = (event) => this.copied(event);
+    document.addEventListener("copy", this.onCopy);
     this.unwatch = away.subscribe(() => (away.value ? this.disconnect() : this.connect()));
   }
 
@@ -69,6 +74,29 @@ export class LogView {
     cancelAnimationFrame(this.frame);
     clearTimeout(this.pause);
     this.scroll.removeEventListener("scroll", this.onScroll);
+    this.rows.removeEventListener("pointerdown", this.onPress);
+    document.removeEventListener("copy", this.onCopy);
+  }
+
+  /** Follow the end no more, until somebody goes there. */
+  hold() {
+    if (!this.following || this.finished) return;
+    this.following = false;
+    this.changed();
+  }
+
+  /** What is selected of the rows, a Range; null when nothing is. */
+  get selection() {
+    const selection = getSelection();
+    const some = !selection.isCollapsed && selection.rangeCount && this.rows.contains(selection.getRangeAt(0).commonAncestorContainer);
+    return some ? selection.getRangeAt(0) : null;
+  }
+
+  copied(event) {
+    const range = this.selection;
+    if (!range) return;
+    event.clipboardData.setData("text/plain", textOf(this.rows, range));
+    event.preventDefault();
   }
 
   // Loading. A later wish makes an earlier one void.
@@ -185,7 +213,7 @@ export class LogView {
     const { scrollTop, clientHeight, scrollHeight } = this.scroll;
     const atEnd = scrollHeight - scrollTop - clientHeight < END_PX;
     if (this.following && !atEnd && scrollTop < this.stuckAt - 1) this.following = false;
-    else if (!this.following && atEnd && this.loaded && !this.loading && this.end >= this.total) {
+    else if (!this.following && atEnd && this.loaded && !this.loading && this.end >= this.total && !this.selection) {
       this.following = true;
     }
     if (this.following) {
@@ -223,7 +251,7 @@ export class LogView {
         const top = this.scroll.scrollTop;
         this.window.prepend(lines);
         this.scroll.scrollTop = top + this.rows.scrollHeight - height;
-        if (this.window.trimEnd(MOST)) this.readTo = 0;
+        if (!this.selection && this.window.trimEnd(MOST)) this.readTo = 0;
       },
     );
   }
@@ -237,7 +265,7 @@ export class LogView {
   }
 
   trimTop(most) {
-    const gone = this.window.trimTop(most);
+    const gone = this.selection ? 0 : this.window.trimTop(most);
     if (gone) this.noneBefore = false;
     return gone;
   }
