@@ -110,7 +110,12 @@ class Route:
             return
         call.audited = True
         self._context.auditor.record(
-            operation.id, who=call.by, address=address_of(call.req), status=status, target=call.target, reason=reason
+            operation.id,
+            who=call.by,
+            address=address_of(call.req),
+            status=status,
+            target=call.target,
+            reason=reason or call.result,
         )
 
 

@@ -29,7 +29,7 @@ class Entry(NamedTuple):
         operation: Name of the operation in the API.
         target: The object of the action, or empty.
         status: HTTP status of the answer.
-        reason: Why it was refused, or empty.
+        reason: Why it was refused, or its result, or empty.
         failed_login: Whether it is a wrong password.
     """
 

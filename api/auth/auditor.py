@@ -11,6 +11,7 @@ reasons are the server's own text. Unprintable characters are replaced, so that 
 import itertools
 import logging
 import time
+from collections.abc import Sequence
 
 import gevent
 from gevent.event import Event
@@ -19,8 +20,12 @@ from api.auth.audit_spool import Entries, Spool
 from api.errors import ApiError
 from store.runs.ids import new_ulid
 from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
+from supervisor.ipc.counted import counted
 
 log = logging.getLogger("gunicorn.error")
+
+NAMED = 3
+"""Runs or units that an entry names, of many."""
 
 _MAX_WAITING = 10_000
 _TOGETHER = 500
@@ -35,6 +40,14 @@ def _harmless(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
+def counted_with_names(names: Sequence[str], noun: str, total: int | None = None) -> str:
+    """Return ``12 runs: A, B, C and 9 more``; `total` counts also those whose names are not in `names`."""
+    total = len(names) if total is None else total
+    first = names[: min(NAMED, total)]
+    more = f" and {total - len(first)} more" if total > len(first) else ""
+    return f"{counted(total, noun)}: {', '.join(first)}{more}" if first else counted(total, noun)
 
 
 def reason_of(error: ApiError) -> str:

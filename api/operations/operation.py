@@ -46,6 +46,8 @@ class Call:
     identity: Identity | None = None
     target: str = ""
     """Object of the request, for the audit log: the name in the path unless the operation sets another one."""
+    result: str = ""
+    """Its effect, for the audit: such as the number of runs that it changed, and the first of them."""
     audited: bool = False
     """Whether the audit log already has this request."""
     on_done: "Callable[[int], None]" = field(default=lambda _status: None)

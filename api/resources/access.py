@@ -18,6 +18,7 @@ from store.audit import StoredEntry
 from store.sessions import MAX_AGE_MS
 from store.tokens import Token
 
+_REJECTED = 400
 _WEB = Identity("session", "web")
 
 
@@ -128,6 +129,7 @@ def revoke_token(context: Context, call: Call) -> None:
 
 def _shown(stored: StoredEntry) -> schemas.AuditEntry:
     entry = stored.entry
+    rejected = entry.status >= _REJECTED
     return schemas.AuditEntry(
         id=stored.id,
         at=rfc3339(entry.at),
@@ -136,7 +138,8 @@ def _shown(stored: StoredEntry) -> schemas.AuditEntry:
         operation=entry.operation,
         target=entry.target or UNSET,
         status=entry.status,
-        reason=entry.reason or UNSET,
+        result=UNSET if rejected else entry.reason or UNSET,
+        reason=entry.reason or UNSET if rejected else UNSET,
     )
 
 

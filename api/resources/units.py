@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from api.auth.auditor import counted_with_names
 from api.auth.authentication import asked
 from api.auth.identity import Role
 from api.auth.permission import not_permitted
@@ -111,8 +112,9 @@ def _act(context: Context, call: Call, verb: str, *, rolling: bool = False, forc
     units = [
         UnitResult(name=name, result=result, run_ids=ids if ends else UNSET) for name, result, ids in found["units"]
     ]
-    call.target = ", ".join(unit.name for unit in units) or call.target
-    call.answer(UnitResults(affected=sum(one.result not in ("unchanged", "busy") for one in units), units=units))
+    changed = [one.name for one in units if one.result not in ("unchanged", "busy")]
+    call.result = counted_with_names(changed, "unit")
+    call.answer(UnitResults(affected=len(changed), units=units))
 
 
 def _selected(selector: UnitSelector) -> dict[str, Any]:

@@ -10,7 +10,7 @@ restore it touches none of its index entries; to purge it touches them all, so t
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -95,6 +95,12 @@ def find_deleted(db: Database, selector: RunSelector, deleted_after: int, delete
     """
     with db.snapshot() as view:
         return _slices(view, "seq", *_deleted(view, selector, _deletion(deleted_after, deleted_at)), SLICE_ROWS)
+
+
+def first_ids(db: Database, slices: Sequence[str], number: int) -> list[str]:
+    """Return the ids of the first runs of slices, at most those of one slice."""
+    query = f"SELECT id FROM runs WHERE seq IN {NUMBERS} ORDER BY seq LIMIT ?"  # noqa: S608 - constants
+    return [row[0] for row in db.rows(query, [slices[0], number])] if slices else []
 
 
 def find_active(db: Database, selector: RunSelector) -> list[str]:

@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterator
 from datetime import date, timedelta
 
-from playwright.sync_api import Browser, Page, StorageState, expect
+from playwright.sync_api import Browser, Locator, Page, StorageState, expect
 
 from tests.browser.axe import complaints_of
 from tests.browser.conftest import watched
 from tests.browser.site import PAST, Site, choose_statuses
 from tests.support.daemon import PASSWORD
 from tests.support.receivers import web_server
+from tests.support.waiting import until
 
 TOO_WIDE = """() => [...document.querySelectorAll("*")].filter(
     (one) => one.getBoundingClientRect().right > innerWidth + 1
@@ -194,6 +195,31 @@ def test_deleting_and_restoring_all_matches(page: Page, site: Site) -> None:
     page.get_by_role("button", name=f"Restore run {first}").click()
     expect(page.get_by_text("Nothing was deleted that could be restored.")).to_be_visible()
     assert site.request("GET", f"/api/runs/{first}").status == 200
+
+
+def test_the_audit_names_runs(page: Page, site: Site) -> None:
+    """The audit says of a bulk action how many runs it changed, and which; of "Run again" it names both runs."""
+    site.see(page, f"#/run/{site.done['colours']}")
+    page.get_by_role("button", name="Run again").click()
+    expect(page).not_to_have_url(re.compile(site.done["colours"]))
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
+    again = page.url.rpartition("/")[2]
+    selector = {"match_all": True, "filter": {"task_name": "colours", "search": again}}
+    assert site.request("POST", "/api/runs/bulk/delete", selector).json()["affected"] == 1
+    site.see(page, "#/audit")
+
+    def row(action: str) -> Locator:
+        return page.get_by_role("row").filter(has_text=action).first
+
+    def is_there() -> bool:
+        page.get_by_role("button", name="Refresh").click()
+        return row("delete runs").count() == 1
+
+    until(is_there, "the entry")
+    expect(row("rerun runs")).to_contain_text(site.done["colours"])
+    expect(row("rerun runs")).to_contain_text(f"1 run: colours {again}")
+    expect(row("delete runs")).to_contain_text(f"runs with task colours, search {again}")
+    expect(row("delete runs")).to_contain_text(f"1 run: {again}")
 
 
 def test_the_bars_of_runs_by_keyboard(page: Page, site: Site) -> None:

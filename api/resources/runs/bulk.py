@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 import gevent
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from api.auth.auditor import NAMED, counted_with_names
 from api.auth.authentication import asked
 from api.auth.identity import Role
 from api.errors import unavailable
@@ -21,6 +22,7 @@ from store.runs.ids import is_ulid, new_ulid
 from supervisor.ipc.control_client import CannotNow, NotSent, Unavailable
 
 BODY_LIMIT_BYTES = 16 << 20
+_ID_CHARACTERS = 26
 
 _STATUS = statuses("status", "")
 _TRIGGER = choice("triggered_by", "", TRIGGERS)
@@ -128,9 +130,39 @@ def _conditions(wanted: SelectorFilter) -> dict[str, Any]:
     return found
 
 
+def text_of(selector: RunSelector, ids: str, except_ids: str, deleted_at: int | None) -> str:
+    """Return a selector for the audit: its conditions, or the first of its packed ids."""
+    if not selector.match_all:
+        return ids if len(ids) == _ID_CHARACTERS else _counted(ids)
+    wanted = selector.filter or SelectorFilter()
+    texts = (
+        ("task", wanted.task_name),
+        ("status", wanted.status),
+        ("trigger", wanted.triggered_by),
+        ("search", wanted.search),
+        ("created after", wanted.created_after),
+        ("created before", wanted.created_before),
+        ("exit code from", wanted.exit_code_min),
+        ("exit code to", wanted.exit_code_max),
+        ("deleted at", UNSET if deleted_at is None else rfc3339(deleted_at)),
+    )
+    parts = [f"{name} {value}" for name, value in texts if value is not UNSET and value != ""]
+    if wanted.retries_only is True:
+        parts.append("retries only")
+    if except_ids:
+        parts.append(f"without {_counted(except_ids)}")
+    return f"runs with {', '.join(parts)}" if parts else "all runs"
+
+
+def _counted(ids: str) -> str:
+    first = [ids[at : at + _ID_CHARACTERS] for at in range(0, min(len(ids), NAMED * _ID_CHARACTERS), _ID_CHARACTERS)]
+    return counted_with_names(first, "run", len(ids) // _ID_CHARACTERS)
+
+
 def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str, Any]:
     # In a thread, because half a million ids take a second.
     selected = run_in(gevent.get_hub().threadpool, arguments_of, call.body, call.tasks)
+    call.target = text_of(call.body, selected["ids"], selected["except_ids"], more.get("deleted_at"))
     call.body = None  # it uses several times the memory of the arguments
 
     def command() -> dict[str, Any]:
@@ -148,10 +180,16 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
     return asked(command)
 
 
+def _result(found: dict[str, Any]) -> str:
+    """Return the number of changed runs and the first of them, for the audit."""
+    return counted_with_names(found.get("first", []), "run", found["affected"])
+
+
 def delete(context: Context, call: Call) -> None:
     """Delete the selected ended runs."""
     found = _ask(context, call, "bulk_delete")
     affected: int = found["affected"]
+    call.result = _result(found)
     if call.query["undo"]:
         call.answer(schemas.Deleted(affected=affected, deleted_at=rfc3339(found["deleted_at"])))
     else:
@@ -161,12 +199,15 @@ def delete(context: Context, call: Call) -> None:
 def restore(context: Context, call: Call) -> None:
     """Restore the selected deleted runs."""
     found = _ask(context, call, "bulk_restore", deleted_at=call.query["deleted_at"])
+    call.result = _result(found)
     call.answer(schemas.Affected(affected=found["affected"]))
 
 
 def stop(context: Context, call: Call) -> None:
     """Stop the selected runs that have not ended."""
-    call.answer(schemas.Affected(affected=_ask(context, call, "bulk_stop")["affected"]))
+    found = _ask(context, call, "bulk_stop")
+    call.result = _result(found)
+    call.answer(schemas.Affected(affected=found["affected"]))
 
 
 def rerun(context: Context, call: Call) -> None:
@@ -174,6 +215,7 @@ def rerun(context: Context, call: Call) -> None:
     who = {} if call.identity is None else {"credential": call.identity.counted_as}
     trigger = "api" if call.identity is None else call.identity.trigger
     triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger, **who)["triggered"]
+    call.result = counted_with_names([f"{one['task_name']} {one['run_id']}" for one in triggered], "run")
     call.answer(schemas.Triggered(triggered=[schemas.TriggeredRun(**one) for one in triggered]))
 
 

@@ -44,6 +44,7 @@ def run_task(context: Context, call: Call) -> None:
     params: dict[str, str] = call.body.params or {}
     wait_s = call.query["wait"]
     run_id, run = _trigger(context, call, params)
+    call.result = f"run {run_id}"
     if wait_s:
         call.on_done(201)  # when the run ends, the worker that would report it may be gone
         with context.hub.ends.watch(run_id) as watch, gevent.Timeout(wait_s, False) as limit:

@@ -10,6 +10,7 @@ from store.runs.bulk import (
     find_deleted,
     find_ended,
     find_newest,
+    first_ids,
     mark_deleted,
     unmark_deleted,
 )
@@ -32,6 +33,8 @@ Arguments = dict[str, Any]
 _STOPS = 200
 """Runs to stop in one turn of the loop, which takes some milliseconds."""
 _ID_CHARACTERS = 26
+_NAMED = 3
+"""Runs that an answer names, for the audit."""
 
 
 class _Again(NamedTuple):
@@ -127,14 +130,21 @@ class BulkOperations:
         """Delete all ended runs of a selector with one time, which identifies this deletion."""
         at_ms = self._bulk.began_ms(arguments["command"]) or self._moment_ms()
 
+        first: list[str] = []
+
+        def find(db: Database) -> list[str]:
+            slices = find_ended(db, _selector(arguments))
+            first.extend(first_ids(db, slices, _NAMED))
+            return slices
+
         def deleted(affected: int) -> None:
             self._on_deleted()
-            reply(done(affected=affected, deleted_at=at_ms))
+            reply(done(affected=affected, first=first, deleted_at=at_ms))
 
         self._bulk.submit(
             Job(
                 command=arguments["command"],
-                find=lambda db: find_ended(db, _selector(arguments)),
+                find=find,
                 work=lambda db, rows, _now_ms: mark_deleted(db, rows, at_ms),
                 event="run.deleted",
                 done=deleted,
@@ -148,13 +158,20 @@ class BulkOperations:
         window_ms = self._undo_window_ms
         deleted_at: int | None = arguments.get("deleted_at")
         now_ms = self._loop.now_ms()
+        first: list[str] = []
+
+        def find(db: Database) -> list[str]:
+            slices = find_deleted(db, _selector(arguments), now_ms - window_ms, deleted_at)
+            first.extend(first_ids(db, slices, _NAMED))
+            return slices
+
         self._bulk.submit(
             Job(
                 command=arguments["command"],
-                find=lambda db: find_deleted(db, _selector(arguments), now_ms - window_ms, deleted_at),
+                find=find,
                 work=lambda db, rows, at_ms: unmark_deleted(db, rows, at_ms - window_ms, deleted_at),
                 event="run.restored",
-                done=lambda affected: reply(done(affected=affected)),
+                done=lambda affected: reply(done(affected=affected, first=first)),
                 failed=_failed(reply),
             )
         )
@@ -166,23 +183,23 @@ class BulkOperations:
             if isinstance(ids, BaseException):
                 _failed(reply)(ids)
             else:
-                self._stop_some(ids, 0, arguments["by"], reply)
+                self._stop_some(ids, [], arguments["by"], reply)
 
         self._reading.submit(lambda db: find_active(db, _selector(arguments)), found)
 
-    def _stop_some(self, ids: list[str], stopped: int, by: str, reply: Reply) -> None:
+    def _stop_some(self, ids: list[str], stopped: list[str], by: str, reply: Reply) -> None:
         change = self._engine.change()
         for run_id in ids[:_STOPS]:
             run = self._engine.live.get(run_id)
             if run is not None and run.state is not run_transitions.State.STOPPING:
                 self._engine.stop(run, change, by=by)
-                stopped += 1
+                stopped.append(run_id)
         rest = ids[_STOPS:]
         if rest:
             self._engine.commit(change)
             self._loop.after(0, lambda: self._stop_some(rest, stopped, by, reply))
         else:
-            change.then(lambda: reply(done(affected=stopped)))
+            change.then(lambda: reply(done(affected=len(stopped), first=stopped[:_NAMED])))
             self._engine.commit(change)
 
     def bulk_rerun(self, arguments: Arguments, reply: Reply) -> None:

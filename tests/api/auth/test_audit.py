@@ -5,6 +5,7 @@ import json
 import os
 import signal
 
+from store.runs.ids import new_ulid
 from tests.api.support.credentials import JSON, basic, bearer, cookie, login, make_token
 from tests.api.support.harness import PASSWORD, Daemon
 from tests.api.support.records import make_run
@@ -14,7 +15,9 @@ from tests.support.waiting import until
 def test_who_did_what(own: Daemon) -> None:
     """Every command is in the audit with who, from where, about what and with which result; reading is not."""
     secret = make_token(own, "ci", "operator")
-    assert own.ask("POST", "/api/tasks/job/run", headers=bearer(secret), unix=False).status == 201
+    answer = own.ask("POST", "/api/tasks/job/run", headers=bearer(secret), unix=False)
+    assert answer.status == 201
+    triggered = answer.json["id"]
     assert own.ask("POST", "/api/tasks/unknown/run").status == 404
     run = own.insert(make_run(task="running"))
     assert own.ask("POST", f"/api/runs/{run.id}/stop", headers=basic(PASSWORD), unix=False).status == 204
@@ -23,7 +26,7 @@ def test_who_did_what(own: Daemon) -> None:
     uid = f"uid {os.geteuid()}"
     assert [entry[1:] for entry in own.scheduler.audit[1:]] == [
         (uid, "unix", "createToken", "ci", 201, "", False),
-        ("token ci", "127.0.0.1", "runTask", "job", 201, "", False),
+        ("token ci", "127.0.0.1", "runTask", "job", 201, f"run {triggered}", False),
         (uid, "unix", "runTask", "unknown", 404, "There is no task unknown", False),
         ("password from 127.0.0.1", "127.0.0.1", "stopRun", run.id, 204, "", False),
     ]
@@ -33,6 +36,35 @@ def test_who_did_what(own: Daemon) -> None:
     older = own.get(f"/api/audit?before={shown['nextCursor']}").json
     assert [item["operation"] for item in older["items"]] == ["runTask", "createToken", "revokeToken"]
     assert "nextCursor" not in older
+
+
+def test_bulk_operations(own: Daemon) -> None:
+    """An operation on many runs has its selector, their number, and the first of them; a rerun names both runs."""
+    ids = [new_ulid() for _ in range(5)]
+    own.scheduler.operations["bulk_delete"] = lambda _args: {"affected": 12, "first": ids[:3], "deleted_at": 1}
+    own.scheduler.operations["bulk_stop"] = lambda _args: {"affected": 0, "first": []}
+    own.scheduler.operations["bulk_rerun"] = lambda _args: {"triggered": [{"run_id": ids[4], "task_name": "job"}]}
+    chosen = {"status": "failed,timeout", "task_name": "job", "exit_code_min": 2, "retries_only": True}
+    for kind, selector in (
+        ("delete", {"match_all": True, "filter": chosen, "except_ids": [ids[0]]}),
+        ("delete", {"ids": [*ids, "no id", ids[0]]}),
+        ("stop", {"match_all": True}),
+        ("rerun", {"ids": [ids[3]]}),
+    ):
+        assert own.ask("POST", f"/api/runs/bulk/{kind}", json.dumps(selector), JSON).status == 200
+    until(lambda: len(own.scheduler.audit) == 4, "the audit")
+    some = ", ".join(ids[:3])
+    assert [(entry.target, entry.reason) for entry in own.scheduler.audit] == [
+        (
+            "runs with task job, status failed,timeout, exit code from 2, retries only, without 1 run: " + ids[0],
+            f"12 runs: {some} and 9 more",
+        ),
+        (f"5 runs: {some} and 2 more", f"12 runs: {some} and 9 more"),
+        ("all runs", "0 runs"),
+        (ids[3], f"1 run: job {ids[4]}"),
+    ]
+    shown = own.get("/api/audit?limit=1").json["items"][0]
+    assert (shown["target"], shown["result"], "reason" in shown) == (ids[3], f"1 run: job {ids[4]}", False)
 
 
 def test_what_is_not_permitted(own: Daemon) -> None:

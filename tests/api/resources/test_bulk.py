@@ -188,10 +188,10 @@ def test_ids(daemon: Daemon, asked: list[dict[str, Any]], match_all: dict[str, A
 
 def test_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a million ids take a second to go through: that is not done on the loop that all streams share."""
-    went_on = threading.Event()
-    monkeypatch.setattr("api.resources.runs.bulk.arguments_of", lambda *_: {"went_on": went_on.wait(30)})
+    went_on, none = threading.Event(), {"ids": "", "except_ids": ""}
+    monkeypatch.setattr("api.resources.runs.bulk.arguments_of", lambda *_: {"went_on": went_on.wait(30), **none})
     context = SimpleNamespace(control=SimpleNamespace(call_patiently=lambda _operation, **found: found))
-    call = SimpleNamespace(by="", body=None, tasks=None)
+    call = SimpleNamespace(by="", body=bulk.RunSelector(), tasks=None)
     gevent.spawn(went_on.set)
     assert bulk._ask(cast(Context, context), cast(Call, call), "bulk_delete")["went_on"]
 

@@ -260,6 +260,8 @@ class Asked:
     def __init__(self, jobs: Jobs) -> None:
         self.jobs = jobs
         self.deleted = 0
+        self.first: list[str] = []
+        """The first runs that the last answer named."""
         self.renew()
 
     def renew(self) -> None:
@@ -285,6 +287,7 @@ class Asked:
         while not answers:
             self.jobs.one.store.work_all()
             self.jobs.one.loop.round(0)
+        self.first = answers[0].get("result", {}).pop("first", [])
         return answers[0]
 
 
@@ -296,6 +299,7 @@ def asked(jobs: Jobs) -> Asked:
 def test_undo_window(asked: Asked) -> None:
     """What was deleted longer ago than the window is not restored, whether it was purged or not."""
     assert asked.ask("bulk_delete")["result"]["affected"] == 20
+    assert asked.first == [run_id for (run_id,) in asked.jobs.db.rows("SELECT id FROM runs ORDER BY seq LIMIT 3")]
     assert asked.deleted == 1
     asked.jobs.db.execute("UPDATE deleted_runs SET deleted_at = deleted_at - 60000 WHERE run <= 5")
     assert asked.ask("bulk_restore")["result"] == {"affected": 15}
@@ -322,6 +326,7 @@ def test_stop_counts_what_it_stops(asked: Asked) -> None:
     one.started(made[0].id)
     one.store.work_all()
     assert asked.ask("bulk_stop")["result"] == {"affected": 3}
+    assert set(asked.first) == {run.id for run in made}
     assert one.root.take("stop") == [made[0].id]
     assert [one.row(run).status for run in made] == ["running", "ended", "ended"]
     assert asked.ask("bulk_stop")["result"] == {"affected": 0}

@@ -7,6 +7,9 @@ import { isAdmin } from "../state.js";
 
 const PAGE = 100;
 
+/** An operation of the API in words: "run task" for "runTask". */
+const words = (operation) => operation.replace(/(?<=[a-z])(?=[A-Z])/g, " ").toLowerCase();
+
 export function Audit() {
   useTitle("Audit");
   const { data, error, reload } = useLoad(async (signal) => (isAdmin.value ? get("api/audit", { limit: PAGE }, signal) : null), []);
@@ -21,17 +24,17 @@ export function Audit() {
     setCursor(page.nextCursor ?? "");
   };
   const items = [...(data?.items ?? []), ...older];
-  const look = (status) => (status < 400 ? { tone: "good", word: String(status), icon: "check" } : { tone: "bad", word: String(status), icon: "cross" });
-  return html`<h1 class="hidden-text">Audit</h1><${Card} title="Audit" tools=${html`<button onClick=${reload}>Look again</button>`}>
+  const look = (status) => (status < 400 ? { tone: "good", word: "ok", icon: "check" } : { tone: "bad", word: `rejected (${status})`, icon: "cross" });
+  return html`<h1 class="hidden-text">Audit</h1><${Card} title="Audit" tools=${html`<button onClick=${reload}>Refresh</button>`}>
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${8} />`}
-    ${data && !items.length && html`<${Empty}>Nobody has changed anything yet.</${Empty}>`}
+    ${data && !items.length && html`<${Empty}>No entries yet.</${Empty}>`}
     ${items.length > 0 &&
     html`<div class="scroll-x"><table>
-      <thead><tr><th>When</th><th>Who</th><th>From</th><th>What</th><th>About</th><th>Result</th><th>Reason</th></tr></thead>
+      <thead><tr><th>Time</th><th>User</th><th>From</th><th>Action</th><th>Target</th><th>Result</th><th>Detail</th></tr></thead>
       <tbody>${items.map((one) => html`<tr key=${one.id}>
-        <td><${At} at=${one.at} /></td><td>${one.who ?? "nobody known"}</td><td class="mono small">${one.from}</td><td>${one.operation}</td>
-        <td class="mono small">${one.target ?? ""}</td><td><${Badge} look=${look(one.status)} /></td><td class="soft">${one.reason ?? ""}</td>
+        <td><${At} at=${one.at} /></td><td>${one.who ?? "unknown"}</td><td class="mono small">${one.from}</td><td>${words(one.operation)}</td>
+        <td class="mono small">${one.target ?? ""}</td><td><${Badge} look=${look(one.status)} /></td><td class="soft">${one.reason ?? one.result ?? ""}</td>
       </tr>`)}</tbody>
     </table></div>`}
     ${next && html`<p class="body"><button onClick=${more}>Older ones</button></p>`}

@@ -8,7 +8,7 @@ import click
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 _PAGE = 500
-_COLUMNS = ("TIME", "WHO", "FROM", "ACTION", "TARGET", "RESULT", "REASON")
+_COLUMNS = ("TIME", "WHO", "FROM", "ACTION", "TARGET", "RESULT", "DETAIL")
 
 
 @click.command("audit", epilog="Example: ringward audit -n 20")
@@ -42,11 +42,11 @@ def command(settings: Settings, limit: int, as_json: bool) -> None:
             _action(entry["operation"]),
             entry.get("target", "-"),
             _result(entry["status"]),
-            entry.get("reason", ""),
+            entry.get("reason") or entry.get("result", ""),
         ]
         for entry in items
     ]
-    show_table(_COLUMNS, rows, prose={"REASON"}, gives_way=("REASON", "FROM", "RESULT", "TARGET"))
+    show_table(_COLUMNS, rows, prose={"DETAIL"}, gives_way=("DETAIL", "FROM", "RESULT", "TARGET"))
 
 
 def _action(operation: str) -> str:
