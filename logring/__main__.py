@@ -19,13 +19,13 @@ _FLAG_NAMES = ((CONTINUED, "continued"), (NO_NEWLINE, "no_newline"), (FRAMES, "f
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 when something is damaged, 2 when the file cannot be read."""
-    parser = argparse.ArgumentParser(prog="python -m logring", description="Look into a ring or a log file.")
+    parser = argparse.ArgumentParser(prog="python -m logring", description="Inspect a ring or a log file.")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (("dump", "show state, blocks and entries"), ("check", "tell what is damaged")):
+    for name, text in (("dump", "show state, blocks and entries"), ("check", "list damage")):
         commands.add_parser(name, help=text).add_argument("file")
     tail = commands.add_parser("tail", help="print the last lines")
-    tail.add_argument("-n", type=int, default=10, metavar="LINES", help="how many (default 10)")
-    tail.add_argument("-f", "--follow", action="store_true", help="go on until the log is sealed")
+    tail.add_argument("-n", type=int, default=10, metavar="LINES", help="number of lines (default 10)")
+    tail.add_argument("-f", "--follow", action="store_true", help="follow until the log is sealed")
     tail.add_argument("file")
     args = parser.parse_args(argv)
     try:
@@ -105,7 +105,7 @@ def _problems(reader: LogReader) -> Iterator[str]:
         if wrong is not None:
             yield f"{block.where}: entry {wrong[0]}: {wrong[1]}"
         if line is not None and header.first_line < line:
-            yield f"{block.where}: begins with line {header.first_line}, the block before ends with {line}"
+            yield f"{block.where}: starts at line {header.first_line}, but the previous block ends at {line}"
         line = header.end_line
 
 

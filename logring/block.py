@@ -288,7 +288,7 @@ class Block:
             text = self.text[entry.begin : entry.end]
             unfinished = bool(entry.flags & NO_NEWLINE)
             if text.count(b"\n") + unfinished != entry.upto - entry.before or text.endswith(b"\n") == unfinished:
-                return index, "not the lines that the text has"
+                return index, "the entries do not match the lines of the text"
             previous = entry
         return None
 

@@ -257,7 +257,7 @@ class Static:
             raise Corrupt(f"{path}: the first page is damaged")
         slots = ring_blocks if kind == KIND_RING else file_blocks
         if (wanted and kind not in wanted) or not slots or not block_size or block_size % PAGE:
-            raise ForeignFile(f"{path} is no {'ring' if KIND_RING in wanted else 'log file'}")
+            raise ForeignFile(f"{path} is not a {'ring' if KIND_RING in wanted else 'log file'}")
         if (
             block_size > MAX_BLOCK_SIZE
             or ring_blocks > MAX_RING_BLOCKS
@@ -265,7 +265,7 @@ class Static:
             or not run.isascii()
             or not _EARLIEST_MS <= created <= _LATEST_MS
         ):
-            raise Corrupt(f"{path}: the first page says nonsense")
+            raise Corrupt(f"{path}: the first page is invalid")
         return cls(
             kind=kind,
             block_size=block_size,
@@ -472,7 +472,7 @@ class Publication:
             Corrupt: it cannot.
         """
         if not 0 < self.state.blocks <= static.ring_blocks or self.header.extent != static.block_size:
-            raise Corrupt(f"{path}: the state says nonsense")
+            raise Corrupt(f"{path}: the state is invalid")
 
     @classmethod
     def latest(cls, pair: bytes) -> "Publication | None":

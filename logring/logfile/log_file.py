@@ -137,7 +137,7 @@ class LogFileWriter:
         self.may_grow = True
         while not ring.settle() or not ring.sealed:
             if not self.write_closed():
-                raise ValueError("the ring is not to be sealed")
+                raise ValueError("the ring must not be sealed")
         if not ring.created:
             return
         self.write_closed()

@@ -47,7 +47,7 @@ class Usage:
         """Return why the kernel killed, for the log of the run."""
         if self.filled_up:
             return "its memory was used up (limits.memory)"
-        return "there was no memory left, for the host or a cgroup above its own"
+        return "out of memory, on the host or in a parent cgroup"
 
 
 class Cgroup:

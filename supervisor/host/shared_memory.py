@@ -48,7 +48,7 @@ def fit(base: str, path: str, types: Mapping[str, str]) -> None:
         OSError: it cannot be created.
     """
     if len(os.fsencode(path)) > _MAX_DIRECTORY_BYTES:
-        raise Unfit("the path is too long for sockets")
+        raise Unfit("the path is too long for Unix sockets")
     parent = os.path.dirname(base)
     status = os.stat(parent)
     if status.st_uid not in (0, os.geteuid()):
@@ -66,7 +66,7 @@ def _own(directory: str) -> None:
     except FileExistsError:
         status = os.lstat(directory)
         if not stat.S_ISDIR(status.st_mode):
-            raise Unfit(f"{directory} is no directory") from None
+            raise Unfit(f"{directory} is not a directory") from None
         if status.st_uid != os.geteuid():
             raise Unfit(f"{directory} belongs to user {status.st_uid}") from None
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -98,7 +98,7 @@ class _Connection:
             raise _Unsent from err
         answer = receive(self._sock, self._decoder)
         if answer is not None and answer.get("id") != request["id"]:
-            raise ProtocolError("an answer to another request")
+            raise ProtocolError("the answer to another request")
         return answer
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class ControlClient:
                 answer = self._exchange(request, deadline_s + _GRACE_S)
                 sent = True
             except TimeoutError as err:
-                raise Unavailable("the scheduler does not answer in time") from err
+                raise Unavailable("the scheduler did not answer in time") from err
             except _Unsent:
                 answer = None
             except (OSError, ProtocolError):

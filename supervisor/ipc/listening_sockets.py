@@ -30,14 +30,18 @@ def _tcp(host: str, port: int) -> socket.socket:
         sock.listen(_BACKLOG)
     except OSError as err:
         sock.close()
-        instead = "; another program does: --listen takes another address" if err.errno == errno.EADDRINUSE else ""
+        instead = (
+            ": another program listens there; use another address with --listen"
+            if err.errno == errno.EADDRINUSE
+            else ""
+        )
         raise CannotListen(f"cannot listen on {host}:{port}: {err.strerror or err}{instead}") from err
     return sock
 
 
 def _unix(path: str, gid: int | None) -> socket.socket:
     if _somebody_listens(path):
-        raise CannotListen(f"cannot listen on {path}: another process does")
+        raise CannotListen(f"cannot listen on {path}: another process listens there")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:

@@ -92,11 +92,11 @@ def parse(body: bytes | bytearray) -> Frame:
     try:
         frame = json.loads(body.decode("utf-8", "surrogateescape"))
     except ValueError as err:
-        raise ProtocolError("a frame that is no JSON") from err
+        raise ProtocolError("a message that is not JSON") from err
     except RecursionError as err:
-        raise ProtocolError("a frame that is nested too deeply") from err
+        raise ProtocolError("a message that is nested too deeply") from err
     if not isinstance(frame, dict):
-        raise ProtocolError("a frame that is no object")
+        raise ProtocolError("a message that is not an object")
     return frame
 
 
@@ -121,7 +121,7 @@ class Decoder:
             while len(buffer) - begin >= _LENGTH.size:
                 (size,) = _LENGTH.unpack_from(buffer, begin)
                 if size > MAX_FRAME_BYTES:
-                    raise ProtocolError(f"a frame of {size} bytes")
+                    raise ProtocolError(f"a message of {size} bytes")
                 end = begin + _LENGTH.size + size
                 if len(buffer) < end:
                     return
@@ -157,7 +157,7 @@ def receive(sock: socket.socket, decoder: Decoder) -> Frame | None:
     """
     frames = receive_all(sock, decoder)
     if len(frames) > 1:
-        raise ProtocolError("more frames than the one that is due")
+        raise ProtocolError("more than the expected message")
     return frames[0] if frames else None
 
 

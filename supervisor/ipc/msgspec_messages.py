@@ -41,7 +41,7 @@ def _strict(body: bytes | bytearray) -> Frame:
     try:
         frame: Frame = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
-        raise ProtocolError("a frame that is no JSON in UTF-8") from err
+        raise ProtocolError("a message that is not JSON in UTF-8") from err
     return frame
 
 

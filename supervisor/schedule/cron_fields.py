@@ -83,7 +83,7 @@ def _field(text: str, place: _Place) -> _Field:
         else:
             values.update(_numbers(part, place))
     if nth and values:
-        raise InvalidField(f"{text} has days with # or L beside others")
+        raise InvalidField(f"{text} mixes days with # or L and other days")
     return _Field(tuple(sorted(values)), text[0] in "*?", last, tuple(nth), ())
 
 
@@ -103,7 +103,7 @@ def _numbers(text: str, place: _Place) -> list[int]:
     values = [*range(low, place.high + 1), *range(place.low, high + 1)] if wraps else [*range(low, high + 1)]
     if slash:
         if not _DIGITS.fullmatch(step) or int(step) == 0:
-            raise InvalidField(f"{step} is not a step")
+            raise InvalidField(f"{step} is not a valid step")
         values = values[:: int(step)]
     return [0 if place is _WEEKDAY and value == _SUNDAY else value for value in values]
 
@@ -115,7 +115,7 @@ def _number(text: str, place: _Place) -> int:
         number = int(text)
         if place.low <= number <= (_SUNDAY if place is _WEEKDAY else place.high):
             return number
-    raise InvalidField(f"{text} is not a value of the field")
+    raise InvalidField(f"{text} is not a valid value of the field")
 
 
 class _Dates:

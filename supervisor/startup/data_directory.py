@@ -60,7 +60,7 @@ def _take_over(path: str) -> None:
             os.fchmod(directory, stat.S_IMODE(status.st_mode))
             os.fchown(directory, status.st_uid, status.st_gid)
             raise NotStarted(
-                f"the data directory {path} belongs to {_user(status.st_uid)}, who could have root write elsewhere; "
+                f"the data directory {path} belongs to {_user(status.st_uid)}, who could redirect root's writes; "
                 f"run: chown -R root: {path}",
                 Cause.DATA_DIRECTORY,
             )

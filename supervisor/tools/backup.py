@@ -75,7 +75,7 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
         OSError: another file cannot be.
     """
     if os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "it exists already, and nothing is overwritten", target)
+        raise FileExistsError(errno.EEXIST, "already exists; nothing is overwritten", target)
     making = target + _UNFINISHED
     os.mkdir(making, 0o700)
     copied = Copied(target)
@@ -101,7 +101,7 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
         os.rename(making, target)
     except StoreError as err:
         shutil.rmtree(making, ignore_errors=True)
-        raise CannotCopy(f"the database cannot be copied: {err}") from err
+        raise CannotCopy(f"cannot copy the database: {err}") from err
     except BaseException:  # Ctrl-C, too, leaves nothing half made
         shutil.rmtree(making, ignore_errors=True)
         raise
@@ -119,7 +119,7 @@ def _give(making: str, owner: os.stat_result) -> None:
     fd = os.open(making, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_uid != 0:
-            raise PermissionError(errno.EPERM, "somebody else has put another directory there", making)
+            raise PermissionError(errno.EPERM, "another directory was created there meanwhile", making)
         for _, directories, names, at in os.fwalk(".", topdown=False, dir_fd=fd):
             for name in (*directories, *names):
                 os.chown(name, owner.st_uid, owner.st_gid, dir_fd=at, follow_symlinks=False)

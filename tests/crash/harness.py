@@ -169,7 +169,7 @@ class Storm:
         """Whether there was one, and none is under way."""
         told = self._daemon.output.read_text()
         self.report.upgrades = told.count("upgraded from")
-        return told.rfind("upgraded from") > told.rfind("upgrade: trying")
+        return told.rfind("upgraded from") > told.rfind("upgrade: testing")
 
     def _look_for_leftovers(self, identity: str) -> None:
         for process in psutil.process_iter():

@@ -172,7 +172,7 @@ def told(daemon: FailingDaemon, before: int, what: str) -> None:
 
     def balanced() -> bool:
         text = daemon.output.read_text()
-        return text.count("the log file cannot be written") == text.count("the log file is written again")
+        return text.count("cannot write the log file") == text.count("the log file can be written again")
 
     until(balanced, "log files to be written again")
 

@@ -230,7 +230,7 @@ def test_limits_hold_again_for_what_was_adopted(filled: Cgroup, tmp_path: Path) 
     limit_again(cast("list[ManagedProcess]", instances), cast("Log", SimpleNamespace(warning=told.append)))
     assert Path(filled.path, "memory.max").read_text() == str(64 << 20)
     assert Path(filled.path, "cpu.max").read_text() == "max 100000\n"
-    assert told == ["the limits of gone do not hold any more: No such file or directory"]
+    assert told == ["the limits of gone no longer apply: No such file or directory"]
 
 
 def test_no_place(fake: Fake, tmp_path: Path) -> None:

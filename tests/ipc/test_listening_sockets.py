@@ -63,7 +63,7 @@ def test_a_socket_of_somebody_who_lives(tmp_path: Path) -> None:
     """It is left to them; that of a dead process is replaced."""
     boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
     (living,) = listen(boot)
-    with pytest.raises(CannotListen, match="another process does"):
+    with pytest.raises(CannotListen, match="another process listens there"):
         listen(boot)
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(boot.http_socket)

@@ -143,7 +143,7 @@ def check(daemon: Daemon, run: str, call: str = "") -> None:
     """A run succeeds with all of its output, or with none where no ring could be made for it."""
     ended = daemon.ended(run)
     if call == "pidfd_open" and ended["endReason"] == "start_failed":
-        assert "could not be held" in daemon.texts(run)[0]  # it had begun
+        assert "could not be tracked" in daemon.texts(run)[0]  # it had begun
     else:
         assert ended["endReason"] == "succeeded"
         assert daemon.texts(run) == LINES or (call in MAKING_A_RING and daemon.texts(run) == [])

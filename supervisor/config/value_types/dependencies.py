@@ -69,11 +69,9 @@ def unsound(services: Mapping[str, Service], tasks: Mapping[str, Task], known: C
                 remedy = nearest(one.name, known)
                 yield Wrong(service.name, index, f"no task or service named {quoted(one.name)}", remedy)
             elif one.name in tasks and one.until in ("started", "ready"):
-                yield Wrong(service.name, index, f"{one.name} is a task", 'a task is waited for until = "succeeded"')
+                yield Wrong(service.name, index, f"{one.name} is a task", 'a task needs until = "succeeded"')
             elif one.name in tasks and (param := _asked_for(tasks[one.name])) is not None:
-                message = (
-                    f"{one.name} requires the parameter {quoted(param)}, and nobody gives it to a run for a service"
-                )
+                message = f"{one.name} requires the parameter {quoted(param)}, which a run for a service does not get"
                 yield Wrong(service.name, index, message, "give it a default")
             elif one.name in services and one.until == "succeeded":
                 yield Wrong(

@@ -21,10 +21,10 @@ def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Invalid]]:
     """Return conflicts between the values of ``[http]``: place and reason."""
     for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if one in http and other not in http:
-            yield (one,), Invalid(f"needs {other} beside it", show=False)
+            yield (one,), Invalid(f"also needs {other}", show=False)
     if "socket_group" in http and "socket" not in http and "proxy_socket" not in http:
         remedy = "set socket or proxy_socket to a path in a directory that the group can enter"
-        yield ("socket_group",), Invalid("is of no use: nobody else can enter the data directory", remedy)
+        yield ("socket_group",), Invalid("has no effect: no other user can enter the data directory", remedy)
     if "proxy_socket" in http and http["proxy_socket"] == http.get("socket"):
         yield ("proxy_socket",), Invalid("must be another path than socket, whose peers are trusted")
     for index, (host, _port) in enumerate(http.get("listen", ())):
@@ -46,7 +46,7 @@ class Network:
         except ValueError as err:
             raise Invalid(f"must be {self.describe()}", str(err)) from None
         if network.prefixlen == 0:
-            raise Invalid("would trust everybody, who could then claim any address", "name your proxy's address")
+            raise Invalid("would trust every client, and each could claim any address", "name your proxy's address")
         return str(network)
 
     def describe(self) -> str:

@@ -196,7 +196,7 @@ def _unfit(said: dict[str, Any]) -> Iterable[Invalid]:
             err.path = ("choices", index)
             yield err
     if len(set(choices)) != len(choices):
-        yield Invalid("has an item twice", show=False, path=("choices",))
+        yield Invalid("has a duplicate item", show=False, path=("choices",))
     said["choices"] = tuple(choices)
     if said["default"] is not None:
         try:

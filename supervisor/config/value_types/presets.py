@@ -68,7 +68,7 @@ over=
 while :; do
     found=$("$@" job allocs -t "$begun" "$job")
     [ -z "$found" ] || break
-    [ -z "$over" ] || { echo "$job has ended before it began: somebody stopped it" >&2; exit 1; }
+    [ -z "$over" ] || { echo "$job ended before it started: it was stopped" >&2; exit 1; }
     case $("$@" job inspect -t '{{.Status}}' "$job" 2>&1) in dead|*"No job"*) over=1;; *) sleep 1;; esac
 done
 allocation=${found%% *}
@@ -150,7 +150,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         probe=("{client}", "ps", "--quiet", "--filter=label=ringward.run={run_id}"),
         takes=frozenset({"options", "image"}),
         needs=frozenset({"image"}),
-        own_failures={"125": "125 is what docker itself ends with: there was no container, or it could not be started"},
+        own_failures={"125": "125 is docker's own exit code: there was no container, or it could not start"},
     ),
     "ray": Preset(
         client=("ray",),
@@ -170,7 +170,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         takes=frozenset({"options", "host"}),
         needs=frozenset({"host"}),
         feed="script",
-        own_failures={"255": "255 is what ssh itself ends with: the connection was not made, or broke"},
+        own_failures={"255": "255 is ssh's own exit code: the connection failed"},
     ),
     "systemd-run": Preset(
         start=(

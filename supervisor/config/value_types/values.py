@@ -248,7 +248,7 @@ class ListOf:
         if wrong:
             raise InvalidParts(wrong)
         if len(set(parsed)) != len(parsed):
-            raise Invalid("has an item twice", show=False)
+            raise Invalid("has a duplicate item", show=False)
         return tuple(parsed)
 
     def _as_list(self, value: object, directory: str) -> str | None:

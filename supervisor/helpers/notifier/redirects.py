@@ -12,7 +12,7 @@ def refusal_of_redirect(url: str, location: str) -> str | None:
         here, there = urlsplit(url), urlsplit(urljoin(url, location))
         host = there.hostname
     except ValueError:
-        return "redirects to an address that cannot be read: correct the URL"
+        return "redirects to an invalid address: correct the URL"
     if host != here.hostname:
         return f"redirects to another host ({host}), which is not followed: correct the URL"
     if there.scheme != here.scheme:

@@ -73,7 +73,7 @@ def check(fd: int) -> int:
     account = None if boot.api_account is None else (*boot.api_account, boot.api_groups)
     said = _begin(_API, b"", account)  # the settings are not for the user of API workers
     if said is not None:
-        who = "" if account is None else f"API workers, which run as user {account[0]}, cannot begin: "
+        who = "" if account is None else f"API workers cannot start as user {account[0]}: "
         before, _, last = said.rpartition("\n")
         print(f"{before}\n{who}{last}")
         return 1

@@ -111,7 +111,7 @@ def recover(state: RunState, exact: ExactState | None, stored: Stored | None = N
             found.log, found.stalled_at_s = RunLog.take_up(exact.log), exact.log.since_s
         return found
     if stored is None:
-        raise Unusable("there is nothing of it")
+        raise Unusable("none of its records is left")
     found.record, found.identities = stored.record, stored.pipes
     if found.exited is None:
         found.instance = _adopted(state, stored, found)
@@ -132,7 +132,7 @@ def _adopted(state: RunState, stored: Stored, found: RecoveredRun) -> ManagedPro
     wanted = {what: tuple(pair) for what, pair in stored.pipes.items()}
     found.pipes = {what: by_identity[one] for what, one in wanted.items() if one in by_identity}
     if pidfd is None or found.pipes.keys() != wanted.keys():
-        raise Unusable("not all of its descriptors were stored")
+        raise Unusable("some of its descriptors were not stored")
     status_fd = found.pipes.pop("status", None)
     instance = instance_of(state, pidfd, status_fd if state.progress.unexecuted else None)
     instance.adopted, instance.closes_early = True, False
@@ -147,7 +147,7 @@ def _bind_again(instance: ManagedProcess, state: RunState, log: Log) -> NotifySo
     try:
         ear = NotifySocket(instance.spawn)
     except OSError as err:
-        log.error(f"{instance.spawn.task} {instance.run} is not listened to any more: {err.strerror}")
+        log.error(f"{instance.spawn.task} {instance.run} has lost its notify socket: {err.strerror}")
         return None
     remember(ear, state)
     return ear
@@ -197,7 +197,7 @@ def recover_stored(handed_back: dict[str, list[int]], boot: Boot, log: Log) -> t
             found.append(recover(state, None, stored))
             used = stored.used
         except (Unusable, Foreign, KeyError, TypeError, ValueError, OSError, LogError) as err:
-            log.warning(f"{run} cannot be gone on with: {err!r}")
+            log.warning(f"cannot continue {run}: {err!r}")
             refused.append(run)
         for fd in set(fds) - used:
             os.close(fd)
@@ -209,7 +209,7 @@ def _read(run: str, fds: list[int], wanted: dict[str, Any], ring: str, log: Log)
     record = Record(memory) if memory is not None else None
     known = record.read() if record is not None else None
     if memory is None or record is None or known is None:
-        raise Unusable("there is no record of it")
+        raise Unusable("it has no record")
     differing = [name for name, value in wanted.items() if known.about.get(name) != value]
     if differing:
         raise Unusable(f"the record is of another {differing[0]}")
@@ -228,4 +228,4 @@ def limit_again(instances: Iterable[ManagedProcess], log: Log) -> None:
         try:
             cgroup.limit(None if memory is None else int(memory), cpu)
         except OSError as err:
-            log.warning(f"the limits of {instance.run} do not hold any more: {err.strerror}")
+            log.warning(f"the limits of {instance.run} no longer apply: {err.strerror}")

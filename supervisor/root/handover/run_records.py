@@ -52,7 +52,7 @@ class RunRecords:
             return RecentStarts(self._boot.runtime_dir)
         except OSError as err:  # ENOSPC
             why = err.strerror
-        self._log.warning(f"runs whose start is not stored when the supervisor is killed may run twice: {why}")
+        self._log.warning(f"if the supervisor is killed, runs may start twice: {why}")
         return None
 
     def make_again(self, boot: Boot, instances: Iterable[ManagedProcess]) -> None:
@@ -110,7 +110,7 @@ class RunRecords:
             self._give_up(run, err)
 
     def _give_up(self, run: str, err: OSError) -> None:
-        self._log.warning(f"{run} would not survive the supervisor's end: {err.strerror}")
+        self._log.warning(f"{run} would not survive a crash of the supervisor: {err.strerror}")
         self.forget(run)
 
     def forget(self, run: str) -> None:

@@ -199,9 +199,11 @@ def read(fd: int) -> Table:
         table: Table = json.load(file)
     found, author = table["handover"], table["version"]
     if found > HANDOVER:
-        raise NotAccepted(f"{VERSION} does not know what {author} hands over: format {found}, known is {HANDOVER}")
+        raise NotAccepted(
+            f"{VERSION} cannot read the handover of {author}: its format is {found}, the newest known is {HANDOVER}"
+        )
     for number in range(found, HANDOVER):
         if number not in CONVERSIONS:
-            raise NotAccepted(f"{VERSION} does not know any more what {author} hands over: format {found}")
+            raise NotAccepted(f"{VERSION} no longer reads the handover of {author}: its format is {found}")
         table = CONVERSIONS[number](table)
     return table

@@ -116,7 +116,7 @@ class Trial:
             self._then(None)
             return
         how = f"exit status {status}" if status > 0 else f"signal {-status}"
-        self._then(_reason(self._output.decode(errors="replace")) or f"it ended with {how} and said nothing")
+        self._then(_reason(self._output.decode(errors="replace")) or f"it exited with {how} and without a message")
 
     def _let_go(self) -> None:
         self._watch.remove(self._pidfd)
@@ -298,7 +298,7 @@ class Upgrade:
             self._tell("refused", "the daemon is shutting down")
             self._refused("the daemon is shutting down")
         elif self._stage not in (Stage.IDLE, Stage.WANTED):
-            self._log.info("upgrade ignored: there is one under way")
+            self._log.info("upgrade ignored: another upgrade is in progress")
         elif not ready:
             self._stage = Stage.WANTED
         else:
@@ -324,12 +324,12 @@ class Upgrade:
             self._refuse(f"{err.filename}: {err.strerror}" if isinstance(err, OSError) else str(err))
             return
         where = "is installed" if self._python == sys.executable else f"{self._python} has"
-        self._log.info(f"upgrade: trying the version that {where}")
+        self._log.info(f"upgrade: testing the version that {where}")
         self._hold.begin(self._try)
 
     def _try(self, held: bool) -> None:
         if not held:
-            self._refuse("a disk with logs does not answer")
+            self._refuse("a disk with logs hangs")
             return
         keep = Keep()
         try:
@@ -337,7 +337,7 @@ class Upgrade:
             tried = keep.fds - _ours(state)
             self._trial = Trial(self._watch, self._python, self._env, write(state, keep, set()), tried, self._tried)
         except (OSError, MemoryError, TypeError, ValueError) as err:  # EMFILE, EAGAIN; values that cannot be serialised
-            self._refuse(f"the trial by {self._python} cannot be started: {_why(err)}")
+            self._refuse(f"cannot start the test of {self._python}: {_why(err)}")
         finally:
             self._hold.release()
 
@@ -356,7 +356,7 @@ class Upgrade:
 
     def _execute(self, held: bool) -> None:
         if not held:
-            self._refuse("a disk with logs does not answer")
+            self._refuse("a disk with logs hangs")
             return
         # From here on a signal stays with the kernel until the next root takes it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -386,7 +386,7 @@ class Upgrade:
             self._stage = Stage.GOING
             self._hold.begin(self._execute)
         elif self._stage is Stage.PARTED and now_s >= self._clear_by_s:
-            self._refuse("a run that is being started does not begin")
+            self._refuse("a starting run does not finish its start")
 
     def cancel(self, why: str) -> None:
         """Give up, whatever it is that is under way."""
@@ -405,7 +405,7 @@ class Upgrade:
         self._stage = Stage.IDLE
         if parting:
             self._stay()
-        self._log.error(f"upgrade refused, {VERSION} goes on: {why}")
+        self._log.error(f"upgrade refused, {VERSION} continues: {why}")
         self._tell("refused", why)
         self._refused(why)
         self._reloading.end()

@@ -219,7 +219,7 @@ class ControlThread:
         now_s = time.monotonic()
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + _QUIET_S
-            self._log.error(f"{reason(err)}: trying again what failed for that; what runs goes on")
+            self._log.error(f"{reason(err)}: retrying the failed call; active runs continue")
         self._processes.ran_short(err)
         self._processes.look_again()
         for helper in (self._scheduler, self._api):
@@ -248,7 +248,7 @@ class ControlThread:
             self._shut_down(signal_name(number), at_once=True)
         if signal.SIGHUP in numbers:
             if self._terminal.gone:
-                self._shut_down("the terminal is gone")
+                self._shut_down("the terminal was closed")
             elif self._ending is None:
                 self._reloading.begin()
         if signal.SIGUSR2 in numbers:
@@ -271,7 +271,7 @@ class ControlThread:
                 try:
                     helper.start(self._base_env, now_s)
                 except OSError as err:  # EMFILE, EAGAIN, ENOMEM: try again; active runs continue
-                    self._log.error(f"{helper.name} cannot be started: {err}")
+                    self._log.error(f"cannot start {helper.name}: {err}")
                     helper.kill()
                     helper.ended(now_s)
             output = helper.take_output()
@@ -314,7 +314,7 @@ class ControlThread:
         if self._ending is not None and (helper is self._api or self._scheduler_done):
             helper.start_at_s = None
             return
-        say(f"{helper.name} ended with {how}; starting it again in {delay_s:g} s")
+        say(f"{helper.name} exited with {how}; restarting it in {delay_s:g} s")
 
     def _on_helper_socket(self, helper: Helper, mask: int) -> None:
         if helper.sock is None:
@@ -340,7 +340,7 @@ class ControlThread:
                 operations[frame["op"]](frame)
         except (ProtocolError, KeyError, TypeError) as err:
             # Another version's frame, or a defect: its next incarnation starts from a fresh snapshot.
-            self._log.error(f"{helper.name} sent what cannot be understood ({err!r}); ending it")
+            self._log.error(f"{helper.name} sent an invalid message ({err!r}); stopping it")
             helper.kill()
         except SHORTAGES:  # the rest of its messages is lost, too
             helper.kill()
@@ -393,7 +393,7 @@ class ControlThread:
         self._processes.use_cgroups(self._boot.cgroups)
         self.on_settings(self._boot)
         if frame["api"] and self._ending is None and self._api.replace(time.monotonic()):
-            self._log.info("replacing gunicorn, for other settings")
+            self._log.info("restarting gunicorn with new settings")
 
     def _use(self, boot: Boot) -> None:
         self._boot = boot
@@ -480,7 +480,7 @@ class ControlThread:
         for run in refused:
             self._store.forget(run)
         if found:
-            self._log.info(f"going on with {counted(len(found), 'run')} of a supervisor that was killed")
+            self._log.info(f"continuing {counted(len(found), 'run')} of a killed supervisor")
 
     # The doorbell.
 
@@ -528,7 +528,7 @@ class ControlThread:
         now_s = time.monotonic()
         self._api.replace(now_s)
         if self._scheduler.part(now_s):
-            self._log.info("starting scheduler and gunicorn anew")
+            self._log.info("restarting scheduler and gunicorn")
         else:  # it has just ended for want of the directory
             self._scheduler.start_at_s = now_s
 
@@ -538,7 +538,7 @@ class ControlThread:
         """Begin to shut down; when that has begun, or `at_once`, kill the runs."""
         now_s = time.monotonic()
         if self._ending is not None:
-            self._log.info(f"{why} again: killing what still runs")
+            self._log.info(f"{why} again: killing all remaining runs")
             self._ending.hurry(now_s)
             return
         self._upgrade.cancel("the daemon is shutting down")
@@ -579,9 +579,9 @@ class ControlThread:
         self._exit_status = self._exit_status or _EX_LEFT
         lost = len(self._processes.live) + len(self._processes.exits)
         if lost:
-            self._log.error(f"giving up on {counted(lost, 'instance')}: the end of each will show as crashed")
+            self._log.error(f"gave up waiting for {counted(lost, 'instance')}: each will show as crashed")
         else:
-            self._log.error("giving up on the scheduler: it has not stored all that it knows")
+            self._log.error("gave up waiting for the scheduler: some of its changes are not stored")
         return True
 
     def _end_helpers(self) -> None:
@@ -596,7 +596,7 @@ class ControlThread:
             poll = select.poll()
             poll.register(helper.pidfd, select.POLLIN)
             if self._exit_status != _EX_LEFT and not poll.poll(_HELPER_END_S * 1000):
-                self._log.warning(f"{helper.name} did not end in time: killing it")
+                self._log.warning(f"{helper.name} did not exit in time: killing it")
             helper.kill()
             if not poll.poll(_HELPER_END_S * 1000):
                 self._log.error(f"{helper.name} is still there after SIGKILL (uninterruptible?)")

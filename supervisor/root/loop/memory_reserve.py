@@ -52,7 +52,7 @@ class MemoryReserve:
             self._kept = _mapped(_BYTES)
         if self.due_s is not None:
             self.due_s = None
-            self._log.info("there is memory again")
+            self._log.info("memory is available again")
             self._tell(False)
         self._seen = True
         return True
@@ -65,7 +65,7 @@ class MemoryReserve:
             self._kept = None
         if self.due_s is None:
             self.due_s = time.monotonic() + _LOOK_S
-            self._log.error("there is no memory left: nothing is started until there is")
+            self._log.error("out of memory: new runs wait until memory is available")
             self._tell(True)
 
 

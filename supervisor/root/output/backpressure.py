@@ -43,7 +43,7 @@ class Backpressure:
         if gap is not None:
             state, reason = DROPPING, gap.reason
         elif since_s is not None and now_s - since_s >= _SLOW_AFTER_S:
-            state, reason = WAITING, "its log file takes nothing"
+            state, reason = WAITING, "its log file accepts no data"
         else:
             state, reason = OK, None
         if state == log.state:

@@ -239,11 +239,11 @@ class FileThread(threading.Thread):
         if file.made_again:
             file.made_again = False
             self._log.error(
-                f"{log.name}: its log file was removed while it was written, and was made again: {log.path}"
+                f"{log.name}: its log file was removed while it was in use, and was created again: {log.path}"
             )
         log.writer.shortage = None
         if self._failing.pop(log, None):
-            self._log.info(f"{log.name}: the log file is written again")
+            self._log.info(f"{log.name}: the log file can be written again")
 
     def _write_frames(self, log: RunLog, frames: FramesWriter) -> None:
         """Write frames. History matters less than lines: frames without space are dropped, which is logged once."""
@@ -251,7 +251,7 @@ class FileThread(threading.Thread):
             frames.write()
         except OSError as err:
             if not log.frames_failed:
-                self._log.error(f"{log.name}: history of redrawn lines is lost: {frames.path}: {err.strerror}")
+                self._log.error(f"{log.name}: the history of redrawn lines is lost: {frames.path}: {err.strerror}")
             log.frames_failed = True
 
     def _fail(self, log: RunLog, err: OSError, shortage: str | None) -> None:
@@ -260,7 +260,7 @@ class FileThread(threading.Thread):
         full = err.errno in _FULL
         if self._failing.get(log) != text:
             fate = "is dropped" if full else "waits"
-            self._log.error(f"{log.name}: the log file cannot be written, output beyond the ring {fate}: {text}")
+            self._log.error(f"{log.name}: cannot write the log file, output beyond the ring {fate}: {text}")
         self._failing[log] = text
         log.writer.shortage = (shortage or err.strerror) if full else None
         if self._pump is not None:

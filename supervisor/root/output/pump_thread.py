@@ -88,7 +88,7 @@ _TRICKLE_BYTES = 4096
 _TRICKLE_ROUNDS = 16
 _TRICKLE_GAP_S = 0.0005
 _TRICKLE_PAUSE_S = 0.001
-_MADE_AGAIN = "the file of this log in shared memory was removed; it is there again, no line was lost"
+_MADE_AGAIN = "the shared-memory file of this log was removed; it was created again, and no line was lost"
 
 
 class Listener(Protocol):
@@ -580,7 +580,7 @@ class Pump(threading.Thread):
         log = self._by_run[run]
         now_ms = time.time_ns() // 1_000_000
         if not log.sealing:
-            masked = [f"replaced by ***: {log.writer.masked} secrets"] if log.writer.masked else []
+            masked = [f"masked secrets: {log.writer.masked}"] if log.writer.masked else []
             for line in (*system_lines, *masked):
                 log.writer.system_line(line, now_ms)
             log.sealing = True

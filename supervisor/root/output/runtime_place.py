@@ -101,7 +101,7 @@ class RuntimeDirectory:
     def _make_again(self, gone: list[str], held: bool) -> None:
         self._holding = False
         before = self._boot
-        if not held:  # a disk with logs does not answer: the next look tries again
+        if not held:  # a disk with logs hangs: the next look tries again
             return
         try:
             anew = self._find_place()
@@ -110,13 +110,13 @@ class RuntimeDirectory:
             listen_again(self._boot, self._listeners)
             rings = self._pump.make_rings_again()
         except (OSError, Unfit, CannotListen) as err:
-            self._fail(f"{', '.join(gone)} was removed and cannot be made again: {_why(err)}")
+            self._fail(f"{', '.join(gone)} was removed and cannot be created again: {_why(err)}")
             return
         finally:
             self._hold.release()
         self._failing = ""
         moved = self._boot is not before
-        where = f"it is in {self._boot.runtime_dir} now" if moved else "it is there again"
+        where = f"its files are now in {self._boot.runtime_dir}" if moved else "it was created again"
         self._log.error(f"{', '.join(gone)} was removed; {where}, with {counted(rings, 'ring')}")
         self._restored(anew)
         self._has_begun = os.path.lexists(self._begun)

@@ -35,7 +35,7 @@ class CgroupManager:
         if wanted and before is None:
             self._cgroups = Cgroups.find()
             if self._cgroups is None:
-                self._log.info("runs have no cgroups: there is no version 2 hierarchy in which we may make some")
+                self._log.info("runs have no cgroups: no version 2 hierarchy is writable")
         elif not wanted:
             self._cgroups = None
         return before is None and self._cgroups is not None

@@ -137,8 +137,8 @@ _GIVE_UP_S = 10.0
 _LOOK_S = (0.001, 0.1)
 """Interval of the search for leftovers: the first, and the longest."""
 _UNKNOWN = (
-    "its exit status is not known: the supervisor that started it was killed, "
-    "and a kernel before Linux 6.15 tells nobody else"
+    "its exit status is unknown: the supervisor that started it was killed, "
+    "and kernels before Linux 6.15 report it only to that process"
 )
 
 
@@ -269,7 +269,7 @@ class ProcessManager:
             self.notices.sealed(run, found.lines)
             return
         if found.record is not None:
-            self._note(run, "the supervisor was killed; another one goes on from here")
+            self._note(run, "the supervisor was killed; a new one continues from here")
         self._resume(instance)
 
     def _resume(self, instance: ManagedProcess) -> None:
@@ -405,7 +405,7 @@ class ProcessManager:
             self.stop(frame)
 
     def _refuse(self, wanted: Spawn, why: str) -> None:
-        self.failed_starts[wanted.run] = f"cannot be started: {why}"
+        self.failed_starts[wanted.run] = f"could not start: {why}"
         self._pump.add(wanted, None, None)
         self._pump.seal(wanted.run, [self.failed_starts[wanted.run]])
 
@@ -456,7 +456,7 @@ class ProcessManager:
         self._ended_pipes.pop(run, None)
         self._trees.mains.discard(instance.pid)
         self._records.forget(run)
-        self._note(run, f"process {instance.pid} was killed before it executed anything: starting another one")
+        self._note(run, f"process {instance.pid} was killed before it executed the command: starting another one")
         self.starts.begin_again(instance.spawn, self._notify_sockets.release(instance))
 
     def _on_pipes_ended(self, run: str, silent: bool) -> None:
@@ -502,7 +502,7 @@ class ProcessManager:
         if instance.kill_at_s is None or now_s < instance.kill_at_s + _GIVE_UP_S:
             leftovers.kill(self._trees, instance)
             return False
-        why = "may not be signalled" if instance.not_permitted else "uninterruptible?"
+        why = "signalling it is not permitted" if instance.not_permitted else "uninterruptible?"
         told = self._abandon(instance, f"still there {_GIVE_UP_S:g} s after SIGKILL ({why})")
         self._log.error(f"{instance.spawn.task} {instance.run}: {instance.log_notes[-1]}")
         return told
@@ -543,7 +543,7 @@ class ProcessManager:
             lines.append(f"the kernel killed a process of this run: {instance.usage.oom_reason}")
         if instance.leftovers:
             named = leftovers.names(list(instance.leftovers.values()))
-            lines.append(f"killed what outlived the main process: {named}")
+            lines.append(f"killed processes that outlived the main process: {named}")
         lines += instance.log_notes
         self._records.update(instance)
         if lines or instance.run in self._noted or not self._ended_pipes.get(instance.run):

@@ -138,7 +138,7 @@ class ProcessTrees:
         found = self._environments.read(*key)
         if found is None and key not in self._unread:
             self._unread.add(key)
-            self._warn(f"{process} cannot be looked at (uninterruptible?): whether it belongs to a run is not known")
+            self._warn(f"cannot inspect {process} (uninterruptible?): it may belong to a run")
         elif found is not None:
             self._unread.discard(key)
         if not (found or process.memory):

@@ -68,12 +68,12 @@ def step(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str:
     if not instance.killed and instance.steps:
         name = signal_name(instance.steps[0][0])
         _signal(trees, instance, now_s)
-        return f"did not end in time: sending {name}"
+        return f"did not exit in time: sending {name}"
     if not instance.killed:
         instance.killed = True
         instance.kill_at_s = now_s + _REPORT_AFTER_S
         trees.kill(instance)
-        return "sending SIGKILL" if instance.without_grace else "did not end in time: sending SIGKILL"
+        return "sending SIGKILL" if instance.without_grace else "did not exit in time: sending SIGKILL"
     instance.kill_at_s = None
     living = ", ".join(map(str, trees.members(instance).values()))
     return f"still there 10 s after SIGKILL (uninterruptible?): {living}"

@@ -157,7 +157,7 @@ class Plan:
         except OSError as err:
             # EMFILE, ENFILE, ENOMEM: it runs, so it must not begin again.
             os.killpg(pid, signal.SIGKILL)
-            raise NotHeld(f"its process was killed, since it could not be held: {err.strerror}") from err
+            raise NotHeld(f"its process was killed, because it could not be tracked: {err.strerror}") from err
         return self._started(pid, pidfd, status[0] if status else None)
 
     def outputs_there(self) -> list[int]:

@@ -146,7 +146,7 @@ class PreforkPool:
     def tend(self, now_s: float) -> None:
         """Handle due work (monotonic seconds)."""
         if self._spare is not None and self.under_way and now_s >= self._spare.deadline_s:
-            self._log.warning(f"the spawner has done nothing for {_PATIENCE_S:g} s: killing it")
+            self._log.warning(f"the spawner has not responded for {_PATIENCE_S:g} s: killing it")
             if self._spawner is not None:
                 os.kill(self._spawner, signal.SIGKILL)
             self.drop()
@@ -227,7 +227,9 @@ class PreforkPool:
         code = int(data.removeprefix(b"cannot ")) if data.startswith(b"cannot ") else 0
         if code in _NEVER:
             self._useful = False
-            self._log.info(f"runs join their cgroups, since processes cannot be made there: {os.strerror(code)}")
+            self._log.info(
+                f"processes cannot be created in cgroups, so runs join theirs after the start: {os.strerror(code)}"
+            )
             self._disconnect()
 
     def take(self, plan: Plan) -> HeldChild | None:
@@ -263,7 +265,7 @@ class PreforkPool:
                 self._pidfd = os.pidfd_open(self._spawner)
                 ours.pop_all()
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM
-            self._log.warning(f"the spawner cannot be started: {err}")
+            self._log.warning(f"cannot start the spawner: {err}")
             if self._spawner is not None:  # it runs, but we could not hold it
                 os.kill(self._spawner, signal.SIGKILL)
                 os.waitpid(self._spawner, 0)
@@ -288,7 +290,7 @@ class PreforkPool:
         self._disconnect()
         code = self._reap()
         if self._useful:
-            self._log.warning(f"the spawner ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}")
+            self._log.warning(f"the spawner exited with {f'signal {-code}' if code < 0 else f'exit status {code}'}")
             lasted = time.monotonic() - self._launched_s >= _SOON_S
             self._again_s = _AGAIN_S if lasted else min(2 * self._again_s, _LONGEST_S)
             self._wake_at_s = self._launched_s + self._again_s

@@ -177,24 +177,24 @@ _SETPRIV = prepared_command.setpriv()
 def explain(spawn: Spawn, words: str) -> str | None:
     """Return the shim's report in words for the log of the run; None: the command was executed."""
     if words.startswith("start "):
-        return f"cannot be started: {os.strerror(int(words.split()[1]))}"
+        return f"could not start: {os.strerror(int(words.split()[1]))}"
     told = words.split("\n")
     if spawn.uid is not None and told[0] == "user":
         told = told[1:]
     elif spawn.uid is not None and not told[0]:
-        return f"cannot become user {spawn.uid}, group {spawn.gid}: permission denied, or it may have no more processes"
+        return f"cannot become user {spawn.uid}, group {spawn.gid}: permission denied, or its process limit is reached"
     word = told[0]
     if not word:
         return None
     if word == "cgroup":
-        return "the cgroup of the run cannot be joined: it was removed, or permission is denied"
+        return "cannot join the cgroup of the run: it was removed, or permission denied"
     if word == "stdin":
-        return f"{spawn.stdin_file} cannot be opened as standard input: no such file, or permission denied"
+        return f"cannot open {spawn.stdin_file} as standard input: no such file, or permission denied"
     if word == "cwd":
-        return f"working_dir {spawn.cwd} cannot be entered: it does not exist, is no directory, or permission is denied"
+        return f"cannot enter working_dir {spawn.cwd}: no such directory, or permission denied"
     if word.startswith("limit "):
         name = word.removeprefix("limit ")
-        return f"limits.{name} = {spawn.limits.get(name)} cannot be set: permission denied, or no possible value"
+        return f"limits.{name} = {spawn.limits.get(name)} cannot be set: permission denied, or value out of range"
     if word == "exec 126":
-        return f"{spawn.argv[0]} cannot be executed: permission denied, or it is no program"
-    return f"{spawn.argv[0]} cannot be executed: it does not exist, or the interpreter named in its first line does not"
+        return f"cannot execute {spawn.argv[0]}: permission denied, or not a program"
+    return f"cannot execute {spawn.argv[0]}: no such file, or no such interpreter (first line)"

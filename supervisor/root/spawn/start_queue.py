@@ -78,7 +78,7 @@ class WaitingStarts:
     def put_back(self, spawn: Spawn, why: str) -> None:
         """Let a start wait before all others, since it failed for a shortage."""
         if why != self._why:
-            self._log.warning(f"{why}: what starts waits until there are more")
+            self._log.warning(f"{why}: new runs wait until more are available")
         self._why = why
         self._spawns = {spawn.run: spawn, **self._spawns}
         self._explain(spawn.run)
@@ -130,7 +130,7 @@ class WaitingStarts:
             self._look_s = _LOOK_S[0]
         self._look_at_s = self._tell_at_s = None
         self._why = ""
-        self._log.info("nothing that starts waits any more")
+        self._log.info("waiting runs start again")
         if self._told:
             self._told = False
             self._send({"op": "starts", "waiting": 0, "why": None})
@@ -142,7 +142,7 @@ _REST_S = 0.003
 """From the use of a child to the creation of the next one: new runs come first."""
 _END_S = 1.0
 """How long a spare may take to end."""
-_TOO_FEW = "too few descriptors are left"
+_TOO_FEW = "too few free descriptors"
 _HOLD_S = 2.0
 """How long a prepared run waits for its request."""
 

@@ -247,7 +247,7 @@ class BulkOperations:
             except InvalidParameters as err:
                 errors += [{"location": f"tasks.{name}.params.{one.name}", "message": one.message} for one in err.wrong]
         if errors:
-            reply(refused(409, "Parameters of a run are no longer valid; nothing was started", errors))
+            reply(refused(409, "Parameters of a selected run are no longer valid; nothing was started", errors))
             return
         trigger, by = arguments["triggered_by"], arguments["by"]
         credential: str = arguments.get("credential") or by

@@ -93,4 +93,4 @@ class NotifierOperations:
             reply(done(error=result.error))
 
         if not self._outbox.send_test(name, answer):
-            reply(refused(404, f"There is no notifier {name}"))
+            reply(refused(404, f'No notifier named "{name}"'))

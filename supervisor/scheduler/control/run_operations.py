@@ -148,7 +148,7 @@ class RunOperations:
             params = take(task, arguments.get("params") or {})
         except InvalidParameters as err:
             errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
-            reply(refused(422, f"The parameters of {unit.name} are not valid", errors))
+            reply(refused(422, f"Invalid parameters for {unit.name}", errors))
             return
         credential: str = arguments.get("credential") or arguments["by"]
         if wait_s := self._limit.blocked_s(credential):
@@ -189,6 +189,6 @@ class RunOperations:
 
     def _answer_ended(self, run_id: str, reply: Reply) -> None:
         change = self._engine.change(unavailable(reply))
-        unknown = refused(404, f"there is no run {run_id}")
+        unknown = refused(404, f"no run with the id {run_id}")
         change.read(lambda db: get_run(db, run_id)).then(lambda run: reply(unknown if run is None else done()))
         self._engine.commit(change)

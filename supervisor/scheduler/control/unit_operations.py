@@ -133,7 +133,7 @@ class UnitOperations:
     def _unit(self, kinds: Kinds, arguments: Arguments, reply: Reply) -> Unit | None:
         unit = self._units.get(arguments["task"])
         if unit is None:
-            reply(refused(404, f"there is no {kinds.what} {arguments['task']}"))
+            reply(refused(404, f'no {kinds.what} named "{arguments["task"]}"'))
         elif not kinds.fits(unit):
             reply(refused(409, kinds.misfit(unit)))
         else:

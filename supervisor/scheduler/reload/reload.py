@@ -199,7 +199,7 @@ class Reloader:
         if isinstance(error, CannotChange):
             self._answer(refused(409, f"The configuration needs a restart of the daemon: {problems}", errors))
         else:
-            self._answer(refused(422, f"The configuration is not valid: {problems}", errors))
+            self._answer(refused(422, f"The configuration is invalid: {problems}", errors))
 
     def _plan(self, request: _Request, read: _Found) -> None:
         new, difference, texts = read

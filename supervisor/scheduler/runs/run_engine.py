@@ -168,7 +168,7 @@ class RunEngine:
     ) -> None:
         """Store a run that ends at its creation."""
         run.state = run_transitions.State.ENDED
-        stands_for = f", stands for {missed_count} missed instants" if missed_count else ""
+        stands_for = f", records {missed_count} missed times" if missed_count else ""
         self._log.warning(f"{run.unit.name} {run.id} ({run.trigger}): {reason}{stands_for}")
         row = refused_row(run, reason, by=by, missed_count=missed_count)
         change.write(lambda db: insert_run(db, row))

@@ -103,7 +103,7 @@ done
 '''
 
 [services.mailer]
-description = "Sends mail; its relay refuses, so it is given up"
+description = "Sends mail; its relay rejects it, so the service gives up"
 group = "Services"
 restart_delay = "100ms"
 restart_attempts = 3

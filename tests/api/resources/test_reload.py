@@ -43,7 +43,7 @@ def test_a_refusal_names_each_place(daemon: Daemon, status: int) -> None:
     """As a problem document, with file, line and key of each error; and the audit has it."""
 
     def reload(_args: dict[str, Any]) -> dict[str, Any]:
-        raise Refusal(status, "The configuration is not valid: 1 problem", [ERROR])
+        raise Refusal(status, "The configuration is invalid: 1 problem", [ERROR])
 
     daemon.scheduler.operations["reload"] = reload
     answer = daemon.ask("POST", "/api/daemon/reload")

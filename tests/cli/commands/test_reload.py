@@ -19,7 +19,7 @@ REPORT = {
 VALUE = {"file": "/x/ringward.toml", "line": 3, "key": "tasks.x.rum", "message": "unknown key"}
 REFUSAL = {
     "title": "Problem",
-    "detail": "The configuration is not valid: 1 problem",
+    "detail": "The configuration is invalid: 1 problem",
     "errors": [
         {"location": "/x/ringward.toml:3: tasks.x.rum", "message": 'unknown key\n  did you mean "run"?', "value": VALUE}
     ],

@@ -78,7 +78,7 @@ def test_declared(config: Load) -> None:
         ('[{ name = "a", kind = "arg", choices = ["1"], pattern = "1" }]', "cannot be combined with choices"),
         ('[{ name = "a", kind = "arg", pattern = "(" }]', "a.params[0].pattern: is not a valid regular expression"),
         ('[{ name = "a", kind = "arg", pattern = "a", default = "aa" }]', 'a.params[0].default: must match "a"'),
-        ('[{ name = "a", kind = "arg", choices = ["x", "x"] }]', "a.params[0].choices: has an item twice"),
+        ('[{ name = "a", kind = "arg", choices = ["x", "x"] }]', "a.params[0].choices: has a duplicate item"),
         (
             '[{ name = "a", kind = "arg", type = "integer", choices = [1, "x"] }]',
             "params[0].choices[1]: must be a whole",

@@ -19,7 +19,7 @@ def test_a_secret_is_masked_everywhere(daemon: Daemon) -> None:
     run = daemon.ended(daemon.trigger("login"))
     assert daemon.texts(run["id"]) == ["got ***", "pass: ***!", "***"]
     assert daemon.texts(run["id"], "stderr") == ["***"]
-    assert daemon.texts(run["id"], "system") == ["replaced by ***: 3 secrets"]
+    assert daemon.texts(run["id"], "system") == ["masked secrets: 3"]
     shown = [daemon.get(path).body for path in ("/api/tasks", "/api/tasks/login", f"/api/runs/{run['id']}/log/raw")]
     assert not any(SECRET.encode() in body for body in shown)
     assert daemon.stop() == 0

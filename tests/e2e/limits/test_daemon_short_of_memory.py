@@ -76,7 +76,7 @@ def test_a_supervisor_short_of_memory_starts_nothing(daemon: Daemon, tmp_path: P
     long, root = begin(daemon, side), psutil.Process(daemon.pid)
     with short(root):
         waiting = daemon.trigger("t")
-        told = "there is no memory left: nothing is started until there is"
+        told = "out of memory: new runs wait until memory is available"
         until(lambda: told in daemon.said(), "a word about it")
         until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "/readyz to say so")
         until(lambda: "memory.short" in kinds(daemon), "the notification")

@@ -17,7 +17,7 @@ def test_output_waits_for_its_log_file(daemon: Daemon) -> None:
     big = daemon.trigger("big")
     until(lambda: daemon.get(f"/api/runs/{big}/log?from=-1").json()["totalLines"], "the ring to fill")
     assert daemon.run(big)["status"] == "running"
-    until(lambda: "cannot be written" in daemon.output.read_text(), "the error in the daemon's log")
+    until(lambda: "cannot write the log file" in daemon.output.read_text(), "the error in the daemon's log")
     for name in ("small", "big"):
         (logs / name).unlink()
     assert daemon.ended(big)["endReason"] == "succeeded"
@@ -34,7 +34,7 @@ def test_logs_on_a_missing_disk(daemon: Daemon) -> None:
     disk = daemon.directory / "disk"
     (daemon.data / "logs").symlink_to(disk)
     run = daemon.ended(daemon.trigger("t"))
-    until(lambda: f"{run['id']}: the log file cannot be written" in daemon.said(), "the error in the daemon's log")
+    until(lambda: f"{run['id']}: cannot write the log file" in daemon.said(), "the error in the daemon's log")
     assert daemon.texts(run["id"]) == ["hello"]
     disk.mkdir(mode=0o700)
     until(lambda: [*disk.rglob(f"{run['id']}.log")], "the log")

@@ -19,7 +19,7 @@ def test_both_streams_wait_for_the_log_file(daemon: Daemon) -> None:
     (daemon.data / "logs").mkdir(mode=0o700)
     (daemon.data / "logs" / "t").write_text("in the way")
     run_id = daemon.trigger("t")
-    until(lambda: "cannot be written" in daemon.output.read_text(), "the ring to be full")
+    until(lambda: "cannot write the log file" in daemon.output.read_text(), "the ring to be full")
     until(lambda: daemon.run(run_id)["status"] == "running", "it to be known that it runs")
     (daemon.data / "logs" / "t").unlink()
     assert daemon.ended(run_id)["endReason"] == "succeeded"

@@ -74,7 +74,7 @@ def test_a_full_log_disk_does_not_block_the_shutdown(daemon: Daemon) -> None:
     (daemon.data / "logs").mkdir(mode=0o700)
     (daemon.data / "logs" / "t").write_text("in the way")
     run_id = daemon.trigger("t")
-    until(lambda: "cannot be written" in daemon.output.read_text(), "the ring to be full")
+    until(lambda: "cannot write the log file" in daemon.output.read_text(), "the ring to be full")
     assert daemon.stop() == 0
     (daemon.data / "logs" / "t").unlink()
     daemon.start()

@@ -401,4 +401,4 @@ env = {{GATE = "{daemon.directory / "gate"}"}}
     daemon.ended(run)
     daemon.log_file(run)
     assert daemon.texts(run) == [str(number) for number in range(1, 200_001)]
-    until(lambda: "its log file was removed while it was written" in daemon.output.read_text(), "a word about it")
+    until(lambda: "its log file was removed while it was in use" in daemon.output.read_text(), "a word about it")

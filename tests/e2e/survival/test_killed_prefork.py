@@ -40,7 +40,7 @@ def test_a_run_survives_its_killed_preforked_child(daemon: Daemon, tmp_path: Pat
     ended = daemon.ended(run)
     assert (ended["endReason"], ended["exitCode"], side.read_text()) == ("succeeded", 0, "once\n")
     assert daemon.texts(run) == ["hello"]
-    said = f"process {spare.pid} was killed before it executed anything: starting another one"
+    said = f"process {spare.pid} was killed before it executed the command: starting another one"
     assert daemon.texts(run, "system").count(said) == 1
 
 

@@ -134,12 +134,16 @@ def test_stops_and_timeouts_survive_a_killed_root(daemon: Managed, manager: Mana
     daemon.start()
     for run, reason in ((stopped, "stopped"), (late, "timeout")):
         assert (daemon.ended(run)["endReason"], daemon.ended(run)["exitCode"]) == (reason, 128 + signal.SIGKILL)
-        assert daemon.texts(run, "system").count("did not end in time: sending SIGKILL") == 1
+        assert daemon.texts(run, "system").count("did not exit in time: sending SIGKILL") == 1
     assert daemon.texts(stopped) == ["ready", "SIGTERM"]
     assert all(map(gone, tree))
     os.kill(main_processes(daemon)[left], signal.SIGTERM)
     assert daemon.ended(left)["exitCode"] == 0
-    assert [text for text in daemon.texts(left, "system") if text.startswith("killed what outlived the main process")]
+    assert [
+        text
+        for text in daemon.texts(left, "system")
+        if text.startswith("killed processes that outlived the main process")
+    ]
     until(lambda: not manager.stored, "the store to be empty")
 
 
@@ -177,7 +181,7 @@ def test_partial_output_survives_a_killed_root(daemon: Managed, manager: Manager
     for name, run in runs.items():
         assert daemon.ended(run)["exitCode"] == 3
         assert [re.sub("\x1b\\[[0-9;]*m", "", text) for text in daemon.texts(run)] == halves[name][2], name
-    assert "replaced by ***: 3 secrets" in daemon.texts(runs["twice"], "system")
+    assert "masked secrets: 3" in daemon.texts(runs["twice"], "system")
 
 
 def test_repeated_kills_lose_only_output_in_transit(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
@@ -268,5 +272,5 @@ def test_unknown_and_incomplete_runs(daemon: Managed, manager: Manager) -> None:
     until(lambda: not manager.stored, "both to be removed from the store")
     for one in processes:
         until(partial(gone, one), "both to end")
-    for told in ("which is not in the database", "cannot be gone on with"):
+    for told in ("which is not in the database", "cannot continue"):
         until(lambda told=told: told in daemon.output.read_text(), "a word about it")  # type: ignore[misc]

@@ -85,7 +85,7 @@ def test_a_daemonised_process_is_killed_and_named(daemon: Daemon, cgroups: str, 
     run_id = begin(daemon, cgroups, f"run = {program('daemonises', pids)}")
     assert daemon.ended(run_id)["endReason"] == "succeeded"
     assert not alive(pid_in(pids))
-    assert f"killed what outlived the main process: sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
+    assert f"killed processes that outlived the main process: sleep ({pid_in(pids)})" in system_lines(daemon, run_id)
     assert daemon.get(f"/api/runs/{run_id}/ending").json()["killedLeftovers"] == [f"sleep ({pid_in(pids)})"]
 
 
@@ -252,7 +252,7 @@ def test_a_missing_interpreter(daemon: Daemon, cgroups: str, tmp_path: Path) -> 
     script.chmod(0o700)
     run = daemon.ended(begin(daemon, cgroups, f'run = ["{script}"]'))
     assert (run["endReason"], run["exitCode"]) == ("start_failed", -1)
-    assert "the interpreter named in its first line" in system_lines(daemon, run["id"])
+    assert "no such interpreter (first line)" in system_lines(daemon, run["id"])
 
 
 def test_an_environment_beyond_the_kernels_limit(daemon: Daemon, cgroups: str) -> None:
@@ -260,7 +260,7 @@ def test_an_environment_beyond_the_kernels_limit(daemon: Daemon, cgroups: str) -
     variables = "\n".join(f'V{number} = "{"x" * 100_000}"' for number in range(30))
     run = daemon.ended(begin(daemon, cgroups, f'run = "true"\n[tasks.t.env]\n{variables}'))
     assert (run["endReason"], run["exitCode"]) == ("start_failed", -1)
-    assert "cannot be started: Argument list too long" in system_lines(daemon, run["id"])
+    assert "could not start: Argument list too long" in system_lines(daemon, run["id"])
 
 
 def test_stop_signals_in_sequence(daemon: Daemon, cgroups: str) -> None:

@@ -147,7 +147,7 @@ def test_a_directory_that_cannot_be_made_again(daemon: Daemon, words: Path) -> N
         for path in (*others, place):
             path.parent.mkdir(mode=0o700, exist_ok=True)
             path.touch()
-        until(lambda: "cannot be made again" in daemon.said(), "the message")
+        until(lambda: "cannot be created again" in daemon.said(), "the message")
         assert daemon.get("/readyz").status == 503
         assert daemon.get("/metrics").status == 200
         speaker.write("lost\n")

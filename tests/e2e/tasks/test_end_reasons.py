@@ -59,7 +59,7 @@ def test_success_failure_signal_and_failed_start(daemon: Daemon, tmp_path: Path)
     broken = ending(daemon, daemon.trigger("broken"))
     assert (broken["reason"], broken["exitCode"]) == ("start_failed", -1)
     assert [line["stream"] for line in broken["lastLines"]] == ["system"]
-    assert "nowhere cannot be entered" in texts(broken)[0]
+    assert "nowhere: no such directory" in texts(broken)[0]
     command = daemon.cli("ending", "bad")
     assert command.returncode == 0, command.stderr
     assert "reason\tfailed" in command.stdout.splitlines()

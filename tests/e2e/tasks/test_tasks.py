@@ -62,9 +62,9 @@ def test_variables_that_shells_drop_arrive(daemon: Daemon, tmp_path: Path, more:
 @pytest.mark.parametrize(
     ("definition", "words"),
     [
-        ('run = ["/no/such/command"]', "does not exist"),
-        ('run = "true"\nworking_dir = "/no/such/directory"', "/no/such/directory cannot be entered"),
-        ('run = "true"\nshell = "/no/such/shell"', "does not exist"),
+        ('run = ["/no/such/command"]', "no such file"),
+        ('run = "true"\nworking_dir = "/no/such/directory"', "cannot enter working_dir /no/such/directory"),
+        ('run = "true"\nshell = "/no/such/shell"', "no such file"),
         ('run = ["/etc/passwd"]', "permission denied"),
     ],
 )
@@ -141,7 +141,7 @@ def test_what_a_stop_of_the_main_process_leaves_is_killed(daemon: Daemon) -> Non
     daemon.request("POST", f"/api/runs/{run_id}/stop")
     assert daemon.ended(run_id)["exitCode"] == 7
     assert not psutil.pid_exists(child)
-    assert f"killed what outlived the main process: sleep ({child})" in daemon.texts(run_id, "system")
+    assert f"killed processes that outlived the main process: sleep ({child})" in daemon.texts(run_id, "system")
 
 
 def test_stdin_is_empty_open_or_a_file(daemon: Daemon, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_stdin_is_empty_open_or_a_file(daemon: Daemon, tmp_path: Path) -> None:
     assert daemon.texts(daemon.ended(daemon.trigger("file"))["id"]) == ["first", "second"]
     missing = daemon.ended(daemon.trigger("missing"))
     assert missing["endReason"] == "start_failed"
-    assert "no.txt cannot be opened as standard input" in daemon.texts(missing["id"], "system")[0]
+    assert "no.txt as standard input" in daemon.texts(missing["id"], "system")[0]
     assert daemon.get(f"/api/runs/{waiting}").json()["status"] == "running"
     daemon.request("POST", f"/api/runs/{waiting}/stop")
     assert (daemon.ended(waiting)["endReason"], daemon.texts(waiting)) == ("stopped", [])

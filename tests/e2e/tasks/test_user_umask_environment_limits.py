@@ -104,7 +104,7 @@ def test_working_dir_is_entered_as_the_user(daemon: Daemon, tmp_path: Path) -> N
     """The working directory is entered with the permissions of the user."""
     (tmp_path / "private").mkdir(mode=0o700)
     keys = f'user = "nobody"\nworking_dir = "{tmp_path}/private"'
-    assert "cannot be entered" in refused(daemon, keys)
+    assert "cannot enter working_dir" in refused(daemon, keys)
 
 
 @root_only

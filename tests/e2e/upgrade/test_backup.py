@@ -78,7 +78,7 @@ def test_backup_overwrites_nothing(daemon: Daemon, tmp_path: Path) -> None:
     daemon.start()
     refused = daemon.cli("backup", str(tmp_path))
     assert refused.returncode == 1
-    assert "exists already" in refused.stderr
+    assert "already exists" in refused.stderr
     nowhere = daemon.cli("backup", str(tmp_path / "no" / "place"))
     assert nowhere.returncode == 1
     assert list(tmp_path.glob("*.unfinished")) == []

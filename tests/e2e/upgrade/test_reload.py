@@ -275,7 +275,7 @@ def test_other_settings_apply_at_once(daemon: Daemon) -> None:
     assert [one["name"] for one in found["changed"]] == ["[daemon]", "[storage]", "[notify]", "t"]
     assert daemon.get("/api/daemon").json()["timezone"] == "Asia/Tokyo"
     assert daemon.get("/api/tasks/t").json()["nextRunAt"].endswith("T18:00:00.000Z")
-    until(lambda: "replacing gunicorn" in log(daemon) or daemon.ready(), "the API server")
+    until(lambda: "restarting gunicorn" in log(daemon) or daemon.ready(), "the API server")
     before = stamp(time.time_ns() // 1_000_000)
     assert daemon.request("DELETE", f"/api/runs/{run_id}").status == 204
     assert daemon.request("POST", "/api/runs/bulk/restore", {"ids": [run_id]}).json()["affected"] == 0

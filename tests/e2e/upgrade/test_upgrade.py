@@ -127,7 +127,7 @@ def test_stops_and_timeouts_go_on_after_an_upgrade(daemon: Daemon) -> None:
     assert {run: after[run] for run in services} == {run: before[run] for run in services}
     for run, reason in ((stopped, "stopped"), (late, "timeout")):
         assert (daemon.ended(run)["endReason"], daemon.ended(run)["exitCode"]) == (reason, 128 + signal.SIGKILL)
-        assert daemon.texts(run, "system").count("did not end in time: sending SIGKILL") == 1
+        assert daemon.texts(run, "system").count("did not exit in time: sending SIGKILL") == 1
 
 
 HALVES: dict[str, tuple[str, str, list[str]]] = {
@@ -217,7 +217,7 @@ def test_a_run_that_waits_for_its_process_starts(daemon: Daemon, by: str) -> Non
         assert daemon.request("POST", "/api/daemon/reload").status == 200
     else:
         os.kill(daemon.pid, signal.SIGUSR2)
-        until(lambda: "upgrade: trying" in daemon.said(), "the upgrade to begin")
+        until(lambda: "upgrade: testing" in daemon.said(), "the upgrade to begin")
     with contextlib.suppress(psutil.NoSuchProcess):  # after two seconds it is given up
         spawner.resume()
     assert daemon.texts(daemon.ended(run)["id"]) == ["hello"]
@@ -238,8 +238,8 @@ def test_an_early_request_waits_for_the_scheduler(daemon: Daemon) -> None:
     scheduler.resume()
     until(lambda: answer(daemon)["number"] == number + 2 and answer(daemon)["state"] == "done", "both")
     until(lambda: daemon.said().count("upgraded from") == 2, "the log to say so")
-    steps = re.findall("upgrade: trying|upgraded from", daemon.said())
-    assert steps == ["upgrade: trying", "upgraded from"] * 2
+    steps = re.findall("upgrade: testing|upgraded from", daemon.said())
+    assert steps == ["upgrade: testing", "upgraded from"] * 2
 
 
 def test_requests_during_upgrade_start_and_shutdown(daemon: Daemon) -> None:
@@ -257,7 +257,10 @@ def test_requests_during_upgrade_start_and_shutdown(daemon: Daemon) -> None:
     os.kill(daemon.pid, signal.SIGUSR2)
     until(lambda: answer(daemon)["number"] == 2, "the second upgrade")
     os.kill(daemon.pid, signal.SIGUSR2)
-    until(lambda: "upgrade ignored: there is one under way" in daemon.output.read_text(), "a request to be ignored")
+    until(
+        lambda: "upgrade ignored: another upgrade is in progress" in daemon.output.read_text(),
+        "a request to be ignored",
+    )
     scheduler.resume()
     until(lambda: answer(daemon)["state"] == "done", "the end of the upgrade")
     until(lambda: daemon.output.read_text().count("upgraded from") == 2, "the log to say so")
@@ -272,7 +275,7 @@ def test_requests_during_upgrade_start_and_shutdown(daemon: Daemon) -> None:
     assert daemon.stop() == 0
 
 
-@pytest.mark.parametrize("stage", ["trying the version", "scheduler leaves"])
+@pytest.mark.parametrize("stage", ["testing the version", "scheduler leaves"])
 def test_sigterm_during_an_upgrade(daemon: Daemon, stage: str) -> None:
     """SIGTERM at any stage of an upgrade ends the daemon cleanly."""
     daemon.write(

@@ -161,5 +161,5 @@ def test_an_environment_that_does_not_work(daemon: Installation, newer: Installa
     request.write_text(json.dumps(named))
     request.chmod(0o600)
     refused = daemon.cli("upgrade")
-    assert_refused(refused, daemon, f"the trial by {newer.python}.none cannot be started: No such file or directory")
+    assert_refused(refused, daemon, f"cannot start the test of {newer.python}.none: No such file or directory")
     assert_unharmed(daemon, run)

@@ -86,7 +86,7 @@ def test_upgrade_runs_the_installed_version(daemon: Installation) -> None:
 
 BROKEN = {
     "syntax": ({CONTROL: ("class ControlThread:", "class ControlThread")}, "control_thread.py"),
-    "newer": ({HANDOVER: ("HANDOVER = 3", "HANDOVER = 0")}, f"{VERSION} does not know what {VERSION} hands over"),
+    "newer": ({HANDOVER: ("HANDOVER = 3", "HANDOVER = 0")}, f"{VERSION} cannot read the handover of {VERSION}"),
     "scheduler": (
         {"supervisor/scheduler/runs/run_engine.py": ("class RunEngine:", "import nothing\nclass RunEngine:")},
         "nothing",

@@ -455,7 +455,7 @@ def test_finish_needs_a_seal(make_log: MakeLog) -> None:
     log = make_log()
     fill(log, 3)
     assert log.file is not None
-    with pytest.raises(ValueError, match="not to be sealed"):
+    with pytest.raises(ValueError, match="must not be sealed"):
         log.file.finish()
 
 

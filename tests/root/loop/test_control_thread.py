@@ -73,7 +73,7 @@ def test_the_api_has_nothing_to_say(bell: DoorbellServer, tmp_path: Path) -> Non
     control._on_frames(api, memoryview(frame))
     assert not control._processes.live
     assert not control._processes.failed_starts
-    assert "gunicorn sent what cannot be understood" in log.lines[0]
+    assert "gunicorn sent an invalid message" in log.lines[0]
 
 
 def test_what_a_scheduler_said_before_it_ended(bell: DoorbellServer, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_helper_that_cannot_even_be_killed(
             control._end_helpers()
             assert os.waitpid(process.pid, os.WNOHANG) == (0, 0)
         os.close(scheduler.pidfd)
-    assert "scheduler did not end in time" in log.lines[0]
+    assert "scheduler did not exit in time" in log.lines[0]
 
 
 def test_a_limit_of_a_cgroup_that_cannot_be_made(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ class Clock:
     def begin(self, spawn: Spawn) -> None:
         self.attempts += 1
         if self.short:
-            self.waiting.put_back(spawn, "too few descriptors are left")
+            self.waiting.put_back(spawn, "too few free descriptors")
 
     def until(self, end_s: float) -> None:
         """Call it whenever it is due, up to a moment."""
@@ -257,7 +257,7 @@ def test_what_waits_is_tried_again_with_growing_pauses() -> None:
     begin_s = time.monotonic()
     for run in "AB":
         clock.waiting.start(wanted(["true"], run=run))
-    why = "too few descriptors are left"
+    why = "too few free descriptors"
     assert clock.frames == [{"op": "waiting", "run": run, "why": why} for run in "AB"]
     clock.until(begin_s + 300)
     assert 50 < clock.attempts < 70

@@ -239,7 +239,7 @@ def test_a_log_that_makes_its_run_wait(bench: Bench) -> None:
     assert trouble.slow(due_s - 0.1) == []
     assert trouble.judge(bench.log, due_s - 0.1) is None
     assert trouble.slow(due_s) == [bench.log]
-    assert trouble.judge(bench.log, due_s) == ("waiting", "its log file takes nothing")
+    assert trouble.judge(bench.log, due_s) == ("waiting", "its log file accepts no data")
     assert (trouble.slow(due_s), trouble.due_s()) == ([], None)
     bench.write_files()
     bench.obey()

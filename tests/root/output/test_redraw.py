@@ -118,7 +118,7 @@ def test_a_full_disk_loses_no_line(
     for number in range(3):
         bench.draw(b"1\r%d\n" % number)
         bench.tick()
-    assert errors == [f"D: history of redrawn lines is lost: {bench.sidecar}: No space left on device"]
+    assert errors == [f"D: the history of redrawn lines is lost: {bench.sidecar}: No space left on device"]
     assert [line.text for line in bench.reader.read(0, 9).lines] == [b"0", b"1", b"2"]
     assert bench.reader.history(2) == []
     assert not bench.drawn.stalled

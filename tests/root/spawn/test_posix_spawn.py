@@ -270,7 +270,7 @@ class TestShim:
         spawn = wanted(["echo", "ran"], stdin_file=str(tmp_path / "missing"))
         outcome = Outcome(spawn)
         assert (outcome.out, outcome.word) == (b"", "stdin")
-        assert "missing cannot be opened as standard input" in (shim.explain(spawn, "stdin\n") or "")
+        assert "missing as standard input" in (shim.explain(spawn, "stdin\n") or "")
 
     def test_limits(self) -> None:
         """Every one of them, in the units of this shell."""

@@ -140,8 +140,8 @@ class TestTheNewProcess:
     @pytest.mark.parametrize(
         ("argv", "more", "words"),
         [
-            (["/no/such/command"], {}, "does not exist"),
-            (["true"], {"cwd": "/no/such/directory"}, "/no/such/directory cannot be entered"),
+            (["/no/such/command"], {}, "no such file"),
+            (["true"], {"cwd": "/no/such/directory"}, "cannot enter working_dir /no/such/directory"),
             (["true"], {"limits": {"nofile": 1 << 30}}, "limits.nofile = 1073741824 cannot be set"),
             (["/etc/passwd"], {}, "permission denied"),
         ],
@@ -159,7 +159,7 @@ class TestTheNewProcess:
         monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
         spawn = wanted(["/no/such/shell", "-e", "-c", "true"], cwd)
         found = outcome(root, spawn)
-        assert shim.explain(spawn, found.word.decode()) == "cannot be started: No such file or directory"
+        assert shim.explain(spawn, found.word.decode()) == "could not start: No such file or directory"
 
     @pytest.mark.parametrize(("argv", "why"), [(["x" * 200_000], "too long"), (["a\0b"], "null")])
     def test_what_a_spare_is_not_told(self, root: Nursery, argv: list[str], why: str) -> None:
@@ -235,7 +235,7 @@ class TestTheSpawner:
         root.begin(spawn)
         assert Outcome(root.settle(spawn)).out == b"once\n"
         root.turn(lambda: root.spares._spawner not in (pid, None), "another one")
-        assert "the spawner ended with signal 9" in root.log.text
+        assert "the spawner exited with signal 9" in root.log.text
         assert outcome(root, wanted(["/bin/sh", "-c", "echo again"], run="S")).out == b"again\n"
 
     def test_one_after_the_other_ends(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +289,7 @@ class TestTheSpawner:
         root.starts.tend(deadline_s)
         assert Outcome(root.settle(spawn)).out == b"once\n"
         root.turn(lambda: root.spares._spawner != pid, "its end")
-        assert "the spawner has done nothing for 3600 s: killing it" in root.log.text
+        assert "the spawner has not responded for 3600 s: killing it" in root.log.text
 
     def test_closed_with_a_start_in_hand(self, root: Nursery, tmp_path: Path) -> None:
         """Nothing of that runs, and nothing stays open."""

@@ -125,7 +125,7 @@ def test_a_nomad_job_that_never_begins(tmp_path: Path, status: str) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", text, "sh", "J", str(nomad)], stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
-    assert (done.returncode, done.stderr) == (1, "J has ended before it began: somebody stopped it\n")
+    assert (done.returncode, done.stderr) == (1, "J ended before it started: it was stopped\n")
 
 
 def test_no_secret_among_arguments(tmp_path: Path) -> None:
