@@ -1,7 +1,7 @@
 """Everything at once: kills of every helper and of the root, upgrades, triggers, stops, reloads, bulk deletes.
 
-``python -m tests.crash.chaos SECONDS [SEED]``. The rules of :mod:`tests.crash.harness` hold, but for runs that a killed
-root took with it: they end as ``crashed``, and their logs may lack the end that was still in a pipe or in the root.
+``python -m tests.crash.chaos SECONDS [SEED]``. The rules of :mod:`tests.crash.harness` hold, except for runs that died
+with a killed root: they end as ``crashed``, and their logs may lack output that was still in a pipe or in the root.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ HELPERS_OF_THE_SCHEDULER = ("ringward janitor", "ringward watcher", "ringward no
 ROOT = "root"
 ALL_VICTIMS = (*VICTIMS, *CHILDREN, *HELPERS_OF_THE_SCHEDULER)
 _ROOT_EVERY = 12
-"""One in so many kills is the root's: most of the rest needs a root that lives for a while."""
+"""One kill in this many hits the root; most other faults need a root that lives for a while."""
 _LOST_BYTES = 512 * 1024
-"""One pipe (256 KiB) and one batch, as docs/guarantees.rst has it."""
+"""One pipe (256 KiB) and one batch, as docs/guarantees.rst states."""
 
 
 def more_load(sides: Path) -> str:
-    """Units that need the watcher and the notifier, besides those of the harness."""
+    """Return units that need the watcher and the notifier, in addition to those of the harness."""
     return f"""
 [notifiers.nowhere]
 url = "json://127.0.0.1:9"
@@ -49,17 +49,17 @@ ready = {{ log = "line 5" }}
 
 
 class Chaos(Storm):
-    """A storm in which people act, too, and the root dies."""
+    """A storm with commands of users, in which the root is killed as well."""
 
     def __init__(self, daemon: Daemon, directory: Path, seed: int) -> None:
         super().__init__(daemon, directory, seed, with_example=False)
         self._versions = 0
         self.killed_at_ms: list[int] = []
-        """When the root was killed."""
+        """Times at which the root was killed."""
         self._configure()
 
     def _configure(self) -> None:
-        """Write the configuration, each time with another environment for one service and another task."""
+        """Write the configuration, each time with a changed environment of one service and another task."""
         self._versions += 1
         port = self._port()
         text = load(self._sides) + more_load(self._sides)
@@ -77,7 +77,7 @@ class Chaos(Storm):
         return int(text.partition('listen = ["127.0.0.1:')[2].partition('"')[0])
 
     def run(self, seconds: float, longest_pause_s: float = 2.0, kills: int = 0) -> Report:
-        """All of it for some time, then look at all that is left."""
+        """Run for some time, then check everything that is left."""
         daemon = self._daemon
         daemon.start()
         end = time.monotonic() + seconds
@@ -105,7 +105,7 @@ class Chaos(Storm):
         self._compare()
         return self.report
 
-    # What people do. An answer other than success is one: the daemon may be about to come back.
+    # Commands of users. Any status other than success is acceptable: the daemon may be restarting.
 
     def _ask(self, act: Callable[[], Any]) -> None:
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -135,7 +135,7 @@ class Chaos(Storm):
         verb = self._random.choice(("pause", "resume"))
         self._daemon.request("POST", f"/api/tasks/failing/{verb}")
 
-    # What fails.
+    # Faults.
 
     def _kill(self, victim: str) -> None:
         if victim not in (*CHILDREN, *HELPERS_OF_THE_SCHEDULER):
@@ -156,7 +156,7 @@ class Chaos(Storm):
         self.report.kills[ROOT] += 1
         daemon.start()
 
-    # What is left.
+    # Checks of the result.
 
     def _compare(self) -> None:
         report, noted = self.report, list(self._sides.iterdir())
@@ -181,7 +181,7 @@ def _ms(text: str) -> int:
 
 
 def main() -> int:
-    """Run it, print what happened, and end with 1 when something differs."""
+    """Run it and print the result; return 1 if anything differs."""
     seconds = float(sys.argv[1])
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else int.from_bytes(os.urandom(4))
     print(f"seed {seed}", flush=True)

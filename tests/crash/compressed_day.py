@@ -1,7 +1,7 @@
-"""A day of schedules in seconds: the real daemon, whose scheduler goes by a clock that is moved by hand, and is killed.
+"""A day of schedules in seconds: a real daemon, whose scheduler has a simulated clock and is killed.
 
-Each run notes the instant that it stands for. In the end the rows and the notes are held against a walk over every
-minute of that day: every instant is there, as a run or as what it was instead, and none ran twice.
+Each run notes its instant. At the end, the rows and the notes are compared with a walk over every minute of that day:
+every instant is present, as a run or as a row with the reason why it did not run, and none ran twice.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from tests.support.waiting import until
 
 HOUR_MS = 3_600_000
 DAYS = {"forward": "2026-03-28T20:00Z", "back": "2026-10-24T20:00Z"}
-"""Where a day begins on which the clocks of both zones change: at 01:00 UTC."""
+"""Starts of days on which the clocks of both zones change, at 01:00 UTC."""
 ZONES = ("Europe/Prague", "Europe/Lisbon")
 ALL_RUN = "catch_up = 1000\ncatch_up_window = '7d'"
 STATES = {15: "dst_skipped", 30: "missed", 35: "queue_full", 40: "skipped"}
@@ -34,7 +34,7 @@ EVERY_MS = 17 * 60_000
 
 
 class HandsDaemon(Daemon):
-    """Runs under hands.py instead of Python."""
+    """A daemon that runs under hands.py instead of Python."""
 
     def __init__(self, directory: Path, start_ms: int) -> None:
         super().__init__(directory)
@@ -53,7 +53,7 @@ class HandsDaemon(Daemon):
 
 
 class Plan(NamedTuple):
-    """A cron task, and what the oracle is to be asked."""
+    """A cron task, and its expected instants."""
 
     cron: str
     zone: str
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
     overlap: str = "first"
     keys: str = ALL_RUN
     complete: bool = True
-    """Each of its instants has a row of its own: it catches up with all."""
+    """Whether each instant has its own row, because the task catches up with all."""
 
 
 def plans(choose: random.Random) -> dict[str, Plan]:
@@ -87,7 +87,7 @@ def plans(choose: random.Random) -> dict[str, Plan]:
 
 
 class Day:
-    """One of them, begun by :meth:`play`."""
+    """One day, started by :meth:`play`."""
 
     def __init__(self, directory: Path, which: str, seed: int) -> None:
         self._choose = random.Random(seed)
@@ -113,7 +113,7 @@ class Day:
         return f"run = 'echo $RINGWARD_SCHEDULED_AT >> {self._notes}/{name}'"
 
     def play(self, kills: int, steps: int = 0) -> list[str]:
-        """All of the day, its clock set forward or back so many times; returns what is wrong."""
+        """Play the whole day with this many kills and clock steps; return all errors."""
         self._steps = steps
         daemon = self.daemon
         daemon.start()
@@ -144,7 +144,7 @@ class Day:
                 deaths.pop(0)
                 self._kill()
         self._settle()
-        self._kill()  # what is there does not come again
+        self._kill()  # earlier output does not appear again
         until(daemon.ready, "the daemon to be ready")
         self._settle()
         return self._differences()
@@ -166,18 +166,18 @@ class Day:
         return self._rows("SELECT name FROM tasks WHERE last_instant IS NOT NULL")
 
     def _came_to(self, now_ms: int) -> bool:
-        """Whether the next start of each task is still to come."""
+        """Return whether the next start of every task is still ahead."""
         sql = f"SELECT count(*) FROM tasks WHERE next_run_at <= {now_ms}"
         return self._rows(sql) == [(0,)]
 
-    # What has to be there.
+    # Expected results.
 
     def _differences(self) -> list[str]:
         found: list[str] = []
         for name, plan in self._plans.items():
             oracle = Oracle(ZoneInfo(plan.zone), self._start_ms // 60_000, self._end_ms // 60_000)
             instants = oracle.walk(plan.cron, plan.gap, plan.overlap, 100_000)
-            late_ms = 20 * 60_000 if "jitter" in plan.keys else 0  # the last ones may still wait for their starts
+            late_ms = 20 * 60_000 if "jitter" in plan.keys else 0  # the last runs may still wait for their jitter
             due = [one for one in instants if one.at <= self._end_ms - late_ms]
             rows = [row for row in self._of(name) if row[0] <= self._end_ms - late_ms]
             found += _compared(name, plan, {one.at: one.runs for one in due}, rows)
@@ -185,7 +185,7 @@ class Day:
         rows = self._of("interval")
         first = rows[0][0]
         expected = [first + number * EVERY_MS for number in range((self._end_ms - first) // EVERY_MS + 1)]
-        # An interval does not follow the wall clock: where that is set, its instants are others.
+        # Intervals do not follow the wall clock; after a step their instants differ.
         if self._steps:
             return found + self._notes_of("interval", rows)
         if [at for at, _, _ in rows] != expected or first - self._start_ms > EVERY_MS:
@@ -193,7 +193,7 @@ class Day:
         return found + self._notes_of("interval", rows)
 
     def _of(self, name: str) -> list[tuple[int, str, int]]:
-        """Instant, what became of it and how many it stands for, of all rows of a task."""
+        """Return the instant, outcome and number of missed times of each row of a task."""
         sql = f"SELECT scheduled_at, state, missed_count FROM runs WHERE task_name = '{name}' ORDER BY scheduled_at"
         rows = [
             (int(str(at)), STATES.get(int(str(state)), "run"), int(str(count or 1)))
@@ -203,7 +203,7 @@ class Day:
         return rows
 
     def _notes_of(self, name: str, rows: Sequence[tuple[int, str, int]]) -> list[str]:
-        """What ran is what has a run, once."""
+        """Return errors unless exactly the runs ran, each once."""
         file = self._notes / name
         noted = Counter(file.read_text().split() if file.exists() else [])
         ran = Counter(stamp(at) for at, reason, _ in rows if reason == "run")
@@ -212,7 +212,7 @@ class Day:
 
 
 def _compared(name: str, plan: Plan, due: dict[int, bool], rows: Sequence[tuple[int, str, int]]) -> list[str]:
-    """`due`: all instants, and whether they are to run."""
+    """Compare the rows with `due`: all instants, and whether each should run."""
     found = []
     skipped = {at for at, runs in due.items() if not runs}
     accounted = [row for row in rows if row[1] != "dst_skipped"]
@@ -230,7 +230,7 @@ def _compared(name: str, plan: Plan, due: dict[int, bool], rows: Sequence[tuple[
 
 
 def main() -> int:
-    """``python -m tests.crash.compressed_day SECONDS [SEED]``: one day after the other, for as long as one likes."""
+    """``python -m tests.crash.compressed_day SECONDS [SEED]``: play one day after another for this long."""
     import tempfile
 
     end_s = time.monotonic() + float(sys.argv[1])

@@ -1,4 +1,4 @@
-"""A daemon whose schedulers die as planned."""
+"""A daemon whose schedulers die at planned steps."""
 
 import os
 import sys
@@ -16,14 +16,14 @@ at_some_time = pytest.mark.parametrize(
     [(1,), (3,)] if os.environ.get("CRASH_STEPS") == "all" else [(1, 3)],
     ids=lambda times: "or".join(map(str, times)),
 )
-"""When a scheduler dies at a step: as it reaches that for the first or the third time, as chance has it.
+"""A scheduler dies when it reaches a step for the first or the third time, chosen at random.
 
-CRASH_STEPS=all tries both, one after the other.
+CRASH_STEPS=all tests both.
 """
 
 
 class StepsDaemon(Daemon):
-    """Runs under steps.py instead of Python."""
+    """A daemon that runs under steps.py instead of Python."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -42,17 +42,17 @@ class StepsDaemon(Daemon):
         return [sys.executable, "-I", "-c", code]
 
     def plan(self, *labels: str, number: int = 1) -> None:
-        """Let one scheduler after the other die: when it reaches a step for that many-th time."""
+        """Make one scheduler after another die when it reaches a step for the given time."""
         assert not self._plan.exists()
         steps.write_plan(str(self._plan), [f"{label} {number}" for label in labels])
 
     def recovered(self) -> None:
-        """Wait until all planned deaths are died, and the next scheduler has taken up its work."""
+        """Wait until all planned deaths have happened and the next scheduler works."""
         until(lambda: not self._plan.exists(), "the planned deaths")
         until(self.ready, "the daemon to be ready")
 
     def verdict(self, accepted: set[str]) -> Report:
-        """Start once more, and hold everything against what the children believe."""
+        """Start the daemon once more, and compare everything with the notes of the children."""
         self.start()
         report = Report(accepted=accepted)
         compare(self, self.sides, report)

@@ -1,16 +1,16 @@
-"""Stands for the Python of a daemon, and fails single steps of writing in its processes, as planned.
+"""A replacement for the daemon's Python that makes single write steps of its processes fail as planned.
 
-    failing.py PLAN -I -m MODULE ARGUMENTS     MODULE, with a look at PLAN at each step
+    failing.py PLAN -I -m MODULE ARGUMENTS     MODULE, with a check of PLAN at each step
 
-``ringward up`` patches itself, since its process becomes the root.
+``ringward up`` patches itself, because its process becomes the root.
 
-A step is one call that creates, extends or replaces a file of the data directory or the runtime directory. Its label is
-the process, the call, and the file without what differs from run to run: ``root pwritev logs/TASK/X/RUN.log``. SQLite's
-calls go through a VFS of ours, all others through :mod:`os`.
+A step is one call that creates, extends or replaces a file of the data directory or the runtime directory. Its label
+consists of the process, the call, and the file without parts that differ between runs: ``root pwritev
+logs/TASK/X/RUN.log``. SQLite's calls go through our own VFS, all others through :mod:`os`.
 
-PLAN may come and go. Each of its lines has a label and an error number: when the step of the first line is reached, it
-fails with this error, and the line is removed; with the last line goes the file. What was reached is in
-``PLAN.reached``, a label a line. Production code knows nothing of this.
+PLAN may come and go. Each of its lines has a label and an error number. When the step of the first line is reached, it
+fails with this error and the line is removed; the file is removed with its last line. ``PLAN.reached`` has the labels
+of all steps that were reached, one a line. Production code knows nothing of this.
 """
 
 import builtins
@@ -32,11 +32,11 @@ _open, _write, _close = os.open, os.write, os.close
 
 
 class Steps:
-    """Where to fail.
+    """The steps of one process.
 
     Args:
-        path: of PLAN.
-        process: how this one is called in labels.
+        path: Path of PLAN.
+        process: Name of the process in labels.
     """
 
     def __init__(self, path: str, process: str) -> None:
@@ -45,7 +45,7 @@ class Steps:
         self._known: set[str] = set()
 
     def step(self, call: str, path: str | None) -> int:
-        """The error with which the call has to fail; 0: none."""
+        """Return the error with which the call must fail; 0: none."""
         name = None if path is None else _short(path)
         if name is None:
             return 0
@@ -75,7 +75,7 @@ _replace = os.replace
 
 
 def write_plan(path: str, lines: list[str]) -> None:
-    """Whoever reads it finds it as it was or as it is now."""
+    """Replace the plan atomically."""
     if not lines:
         os.unlink(path)
         return
@@ -85,7 +85,7 @@ def write_plan(path: str, lines: list[str]) -> None:
 
 
 def _short(path: str) -> str | None:
-    """A file of the daemon without what differs from run to run; None: it is none."""
+    """Return the path of a daemon's file without parts that differ between runs; None: not a file of the daemon."""
     data = os.environ["FAILING_DATA"] + "/"
     if path.startswith(data):
         return _RUN.sub("RUN", _LOG.sub("logs/TASK/X", _TASK.sub("logs/TASK", path.removeprefix(data))))
@@ -101,7 +101,7 @@ def _of_fd(fd: int) -> str | None:
 
 
 def patch(steps: Steps) -> None:
-    """Make steps of the calls of this process."""
+    """Make the calls of this process steps."""
 
     def wrap(name: str, where: Callable[..., str | None]) -> None:
         function = getattr(os, name)
@@ -138,7 +138,7 @@ def patch(steps: Steps) -> None:
 
 
 def patch_sqlite(steps: Steps) -> None:
-    """The same for the files of SQLite."""
+    """Make SQLite's file operations steps."""
     import apsw
 
     class File(apsw.VFSFile):

@@ -1,11 +1,11 @@
-"""Stands for the Python of a daemon, and lets its root fail as planned.
+"""A replacement for the daemon's Python that makes its root fail as planned.
 
-    faulty.py PLAN -I -m supervisor.root ARGUMENTS            on SIGUSR1 the thread of that name meets a defect
+    faulty.py PLAN -I -m supervisor.root ARGUMENTS            on SIGUSR1 the named thread raises an error
     faulty.py PLAN -I -m supervisor.root --check ARGUMENTS    a trial of the version, which hangs
-    faulty.py PLAN -I -m anything ARGUMENTS                   as it is
+    faulty.py PLAN -I -m anything ARGUMENTS                   unchanged
 
-PLAN is a file with the name of the thread (control, pump, file), or when a trial hangs: early, before it has done
-anything, or late. When it does, its pid is in PLAN.hangs. Production code knows nothing of this.
+PLAN is a file with the name of the thread (control, pump, file), or with the time at which a trial hangs: early (before
+it has done anything) or late. A hanging trial writes its pid to PLAN.hangs. Production code knows nothing of this.
 """
 
 import os
@@ -34,7 +34,7 @@ def _plan(path: str) -> str:
 
 
 def fail(path: str) -> None:
-    """Let a thread of this root end by a defect on SIGUSR1."""
+    """Make a thread of this root raise an error on SIGUSR1."""
     from supervisor.root.loop.control_thread import ControlThread
 
     whole = ControlThread._on_signals

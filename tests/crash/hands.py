@@ -1,11 +1,11 @@
-"""Stands for the Python of a daemon, and gives its scheduler a wall clock that a test moves by hand.
+"""A replacement for the daemon's Python that gives its scheduler a simulated wall clock.
 
     hands.py CLOCK -I -m supervisor.root ARGUMENTS      the root, which starts its helpers through hands.py, at once
-    hands.py CLOCK -I -m supervisor.scheduler ARGUMENTS the scheduler, which goes by the file CLOCK
-    hands.py CLOCK -I -m anything ARGUMENTS             as it is
+    hands.py CLOCK -I -m supervisor.scheduler ARGUMENTS the scheduler, which uses the clock in the file CLOCK
+    hands.py CLOCK -I -m anything ARGUMENTS             unchanged
 
-CLOCK is a file with the two clocks that a loop compares, in milliseconds: that of the wall, since the epoch, and that
-which counts all time since the boot. Delays follow real time. Production code knows nothing of this.
+CLOCK is a file with the two clocks that an event loop compares, in milliseconds: the wall clock since the epoch, and
+the time since boot, including suspends. Delays follow real time. Production code knows nothing of this.
 """
 
 import mmap
@@ -16,11 +16,11 @@ import sys
 
 _FORM = struct.Struct("<qq")
 LOOK_S = 0.005
-"""So often a scheduler looks at the clock: nobody tells it that the hands were moved."""
+"""Interval at which a scheduler reads the clock, because changes to it are not announced."""
 
 
 class Hands:
-    """The clock, for whoever moves it and for whoever reads it."""
+    """The simulated clock, for its writer and its readers."""
 
     def __init__(self, path: str) -> None:
         with open(path, "r+b") as file:
@@ -28,7 +28,7 @@ class Hands:
 
     @property
     def now_ms(self) -> int:
-        """What the wall clock shows."""
+        """Return the wall-clock time."""
         return self._read()[0]
 
     @property
@@ -41,7 +41,7 @@ class Hands:
         self._memory[:] = _FORM.pack(now_ms, boot_ms + now_ms - wall_ms)
 
     def set_to(self, now_ms: int) -> None:
-        """Set the wall clock: a step."""
+        """Step the wall clock."""
         self._memory[:] = _FORM.pack(now_ms, self.boot_ms)
 
     def _read(self) -> tuple[int, int]:
@@ -50,14 +50,14 @@ class Hands:
 
 
 def make(path: str, now_ms: int) -> Hands:
-    """A new clock."""
+    """Create a clock."""
     with open(path, "wb") as file:
         file.write(_FORM.pack(now_ms, 0))
     return Hands(path)
 
 
 def follow(hands: Hands) -> None:
-    """Let every loop of this process go by these hands."""
+    """Make every event loop of this process use the clock."""
     from supervisor.scheduler.loop.loop import Clock, Loop
 
     whole_round = Loop.round

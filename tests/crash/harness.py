@@ -1,8 +1,8 @@
-"""A daemon under load whose helpers are killed at random; afterwards every line and every row is compared.
+"""A daemon under load whose helpers are killed at random; afterwards every line and every row is checked.
 
-Children number their lines and write each number to a side file before they print it: the side file is the child's
-own view of what it said. The log of a run must be exactly that, except that a child that was killed may have noted
-one last line that it never printed.
+Children number their lines, and write each number to a side file before they print it, so the side file records the
+child's output. The log of a run must match it exactly, except that a killed child may have noted one last line that it
+never printed.
 """
 
 import contextlib
@@ -25,28 +25,28 @@ from tests.support.paths import PROGRAMS, ROOT
 from tests.support.waiting import until
 
 VICTIMS = ("worker", "ringward gunicorn", "ringward scheduler", "ringward spawner", "upgrade")
-"""What is killed; an upgrade is none, and everything goes on all the same."""
+"""Processes to kill. An upgrade kills none, but is as disruptive."""
 
 
 def numbered(count: int, pause_s: float, sides: Path, after: str = "") -> str:
-    """TOML for a command that prints numbered lines, its side file named after its run."""
+    """Return TOML for a command that prints numbered lines; the side file is named after the run."""
     command = f"{sys.executable} -I {PROGRAMS / 'numbered.py'} {count} {pause_s} {sides}/$RINGWARD_RUN_ID"
     return f'run = "{command}{after}"'
 
 
 def numbered_quickly(count: int, sides: Path, after: str = "") -> str:
-    """The same, without a pause, by a shell: it starts ten times as fast as Python."""
+    """Return such a command without pauses, in the shell, which starts ten times as fast as Python."""
     line = f'echo $n >>{sides}/$RINGWARD_RUN_ID; echo "line $n"; n=$((n + 1))'
     return f"run = '''n=0; while [ $n -lt {count} ]; do {line}; done{after}'''"
 
 
 def numbered_then_silent(sides: Path) -> str:
-    """The same, and then it stays until it is stopped."""
+    """Return such a command that then stays until it is stopped."""
     return numbered_quickly(20, sides, "; exec sleep 1000000")
 
 
 def load(sides: Path) -> str:
-    """Quick and slow tasks, floods, retries, steady services and services that crash."""
+    """Return quick and slow tasks, floods, retries, steady services and services that crash."""
     return f"""
 [tasks.slow]
 {numbered(2000, 0.005, sides)}
@@ -76,21 +76,21 @@ restart_attempts = 10000
 
 
 def example() -> str:
-    """The tasks and services of examples/ringward.toml, on a port of their own."""
+    """Return the tasks and services of examples/ringward.toml, on a separate port."""
     text = (ROOT / "examples" / "ringward.toml").read_text()
     text = text[text.index("[defaults]") :].replace("8765", "8797")
-    # Every run is compared in the end, so none may be removed before.
+    # Every run is checked at the end, so none may be removed earlier.
     return text.replace("[defaults]\n", "[defaults]\nkeep_runs = 1_000_000\nkeep_refused = 1_000_000\n", 1)
 
 
 @dataclass
 class Report:
-    """What was found."""
+    """The results."""
 
     kills: Counter[str] = field(default_factory=Counter)
     upgrades: int = 0
     accepted: set[str] = field(default_factory=set)
-    """Ids of runs whose trigger was answered with 201."""
+    """Ids of runs whose trigger got a 201."""
     refused: int = 0
     lines: int = 0
     logs: int = 0
@@ -98,7 +98,7 @@ class Report:
     differences: list[str] = field(default_factory=list)
 
     def print(self, output: str) -> None:
-        """Print it, with the tracebacks in the `output` of the daemon counted."""
+        """Print the results, and the number of tracebacks in the daemon's `output`."""
         print(f"kills {dict(self.kills)}, {self.upgrades or output.count('upgraded from')} upgrades")
         print(f"triggers {len(self.accepted)} accepted, {self.refused} refused")
         print(f"{self.lines} lines in {self.logs} logs, {output.count('Traceback')} tracebacks")
@@ -108,7 +108,7 @@ class Report:
 
 
 class Storm:
-    """Triggers and kills for some time, then looks at what is left."""
+    """Triggers and kills for some time, followed by checks."""
 
     def __init__(self, daemon: Daemon, directory: Path, seed: int, *, with_example: bool) -> None:
         self._daemon = daemon
@@ -123,7 +123,7 @@ class Storm:
         daemon.write(text)
 
     def run(self, seconds: float, longest_pause_s: float = 4.0, kills: int = 0) -> Report:
-        """The whole of it, until so many are killed; the time from one to the next is drawn up to the longest pause."""
+        """Run until the given number of kills; the pauses in between are random, up to the longest."""
         daemon = self._daemon
         daemon.start()
         end = time.monotonic() + seconds
@@ -145,7 +145,7 @@ class Storm:
         return self.report
 
     def _trigger(self, task: str) -> None:
-        # The pace of the load is that of the answers: a killed server slows it down by itself.
+        # Responses set the pace of the load, so a killed server slows it down.
         with contextlib.suppress(OSError, http.client.HTTPException):
             answer = self._daemon.request("POST", f"/api/tasks/{task}/run?wait=1")
             if answer.status == 201:
@@ -154,19 +154,19 @@ class Storm:
         self.report.refused += 1
 
     def _kill(self, victim: str) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess, IndexError):  # it has just been killed, and not yet replaced
+        with contextlib.suppress(psutil.NoSuchProcess, IndexError):  # killed and not yet replaced
             if victim == "upgrade":
                 os.kill(self._daemon.pid, signal.SIGUSR2)
             elif victim == "worker":
                 self._daemon.helper("ringward gunicorn").children()[0].kill()
-            elif victim == "ringward spawner":  # there only where runs have cgroups, and perhaps not before a start
+            elif victim == "ringward spawner":  # it exists only if runs have cgroups, and perhaps only after a start
                 self._daemon.children(victim)[0].kill()
             else:
                 self._daemon.helper(victim).kill()
             self.report.kills[victim] += 1
 
     def _upgraded(self) -> bool:
-        """Whether there was one, and none is under way."""
+        """Return whether an upgrade happened and none is in progress."""
         told = self._daemon.output.read_text()
         self.report.upgrades = told.count("upgraded from")
         return told.rfind("upgraded from") > told.rfind("upgrade: testing")
@@ -179,8 +179,8 @@ class Storm:
 
 
 def compare(daemon: Daemon, sides: Path, report: Report) -> None:
-    """Hold what the daemon has against what the children believe and what was accepted."""
-    noted = list(sides.iterdir())  # before the rows are read: what runs goes on, and more begins
+    """Compare the daemon's data with the notes of the children and the accepted triggers."""
+    noted = list(sides.iterdir())  # before reading the rows, because runs continue and new ones start
     runs = all_runs(daemon)
     for run in runs.values():
         report.reasons[f"{run['taskName']} {run.get('endReason', run['status'])}"] += 1
@@ -195,7 +195,7 @@ def compare(daemon: Daemon, sides: Path, report: Report) -> None:
 
 
 def compare_log(daemon: Daemon, side: Path, run: dict[str, Any], report: Report, *, may_lack_bytes: int = 0) -> None:
-    """Hold the log of a run against its side file; its end may be missing, up to so many bytes."""
+    """Compare the log of a run with its side file; the log may lack up to `may_lack_bytes` at its end."""
     numbers = side.read_text().split()
     if numbers != [str(number) for number in range(len(numbers))]:
         report.differences.append(f"ran twice: {run}")
@@ -211,7 +211,7 @@ def compare_log(daemon: Daemon, side: Path, run: dict[str, Any], report: Report,
 
 
 def all_runs(daemon: Daemon) -> dict[str, dict[str, Any]]:
-    """Every run there is, by id."""
+    """Return every run by id."""
     found: dict[str, dict[str, Any]] = {}
     while True:
         path = f"/api/runs?naming=camel&limit=1000&offset={len(found)}&sort_field=created_at&sort_direction=asc"
@@ -222,7 +222,7 @@ def all_runs(daemon: Daemon) -> dict[str, dict[str, Any]]:
 
 
 def main() -> int:
-    """``python -m tests.crash.harness SECONDS [SEED]``: for as long as one likes, with the example on top."""
+    """``python -m tests.crash.harness SECONDS [SEED]``: run for this long, including the example."""
     import tempfile
 
     seconds = float(sys.argv[1])

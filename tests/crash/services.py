@@ -1,7 +1,7 @@
-"""Many services that crash at random, and are stopped and started at random; afterwards everything is accounted for.
+"""Many services that crash at random and are stopped and started at random; afterwards everything is accounted for.
 
-Each incarnation notes what it does before it does that (tests/programs/crashes.py): how it ends, what it leaves behind,
-and every byte that it prints.
+Each incarnation notes its actions before it performs them (tests/programs/crashes.py): how it ends, which processes it
+leaves behind, and every byte of output.
 """
 
 import argparse
@@ -30,11 +30,11 @@ ASKED = ("stopped", "daemon_stopped")
 _SETTLE_S = 60.0
 _WARM_UP_RUNS = 3
 _OPENED_LATER = 6
-"""Descriptors that a process may have more in the end: connections to the database and to workers of the API server."""
+"""Additional descriptors that a process may have at the end: connections to the database and to API workers."""
 
 
 def configuration(count: int, sides: Path, most_s: float) -> str:
-    """`count` services, every eighth of them with three instances, and one to warm up with."""
+    """Return `count` services, every eighth with three instances, and one for the warm-up."""
 
     def service(name: str, life_s: float, instances: int) -> str:
         command = f"exec {sys.executable} -I -S {PROGRAMS / 'crashes.py'} '{sides}' {life_s}"
@@ -51,19 +51,19 @@ def configuration(count: int, sides: Path, most_s: float) -> str:
 
 @dataclass
 class Report:
-    """What was found."""
+    """The results."""
 
     runs: int = 0
     bytes: int = 0
     left: int = 0
-    """Processes that outlived their main process, or would have."""
+    """Number of processes that outlived their main process, or would have."""
     commands: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
 
 
 class Crashes:
-    """The whole of it."""
+    """The whole test."""
 
     def __init__(self, daemon: Daemon, directory: Path, *, count: int, most_s: float, cgroups: str, seed: int) -> None:
         self._daemon = daemon
@@ -75,7 +75,7 @@ class Crashes:
         daemon.write(configuration(count, self._sides, most_s), daemon=f'cgroups = "{cgroups}"')
 
     def run(self, seconds: float) -> Report:
-        """Let them crash for so long, and look at what there is then."""
+        """Let the services crash for some time, then check the result."""
         self._daemon.start()
         self._warm_up()
         before = self._descriptors()
@@ -107,19 +107,19 @@ class Crashes:
             self._differs(f"{command} {name}: {answer.status} {answer.body!r}")
 
     def _warm_up(self) -> None:
-        """Have the daemon open all that it opens once."""
+        """Make the daemon open everything that it opens only once."""
         self._command("start", "warm")
         until(lambda: len(self._daemon.runs("warm")) > _WARM_UP_RUNS, "the first runs")
         self._command("stop", "warm")
         until(lambda: self._daemon.task("warm")["state"] == "stopped", "their end")
 
     def _descriptors(self) -> dict[str, Counter[str]]:
-        """Of root and scheduler, by what they are."""
+        """Return the descriptors of root and scheduler by kind."""
         scheduler = self._daemon.helper("ringward scheduler")
         return {"root": _descriptors(self._daemon.pid), "scheduler": _descriptors(scheduler.pid)}
 
     def _settle(self, before: dict[str, Counter[str]]) -> None:
-        """In the end nothing runs, and nothing is kept for what ran."""
+        """Check that nothing runs at the end and that no resources of ended runs remain."""
         self._wait("a service that does not stop", self._awake)
         self._wait("zombies", self._zombies)
         self._wait("descriptors", lambda: self._more_descriptors(before))
@@ -161,7 +161,7 @@ class Crashes:
                     self._differs(f"left behind: {process}")
 
     def _compare(self) -> None:
-        """Hold the rows and logs against the notes."""
+        """Compare rows and logs with the notes."""
         runs = all_runs(self._daemon)
         self.report.runs = len(runs)
         noted = {path.stem for path in self._sides.iterdir()}
@@ -180,7 +180,7 @@ class Crashes:
     def _wrong_end(self, run: dict[str, Any]) -> list[str]:
         path = self._sides / f"{run['id']}.notes"
         notes = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-        if not notes:  # it was stopped before it came so far
+        if not notes:  # stopped before it wrote notes
             return [] if run["endReason"] in ASKED else ["it noted nothing"]
         found = []
         if notes[0] != ["instance", str(run["instanceIndex"])]:
@@ -208,14 +208,14 @@ class Crashes:
             own = side.read_bytes() if side.exists() else b""
             logged = self._daemon.get(f"/api/runs/{run['id']}/log/raw?stream={stream}").body
             self.report.bytes += len(logged)
-            # Of one that was killed in the middle of printing, what it had not printed yet is only in its notes.
+            # If it was killed while printing, the end of its output exists only in its notes.
             whole = own.startswith(logged) if run["endReason"] in ASKED else own == logged
             if not whole:
                 found.append(f"{stream}: {len(own)} bytes printed, {len(logged)} logged")
         return found
 
     def _look_for_overlaps(self, runs: list[dict[str, Any]]) -> None:
-        """No two incarnations of an instance at the same time."""
+        """Check that incarnations of an instance never overlap."""
         last: dict[tuple[str, int], dict[str, Any]] = {}
         for run in sorted(runs, key=lambda run: str(run.get("startedAt", ""))):
             if "startedAt" not in run:
@@ -227,7 +227,7 @@ class Crashes:
 
 
 def _descriptors(pid: int) -> Counter[str]:
-    """Kinds of open files: the targets of their links, without numbers of inodes."""
+    """Return the kinds of open files: link targets without inode numbers."""
     found: Counter[str] = Counter()
     for name in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -242,7 +242,7 @@ def _run_of(pid: int) -> str | None:
 
 
 def main() -> int:
-    """``python -m tests.crash.services SECONDS``."""
+    """``python -m tests.crash.services SECONDS``: run for this long."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seconds", type=float)
     parser.add_argument("--services", type=int, default=200)

@@ -1,12 +1,12 @@
-"""Stands for the Python of a daemon, and kills its scheduler at labelled steps.
+"""A replacement for the daemon's Python that kills its scheduler at labelled steps.
 
     steps.py PLAN -I -m supervisor.root ARGUMENTS      the root, which starts its helpers through steps.py, at once
     steps.py PLAN -I -m supervisor.scheduler ARGUMENTS the scheduler, with a count at each step
-    steps.py PLAN -I -m anything ARGUMENTS             as it is
+    steps.py PLAN -I -m anything ARGUMENTS             unchanged
 
-PLAN is a file that may come and go, of lines with a label and a number: when the step of the first line is reached
-for that many-th time since the line is there, the line is removed and the scheduler gets SIGKILL. With the last line
-goes the file. Without the file nothing happens. Production code knows nothing of this.
+PLAN is a file that may come and go. Each line has a label and a number. When the step of the first line is reached for
+that many-th time since the line exists, the line is removed and the scheduler gets SIGKILL. The file is removed with
+its last line. Without the file nothing happens. Production code knows nothing of this.
 """
 
 import functools
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 STARTING = ("begin", "snapshot asked", "before settling", "settled", "before ready", "after ready")
-"""Steps that are reached once by each scheduler."""
+"""Steps that each scheduler reaches once."""
 WORKING = (
     "before storing",
     "stored",
@@ -42,7 +42,7 @@ WORKING = (
 
 
 class Plan:
-    """Where to die."""
+    """The steps at which to die."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -62,7 +62,7 @@ class Plan:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def around(self, owner: Any, name: str, before: Callable[..., str], after: Callable[..., str]) -> None:
-        """Make steps of the begin and the end of a method; their labels are made from its arguments."""
+        """Make the start and the end of a method steps; their labels are derived from its arguments."""
         method = getattr(owner, name)
 
         @functools.wraps(method)
@@ -76,7 +76,7 @@ class Plan:
 
 
 def write_plan(path: str, lines: list[str]) -> None:
-    """Whoever reads it finds it as it was or as it is now."""
+    """Replace the plan atomically."""
     if not lines:
         os.unlink(path)
         return
@@ -115,7 +115,7 @@ def label_steps(plan: Plan) -> None:
 
 
 def after_sending(plan: Plan) -> None:
-    """Frames to the root are sent at the end of a round: make a step of the end of that for each of them."""
+    """Make the end of each round that sent messages to the root a step, once for each message."""
     from supervisor.ipc.messages import Decoder
     from supervisor.scheduler.loop.root_connection import RootConnection
 

@@ -1,4 +1,4 @@
-"""Everything at once, for a short while; ``make soak-chaos`` does it for long."""
+"""Everything at once for a short while; ``make soak-chaos`` runs it for long."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SECONDS, LONGEST_PAUSE_S, KILLS, SEED = 6, 1.0, 6, 8
 def test_nothing_is_lost_whatever_dies_and_whatever_people_do(tmp_path: Path) -> None:
     """Kills of helpers and of the root, reloads, stops and bulk deletes lose no accepted trigger and no line.
 
-    A run that died with the root ends as crashed and may lack what was still in its pipe.
+    A run that died with the root ends as crashed, and may lack the output that was still in its pipe.
     """
     daemon = Daemon(tmp_path)
     daemon.write("")

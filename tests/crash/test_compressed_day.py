@@ -1,4 +1,4 @@
-"""Schedules over a day on which clocks change, under kills of the scheduler."""
+"""Schedules over a day of clock changes, while the scheduler is killed."""
 
 import random
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.crash.compressed_day import Day
 
 @pytest.mark.parametrize(("which", "steps"), [("forward", 0), ("back", 5)])
 def test_no_instant_is_lost_and_none_comes_twice(tmp_path: Path, which: str, steps: int) -> None:
-    """However often the scheduler is killed, and its clock set: each instant is one run, or one row that says why."""
+    """Despite kills and clock steps, each instant is one run, or one row that says why it did not run."""
     seed = random.SystemRandom().randrange(1 << 32)
     day = Day(tmp_path, which, seed)
     try:

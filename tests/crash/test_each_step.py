@@ -1,4 +1,4 @@
-"""The scheduler killed at each labelled step: nothing is lost, nothing runs twice, nothing is said to have crashed."""
+"""The scheduler is killed at each labelled step: nothing is lost, runs twice, or counts as crashed."""
 
 import contextlib
 import random
@@ -38,7 +38,7 @@ restart_attempts = 10000
 
 
 def begin_load(daemon: Daemon) -> set[str]:
-    """Triggers; returns what was accepted."""
+    """Trigger runs; return the accepted ones."""
 
     def trigger(task: str) -> str | None:
         with contextlib.suppress(OSError):
@@ -53,7 +53,7 @@ def begin_load(daemon: Daemon) -> set[str]:
 
 
 def finish_load(daemon: Daemon) -> None:
-    """Wait for what ends by itself, stop the others."""
+    """Wait for runs that end by themselves, and stop the others."""
     for task in ("quick", "failing"):
         until(lambda task=task: all(run["status"] == "ended" for run in daemon.runs(task)), f"{task} to end")  # type: ignore[misc]
     for task in ("stopped", "superseded"):
@@ -64,12 +64,15 @@ def finish_load(daemon: Daemon) -> None:
 
 
 def stopped(daemon: Daemon, run_id: str) -> bool:
-    """409: it has ended, and the answer to the stop of before was lost with the scheduler."""
+    """Stop a run.
+
+    A 409 means that it has ended, and that the response to an earlier stop was lost with the scheduler.
+    """
     return daemon.request("POST", f"/api/runs/{run_id}/stop").status in (204, 409)
 
 
 def all_is_well(daemon: StepsDaemon, accepted: set[str]) -> None:
-    """Every accepted trigger ran once, every line and every ending is there."""
+    """Check that every accepted trigger ran once, and that every line and every ending is stored."""
     assert daemon.verdict(accepted).differences == []
     endings = {run["taskName"]: set[tuple[str, int]]() for run in all_runs(daemon).values()}
     for run in all_runs(daemon).values():
@@ -82,7 +85,7 @@ def all_is_well(daemon: StepsDaemon, accepted: set[str]) -> None:
 
 @at_some_time
 def test_schedulers_die_at_work(times: tuple[int, ...], daemon: StepsDaemon) -> None:
-    """Whatever the step, every accepted trigger runs once, and every line and every end is kept."""
+    """At whatever step the scheduler dies, every accepted trigger runs once, and every line and every end is kept."""
     daemon.write(configuration(daemon.sides))
     accepted = set()
     daemon.start()
@@ -115,7 +118,7 @@ def test_a_run_that_started_and_ended_without_a_scheduler(label: str, daemon: St
 
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 def test_schedulers_die_while_they_start(first: bool, daemon: StepsDaemon) -> None:
-    """Schedulers die one after the other at the start of the daemon, or under load; everything goes on."""
+    """Schedulers may die one after another at the start of the daemon, or under load: everything continues."""
     daemon.write(configuration(daemon.sides))
     if first:
         daemon.plan(*steps.STARTING)

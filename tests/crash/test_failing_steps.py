@@ -1,4 +1,4 @@
-"""Each single step of writing fails once: the daemon stays, says so where something is lost, and goes on by itself."""
+"""Each single write step fails once: the daemon continues, and reports anything that is lost."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ env = { GATE = "gate" }
 """
 TELLS = re.compile(rb" (ERROR|WARNING) .*(No space left|Input/output error|Read-only|has no room)")
 LINES = {"plain": 2, "big": 60_000, "drawn": 1, "hidden": 0}
-"""Of the log of each."""
+"""Number of lines in the log of each task."""
 FULL, BROKEN, FIXED = errno.ENOSPC, errno.EIO, errno.EROFS
 TOLD = (
     ("scheduler xWrite ringward.db-wal", FULL),
@@ -55,7 +55,7 @@ TOLD = (
     ("api create audit/audit-RUN.entries", FULL),
     ("api write audit/audit-RUN.entries", FULL),
 )
-"""Steps of work, and how they fail: something is put off or lost, or nearly so."""
+"""Steps during work and their errors: something is delayed, lost, or nearly lost."""
 REFUSED = (
     ("scheduler mkdir secrets", FULL),
     ("scheduler create secrets/RUN.new", FULL),
@@ -63,22 +63,22 @@ REFUSED = (
     ("scheduler replace secrets/RUN", FULL),
     ("scheduler xWrite ringward.db-wal", BROKEN),
 )
-"""Who waits for it hears that it was not done."""
+"""Steps whose failure rejects the request that waits for them."""
 BEGINNING = (
     "scheduler create scheduler.lock",
     "scheduler create events.ring",
     "scheduler ftruncate events.ring",
     "scheduler xWrite ringward.db-wal",
 )
-"""Steps of a scheduler that begins."""
+"""Steps of a starting scheduler."""
 UNPUBLISHED = ("up open listening.json.new", "up replace listening.json")
-"""Without which nobody finds the daemon."""
+"""Steps without which clients cannot find the daemon."""
 ALONE = ("root open upgrade.json.new", "root create daemon.ring", "root ftruncate daemon.ring")
-"""Without which it does."""
+"""Steps without which they can."""
 
 
 class FailingDaemon(Daemon):
-    """Runs under failing.py instead of Python."""
+    """A daemon that runs under failing.py instead of Python."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -111,7 +111,7 @@ class FailingDaemon(Daemon):
         until(self.ready, "the daemon to be ready")
 
     def triggered(self, task: str) -> tuple[str, list[str]]:
-        """Trigger until it is taken; returns the run, and why it was refused before."""
+        """Trigger until it is accepted; return the run and the reasons of earlier rejections."""
         body = {"params": {"P": "geheimnis"}} if task == "hidden" else {}
         refusals: list[str] = []
 
@@ -137,7 +137,7 @@ def daemon(tmp_path: Path) -> Iterator[FailingDaemon]:
 
 
 def work(daemon: FailingDaemon, label: str) -> list[str]:
-    """Let one of each kind run, to the end; returns refusals."""
+    """Run one of each kind to its end; return rejections."""
     runs, refused = {}, []
     for task in LINES:
         runs[task], refusals = daemon.triggered(task)
@@ -157,7 +157,7 @@ def work(daemon: FailingDaemon, label: str) -> list[str]:
 
 
 def fail(daemon: FailingDaemon, label: str, error: int, times: int = 1) -> list[str]:
-    """Let a step fail so many times while there is work; returns refusals."""
+    """Make a step fail this many times during work; return rejections."""
     if " mkdir " in label:
         shutil.rmtree(daemon.data / label.rpartition(" ")[2].partition("/")[0], ignore_errors=True)
     daemon.plan(*[label] * times, error=error)
@@ -167,7 +167,7 @@ def fail(daemon: FailingDaemon, label: str, error: int, times: int = 1) -> list[
 
 
 def told(daemon: FailingDaemon, before: int, what: str) -> None:
-    """Wait until the log tells of an error, behind so many bytes, and log files are written again."""
+    """Wait until the log, after `before` bytes, reports an error and that log files can be written again."""
     until(lambda: TELLS.search(daemon.output.read_bytes()[before:]), what)
 
     def balanced() -> bool:
@@ -178,7 +178,7 @@ def told(daemon: FailingDaemon, before: int, what: str) -> None:
 
 
 def test_failing_steps_under_load(daemon: FailingDaemon) -> None:
-    """All accepted runs are run and kept. Lost or delayed steps are reported, also in the log of the run."""
+    """All accepted runs run and are kept. Lost or delayed steps are reported, also in the log of the run."""
     daemon.write(CONFIG)
     daemon.start()
     until((daemon.data / "reserve").exists, "the reserve")
@@ -187,8 +187,8 @@ def test_failing_steps_under_load(daemon: FailingDaemon) -> None:
         before = daemon.output.stat().st_size
         assert not fail(daemon, label, error)
         told(daemon, before, f"a word about {label}")
-    for label, error in REFUSED:  # again when it was met by what nobody waits for, such as a sample
-        # Twice: what failed together with others is tried once more alone, before it is refused.
+    for label, error in REFUSED:  # repeated: the error may hit a write without a request, such as a sample
+        # Twice: changes that fail together are retried one by one before any is rejected.
         until(lambda label=label, error=error: fail(daemon, label, error, 2), f"a refusal of {label}")  # type: ignore[misc]
     until(lambda: daemon.get("/readyz").json()["status"] == "ok", "the reserve")
     until(lambda: {"disk.full", "disk.recovered"} <= {*daemon.kinds()}, "the notifications")

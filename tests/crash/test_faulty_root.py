@@ -1,4 +1,4 @@
-"""A root that meets a defect of its own, or that is killed while it tries a version."""
+"""A root that raises an error, or that is killed during a trial."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ _EX_SOFTWARE = 70
 
 
 class FaultyDaemon(Daemon):
-    """Runs under faulty.py instead of Python."""
+    """A daemon that runs under faulty.py instead of Python."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -34,7 +34,7 @@ class FaultyDaemon(Daemon):
         return [sys.executable, "-I", "-c", code]
 
     def trial(self) -> psutil.Process:
-        """Have the version tried; the process that does it, and hangs."""
+        """Start a trial of the version; return its process, which hangs."""
         hangs = self.directory / "plan.hangs"
         hangs.unlink(missing_ok=True)
         os.kill(self.pid, signal.SIGUSR2)
@@ -67,7 +67,7 @@ def test_a_fault_in_any_thread_ends_the_root(daemon: FaultyDaemon) -> None:
 
 
 def test_a_root_that_is_killed_while_a_trial_hangs(daemon: FaultyDaemon) -> None:
-    """A trial ends with its root; one that hangs too early for that holds nothing that the next daemon needs."""
+    """A trial ends with its root. A trial that hangs too early for that holds nothing that the next daemon needs."""
     daemon.write('[services.s]\nrun = "exec sleep 1000"\n')
 
     def serves(*statuses: str) -> None:

@@ -1,4 +1,4 @@
-"""A database that cannot be written for hours, while schedules come and a run ends."""
+"""A database that cannot be written for hours, while schedules are due and a run ends."""
 
 import contextlib
 import re
@@ -55,7 +55,7 @@ def test_a_locked_database(daemon: HandsDaemon) -> None:
     gate.touch()
     for _ in range(MINUTES):
         daemon.hands.pass_to(daemon.hands.now_ms + MINUTE_MS)
-        assert refused()  # in the round in which the schedules come to that minute
+        assert refused()  # in the same round as the schedules of that minute
     assert daemon.get("/api/runs").status == 200
     other.execute("ROLLBACK")
     other.close()
@@ -72,7 +72,7 @@ def test_a_locked_database(daemon: HandsDaemon) -> None:
 
 
 def accounted(daemon: HandsDaemon) -> dict[str, int]:
-    """For how many instants the runs of each task stand."""
+    """Return the number of instants that the runs of each task record."""
     sql = "SELECT task_name, sum(coalesce(missed_count, 1)) FROM runs WHERE scheduled_at IS NOT NULL GROUP BY task_name"
     with contextlib.closing(open_reader(str(daemon.data / "ringward.db"), limit_s=None)) as database:
         return {str(name): int(str(count)) for name, count in database.rows(sql)}

@@ -13,7 +13,7 @@ SECONDS = 2
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
 def test_everything_is_accounted_for(tmp_path: Path, cgroups: str) -> None:
-    """Each incarnation has its row, its end and every byte; no process, descriptor, ring or cgroup stays."""
+    """Each incarnation has its row, its end and every byte. No process, descriptor, ring or cgroup remains."""
     if cgroups == "auto":
         require_cgroups()
     daemon = Daemon(tmp_path)

@@ -1,4 +1,4 @@
-"""Helpers killed at random under load, and upgrades between that."""
+"""Helpers are killed at random under load, with upgrades in between."""
 
 from pathlib import Path
 
@@ -9,10 +9,7 @@ SECONDS, LONGEST_PAUSE_S, KILLS = 6, 1.5, 3
 
 
 def test_no_line_no_exit_and_no_trigger_is_lost(tmp_path: Path) -> None:
-    """However often workers, gunicorn and the scheduler are killed, or all of it is upgraded: nothing is missing.
-
-    That is every line, every row and every accepted trigger.
-    """
+    """Kills of workers, gunicorn and the scheduler, and upgrades, lose no line, no row and no accepted trigger."""
     daemon = Daemon(tmp_path)
     try:
         report = Storm(daemon, tmp_path, seed=1, with_example=False).run(SECONDS, LONGEST_PAUSE_S, KILLS)

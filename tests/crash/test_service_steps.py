@@ -1,4 +1,4 @@
-"""The scheduler killed at labelled steps while services are stopped, started and restarted."""
+"""The scheduler is killed at labelled steps while services are stopped, started and restarted."""
 
 import contextlib
 import random
@@ -28,14 +28,14 @@ INSTANCES = 2
 
 
 class Asking:
-    """Gives commands until they are taken."""
+    """Repeats commands until they are accepted."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self.repeated = False
 
     def __call__(self, command: str) -> None:
-        """409: one of before was taken, and the answer lost with the scheduler."""
+        """Repeat a command. A 409 means that an earlier one was accepted and its response lost."""
         if not self._taken(command):
             self.repeated = True
             until(lambda: self._taken(command), f"{command} to be taken")
@@ -51,7 +51,7 @@ def states(daemon: Daemon) -> list[str]:
 
 
 def settled(daemon: Daemon, ids: set[str]) -> set[str]:
-    """Ids of the runs when all instances run, none of them as one of `ids`."""
+    """Return the ids of the runs once all instances run, none of them as one of `ids`."""
     task = daemon.task("s")
     found = {one.get("runId", "") for one in task["instances"] if one["state"] == "running"}
     return found if len(found) == INSTANCES and not found & ids and "rolling" not in task else set()
@@ -59,7 +59,7 @@ def settled(daemon: Daemon, ids: set[str]) -> set[str]:
 
 @at_some_time
 def test_schedulers_die_during_service_commands(times: tuple[int, ...], daemon: StepsDaemon) -> None:
-    """Each command is carried out to its end, no two processes of an instance ever run, and no ending is lost."""
+    """Each command is completed, processes of an instance never overlap, and no end is lost."""
     daemon.write(
         f"[services.s]\n{numbered_then_silent(daemon.sides)}\n"
         f'instances = {INSTANCES}\nrestart_delay = "1h"\nhealthy_after = "10ms"\n'
@@ -84,7 +84,7 @@ def test_schedulers_die_during_service_commands(times: tuple[int, ...], daemon: 
 
 
 def cycle(daemon: Daemon, asked: Asking, seen: set[str]) -> set[str]:
-    """Give each command; returns the runs that were begun by it."""
+    """Give each command; return the runs that they started."""
     begun: set[str] = set()
     asked("stop")
     until(lambda: states(daemon) == ["stopped"] * INSTANCES, "it to be stopped")
@@ -95,7 +95,7 @@ def cycle(daemon: Daemon, asked: Asking, seen: set[str]) -> set[str]:
 
 
 def overlapping(runs: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Pairs of runs of one instance of which the second began before the first had ended."""
+    """Return pairs of runs of an instance of which the second started before the first had ended."""
     found = []
     for _, group in groupby(sorted(runs, key=lambda run: run["instanceIndex"]), key=lambda run: run["instanceIndex"]):
         begun = sorted((run for run in group if "startedAt" in run), key=lambda run: run["startedAt"])

@@ -16,9 +16,9 @@ def lent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lent]:
 
 @pytest.fixture
 def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon that the test configures and starts; nothing of it is left afterwards.
+    """A daemon that the test configures and starts; everything is removed afterwards.
 
-    Tests that are marked as `lent`, but not as `own`, share one: to them too it looks like new.
+    Tests that are marked as `lent` but not as `own` share a daemon, which looks new to each of them.
     """
     if request.node.get_closest_marker("lent") and not request.node.get_closest_marker("own"):
         shared: Lent = request.getfixturevalue("lent")

@@ -1,1 +1,1 @@
-"""What tests share: places in the repository, servers, a daemon. No test stands here."""
+"""Code that tests share: places in the repository, servers, a daemon. It contains no tests."""

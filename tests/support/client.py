@@ -1,4 +1,4 @@
-"""A client of the HTTP API over a Unix socket: answers, and streams of server-sent events."""
+"""A client of the HTTP API over a Unix socket: responses, and streams of server-sent events."""
 
 import http.client
 import json
@@ -25,7 +25,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Answer:
-    """A response, read whole."""
+    """A complete response."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self.status = response.status
@@ -79,7 +79,7 @@ class Stream:
 
     def _lines(self) -> Iterator[bytes]:
         try:
-            # Not the response itself: the end of this generator would close it, and the next iteration finds nothing.
+            # Not the response itself: ending this generator would close it, and a later iteration would find nothing.
             yield from iter(self._response.readline, b"")
         except (http.client.IncompleteRead, ConnectionResetError):  # the server was killed
             return

@@ -1,4 +1,4 @@
-"""Fixtures: the command line in this process, with a fake daemon."""
+"""Fixtures that call the command line in this process, with a fake daemon."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ Ringward = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test finds this machine's configuration, environment or daemon."""
+    """Hide the configuration, environment and daemon of this machine from the test."""
     for name in list(os.environ):
         if name.startswith("RINGWARD_"):
             monkeypatch.delenv(name)

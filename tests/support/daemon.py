@@ -1,4 +1,4 @@
-"""A real daemon for tests: ``ringward up`` as a child process on a configuration of the test's own."""
+"""A real daemon for tests: ``ringward up`` as a child process, with the test's own configuration."""
 
 import contextlib
 import http.client
@@ -29,7 +29,7 @@ PASSWORD = "correct horse battery"
 
 
 class Daemon:
-    """One daemon and its data directory."""
+    """A daemon and its data directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -41,12 +41,12 @@ class Daemon:
         self.socket = f"{self._socket_dir}/http.sock"
         self.process: subprocess.Popen[bytes] | None = None
         self.options: list[str] = []
-        """Of ``ringward up``, besides ``--config``."""
+        """Options of ``ringward up``, in addition to ``--config``."""
         self._said_before = 0
-        """How much of its output is of tests before this one."""
+        """Length of the output of earlier tests."""
 
     def said(self) -> str:
-        """What it has printed in this test."""
+        """Return the daemon's output during this test."""
         return self.output.read_bytes()[self._said_before :].decode()
 
     def write(self, text: str, *, daemon: str = "", http: str = "") -> None:
@@ -60,21 +60,21 @@ class Daemon:
         return {**os.environ, "RINGWARD_PASSWORD": PASSWORD}
 
     def command(self) -> list[str]:
-        """How the program is called."""
+        """Return the command line of the daemon."""
         return [str(RINGWARD)]
 
     def client_command(self) -> list[str]:
-        """How the program is called as a client of the daemon."""
+        """Return the command line of a client of the daemon."""
         return [str(RINGWARD)]
 
     def start(self) -> Self:
-        """Start it and wait until it takes commands."""
+        """Start the daemon and wait until it accepts commands."""
         self.launch()
         until(self.ready, "the daemon to be ready")
         return self
 
     def launch(self, stderr: int | None = None, *, close_fds: bool = True) -> None:
-        """Start it, its output in `self.output` or, for standard error, where the test wants it."""
+        """Start the daemon. Its output goes to `self.output`, or standard error to the test's descriptor."""
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 [*self.command(), "up", "--config", str(self.config), *self.options],
@@ -100,14 +100,14 @@ class Daemon:
         return self.process.pid
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """End it, and return its exit status."""
+        """Stop the daemon and return its exit status."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(60)
 
     def clean(self) -> None:
-        """Leave nothing behind."""
+        """Kill all processes and remove all directories."""
         if self.process is not None and self.process.poll() is None:
             children = psutil.Process(self.pid).children(recursive=True)
             runs = {name_of_cgroup(child.pid) for child in children} - {""}
@@ -127,29 +127,29 @@ class Daemon:
                 shutil.rmtree(directory, ignore_errors=True)
 
     def runtime_dirs(self) -> list[Path]:
-        """Where its rings, sockets and the like can be."""
+        """Return the directories that may have its rings and sockets."""
         identity = (self.data / "id").read_text().strip()
         bases = [f"/dev/shm/ringward-{os.getuid()}", f"{os.environ.get('XDG_RUNTIME_DIR')}/ringward"]
-        if os.geteuid() == 0:  # other users cannot look into that of root
+        if os.geteuid() == 0:  # other users may not read the directory of root
             bases.insert(0, "/run/ringward")
         return [Path(base, identity) for base in bases]
 
     def runtime_dir(self) -> Path:
-        """Where its rings, sockets and the like are."""
+        """Return the directory of its rings and sockets."""
         (found,) = (path for path in self.runtime_dirs() if path.is_dir())
         return found
 
     def holding(self, text: str) -> list[str]:
-        """Names of the files in its directories that have `text` in them."""
+        """Return the names of files in its directories that contain `text`."""
         found = []
         below = (one for place in (self.data, *self.runtime_dirs()) for one in os.walk(place))
         for path in (Path(folder, name) for folder, _, names in below for name in names):
-            with contextlib.suppress(FileNotFoundError):  # while it runs, some come and go
+            with contextlib.suppress(FileNotFoundError):  # files come and go while it runs
                 if path.is_file() and text.encode() in path.read_bytes():
                     found.append(path.name)
         return found
 
-    # HTTP over the Unix socket, where the tests' own user is trusted.
+    # HTTP over the Unix socket, which trusts the user of the tests.
 
     def request(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
         connection = UnixConnection(self.socket)
@@ -187,14 +187,14 @@ class Daemon:
         return until(lambda: (run := self.run(run_id))["status"] == "ended" and run, f"run {run_id} to end")
 
     def stored_end(self, run_id: str) -> tuple[str | None, int]:
-        """End reason and exit code of a run, out of the database of a daemon that has ended."""
+        """Return the end reason and exit code of a run from the database of a stopped daemon."""
         with contextlib.closing(open_reader(str(self.data / "ringward.db"))) as database:
             run = get_run(database, run_id)
         assert run is not None
         return run.end_reason, run.exit_code
 
     def runs(self, task: str) -> list[dict[str, Any]]:
-        """All runs of a task, oldest first."""
+        """Return all runs of a task, oldest first."""
         answer = self.get(f"/api/tasks/{quote(task)}/runs?limit=1000&sortField=createdAt&sortDirection=asc")
         assert answer.status == 200, answer.body
         found: list[dict[str, Any]] = answer.json()["items"]
@@ -205,7 +205,7 @@ class Daemon:
         return found
 
     def lines(self, run_id: str) -> list[dict[str, Any]]:
-        """The whole log of a run."""
+        """Return the whole log of a run."""
         found: list[dict[str, Any]] = []
         while True:
             page = self.get(f"/api/runs/{run_id}/log?from={len(found)}&limit=10000").json()
@@ -214,7 +214,7 @@ class Daemon:
             found += page["lines"]
 
     def log_file(self, run_id: str) -> Path:
-        """The log file of a run that has printed something and ended: only then it is completed, and its ring goes."""
+        """Return the log file of an ended run with output; it is complete once its ring is gone."""
 
         def complete() -> Path | None:
             if any((place / f"{run_id}.ring").exists() for place in self.runtime_dirs()):
@@ -224,7 +224,7 @@ class Daemon:
         return until(complete, f"the log file of run {run_id}")
 
     def hits(self, task: str, query: str) -> list[dict[str, Any]]:
-        """All that a search finds, however many answers it comes in."""
+        """Return all hits of a search, from all pages."""
         found: list[dict[str, Any]] = []
         more = ""
         while True:
@@ -238,13 +238,13 @@ class Daemon:
         return [line["text"] for line in self.lines(run_id) if line["stream"] == stream]
 
     def helper(self, title: str) -> psutil.Process:
-        """Return the oldest child with this title in ps: a fork has the title of its parent at first."""
+        """Return the oldest child with this title; a fork initially has the title of its parent."""
         found: list[psutil.Process] = []
 
         def look() -> bool:
             for child in psutil.Process(self.pid).children():
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    if " ".join(child.cmdline()) == title:  # psutil splits titles at blanks
+                    if " ".join(child.cmdline()) == title:  # psutil splits titles at spaces
                         found.append(child)
             return bool(found)
 
@@ -252,27 +252,27 @@ class Daemon:
         return min(found, key=lambda one: (one.create_time(), one.pid))
 
     def children(self, words: str, of: str = "") -> list[psutil.Process]:
-        """Child processes with `words` in their command lines: our own, or those `of` a helper."""
+        """Return the child processes with `words` in their command lines: of the root, or `of` a helper."""
         parent = self.helper(of) if of else psutil.Process(self.pid)
         with contextlib.suppress(psutil.NoSuchProcess):
             return [child for child, line in command_lines(parent.children()).items() if words in line]
         return []
 
     def family(self) -> list[psutil.Process]:
-        """The supervisor and all its descendants."""
+        """Return the supervisor and all its descendants."""
         root = psutil.Process(self.pid)
         return [root, *root.children(recursive=True)]
 
     def kill_helper(self, title: str) -> None:
-        """SIGKILL a helper, and wait until its successor is at work."""
+        """Kill a helper with SIGKILL and wait until its successor works."""
         before = self.helper(title)
         before.kill()
         self.replaced(title, before.pid)
 
     def replaced(self, title: str, before: int) -> None:
-        """Wait until the helper with the pid `before` has a successor that is at work.
+        """Wait until the helper with the pid `before` has a successor that works.
 
-        Readiness alone may be a second old, and so describe the dead helper.
+        The readiness alone may be a second old, and describe the dead helper.
         """
         until(lambda: before != self.helper(title).pid in self._at_work(), f"another {title}")
         until(self.ready, "the daemon to be ready again")
@@ -285,7 +285,7 @@ class Daemon:
         return set()
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the program to its end."""
+        """Run a command of the command line to its end."""
         return subprocess.run(
             [*self.client_command(), *arguments, "--config", str(self.config)],
             capture_output=True,
@@ -305,7 +305,7 @@ def command_lines(processes: Iterable[psutil.Process]) -> dict[psutil.Process, s
 
 
 def gone(process: psutil.Process) -> bool:
-    """Whether the process has ended; it may still be a zombie."""
+    """Return whether the process has ended; it may still be a zombie."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -313,5 +313,5 @@ def gone(process: psutil.Process) -> bool:
 
 
 def program(name: str, *arguments: object) -> str:
-    """A TOML list that runs one of tests/programs with this Python."""
+    """Return a TOML list that runs one of tests/programs with this Python."""
     return json.dumps([sys.executable, "-I", str(PROGRAMS / f"{name}.py"), *map(str, arguments)])

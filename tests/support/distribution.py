@@ -1,15 +1,15 @@
-"""What the processes of a parallel run of the tests take from the heap: mostly one file after the other."""
+"""Distribution of tests among the processes of a parallel run: mostly file by file."""
 
 from xdist.scheduler import LoadFileScheduling
 
 _ALONE = "tests/crash/"
-"""Each of these tests takes long and shares nothing."""
+"""Each of these tests takes long and shares nothing with others."""
 _BACKENDS = "tests/contract/"
-"""All of these share one daemon for each kind of database, which is not cheap to prepare."""
+"""All of these share one daemon per kind of database, because preparing it is slow."""
 
 
 def unit(nodeid: str) -> str:
-    """The name of what a test belongs to; all tests of a unit are run by one process, one after the other."""
+    """Return the unit of a test. One process runs all tests of a unit, one after another."""
     file, _, test = nodeid.partition("::")
     if nodeid.startswith(_ALONE):
         return nodeid
@@ -19,7 +19,7 @@ def unit(nodeid: str) -> str:
 
 
 class Units(LoadFileScheduling):  # type: ignore[misc]  # which publishes no types
-    """Gives out units instead of files."""
+    """A scheduler that distributes units instead of files."""
 
     def _split_scope(self, nodeid: str) -> str:
         return unit(nodeid)

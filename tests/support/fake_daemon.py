@@ -1,4 +1,4 @@
-"""A daemon's API for tests: canned answers over a Unix socket."""
+"""A fake API for tests: canned responses over a Unix socket."""
 
 import json
 import socketserver
@@ -16,7 +16,7 @@ RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 @dataclass
 class Request:
-    """What a client sent."""
+    """A client's request."""
 
     method: str
     path: str
@@ -27,13 +27,13 @@ class Request:
 
 @dataclass
 class Answer:
-    """What it gets."""
+    """The response to a request."""
 
     status: int = 200
     body: bytes = b""
     type: str = "application/json"
     broken: bool = False
-    """Promise more than is sent, and close."""
+    """Whether to close the connection before the announced end of the body."""
 
 
 Handler = Callable[[Request], Answer]
@@ -41,14 +41,14 @@ Handler = Callable[[Request], Answer]
 
 @dataclass
 class FakeDaemon:
-    """Answers by method and path; an unknown path is a 404."""
+    """A server that answers by method and path; unknown paths get 404."""
 
     socket: Path
     handlers: dict[tuple[str, str], Handler] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
 
     def on(self, method: str, path: str, *answers: Any) -> None:
-        """Give `answers` in turn, the last one for ever: an Answer, a callable, or something to send as JSON."""
+        """Give `answers` in turn and repeat the last one: an Answer, a callable, or an object to send as JSON."""
         left = list(answers)
 
         def handle(request: Request) -> Answer:
@@ -65,7 +65,7 @@ class FakeDaemon:
         return handler(request) if handler else problem(404, f"nothing is at {request.path}")
 
     def asked(self, path: str) -> list[Request]:
-        """The requests for `path`."""
+        """Return the requests for `path`."""
         return [request for request in self.requests if request.path == path]
 
 
@@ -87,7 +87,7 @@ def line(n: int, text: str, stream: str = "stdout", **more: Any) -> dict[str, An
 
 
 def run(**more: Any) -> dict[str, Any]:
-    """A run as the API tells of it, with other values, or without what is None."""
+    """Return a run as the API sends it, with other values; None removes a field."""
     base = {
         "id": RUN,
         "taskName": "job",
@@ -124,13 +124,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             self.wfile.write(answer.body)
-        except BrokenPipeError:  # the client has seen enough
+        except BrokenPipeError:  # the client has disconnected
             self.close_connection = True
 
     do_GET = do_POST = do_DELETE = _handle  # noqa: N815 - the base class's names
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Say nothing."""
+        """Suppress the log."""
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):
@@ -140,7 +140,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 @contextmanager
 def serving(path: Path) -> Iterator[FakeDaemon]:
-    """A fake daemon that answers on the socket `path`."""
+    """Serve a fake daemon on the socket `path`."""
     daemon = FakeDaemon(path)
     with _Server(str(path), _Handler) as server:
         server.daemon = daemon

@@ -1,7 +1,7 @@
-"""A file system that can be frozen: an image on a loop device, in a mount namespace of the daemon's own.
+"""A file system that can be frozen: an image on a loop device, in the daemon's own mount namespace.
 
-A file system that stays frozen hangs each process that touches it. So a guard process thaws it after the test,
-however the test ends: the guard waits for the end of a pipe whose other end the test's process holds.
+A file system that stays frozen hangs every process that touches it. So a guard process thaws it after the test, however
+the test ends: the guard waits for the end of a pipe whose other end the test's process holds.
 """
 
 import fcntl
@@ -28,14 +28,14 @@ _MOUNT = 'mount -o loop "$1" "$2" && shift 2 && exec "$@"'
 
 
 class FrozenLogs(Daemon):
-    """A daemon whose data/logs, or all of data, is a file system of its own."""
+    """A daemon with a separate file system for data/logs, or for all of data."""
 
     def __init__(self, directory: Path, *, all_data: bool = False) -> None:
         super().__init__(directory)
         self.logs = self.data if all_data else self.data / "logs"
         self.logs.mkdir(parents=True, mode=0o700)
         self.data.chmod(0o700)
-        # In memory: freezing writes out what is dirty, which a busy disk would make slow.
+        # In memory: freezing flushes dirty pages, which is slow on a busy disk.
         self._images = tempfile.TemporaryDirectory(dir="/dev/shm")
         self._image = Path(self._images.name) / "image"
         make_image(self._image)
@@ -46,7 +46,7 @@ class FrozenLogs(Daemon):
         return [*in_namespace(), "sh", "-c", _MOUNT, "sh", str(self._image), str(self.logs), *super().command()]
 
     def freeze(self) -> None:
-        """Block all writes to the logs from now on."""
+        """Block all writes to the logs until the thaw."""
         self._fd = os.open(f"/proc/{self.pid}/root{self.logs}", os.O_RDONLY | os.O_DIRECTORY)
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-c", _GUARD, str(self._fd)],
@@ -59,15 +59,15 @@ class FrozenLogs(Daemon):
         fcntl.ioctl(self._fd, FIFREEZE, 0)
 
     def thaw(self) -> None:
-        """Let everything be written again; more than once does no harm."""
+        """Permit writes again; repeating this has no effect."""
         if self._guard is None:
             return
-        self._guard.communicate()  # the end of its input lets it thaw
+        self._guard.communicate()  # the end of its input makes it thaw
         self._guard = None
         os.close(self._fd)
 
     def log_files(self) -> list[str]:
-        """Names of the log files on the frozen file system."""
+        """Return the names of the log files on the frozen file system."""
         return [path.name for path in Path(f"/proc/{self.pid}/root{self.logs}").rglob("*.log")]
 
     def clean(self) -> None:
@@ -77,19 +77,19 @@ class FrozenLogs(Daemon):
 
 
 def in_namespace() -> list[str]:
-    """Run what follows with mounts of its own."""
+    """Return the command prefix for a private mount namespace."""
     return ["unshare", "--mount", "--propagation", "private"]
 
 
 def make_image(path: Path) -> None:
-    """An empty ext4 file system."""
+    """Create an empty ext4 file system."""
     with path.open("wb") as file:
         file.truncate(64 << 20)
     subprocess.run(["mkfs.ext4", "-q", str(path)], check=True)
 
 
 def why_not() -> str | None:
-    """Why no file system can be frozen here; None when one can."""
+    """Return why file systems cannot be frozen here, or None."""
     if os.geteuid():
         return "freezing a file system takes root"
     for tool in ("unshare", "mount", "mkfs.ext4"):

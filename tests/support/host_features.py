@@ -1,4 +1,4 @@
-"""Optional programs and kernel features of this host; tests that need a missing one are skipped."""
+"""Optional programs and kernel features of this host. Tests that need a missing one are skipped."""
 
 import os
 import re
@@ -40,7 +40,7 @@ PACKAGES = {
     "systemd-analyze": "systemd",
     "unshare": "util-linux",
 }
-"""Debian's packages of the programs; ``.ci/run`` installs them."""
+"""Debian packages of the programs; ``.ci/run`` installs them."""
 
 NO_CGROUPS = "there is no cgroup version 2 hierarchy in which this user can make cgroups"
 _SCHED = Path("/proc/self/sched")
@@ -59,7 +59,7 @@ def require(*programs: str | Path) -> str:
 
 
 def require_cgroups() -> Cgroups:
-    """Skip the test unless this process can make cgroups; return the place for them."""
+    """Skip the test unless this process can create cgroups; return the place for them."""
     found = Cgroups.find()
     if found is None:
         pytest.skip(NO_CGROUPS)
@@ -75,7 +75,7 @@ def require_unpacked(name: str) -> Path:
 
 
 def slice_ns(sched: str) -> int:
-    """Return the longest uninterrupted turn of a thread on a processor, as ``/proc/<pid>/sched`` shows it."""
+    """Return the longest uninterrupted time slice of a thread, from ``/proc/<pid>/sched``."""
     found = re.search(r"^se\.slice +: +(\d+)$", sched, re.MULTILINE)
     assert found is not None, sched
     return int(found[1])
@@ -90,4 +90,4 @@ def _kernel() -> tuple[int, ...]:
 
 
 SHORT_SLICES = _kernel() >= _SHORT_SLICES_SINCE and _SCHED.exists() and "se.slice" in _SCHED.read_text()
-"""Whether the kernel has slices of a chosen length, and shows them."""
+"""Whether the kernel supports custom time slices and reports them."""

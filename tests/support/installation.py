@@ -1,4 +1,4 @@
-"""A daemon of an installation of its own, in which another version can take the place of the one that is there."""
+"""A daemon with an installation of its own, whose version can be replaced."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 
 class Installation(Daemon):
-    """Versions are directories beside each other; a link says which of them is installed."""
+    """Versions in sibling directories, and a symbolic link to the installed one."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -25,7 +25,7 @@ class Installation(Daemon):
         self.install("first")
 
     def add(self, name: str, edits: dict[str, tuple[str, str]] | None = None) -> None:
-        """Make a version that differs by these edits: file, text, and what stands in its place."""
+        """Add a version that differs by these edits: file, old text, new text."""
         place = self.directory / name
         place.mkdir()
         for package in ("api", "logring", "store"):
@@ -38,12 +38,12 @@ class Installation(Daemon):
             file.write_text(text.replace(old, new))
 
     def unpack(self, archive: Path) -> None:
-        """Add the version that an archive has, under the name of the archive."""
+        """Add the version in an archive, under the archive's name."""
         with tarfile.open(archive) as files:
             files.extractall(self.directory / archive.name.partition(".")[0], filter="data")
 
     def install(self, name: str) -> None:
-        """Let the version of this name be the one that is installed."""
+        """Install the version with this name."""
         link = self.directory / "installed.new"
         link.symlink_to(self.directory / name)
         os.replace(link, self.directory / "installed")

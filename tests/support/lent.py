@@ -1,4 +1,4 @@
-"""A daemon that tests share: each test finds it with its own configuration, and without runs."""
+"""A daemon that tests share. Each test gets it with its own configuration and without runs."""
 
 import tempfile
 from pathlib import Path
@@ -9,12 +9,15 @@ from tests.support.waiting import until
 
 
 class Lent(Daemon):
-    """Restarted when [daemon] or [http] change, else reloaded, which takes a twentieth of the time."""
+    """A daemon that restarts if [daemon] or [http] change.
+
+    Otherwise it reloads, which takes a twentieth of the time.
+    """
 
     def __init__(self, place: Path) -> None:
         self._place = place
         self._tables: tuple[str, str] | None = None
-        """Of the running daemon: what `write` was told of [daemon] and [http]."""
+        """The tables [daemon] and [http] of the running daemon, as given to `write`."""
         self._head = ""
         super().__init__(self._another())
 
@@ -40,7 +43,7 @@ class Lent(Daemon):
         return self._reloaded() if self._runs else super().start()
 
     def take_back(self) -> None:
-        """Tidy up for the next test; replace a daemon that has ended or cannot be tidied up."""
+        """Clean up for the next test; replace a daemon that has ended or cannot be cleaned up."""
         if not self._runs:
             self._give_up()
             return

@@ -1,4 +1,4 @@
-"""A service manager for tests: it keeps the descriptors that the daemon stores, and starts it with them."""
+"""A fake service manager: it keeps the descriptors that the daemon stores, and restarts the daemon with them."""
 
 import array
 import os
@@ -14,7 +14,7 @@ _FIRST_FD = 3
 _HIGH_FD = 400
 _MAX_FDS = 253
 
-# In a process of its own: the descriptors get their numbers, and the process its id, before it becomes the daemon.
+# In a separate process, which sets its pid and the numbers of the descriptors before it becomes the daemon.
 _HAND_OVER = """
 import os, sys
 count = int(sys.argv[1])
@@ -27,7 +27,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 class Manager:
-    """What systemd does with FDSTORE=1 and FDSTOREREMOVE=1, in a thread."""
+    """A thread that handles FDSTORE=1 and FDSTOREREMOVE=1 like systemd."""
 
     def __init__(self) -> None:
         self._directory = tempfile.mkdtemp(prefix="rw-")
@@ -38,7 +38,7 @@ class Manager:
         self.removed: list[str] = []
         self.problems: list[str] = []
         self.told: list[dict[str, str]] = []
-        """What is not about descriptors."""
+        """Messages that are not about descriptors."""
         self.lock = threading.Lock()
         self._heard = threading.Event()
         self._thread = threading.Thread(target=self._listen)
@@ -71,18 +71,18 @@ class Manager:
                     self.told.append(said)
 
     def count(self, assignment: str) -> int:
-        """How often this was told, such as ``READY=1``."""
+        """Return how many times a message such as ``READY=1`` was received."""
         name, _, value = assignment.partition("=")
         with self.lock:
             return sum(said.get(name) == value for said in self.told)
 
     def of(self, run: str) -> list[int]:
-        """The descriptors that are stored of a run."""
+        """Return the stored descriptors of a run."""
         with self.lock:
             return list(self.stored.get(f"ringward-{run}", []))
 
     def handed_over(self) -> tuple[list[int], str]:
-        """All descriptors, and their names, when all has been heard that a dead daemon had said."""
+        """Return all descriptors and their names, after reading all messages of a dead daemon."""
         self._heard.clear()
         self._sock.sendto(b"HEARD=1", self.address)
         self._heard.wait()
@@ -91,7 +91,7 @@ class Manager:
         return [fd for _, fd in pairs], ":".join(name for name, _ in pairs)
 
     def close(self) -> None:
-        """End the thread, and let go of everything."""
+        """Stop the thread and close everything."""
         self._sock.sendto(b"END=1", self.address)
         self._thread.join()
         self._sock.close()
@@ -103,7 +103,7 @@ class Manager:
 
 
 class Managed(Daemon):
-    """A daemon that such a service manager starts."""
+    """A daemon under such a service manager."""
 
     def __init__(self, directory: Path, manager: Manager) -> None:
         super().__init__(directory)
@@ -130,7 +130,7 @@ class Managed(Daemon):
             self._names = ""
 
     def kill(self) -> None:
-        """SIGKILL to the supervisor, and nobody else."""
+        """Kill the supervisor alone with SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(60)

@@ -1,12 +1,12 @@
-"""Ports of loopback for tests: where something is to listen later, or nothing at all."""
+"""Loopback ports for tests: for servers that start later, or for nothing at all."""
 
 import socket
 from collections import deque
 
 _RESERVED: deque[socket.socket] = deque(maxlen=64)
-"""Bound, but not listening: the kernel assigns these ports to no other socket, and refuses connections to them.
+"""Bound sockets that do not listen: the kernel gives these ports to no other socket and refuses connections to them.
 
-A server that binds to such a port by its number gets it, if it sets SO_REUSEADDR too.
+A server that binds to such a port by number gets it if it also sets SO_REUSEADDR.
 """
 
 

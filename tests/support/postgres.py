@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: in a temporary directory, on a Unix socket alone, ended by its pid."""
+"""A real PostgreSQL server for tests: in a temporary directory, on a Unix socket only, stopped by its pid."""
 
 import os
 import pwd
@@ -18,7 +18,7 @@ import psycopg
 from tests.support.waiting import until
 
 PASSWORD = "wrapped in tinfoil"
-"""In every URL, though the server trusts all who reach its socket: nothing may show it."""
+"""Part of every URL, although the server trusts every client of its socket: nothing may print it."""
 _EMPTY = """
 DO $$ DECLARE used text; BEGIN
     SELECT string_agg(oid::regclass::text, ', ') INTO used FROM pg_class
@@ -31,12 +31,12 @@ END $$
 """
 _SETTINGS = (
     *("listen_addresses=", "fsync=off", "max_connections=300", "shared_buffers=32MB", "lc_messages=C"),
-    "autovacuum=off",  # what the planner knows of a table is up to the test
+    "autovacuum=off",  # a test decides what the planner knows about a table
 )
 
 
 def programs() -> Path | None:
-    """The directory of initdb and postgres; None when there is none."""
+    """Return the directory of initdb and postgres, or None."""
     for name in ("initdb", "postgres"):
         if (found := shutil.which(name)) and (there := Path(found).resolve().parent / "initdb").exists():
             return there.parent
@@ -44,14 +44,14 @@ def programs() -> Path | None:
 
 
 class PostgresServer:
-    """One server; its databases are those of the test that asked for them."""
+    """A server; its databases belong to the test that requested them."""
 
     def __init__(self, where: Path) -> None:
         self._programs = where
         # The path of a Unix socket is at most 107 bytes, which pytest's directories can exceed.
         self.directory = tempfile.mkdtemp(prefix="rw-pg-")
         self._as_user: dict[str, Any] = {}
-        if os.geteuid() == 0:  # which initdb refuses
+        if os.geteuid() == 0:  # initdb refuses to run as root
             user = next(one for one in map(_user, ("postgres", "nobody")) if one is not None)
             os.chown(self.directory, user.pw_uid, user.pw_gid)
             self._as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
@@ -72,7 +72,7 @@ class PostgresServer:
         assert done.returncode == 0, done.stderr
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server and wait until it answers."""
         settings = [part for setting in _SETTINGS for part in ("-c", setting)]
         with open(f"{self.directory}/log", "ab") as log:
             self._process = subprocess.Popen(
@@ -97,53 +97,53 @@ class PostgresServer:
         return True
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """End it: by SIGINT hanging up on everybody, by SIGQUIT as a crash would."""
+        """Stop the server: SIGINT disconnects its clients, SIGQUIT imitates a crash."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(60)
             self._process = None
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Stop the server and remove its directory."""
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def url(self, name: str) -> str:
-        """Of one of its databases."""
+        """Return the URL of one of its databases."""
         return f"postgresql://ringward:{PASSWORD.replace(' ', '%20')}@/{name}?host={self.directory}"
 
     def ask(self, sql: str, name: str = "postgres") -> list[Any]:
-        """Run a statement as the superuser."""
+        """Execute a statement as the superuser."""
         with psycopg.connect(self.url(name), autocommit=True) as connection:
             cursor = connection.execute(sql)
             return cursor.fetchall() if cursor.description else []
 
     def create(self) -> str:
-        """A new schema, which is made faster than a database; returns its URL."""
+        """Create a schema, which is faster than a database; return its URL."""
         name = next(self._names)
         self.ask(f"CREATE SCHEMA {name}")
         return self.within(name)
 
     def within(self, schema: str) -> str:
-        """The URL of a schema, be it there or not."""
+        """Return the URL of a schema, which need not exist."""
         return f"{self.url('postgres')}&options=-csearch_path%3D{schema}"
 
     def drop(self, url: str) -> None:
-        """Remove a schema; whoever used it has let go of it."""
+        """Drop a schema that nothing uses any more."""
         self.ask(f"DROP SCHEMA {_name(url)} CASCADE")
 
     def lend(self) -> str:
-        """A schema with nothing in its tables, if there are any yet; returns its URL."""
+        """Return the URL of a schema with empty tables, or with none."""
         return self._spare.pop() if self._spare else self.create()
 
     def take_back(self, url: str) -> None:
-        """Empty the tables of a schema that was lent: that takes a tenth of making them."""
+        """Empty the tables of a returned schema, which takes a tenth of the time of creating them."""
         self.ask(_EMPTY.format(_name(url)))
         self._spare.append(url)
 
     @contextmanager
     def asking_passwords(self) -> Iterator[None]:
-        """Whoever connects inside needs the password, which all of our URLs have."""
+        """Require the password, which all our URLs have, of connections inside the context."""
         rules = Path(self._data, "pg_hba.conf")
         before = rules.read_text()
         self.ask(f"ALTER ROLE ringward PASSWORD '{PASSWORD}'")
@@ -156,12 +156,12 @@ class PostgresServer:
             self.ask("SELECT pg_reload_conf()")
 
     def hang_up(self) -> None:
-        """End all sessions, as a restart would."""
+        """End all sessions, like a restart."""
         self.ask("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'ringward'")
 
 
 def _name(url: str) -> str:
-    """Which schema it is."""
+    """Return the name of the schema."""
     return url.rpartition("%3D")[2]
 
 

@@ -1,4 +1,4 @@
-"""A real Prometheus for tests, which asks one daemon every second."""
+"""A real Prometheus for tests, which scrapes one daemon every second."""
 
 import json
 import os
@@ -26,7 +26,7 @@ scrape_configs:
 
 
 class Prometheus:
-    """Answers queries."""
+    """A running Prometheus."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -41,10 +41,10 @@ class Prometheus:
             connection.close()
 
     def query(self, expression: str) -> list[dict[str, str]]:
-        """Labels of the series that an expression gives now.
+        """Return the labels of the series that an expression yields now.
 
         Raises:
-            AssertionError: it is no expression.
+            AssertionError: the expression is invalid.
         """
         status, body = self.get(f"/api/v1/query?{urlencode({'query': expression})}")
         answer: dict[str, Any] = json.loads(body)
@@ -60,7 +60,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(directory: Path, port: int, target: str, token: str) -> Iterator[Prometheus]:
-    """One that listens on a port of loopback, while the context lasts."""
+    """Run a Prometheus on a loopback port for the duration of the context."""
     config, log = directory / "prometheus.yml", directory / "prometheus.log"
     config.write_text(_CONFIG.format(target=target, token=token))
     with log.open("wb") as output:

@@ -1,4 +1,4 @@
-"""Receivers of notifications for tests: a web server and a mail server, both real, on loopback."""
+"""Receivers of notifications for tests: a real web server and a real mail server, on loopback."""
 
 import contextlib
 import email
@@ -15,16 +15,16 @@ Respond = Callable[[int], tuple[int, dict[str, str]]]
 
 
 class Web:
-    """What a web server was asked; `respond` makes a status and headers of the number of the request, from 0."""
+    """Requests that a web server received. `respond` maps the number of a request, from 0, to status and headers."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, Any]] = []
-        """Method, path and JSON body (None: there was none) of each."""
+        """Method, path and JSON body of each request; None: no body."""
         self.headers: list[dict[str, str]] = []
-        """Of each request, by names in lower case."""
+        """Headers of each request, by lower-case name."""
         self.respond: Respond = lambda _number: (200, {})
         self.hold = threading.Event()
-        """While it is clear, no request is answered."""
+        """While it is clear, requests are not answered."""
         self.hold.set()
         self.port = 0
 
@@ -38,7 +38,7 @@ class Web:
 
 
 class Mail:
-    """What a mail server was given."""
+    """The messages that a mail server received."""
 
     def __init__(self) -> None:
         self.messages: list[EmailMessage] = []
@@ -51,7 +51,7 @@ class Mail:
 
 @contextlib.contextmanager
 def web_server(port: int = 0) -> Iterator[Web]:
-    """A web server that takes everything."""
+    """Run a web server that accepts everything."""
     web = Web()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -63,7 +63,7 @@ def web_server(port: int = 0) -> Iterator[Web]:
             web.requests.append((self.command, self.path, json.loads(text) if text else None))
             web.hold.wait()
             status, headers = web.respond(number)
-            with contextlib.suppress(OSError):  # whoever asked was killed
+            with contextlib.suppress(OSError):  # the client was killed
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
@@ -83,7 +83,7 @@ def web_server(port: int = 0) -> Iterator[Web]:
 
 @contextlib.contextmanager
 def mail_server() -> Iterator[Mail]:
-    """A mail server (RFC 5321, no extensions) that takes everything."""
+    """Run a mail server (RFC 5321, no extensions) that accepts everything."""
     mail = Mail()
 
     class Handler(socketserver.StreamRequestHandler):

@@ -1,4 +1,4 @@
-"""A real Slurm cluster for tests: one node on loopback, its daemons children of the test and ended by it."""
+"""A real Slurm cluster for tests: one node on loopback, whose daemons are children of the test."""
 
 import os
 import secrets
@@ -22,7 +22,7 @@ class Slurm:
         if os.geteuid() != 0:
             pytest.skip("munged trusts only directories of root, so only root can start a cluster")
         require("munged", "mungekey", "slurmctld", "slurmd", "srun")
-        # Where munged, which runs as root, trusts every directory above its socket.
+        # Where munged, which runs as root, trusts all parent directories of its socket.
         self.directory = Path(tempfile.mkdtemp(prefix="rw-slurm-", dir="/run"))
         self.directory.chmod(0o755)
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -37,11 +37,11 @@ class Slurm:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What clients need to find it."""
+        """Return the environment that clients need."""
         return {"SLURM_CONF": str(self.config)}
 
     def ask(self, *argv: str) -> str:
-        """Execute a client, and return what it prints."""
+        """Run a client and return its output."""
         done = subprocess.run(
             [require(argv[0]), *argv[1:]],
             capture_output=True,
@@ -90,7 +90,7 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
 PartitionName=test Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
         )
-        # The node has as many processors as it says, whatever this machine has.
+        # The node has as many CPUs as its configuration says, regardless of this machine.
         self.config.write_text(self.config.read_text() + "SlurmdParameters=config_overrides\n")
 
     def _start(self) -> None:
@@ -120,7 +120,7 @@ PartitionName=test Nodes={host} Default=YES MaxTime=INFINITE State=UP
         )
 
     def close(self) -> None:
-        """Cancel what runs, end the daemons and leave nothing behind."""
+        """Cancel all jobs, stop the daemons and remove all files."""
         if len(self._processes) > 1:
             self.ask("scancel", "--full", "--signal=KILL", "--user=root")
         for one in reversed(self._processes):

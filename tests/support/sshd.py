@@ -1,4 +1,4 @@
-"""A real sshd for tests: on a port of loopback, with keys of its own, a child of the test and ended by it."""
+"""A real sshd for tests: on a loopback port, with its own keys, as a child of the test."""
 
 import os
 import pwd
@@ -15,7 +15,7 @@ from tests.support.waiting import until
 
 
 class Sshd:
-    """The server; whoever has its client key is let in as the user of the test."""
+    """The server. It admits clients with its key as the user of the test."""
 
     def __init__(self) -> None:
         shell = pwd.getpwuid(os.geteuid()).pw_shell
@@ -29,7 +29,7 @@ class Sshd:
             path = self.directory / name
             subprocess.run([require("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
         if os.geteuid() == 0:
-            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd requires it, its path is compiled in
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd requires this compiled-in path
         (self.directory / "sshd_config").write_text(
             f"ListenAddress 127.0.0.1:{self.port}\n"
             f"HostKey {self.directory}/host\n"
@@ -40,13 +40,13 @@ class Sshd:
 
     @property
     def client(self) -> list[str]:
-        """How to call ssh."""
+        """Return the command line of ssh."""
         options = ["UserKnownHostsFile=/dev/null", "StrictHostKeyChecking=no", "LogLevel=ERROR", "IdentitiesOnly=yes"]
         named = [f"-o{option}" for option in options]
         return [require("ssh"), "-F", "none", "-p", str(self.port), "-i", str(self.directory / "client"), *named]
 
     def start(self) -> None:
-        """Start it, and wait until it lets us in."""
+        """Start sshd and wait until it accepts a login."""
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [require("sshd"), "-D", "-e", "-f", self.directory / "sshd_config"],
@@ -64,13 +64,13 @@ class Sshd:
         return subprocess.run([*self.client, "127.0.0.1", "true"], capture_output=True, timeout=60).returncode == 0
 
     def stop(self) -> None:
-        """Let nobody in any more; who is in stays."""
+        """Accept no new logins; existing sessions stay."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(30)
             self._process = None
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Stop the server and remove its files."""
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)

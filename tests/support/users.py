@@ -1,7 +1,8 @@
-"""A daemon of root's on a host that has a user for its API workers: the host's own files stay as they are.
+"""A daemon of root on a host with a user for its API workers; the files of this host stay unchanged.
 
-In mounts of its own it has other lists of users and groups. The program and its Python may be where only root can
-enter, such as below /root: there each such directory is replaced by one that has nothing but them, and lets all in.
+A private mount namespace has other lists of users and groups. The program and its Python may be below a directory that
+only root can enter, such as /root. Each such directory is replaced by one that contains only them and that all users
+can enter.
 """
 
 import contextlib
@@ -24,11 +25,11 @@ _STAGE = "/mnt"
 
 
 class Apart(Daemon):
-    """A daemon in such mounts.
+    """A daemon in such a mount namespace.
 
     Args:
-        directory: that all can enter.
-        user: whether the host has the user.
+        directory: A directory that all users can enter.
+        user: Whether the host has the user.
     """
 
     def __init__(self, directory: Path, *, user: bool = True) -> None:
@@ -49,7 +50,7 @@ class Apart(Daemon):
         self._mounts.append(command)
 
     def uids(self, title: str) -> set[int]:
-        """The user ids, of all kinds, of our processes of this title."""
+        """Return all user ids of our processes with this title."""
         found: set[int] = set()
         for one in self.family():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -69,7 +70,7 @@ def _lists(directory: Path) -> list[str]:
 
 
 def _way_in(needed: list[Path]) -> list[str]:
-    """Commands that have all users come to these directories."""
+    """Return commands that give all users access to these directories."""
     closed: dict[Path, list[Path]] = {}
     for path in needed:
         above = next((one for one in reversed(path.parents) if not _lets_in(one)), None)
@@ -89,7 +90,7 @@ def _lets_in(directory: Path) -> bool:
 
 
 def why_not() -> str | None:
-    """Why there can be no such daemon here; None when there can."""
+    """Return why such a daemon cannot run here, or None."""
     if os.geteuid():
         return "other users take root"
     with tempfile.TemporaryDirectory() as directory:

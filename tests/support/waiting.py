@@ -1,4 +1,4 @@
-"""Waiting in tests: for a condition, under one deadline, never for a guessed time."""
+"""Waits for conditions, with a single deadline and without guessed times."""
 
 import time
 from collections.abc import Callable
@@ -8,11 +8,11 @@ T = TypeVar("T")
 
 _FIRST_S, _GROWTH, _SHORT_S = 0.003, 1.2, 0.03
 _SHARE, _LONGEST_S = 0.05, 0.15
-"""Short waits end at once; long waits are polled rarely, so that polling does not slow them down."""
+"""Short waits return at once. Long waits poll rarely, so that polling does not slow down the test."""
 
 
 def until(condition: Callable[[], T | None], what: str, deadline_s: float = 30.0) -> T:
-    """Poll `condition` until it returns something true, and return that; fail naming `what` after `deadline_s`."""
+    """Poll `condition` until it returns a true value, and return it; after `deadline_s` fail with `what`."""
     begin_s = time.monotonic()
     pause_s = _FIRST_S
     while True:
@@ -27,7 +27,7 @@ def until(condition: Callable[[], T | None], what: str, deadline_s: float = 30.0
 
 
 def catch(condition: Callable[[], T | None], what: str, deadline_s: float = 30.0) -> T:
-    """Like :func:`until` without a pause between two looks, for a condition that holds for milliseconds."""
+    """Poll like :func:`until` but without pauses, for conditions that hold for milliseconds."""
     begin_s = time.monotonic()
     while not (result := condition()):
         if time.monotonic() - begin_s > deadline_s:

@@ -1,4 +1,4 @@
-"""Tokens, the audit, keys of triggers and TLS, through the real daemon."""
+"""Tokens, the audit log, idempotency keys and TLS, through the real daemon."""
 
 import http.client
 import json
@@ -16,13 +16,13 @@ JOBS = "[tasks.build-a]\nrun = 'true'\n[tasks.other]\nrun = 'true'\n"
 
 
 def test_the_life_of_a_token(daemon: Daemon) -> None:
-    """A token is created and revoked on the command line; in between it triggers its own tasks, and is audited."""
+    """A token is created and revoked on the command line. In between it triggers its own tasks, and is audited."""
     daemon.write(JOBS)
     daemon.start()
     made = daemon.cli("token", "create", "ci", "--role", "cloud", "--task", "build-*", "--expires", "1d")
     secret = made.stdout.strip()
     assert secret.startswith("rw_"), made.stderr
-    # A forwarding header, so that the socket's peer is not trusted by its uid.
+    # A forwarding header, so that the peer of the socket is not trusted for its uid.
     headers = {"Authorization": f"Bearer {secret}", "Via": "test"}
     answer = daemon.request("POST", "/api/tasks/build-a/run?wait=60&naming=camel", headers=headers)
     assert (answer.status, answer.json()["triggeredBy"], answer.json()["endReason"]) == (201, "cloud", "succeeded")

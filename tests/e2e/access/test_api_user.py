@@ -1,4 +1,4 @@
-"""API workers of a daemon that is root's: they are a user who can read what they show, and do nothing else."""
+"""A daemon of root whose API workers run as a user that can read what the API shows, and nothing else."""
 
 import contextlib
 import fcntl
@@ -41,7 +41,7 @@ Make = Callable[..., Apart]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Makes daemons in one directory, which all users can enter; one at a time."""
+    """Yield a function that creates daemons in one directory that all users can enter, one at a time."""
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
@@ -65,7 +65,7 @@ def everything(daemon: Daemon) -> list[Path]:
 
 
 def permitted(what: str, paths: list[Path]) -> set[str]:
-    """Names of those that the user of the workers may read (r) or write (w)."""
+    """Return the names of the paths that the workers' user may read (r) or write (w)."""
     script = f'for one; do if [ -{what} "$one" ]; then echo "$one"; fi; done'
     command = ["sh", "-c", script, "sh", *map(str, paths)]
     found = subprocess.run(command, capture_output=True, text=True, user=UID, group=UID, extra_groups=[], check=True)
@@ -73,7 +73,7 @@ def permitted(what: str, paths: list[Path]) -> set[str]:
 
 
 def modes(daemon: Daemon) -> set[int]:
-    """What others than the owner may do with anything in the data directory."""
+    """Return the permissions that users other than the owner have in the data directory."""
     return {stat.S_IMODE(path.stat().st_mode) & (GROUP | OTHERS) for path in [daemon.data, *daemon.data.rglob("*")]}
 
 
@@ -153,7 +153,7 @@ def test_the_api_user_is_not_trusted(make: Make) -> None:
 
 
 def test_reads_while_the_scheduler_is_away(make: Make) -> None:
-    """Every read is answered while the scheduler, the only writer of the database, is killed or ends."""
+    """Every read is answered while the scheduler, the only writer of the database, is killed or stopped."""
     daemon = make().start()
     daemon.ended(daemon.trigger("hello"))
     over = threading.Event()
@@ -210,7 +210,7 @@ def test_compressed_logs_stay_readable(make: Make) -> None:
     daemon.start()
     run = daemon.trigger("hello")
     path = daemon.log_file(run)
-    daemon.ended(daemon.trigger("hello"))  # perhaps it came before the log was complete, and rests for a minute
+    daemon.ended(daemon.trigger("hello"))  # if it ran before the log was complete, it pauses for a minute
     until(lambda: not path.stat().st_mode & stat.S_IWUSR, "the janitor", 90)
     assert stat.S_IMODE(path.stat().st_mode) == 0o440
     assert daemon.texts(run) == ["one", "two", "three"]
@@ -315,7 +315,7 @@ def test_private_keys_and_renewals(make: Make) -> None:
     place.mkdir(mode=0o700)
 
     def put(beginning: str) -> str:
-        """Put a pair in the place of the one that is there; returns its certificate."""
+        """Replace the pair of certificate and key; return the certificate."""
         for name in ("key", "cert"):
             shutil.copy(TLS / f"{beginning}{name}.pem", place / f"{name}.new")
             (place / f"{name}.new").chmod(0o600)
@@ -345,7 +345,7 @@ def test_private_keys_and_renewals(make: Make) -> None:
 
 
 def refusal(daemon: Daemon) -> tuple[int, str]:
-    """Exit status of a start that must not be, and what it says."""
+    """Return the exit status and output of a start that must fail."""
     daemon.launch()
     assert daemon.process is not None
     return daemon.process.wait(60), daemon.said()
@@ -393,7 +393,7 @@ def test_a_package_that_workers_cannot_read(make: Make) -> None:
 
 
 def closed_copy(directory: Path) -> Path:
-    """The API's package as a careless umask would have installed it."""
+    """Create a copy of the API's package as a careless umask would install it."""
     shut = directory / "api"
     shutil.copytree(ROOT / "api", shut, ignore=shutil.ignore_patterns("__pycache__"))
     shut.chmod(0o700)
@@ -433,7 +433,7 @@ def test_a_foreign_lock_does_not_hide_the_daemon(make: Make) -> None:
     daemon = make().start()
     identity = (daemon.data / "id").read_text()
     place = daemon.runtime_dir()
-    directory = os.open(place, os.O_RDONLY)  # as its user can
+    directory = os.open(place, os.O_RDONLY)  # as its user can do
     try:
         assert daemon.process is not None
         daemon.process.kill()
@@ -463,7 +463,7 @@ def test_data_behind_a_link_is_readable(make: Make, name: str) -> None:
 
 
 def test_the_audit_spool_changes_its_owner(make: Make) -> None:
-    """Only the new user can read the audit entries, whatever the old one did to the directory."""
+    """Only the new user can read the audit entries, whatever the old user did to the directory."""
     daemon = make().start()
     place = daemon.runtime_dir()
     audit = place / "audit"
@@ -480,7 +480,7 @@ def test_the_audit_spool_changes_its_owner(make: Make) -> None:
 
 
 def test_a_version_that_workers_cannot_read_is_refused(make: Make) -> None:
-    """An upgrade to a version that only root can read is refused; the running workers go on."""
+    """An upgrade to a version that only root can read is refused; the running workers continue."""
     daemon = make().start()
     shut = closed_copy(daemon.directory)
     mounts = f"--mount=/proc/{daemon.helper('ringward gunicorn').pid}/ns/mnt"

@@ -1,4 +1,4 @@
-"""Runs that ask something of the daemon through ``ringward``, as far as ``may`` permits."""
+"""Runs that send requests to the daemon through ``ringward``, as far as ``may`` permits."""
 
 import json
 
@@ -11,7 +11,7 @@ SERVICE = '[services.web]\nrun = "exec sleep 1000"\nrestart_delay = "0s"\n'
 
 
 def asking(command: str, may: list[str], extra: str = "") -> str:
-    """A task that asks something of the daemon, without any setting of the one who starts it."""
+    """Return a task that sends a request to the daemon, with no settings of its caller."""
     return f"[tasks.t]\nrun = {json.dumps(command)}\nmay = {json.dumps(may)}\n{extra}{SERVICE}"
 
 
@@ -74,7 +74,7 @@ def test_the_token_is_masked_and_dies_with_its_run(daemon: Daemon) -> None:
 
 
 def test_a_run_without_permissions_gets_no_token(daemon: Daemon) -> None:
-    """Without ``may`` the environment of a run has neither address nor token nor the program."""
+    """Without ``may``, the environment of a run has neither address nor token nor the program."""
     daemon.write('[tasks.t]\nrun = "env"\n')
     daemon.start()
     names = {line.partition("=")[0] for line in daemon.texts(daemon.ended(daemon.trigger("t"))["id"])}
@@ -97,7 +97,7 @@ def test_an_explicit_credential_wins_over_the_peer(daemon: Daemon) -> None:
 
 
 def test_a_launched_run_gets_no_token(daemon: Daemon) -> None:
-    """The client of another engine gets no token: it could hand it on to another host."""
+    """The client of another engine gets no token, because it could pass it on to another host."""
     launcher = '[launchers.l]\nstart = ["sh", "-c", "env", "{command}"]\n'
     daemon.write(launcher + asking("true", ["restart:web"], 'launcher = "l"\n'))
     daemon.start()

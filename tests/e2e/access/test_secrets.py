@@ -1,4 +1,4 @@
-"""Secrets, through the real daemon: the command has them, nobody else does."""
+"""Secrets, through the real daemon: only the command gets them."""
 
 import json
 

@@ -50,7 +50,7 @@ def delete(daemon: Daemon, run_id: str) -> int:
 
 
 def told_of(daemon: Daemon, kinds: set[str], enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
-    """Events of these kinds, from the first that the ring still has until they are enough."""
+    """Return events of these kinds, from the first in the ring until `enough` is true."""
     stream = daemon.stream(f"/api/events/stream?types={','.join(kinds)}", last_event_id="-1")
     found = []
     for event in stream:
@@ -63,7 +63,7 @@ def told_of(daemon: Daemon, kinds: set[str], enough: Callable[[list[dict[str, An
 
 
 def store_runs(daemon: Daemon, count: int, task: str = "old") -> list[str]:
-    """Put ended runs into the database of a daemon that is not running."""
+    """Insert ended runs into the database of a stopped daemon."""
     writer = open_writer(str(daemon.data / "ringward.db"))
     now_ms = time.time_ns() // 1_000_000
     ids = [new_ulid(now_ms - 60_000) for _ in range(count)]
@@ -82,7 +82,7 @@ def test_a_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
     gone, stays = daemon.trigger("bar"), daemon.trigger("bar")
     for run_id in (gone, stays):
         daemon.ended(run_id)
-        daemon.log_file(run_id)  # its frames, which the file thread writes, are there, too
+        daemon.log_file(run_id)  # including its frames, which the file thread writes
     paths = [f"/api/runs/{gone}{rest}" for rest in ("", "/log", "/log/raw", "/log/stream", "/log/line/0/history")]
     before = {path: daemon.get(path).body for path in paths if not path.endswith("stream")}
     summary = daemon.get("/api/runs/summary?task_name=bar").json()
@@ -134,7 +134,7 @@ def test_unfinished_runs_and_deletion(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_bulk_stop_and_rerun(daemon: Daemon) -> None:
-    """Bulk stop ends running and pending runs; bulk rerun starts each task once that may be started."""
+    """Bulk stop ends running and pending runs; bulk rerun starts each startable task once."""
     daemon.write(TASKS)
     daemon.start()
     ids = [daemon.trigger("waits") for _ in range(4)]
@@ -206,7 +206,7 @@ def test_a_purge_is_made_up_for_after_a_downtime(daemon: Daemon) -> None:
 
 
 def test_retention_keeps_the_newest_runs_of_each_task(daemon: Daemon) -> None:
-    """The newest runs of each task stay, also of a removed task; a running run is never removed."""
+    """The newest runs of each task are kept, also of a removed task; a running run is never removed."""
     daemon.write(f"{TASKS}[tasks.some]\nrun = 'echo hello'\n")
     daemon.start()
     ids = [daemon.trigger("t") for _ in range(5)]
@@ -230,7 +230,7 @@ def test_retention_keeps_the_newest_runs_of_each_task(daemon: Daemon) -> None:
 
 
 def test_refused_runs_do_not_displace_history(daemon: Daemon, tmp_path: Path) -> None:
-    """Refused triggers displace no run that ran; the newest of them stay, and the daily counts include all."""
+    """Refused triggers displace no run that ran. The newest refusals are kept, and the daily counts include all."""
     flag = tmp_path / "flag"
     daemon.write(
         f'[tasks.t]\nrun = "test ! -e {flag} || exec sleep 600"\nqueue_max = 0\nkeep_runs = 3\nkeep_refused = 2\n'
@@ -247,7 +247,7 @@ def test_refused_runs_do_not_displace_history(daemon: Daemon, tmp_path: Path) ->
 
 
 def test_keep_for_zero_keeps_nothing(daemon: Daemon) -> None:
-    """With a retention of zero nothing is kept of a run that has ended."""
+    """With a retention of zero, nothing is kept of an ended run."""
     daemon.write('[tasks.t]\nrun = "echo hello"\nkeep_for = "0s"\n[tasks.u]\nrun = "echo hello"\nkeep_runs = 0\n')
     daemon.start()
     daemon.trigger("t")
@@ -257,7 +257,10 @@ def test_keep_for_zero_keeps_nothing(daemon: Daemon) -> None:
 
 
 def test_killed_in_the_middle_of_a_bulk_delete(daemon: Daemon) -> None:
-    """A scheduler that is killed has deleted whole slices; a repeated request does the rest, and all are announced."""
+    """A killed scheduler has deleted whole slices.
+
+    The repeated request deletes the rest, and all deletions are announced.
+    """
     daemon.write(TASKS)
     daemon.start()
     assert daemon.stop() == 0
@@ -287,13 +290,13 @@ def test_killed_in_the_middle_of_a_bulk_delete(daemon: Daemon) -> None:
     (worker,) = daemon.helper("ringward gunicorn").children()
     asking.start()
     until(lambda: left() < count, "the first slice")
-    worker.suspend()  # so that it does not lose patience before there is another scheduler
+    worker.suspend()  # so that its patience does not end before the next scheduler runs
     scheduler.kill()
     scheduler.wait(60)
     until(listens, "the next scheduler")
     worker.resume()
     asking.join()
-    # The worker asked the next scheduler the same again.
+    # The worker repeated the request to the next scheduler.
     assert [json.loads(answer.body).get("affected") for answer in answers] == [count]
     assert left() == 0
     told = told_of(daemon, {"run.deleted"}, lambda found: sum(event["affected"] for event in found) >= count)

@@ -58,14 +58,14 @@ def daemon(tmp_path: Path, postgres: PostgresServer) -> Iterator[OnPostgres]:
 
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[OnPostgres]:
-    """One that runs already, for tests that leave it so, without runs that go on."""
+    """A running daemon, for tests that leave it without active runs."""
     with on_postgres(tmp_path_factory.mktemp("standing"), postgres) as one:
         one.begin()
         yield one
 
 
 def page(daemon: Daemon, **query: str | int) -> tuple[list[str], int]:
-    """Ids and total of a list."""
+    """Return the ids and the total of a list."""
     found = daemon.get(f"/api/tasks/hello/runs?{urlencode(query)}").json()
     return [run["id"] for run in found["items"] or []], found["total"]
 
@@ -114,7 +114,7 @@ def test_nothing_shows_the_password(standing: OnPostgres) -> None:
 
 
 def test_a_killed_scheduler_with_postgres(standing: OnPostgres) -> None:
-    """The next scheduler takes over: running runs go on, and stored rows are there."""
+    """The next scheduler takes over: active runs continue, and stored rows are there."""
     long = standing.trigger("long")
     until(lambda: standing.texts(long), "its first line")
     done = standing.ended(standing.trigger("hello"))
@@ -126,7 +126,7 @@ def test_a_killed_scheduler_with_postgres(standing: OnPostgres) -> None:
 
 
 def test_a_second_daemon_on_the_database_is_refused(standing: OnPostgres, tmp_path: Path) -> None:
-    """A second daemon on the same database does not start, and names the cause; the first goes on."""
+    """A second daemon on the same database does not start, and names the cause; the first continues."""
     other = OnPostgres(tmp_path / "other")
     other.directory.mkdir()
     other.url = standing.url
@@ -143,7 +143,7 @@ def test_a_second_daemon_on_the_database_is_refused(standing: OnPostgres, tmp_pa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["shutdown", "crash"])
 def test_an_outage_of_the_server(daemon: OnPostgres, postgres: PostgresServer, number: signal.Signals) -> None:
-    """During an outage runs go on and triggers are refused; afterwards the ends of all runs are stored."""
+    """During an outage runs continue and triggers are refused. Afterwards the ends of all runs are stored."""
     go = daemon.directory / "go"
     waits = f"echo begun; while [ ! -e '{go}' ]; do sleep 0.01; done; exit 7"
     daemon.begin(f'[tasks.t]\nrun = "{waits}"\nmax_concurrent = 9\n')
@@ -184,7 +184,7 @@ def test_a_server_that_starts_later(daemon: OnPostgres, postgres: PostgresServer
 
 
 def test_a_server_that_hangs_up_at_the_start(daemon: OnPostgres, postgres: PostgresServer) -> None:
-    """A daemon that loses its server during its start waits for it, as if it had not been up yet."""
+    """A daemon that loses its server during the start waits for it, as if the server had not been up yet."""
     daemon.begin()
     daemon.stop()
     name = daemon.url.rpartition("%3D")[2]

@@ -1,4 +1,7 @@
-"""Processes of the daemon that get no more memory (RLIMIT_AS): what runs goes on, nothing is lost, and it recovers."""
+"""Processes of the daemon that get no more memory (RLIMIT_AS).
+
+Active runs continue, nothing is lost, and all processes recover.
+"""
 
 import contextlib
 import resource
@@ -19,7 +22,7 @@ GONE = (ConnectionError, FileNotFoundError)
 
 @contextlib.contextmanager
 def short(process: psutil.Process) -> Iterator[None]:
-    """Let a process have no more than it has."""
+    """Limit a process to the memory that it already has."""
     _, hard = resource.prlimit(process.pid, resource.RLIMIT_AS)
     resource.prlimit(process.pid, resource.RLIMIT_AS, (process.memory_info().vms, hard))
     try:
@@ -30,7 +33,7 @@ def short(process: psutil.Process) -> Iterator[None]:
 
 
 def begin(daemon: Daemon, side: Path) -> str:
-    """Start it with something that runs; the run."""
+    """Start the daemon with an active run; return the run."""
     daemon.write(
         f"[tasks.long]\nrun = {program('numbered', 1_000_000, 0.01, side)}\n"
         f'[tasks.t]\nrun = "echo hello"\nmax_concurrent = 10\n[tasks.large]\nrun = "true"\nenv = {{ {LARGE} }}\n'
@@ -42,7 +45,7 @@ def begin(daemon: Daemon, side: Path) -> str:
 
 
 def asked(daemon: Daemon, method: str, path: str) -> Answer | None:
-    """The answer; None when there was nobody to give one."""
+    """Return the response; None if no server answered."""
     try:
         answer = daemon.request(method, path)
     except GONE:
@@ -53,12 +56,12 @@ def asked(daemon: Daemon, method: str, path: str) -> Answer | None:
 
 
 def kinds(daemon: Daemon) -> list[str]:
-    """Of the notifications, the newest first."""
+    """Return the kinds of the notifications, newest first."""
     return [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
 
 
 def all_is_well(daemon: Daemon, long: str, side: Path) -> None:
-    """It goes on printing, can be stopped, and has every line; others start again."""
+    """Check that the run still prints, can be stopped and has every line, and that other runs start."""
     until(daemon.ready, "the daemon to be ready")
     seen = len(daemon.texts(long))
     until(lambda: len(daemon.texts(long)) > seen, "another line")
@@ -94,7 +97,7 @@ def test_a_supervisor_short_of_memory_starts_nothing(daemon: Daemon, tmp_path: P
 
 
 def test_a_scheduler_short_of_memory_is_survived(daemon: Daemon, tmp_path: Path) -> None:
-    """The scheduler goes on, or another one replaces it; every accepted command is carried out."""
+    """The scheduler continues, or another one replaces it; every accepted command is executed."""
     side = tmp_path / "side"
     long = begin(daemon, side)
     scheduler = daemon.helper("ringward scheduler")
@@ -111,7 +114,7 @@ def test_a_scheduler_short_of_memory_is_survived(daemon: Daemon, tmp_path: Path)
 
 @pytest.mark.parametrize("which", ["worker", "gunicorn"])
 def test_an_api_server_short_of_memory_refuses_or_is_replaced(daemon: Daemon, tmp_path: Path, which: str) -> None:
-    """The API server refuses or drops requests that it cannot answer, and is replaced when it can do nothing."""
+    """The API server rejects or drops requests that it cannot answer, and is replaced if it cannot answer any."""
     side = tmp_path / "side"
     long = begin(daemon, side)
     gunicorn = daemon.helper("ringward gunicorn")

@@ -1,11 +1,11 @@
-"""A disk that does not take the logs, through the real daemon."""
+"""A disk that does not accept logs, through the real daemon."""
 
 from tests.support.daemon import Daemon, program
 from tests.support.waiting import until
 
 
 def test_output_waits_for_its_log_file(daemon: Daemon) -> None:
-    """While a log file cannot be written the ring keeps the lines, other runs go on, and the file follows later."""
+    """While a log file cannot be written, the ring keeps the lines and other runs continue; the file follows later."""
     daemon.write(f'[tasks.small]\nrun = "echo hello"\n[tasks.big]\nrun = {program("floods", 6_000_000)}\n')
     daemon.start()
     logs = daemon.data / "logs"
@@ -28,7 +28,7 @@ def test_output_waits_for_its_log_file(daemon: Daemon) -> None:
 
 
 def test_logs_on_a_missing_disk(daemon: Daemon) -> None:
-    """While the link to another disk is broken the ring keeps the lines, and the daemon goes on."""
+    """While the link to another disk is broken, the ring keeps the lines and the daemon continues."""
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     disk = daemon.directory / "disk"

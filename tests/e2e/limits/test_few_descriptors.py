@@ -1,4 +1,4 @@
-"""A daemon that may not open as many files as its runs need."""
+"""A daemon with a limit of open files that is too low for its runs."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ RUNS = 80
 
 
 class FewDescriptors(Daemon):
-    """Its limit is low, and hard."""
+    """A daemon with a low hard limit."""
 
     soft, hard = LIMIT // 4, LIMIT
 
@@ -33,7 +33,7 @@ def daemon(tmp_path: Path) -> Iterator[FewDescriptors]:
 
 
 def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
-    """Runs without descriptors wait, also over another scheduler, can be stopped, and start when others have ended."""
+    """Runs without descriptors wait, also across schedulers. They can be stopped, and start when others have ended."""
     daemon.write(f"""[tasks.t]\nrun = '''echo first; read _ < "$GATE" || :; echo last'''\nmax_concurrent = {RUNS}
 [tasks.t.env]\nGATE = "{daemon.directory / "gate"}"\n""")
     gate = daemon.directory / "gate"
@@ -47,7 +47,7 @@ def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
     assert (ended["endReason"], ended["exitCode"], "startedAt" in ended) == ("stopped", -1, False)
     assert {daemon.run(run)["status"] for run in runs} == {"pending", "running"}
     helpers = [daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid]
-    with gate.open("r+b", buffering=0) as file:  # open for those who come late, too
+    with gate.open("r+b", buffering=0) as file:  # open for late readers, too
         file.write(b"\n" * RUNS)
         for run in runs:
             ended = daemon.ended(run)
@@ -64,7 +64,7 @@ def test_more_runs_than_descriptors(daemon: FewDescriptors) -> None:
 
 @pytest.mark.parametrize("limit", [256, 300, 512])
 def test_many_runs_that_print(daemon: FewDescriptors, limit: int) -> None:
-    """Of many runs that are triggered at once, none is lost or refused, and the log of each is complete."""
+    """Of many runs that are triggered at once, none is lost or refused, and every log is complete."""
     daemon.soft = daemon.hard = limit
     daemon.write("""[tasks.t]
 run = "for i in $(seq 20); do echo $i; sleep 0.1; done"

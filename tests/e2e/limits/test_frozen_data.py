@@ -1,4 +1,4 @@
-"""The whole data directory on a disk that takes nothing and perhaps returns nothing: the database, too."""
+"""The whole data directory, including the database, on a disk that blocks writes and perhaps reads."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,10 @@ def daemon(tmp_path: Path) -> Iterator[FrozenLogs]:
 
 
 def test_a_frozen_data_directory_blocks_nobody(daemon: FrozenLogs, tmp_path: Path) -> None:
-    """Stops act, no request hangs, and commands that cannot be stored are refused; once thawed, all is consistent."""
+    """Stops take effect, no request hangs, and commands that cannot be stored are refused.
+
+    Once thawed, all is consistent.
+    """
     side = tmp_path / "side"
     daemon.write(
         f"[tasks.talks]\nrun = {program('numbered', 1_000_000, 0.01, side)}\n"
@@ -40,7 +43,7 @@ def test_a_frozen_data_directory_blocks_nobody(daemon: FrozenLogs, tmp_path: Pat
     programs = daemon.children("/programs/")
     daemon.freeze()
     try:
-        # The first of them may be on its way to the database already: all that come after it are refused.
+        # The first change may be on its way to the database already; all later ones are refused.
         assert daemon.request("POST", f"/api/runs/{talks}/stop").status == 204
         until(lambda: daemon.get("/readyz").status == 503, "it to be noticed")
         log = daemon.stream("/api/daemon/log/stream?from=0")

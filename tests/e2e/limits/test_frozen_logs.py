@@ -1,4 +1,4 @@
-"""A file system that holds the logs is frozen while runs go on."""
+"""The file system of the logs is frozen while runs are active."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,14 +28,14 @@ def daemon(tmp_path: Path) -> Iterator[FrozenLogs]:
 
 
 def lines_of(events: Iterator[Event]) -> Iterator[str]:
-    """The texts of a live stream."""
+    """Yield the texts of a live stream."""
     for event in events:
         if event.kind == "line":
             yield event.data["text"]
 
 
 def test_frozen_logs_block_only_their_writers(daemon: FrozenLogs, tmp_path: Path) -> None:
-    """Runs, streams, stops and the API go on; a run with much output waits, the daemon reports it, no line is lost.
+    """Runs, streams, stops and the API continue. A run with much output waits and is reported; no line is lost.
 
     An upgrade is refused meanwhile.
     """
@@ -68,7 +68,7 @@ def test_frozen_logs_block_only_their_writers(daemon: FrozenLogs, tmp_path: Path
         assert daemon.ended(talks)["status"] == "ended"
         assert f"{small['id']}.log" not in daemon.log_files()
         assert daemon.get(f"/api/runs/{big}/log?from=-1").json()["totalLines"] == printed
-        # The kernel would execute nothing before the file thread's write ends.
+        # The kernel cannot exec before the file thread's write has ended.
         assert upgrade(daemon) == {**answer(daemon), "state": "refused", "why": "a disk with logs hangs"}
     finally:
         daemon.thaw()
@@ -86,7 +86,7 @@ def test_frozen_logs_block_only_their_writers(daemon: FrozenLogs, tmp_path: Path
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
 def test_a_process_on_a_dead_disk_does_not_block_its_run(daemon: FrozenLogs, cgroups: str) -> None:
-    """A process that waits for a dead disk is named, and its run ends without it; it ends when the disk is back."""
+    """A process that waits for a dead disk is named, and its run ends without it. It ends when the disk is back."""
     stuck = "touch '$LOGS/x' & echo $!; until grep -q '^State:.D' /proc/$!/status; do :; done"
     daemon.write(f'[tasks.t]\nrun = "{stuck.replace("$LOGS", str(daemon.logs))}"\n', daemon=f'cgroups = "{cgroups}"')
     daemon.start()
@@ -105,7 +105,7 @@ def test_a_process_on_a_dead_disk_does_not_block_its_run(daemon: FrozenLogs, cgr
 
 
 def test_a_process_with_locked_memory_blocks_nobody(daemon: FrozenLogs, tmp_path: Path) -> None:
-    """A process whose memory a thread on a dead disk locks delays nothing: runs start, end and stop."""
+    """A process whose memory is locked by a thread on a dead disk delays nothing: runs start, end and stop."""
     hold = program("holds_memory", daemon.logs / "x", tmp_path)
     daemon.write(
         f'[tasks.t]\nrun = {hold}\n[tasks.other]\nrun = "echo hello"\n[services.s]\nrun = "exec sleep 1000"\n',

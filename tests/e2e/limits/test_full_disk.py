@@ -1,4 +1,4 @@
-"""The whole data directory on a small disk that is full: what happens is stored in the reserve."""
+"""The whole data directory on a small full disk: changes are stored in the reserve."""
 
 import contextlib
 from collections.abc import Iterator
@@ -28,11 +28,11 @@ class SmallDisk(Daemon):
 
     @property
     def disk(self) -> Path:
-        """The data directory, as the daemon sees it."""
+        """Return the path of the data directory in the daemon's namespace."""
         return Path(f"/proc/{self.pid}/root{self.data}")
 
     def fill(self, name: str) -> Path:
-        """Leave no room; returns what takes it."""
+        """Fill the disk; return the file that does."""
         path = self.disk / name
         with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):  # ENOSPC
             while True:
@@ -40,7 +40,7 @@ class SmallDisk(Daemon):
         return path
 
     def kinds(self) -> list[str]:
-        """Kinds of notifications, the newest first."""
+        """Return the kinds of notifications, newest first."""
         return [one["kind"] for one in self.get("/api/notifications").json()["items"]]
 
 
@@ -55,7 +55,7 @@ def daemon(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 def test_the_reserve_stores_runs_on_a_full_disk(daemon: SmallDisk) -> None:
-    """On a full disk runs are still triggered, run and stored; begin and end of the shortage are notified."""
+    """On a full disk, runs are still triggered, executed and stored; start and end of the shortage are notified."""
     daemon.write('[storage]\nmin_free_space = "1mb"\n[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     reserve = daemon.disk / "reserve"
@@ -68,7 +68,7 @@ def test_the_reserve_stores_runs_on_a_full_disk(daemon: SmallDisk) -> None:
     until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "the probe to say so")
     told = "has no room for the 16 MiB that are kept for the database"
     until(lambda: told in daemon.output.read_text(), "a word about it")
-    # More is stored than the reserve holds: nothing is done then that cannot be stored.
+    # More changes than the reserve holds: whatever cannot be stored is not done.
     more = daemon.fill("more")
     until(lambda: daemon.request("POST", "/api/tasks/t/run").status == 503, "the disk to be full again")
     until(lambda: daemon.get("/readyz").status == 503, "the probe to say so")

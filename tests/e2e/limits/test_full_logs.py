@@ -1,4 +1,4 @@
-"""Logs that are full, and disks that are, through the real daemon."""
+"""Full logs and full disks, through the real daemon."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ FLOOD = program("floods", LINES * 100)
 
 
 def all_lines(daemon: Daemon, run_id: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Every line that is kept, and the last page without its lines."""
+    """Return every kept line, and the last page without its lines."""
     lines: list[dict[str, Any]] = []
     position = 0
     while True:
@@ -34,8 +34,8 @@ def all_lines(daemon: Daemon, run_id: str) -> tuple[list[dict[str, Any]], dict[s
 @pytest.mark.lent
 @pytest.mark.parametrize("policy", ["drop_new", "kill"])
 def test_drop_new_and_kill(daemon: Daemon, policy: str) -> None:
-    """drop_new keeps the oldest lines and counts the others; kill also ends the run, as log_overflow."""
-    # One that has ended already is not stopped.
+    """drop_new keeps the oldest lines and counts the others; kill also ends the run as log_overflow."""
+    # A run that has already ended cannot be stopped.
     then = "exec sleep 1000" if policy == "kill" else "exit 0"
     run_it = f"{sys.executable} -I {PROGRAMS}/floods.py {LINES * 100}; {then}"
     daemon.write(f'[tasks.big]\nrun = "{run_it}"\nlog_max_size = "512kb"\nlog_on_full = "{policy}"\n')
@@ -72,7 +72,10 @@ def test_kill_spares_runs_below_the_limit(daemon: Daemon) -> None:
 
 
 def test_logs_stop_growing_below_min_free_space(daemon: Daemon) -> None:
-    """Below min_free_space log files do not grow; runs go on, lost lines are counted, and a notification is sent."""
+    """Below min_free_space, log files do not grow.
+
+    Runs continue, lost lines are counted, and a notification is sent.
+    """
     daemon.write(f'[storage]\nmin_free_space = "1tb"\n[tasks.big]\nrun = {FLOOD}\n[tasks.small]\nrun = "echo hello"\n')
     daemon.start()
     events = daemon.stream("/api/events/stream?types=run.updated")
@@ -96,7 +99,7 @@ def test_logs_stop_growing_below_min_free_space(daemon: Daemon) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB: more than a ring, which goes to the disk when there is room again."""
+    """A file system of 8 MiB: more than a ring, which is written to the disk once there is space again."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small file system")
     path = tmp_path / "small"
@@ -105,11 +108,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        subprocess.run(["umount", "--lazy", path], check=True)  # after a failure the daemon is still there
+        subprocess.run(["umount", "--lazy", path], check=True)  # after a failure the daemon still runs
 
 
 def test_a_log_continues_after_a_full_disk(daemon: Daemon, small_disk: Path) -> None:
-    """A run goes on while the disk is full; its log continues when there is room, and counts the missing lines."""
+    """A run continues while the disk is full. Its log continues once there is space, and counts the missing lines."""
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(7968 << 10))
     daemon.data.mkdir(mode=0o700)

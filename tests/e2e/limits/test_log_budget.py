@@ -19,11 +19,11 @@ from tests.support.waiting import until
 NUMBERED = 'run = "seq 20000; echo error one >&2; printf half"'
 TINY = '[tasks.tiny]\nrun = "echo hello"\n'
 RESTED_S = 90.0
-"""Longer than a janitor rests: one that came before a log was complete has left it to the next."""
+"""Longer than a janitor's pause: a janitor that ran before a log was complete leaves it to the next."""
 
 
 def send_the_janitor(daemon: Daemon) -> str:
-    """It comes when a run has ended that printed something; returns the run, whose log is complete."""
+    """End a run with output, which starts the janitor; return the run, whose log is complete."""
     run_id = daemon.trigger("tiny")
     daemon.ended(run_id)
     daemon.log_file(run_id)
@@ -31,7 +31,7 @@ def send_the_janitor(daemon: Daemon) -> str:
 
 
 def log_files(daemon: Daemon) -> dict[str, Path]:
-    """By run id."""
+    """Return the log files by run id."""
     return {path.stem: path for path in daemon.data.glob("logs/*/*/*.log")}
 
 
@@ -40,7 +40,7 @@ def is_packed(path: Path) -> bool:
 
 
 def shown(daemon: Daemon, task: str, run_id: str) -> list[Any]:
-    """Everything that the API says of a log."""
+    """Return everything that the API shows of a log."""
     base = f"/api/runs/{run_id}/log"
     stream = daemon.stream(f"{base}/stream?from=0&replayLimit=100000")
     events = [(event.kind, event.id, event.data) for event in stream]
@@ -101,7 +101,10 @@ def stopped(daemon: Daemon) -> list[psutil.Process]:
 
 
 def test_the_budget_takes_the_oldest_logs(daemon: Daemon) -> None:
-    """Beyond the budget the logs that ended first are removed. Their runs stay, and say that their lines are gone."""
+    """Beyond the budget, the logs that ended first are removed.
+
+    Their runs are kept, and say that their lines are gone.
+    """
     daemon.write(f"[tasks.t]\n{NUMBERED}\n")
     daemon.start()
     ids, lines = [], []
@@ -134,7 +137,7 @@ def test_the_budget_takes_the_oldest_logs(daemon: Daemon) -> None:
 
 @pytest.fixture
 def stopping(tmp_path: Path) -> Iterator[Installation]:
-    """A daemon whose janitor stops in the middle of compressing, as long as the first version is installed."""
+    """A daemon whose janitor stops while it compresses, as long as the first version is installed."""
     one = Installation(tmp_path)
     call = "        done = compress(one.path)\n"
     stop = "        if one.size > 1 << 20:\n"

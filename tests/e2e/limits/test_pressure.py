@@ -1,4 +1,4 @@
-"""Floods, readers that do not read, and times that are far away."""
+"""Floods, readers that do not read, and far-away times."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ def test_a_blocked_daemon_output_delays_no_log(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_times_beyond_the_limit_of_epoll(daemon: Daemon) -> None:
-    """Times beyond the limit of epoll_wait(2), 24.8 days, are waited for like others."""
+    """Times beyond the limit of epoll_wait(2), 24.8 days, are handled like others."""
     daemon.write(
         '[tasks.t]\nrun = "echo hello"\ntimeout = "365d"\n'
         f'[services.s]\nrun = {program("obeys_term")}\nhealthy_after = "365d"\ngraceful_stop = "365d"\n'
@@ -79,7 +79,7 @@ def test_many_silent_runs_cost_nothing_afterwards(daemon: Daemon) -> None:
     ids = [daemon.trigger("t") for _ in range(200)]
     for one in ids:
         assert daemon.ended(one)["endReason"] == "succeeded"
-    # What measures the host has opened some files meanwhile.
+    # The sampling of the host has opened some files meanwhile.
     until(
         lambda: all(one.num_fds() < count + 20 for one, count in zip(processes, before, strict=True)),
         "the descriptors to be closed",

@@ -1,4 +1,4 @@
-"""What runs take, through the real daemon."""
+"""Resource usage of runs, through the real daemon."""
 
 import signal
 from typing import Any
@@ -19,7 +19,7 @@ def resources(daemon: Daemon, run_id: str) -> dict[str, Any]:
 
 
 def sampled(daemon: Daemon, run_id: str, count: int) -> dict[str, Any]:
-    """What a run takes, when it has so many samples."""
+    """Return the resources of a run once it has this many samples."""
 
     def look() -> dict[str, Any] | None:
         found = resources(daemon, run_id)
@@ -29,7 +29,7 @@ def sampled(daemon: Daemon, run_id: str, count: int) -> dict[str, Any]:
 
 
 def whole(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Samples of all that the program takes: not while it begins, nor when a process could not be looked at in time."""
+    """Return the complete samples: not during the start, nor if a process could not be read in time."""
     return [sample for sample in found["samples"] if sample["rssBytes"] > 64 * _MB and sample["processes"] == 4]
 
 

@@ -1,4 +1,4 @@
-"""Shared memory that is much too short for all that runs; tests/logring has each single step of it."""
+"""Shared memory that is far too small for all active runs; tests/logring tests each step of it."""
 
 import os
 import subprocess
@@ -35,13 +35,13 @@ class ShortMemory(Daemon):
         return [*in_namespace(), "sh", "-c", script, "sh", *super().command()]
 
     def free(self) -> int:
-        """Bytes that are left of it."""
+        """Return the number of free bytes."""
         found = os.statvfs(f"/proc/{self.pid}/root/run/ringward")
         return found.f_bavail * found.f_frsize
 
 
 def why_not() -> str | None:
-    """Why no tmpfs can be mounted here; None when one can."""
+    """Return why no tmpfs can be mounted here, or None."""
     if os.geteuid():
         return "mounting a tmpfs takes root"
     Path("/run/ringward").mkdir(mode=0o700, exist_ok=True)
@@ -64,26 +64,26 @@ def daemon(tmp_path: Path) -> Iterator[ShortMemory]:
 
 
 class Gate:
-    """A FIFO from which all wait to read until it is opened."""
+    """A FIFO that blocks its readers until it is opened."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         os.mkfifo(path)
 
     def open(self) -> None:
-        """Let those go on that wait now."""
-        with suppress(OSError):  # ENXIO: nobody waits
+        """Release the readers that wait now."""
+        with suppress(OSError):  # ENXIO: no reader waits
             os.close(os.open(self._path, os.O_WRONLY | os.O_NONBLOCK))
 
 
 def has_printed(daemon: Daemon, run_id: str) -> bool:
-    """Whether it waits at the gate."""
+    """Return whether the run waits at the gate."""
     lines: int = daemon.get(f"/api/runs/{run_id}/log?from=-1").json()["totalLines"]
     return lines == PRINTED.count(b"\n")
 
 
 def test_output_beyond_shared_memory_is_kept(daemon: ShortMemory, tmp_path: Path) -> None:
-    """80 runs print more than shared memory holds, at once: no process is killed, and every line is kept."""
+    """80 runs print more than shared memory holds, at once. No process is killed, and every line is kept."""
     gate = Gate(tmp_path / "gate")
     program = PROGRAM.format(gate=tmp_path / "gate")
     daemon.write(f"[tasks.t]\nrun = '''\n{program}'''\nmax_concurrent = {RUNS}\n[tasks.t.env]\nPAD = '''\n{PAD}'''\n")

@@ -27,7 +27,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 class FarNames(Daemon):
-    """Its processes know the user "far" when somebody writes into a pipe, and wait for that."""
+    """A daemon for which the lookup of the user "far" blocks until a pipe is written."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -44,7 +44,7 @@ class FarNames(Daemon):
         return [sys.executable, "-I", "-c", code]
 
     def answer(self) -> None:
-        """Let those who wait have their answer."""
+        """Answer the blocked lookups."""
         self._fifo.write_text("")
 
 

@@ -1,4 +1,4 @@
-"""Progress bars through the real daemon: watched, settled, remembered. The program is cat, the test draws."""
+"""Progress bars through the real daemon: live, settled, and their history. The program is cat; the test draws."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from tests.support.waiting import until
 
 
 class Program:
-    """What the test writes here, the run prints."""
+    """A run that prints what the test writes here."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -24,7 +24,7 @@ class Program:
 
     def draw(self, data: bytes) -> None:
         if self._fd < 0:
-            self._fd = os.open(self._path, os.O_WRONLY)  # waits for the run
+            self._fd = os.open(self._path, os.O_WRONLY)  # blocks until the run opens it
         os.write(self._fd, data)
 
     def end(self) -> None:
@@ -41,7 +41,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 
 def shows(events: Iterator[Event], rows: list[str]) -> Event:
-    """The next region with these rows."""
+    """Return the next region with these rows."""
     return next(event for event in events if event.kind == "region" and event.data["rows"] == rows)
 
 
@@ -78,7 +78,7 @@ def test_a_progress_bar_is_one_line_with_history(daemon: Daemon, program: Progra
 
 @pytest.mark.lent
 def test_redraw_off_keeps_every_byte(daemon: Daemon, program: Program) -> None:
-    """With redraw off every byte is kept, and there is neither history nor sidecar."""
+    """With redraw off, every byte is kept, and there is neither history nor sidecar."""
     daemon.write(f'[tasks.t]\nrun = {program.run}\nredraw = "off"\n')
     daemon.start()
     run_id = daemon.trigger("t")

@@ -1,4 +1,4 @@
-"""Search through the real daemon."""
+"""Searches through the real daemon."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def page(daemon: Daemon, task: str, **query: Any) -> Any:
 
 
 def test_search_covers_ended_and_running_runs(daemon: Daemon) -> None:
-    """Every run of the task is searched, newest first, and a running one up to its latest line."""
+    """Every run of the task is searched, newest first, and an active run up to its latest line."""
     daemon.write(
         '[tasks.t]\nrun = "echo all is well; echo Error one >&2; echo error two; exec sleep 600"\n'
         '[tasks.silent]\nrun = "true"\n'
@@ -53,7 +53,7 @@ def test_search_covers_ended_and_running_runs(daemon: Daemon) -> None:
 
 
 def test_a_cursor_goes_on_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> None:
-    """A cursor finds every matching line of several runs once, though gunicorn is killed between the calls."""
+    """A cursor finds every matching line of several runs once, although gunicorn is killed between the calls."""
     daemon.write(f"[tasks.n]\nrun = {program('numbered', 5000, 0, tmp_path / 'side')}\n")
     daemon.start()
     ids = []

@@ -1,4 +1,4 @@
-"""Runs under a pseudo-terminal, and runs whose two outputs are one pipe."""
+"""Runs under a pseudo-terminal, and runs with one pipe for both outputs."""
 
 import signal
 import sys
@@ -33,7 +33,7 @@ def test_a_program_sees_a_terminal(daemon: Daemon) -> None:
 
 
 def test_the_last_output_is_complete_at_the_end(daemon: Daemon) -> None:
-    """Output of a program's last moment is complete when the run has ended."""
+    """Output of a program's last moment is complete once the run has ended."""
     daemon.write('[tasks.t]\nrun = "seq 1 40000"\ntty = true\n')
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
@@ -44,7 +44,7 @@ def test_the_last_output_is_complete_at_the_end(daemon: Daemon) -> None:
 
 
 def test_redrawn_lines_are_kept_as_they_end(daemon: Daemon) -> None:
-    """A redrawn line is kept as it looks at the end: one row, and several rows with cursor movement."""
+    """A redrawn line is kept in its final form: one row, or several rows with cursor movement."""
     draw = (
         r"printf 'start\n10%%\r\033[K100%%\n'; printf '\033[?25lone\ntwo\n\033[2A\033[2Kone: done\n\033[2Ktwo: done\n'"
     )
@@ -104,7 +104,7 @@ def test_a_service_under_a_terminal(daemon: Daemon) -> None:
 
 
 def test_merged_outputs_keep_their_order(daemon: Daemon) -> None:
-    """With one pipe for both, lines stand in the order in which they were printed, as standard output."""
+    """With one pipe for both outputs, lines are in the order of printing, as standard output."""
     script = "for n in $(seq 1 500); do echo out $n; echo err $n >&2; done"
     daemon.write(f'[tasks.t]\nrun = "{script}"\nstderr = "merge"\n')
     daemon.start()

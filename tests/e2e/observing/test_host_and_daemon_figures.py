@@ -1,4 +1,4 @@
-"""What the daemon tells of the host, of itself and of what went wrong, through the real daemon."""
+"""Reports of the daemon about the host, itself, and failures, through the real daemon."""
 
 import os
 from typing import Any
@@ -22,7 +22,7 @@ def samples(daemon: Daemon) -> list[dict[str, Any]]:
 
 
 def notifications(daemon: Daemon, task: str) -> list[dict[str, Any]]:
-    """Those about a task, the newest first."""
+    """Return the notifications about a task, newest first."""
     return [one for one in daemon.get("/api/notifications").json()["items"] if one.get("taskName") == task]
 
 
@@ -48,7 +48,7 @@ def test_the_daemon_lists_its_own_processes(daemon: Daemon) -> None:
     daemon.start()
     helpers = {"scheduler", "gunicorn"}
     if Cgroups.find() is not None:
-        helpers |= {"spawner", "spare"}  # made for the first run, which need not wait for them
+        helpers |= {"spawner", "spare"}  # created for the first run, which does not wait for them
 
     def listed() -> list[dict[str, Any]]:
         processes = daemon.get("/api/system").json().get("processes", [])
@@ -95,7 +95,7 @@ def test_a_failure_is_notified(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_a_fatal_service_is_notified_once(daemon: Daemon) -> None:
-    """A fatal service is notified once, also over a restarted scheduler, which finds it fatal."""
+    """A fatal service is notified once, although the scheduler is restarted and finds it fatal."""
     daemon.write('[services.given-up]\nrun = "exit 1"\nrestart_delay = "1ms"\nrestart_attempts = 1\n')
     daemon.start()
     (found,) = until(lambda: notifications(daemon, "given-up"), "the notification")
@@ -113,7 +113,7 @@ def test_metrics_are_well_formed(daemon: Daemon) -> None:
     daemon.ended(daemon.trigger("t"))
 
     def told() -> dict[str, Family] | None:
-        """What it says when the scheduler has answered within a second."""
+        """Return the metrics if the scheduler has answered within a second."""
         answer = daemon.request("GET", "/metrics", headers={"Forwarded": "for=somebody"})
         assert answer.status == 200
         found = parse(answer.body.decode())
@@ -161,7 +161,7 @@ def test_ranges_of_a_compressed_log(daemon: Daemon) -> None:
             assert answer.headers["Content-Range"] == f"bytes {begin}-{end}/{len(NUMBERS)}"
             tags.add(answer.headers["ETag"])
         daemon.ended(daemon.trigger("tiny"))
-        # A janitor that came before the log was complete rests for a minute.
+        # A janitor that ran before the log was complete pauses for a minute.
         until(lambda: Static.parse(path.read_bytes()[:4096], "log").kind == KIND_PACKED, "the log to be compressed", 90)
     assert len(tags) == 1
 

@@ -1,4 +1,4 @@
-"""People are told: by mail and by web hook, through the real daemon, the real notifier process and real servers."""
+"""Notifications by mail and webhook, through the real daemon, the real notifier process and real servers."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def mail() -> Iterator[Mail]:
 
 
 PATIENT = "rto=60&cto=60"
-"""Else Apprise gives up a receiver after 4 s, and the message comes once more."""
+"""Otherwise Apprise gives up after 4 s, and the message is sent once more."""
 
 
 def hook(port: int, path: str = "token-of-the-hook") -> str:
@@ -47,7 +47,7 @@ def notifier(daemon: Daemon) -> psutil.Process | None:
 
 
 def notifiers(daemon: Daemon) -> dict[str, dict[str, Any]]:
-    """Standings by name, as soon as the scheduler answers."""
+    """Return the state of each notifier by name, once the scheduler answers."""
     found: list[dict[str, Any]] = []
 
     def answered() -> bool:
@@ -61,7 +61,7 @@ def notifiers(daemon: Daemon) -> dict[str, dict[str, Any]]:
 
 
 def test_a_failure_and_its_recovery(daemon: Daemon, web: Web, mail: Mail) -> None:
-    """Mail and web hook receive verdict, last lines and link, then the recovery; a success alone sends nothing."""
+    """Mail and webhook receive verdict, last lines and link, then the recovery; a success alone sends nothing."""
     daemon.write(
         f"""{TASKS}
 [notifiers.mail]
@@ -104,7 +104,7 @@ notify = ["mail", "hook"]
 
 
 def test_an_unreachable_receiver_is_retried(daemon: Daemon) -> None:
-    """A message for an unreachable receiver waits over a restart of the daemon, and is delivered later."""
+    """A message for an unreachable receiver waits, across a restart of the daemon, and is delivered later."""
     port = free_port()
     daemon.write(f'{TASKS}\n[notifiers.hook]\n{hook(port)}\n[[routes]]\nnotify = "hook"\nmatch = {{ tasks = "*" }}\n')
     daemon.start()
@@ -126,7 +126,7 @@ def test_an_unreachable_receiver_is_retried(daemon: Daemon) -> None:
 @pytest.mark.lent
 @pytest.mark.parametrize("victim", ["notifier", "scheduler"])
 def test_a_killed_delivery_is_repeated_once(daemon: Daemon, web: Web, victim: str) -> None:
-    """A message whose delivery was interrupted by a kill on either side is sent once more, and no other one."""
+    """A message whose delivery was interrupted by a kill on either side is sent once more, and no other is."""
     daemon.write(f'[tasks.t]\nrun = "false"\nnotify_on_failure = "hook"\n[notifiers.hook]\n{hook(web.port)}\n')
     daemon.start()
     web.hold.clear()
@@ -268,7 +268,7 @@ notify = "hook"
     first, second = daemon.trigger("a"), daemon.trigger("b")
     until(lambda: daemon.children("a.ends") and daemon.children("b.ends"), "both to run")
     scheduler = daemon.helper("ringward scheduler")
-    scheduler.suspend()  # it hears of both ends at the same time
+    scheduler.suspend()  # it sees both ends at the same time
     for name in ("a.ends", "b.ends"):
         (process,) = daemon.children(name)
         (daemon.directory / name).touch()
@@ -285,7 +285,7 @@ notify = "hook"
 
 
 def test_after_failures_counts_over_restarts(daemon: Daemon, web: Web) -> None:
-    """A route with a number of failures in a row counts over a restart of the scheduler."""
+    """The count of consecutive failures of a route survives a restart of the scheduler."""
     daemon.write(
         f"""[tasks.t]
 run = "false"
@@ -324,7 +324,7 @@ def test_a_reload_replaces_notifiers(daemon: Daemon, web: Web) -> None:
 
 
 def test_an_unclean_end_is_notified(daemon: Daemon) -> None:
-    """The next daemon reports that the last one was not shut down, or that it was."""
+    """The next daemon reports whether the last one was shut down."""
     daemon.write("")
     daemon.start()
     assert daemon.get("/api/notifications").json()["items"] == []

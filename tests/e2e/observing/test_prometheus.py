@@ -1,4 +1,4 @@
-"""``/metrics`` of the real daemon, before Prometheus' own tools, and the dashboard of Grafana that is made of it."""
+"""``/metrics`` of the real daemon, checked with Prometheus' own tools, and the Grafana dashboard based on it."""
 
 import json
 import re
@@ -34,7 +34,7 @@ _MEANT = {
     "$instance": ".*",
     "$task": ".*",
 }
-"""What Grafana puts in for these."""
+"""Values that Grafana substitutes for these."""
 
 
 def token_of(daemon: Daemon) -> str:
@@ -52,7 +52,7 @@ def filled(text: str) -> str:
 
 
 def targets(dashboard: dict[str, Any]) -> list[tuple[str, set[str]]]:
-    """Expressions of all panels, each with the labels that its legend, or its table, names."""
+    """Return the queries of all panels, each with the labels that its legend or table uses."""
     found = []
     for panel in dashboard["panels"]:
         renamed = [

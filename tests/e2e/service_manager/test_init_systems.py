@@ -1,4 +1,4 @@
-"""Init systems start, watch and stop the daemon, by the files that ``ringward service install`` writes."""
+"""Init systems start, supervise and stop the daemon, with the files that ``ringward service install`` writes."""
 
 import contextlib
 import os
@@ -16,11 +16,11 @@ from tests.support.paths import ROOT
 from tests.support.waiting import until
 
 UNPACKED = ROOT / "build" / "inits"
-"""Debian's packages of runit and OpenRC, as ``.ci/run`` unpacks them."""
+"""Debian packages of runit and OpenRC, as unpacked by ``.ci/run``."""
 
 
 class Scanner:
-    """runsvdir or s6-svscan on a directory of the test's own."""
+    """runsvdir or s6-svscan on a directory of the test."""
 
     command: str
     init: str
@@ -44,17 +44,17 @@ class Scanner:
             )
 
     def require(self) -> None:
-        """Skip the test where the init system is missing."""
+        """Skip the test if the init system is missing."""
         raise NotImplementedError
 
     def call(self, *words: object) -> str:
-        """Let one of its tools do something, and wait for that."""
+        """Run one of its tools and wait for it."""
         done = subprocess.run(list(map(str, words)), capture_output=True, text=True, env=self._env, timeout=90)
         assert done.returncode == 0, (done.args, done.stdout, done.stderr, self.output.read_text())
         return done.stdout
 
     def close(self) -> None:
-        """Nothing of it is left, however far the test came."""
+        """Remove everything, however far the test got."""
         with contextlib.suppress(psutil.NoSuchProcess):
             all_of_it = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
             for one in all_of_it:

@@ -1,4 +1,4 @@
-"""As process 1 of a container: strangers are reaped, and the signals of engines end it cleanly."""
+"""The daemon as process 1 of a container: it reaps foreign processes, and the signals of engines stop it cleanly."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ class Container(Daemon):
 
     @property
     def init(self) -> psutil.Process:
-        """The daemon as it is seen from outside."""
+        """Return the daemon as seen from outside."""
         assert self.process is not None
         return psutil.Process(self.process.pid).children()[0]
 
@@ -37,7 +37,7 @@ def container(tmp_path: Path) -> Container:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3])
 def test_signals_of_container_engines_end_the_daemon(container: Container, number: int) -> None:
-    """Each signal that container engines send ends the daemon cleanly, and reaches runs as their stop signal."""
+    """Each signal that container engines send stops the daemon cleanly, and reaches runs as their stop signal."""
     try:
         container.write(
             f"[tasks.t]\nrun = {program('obeys_term')}\ngraceful_stop = '50s'\n", daemon='shutdown_timeout = "50s"'
@@ -56,7 +56,7 @@ def test_signals_of_container_engines_end_the_daemon(container: Container, numbe
 
 
 def test_process_1_reaps_adopted_orphans(container: Container) -> None:
-    """A foreign process in the namespace that loses its parent is reaped, and leaves no zombie."""
+    """A foreign process in the namespace that loses its parent is reaped and leaves no zombie."""
     try:
         container.write("")
         container.start()

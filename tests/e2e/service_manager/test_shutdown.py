@@ -1,4 +1,4 @@
-"""Shutting down at moments that do not suit."""
+"""Shutdowns at inconvenient moments."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ ONE_HOUR = 'shutdown_timeout = "1h"'
 
 
 def test_sigquit_is_a_second_sigterm(daemon: Daemon) -> None:
-    """SIGQUIT alone ends the daemon, kills at once what it runs, and loses no end of a run."""
+    """SIGQUIT alone stops the daemon, kills its runs at once, and loses no end of a run."""
     daemon.write(f'[services.s]\nrun = {program("ignores_term")}\ngraceful_stop = "1h"\n', daemon=ONE_HOUR)
     daemon.start()
     (run,) = until(lambda: daemon.runs("s"), "its run")
@@ -45,13 +45,16 @@ def test_ignored_signals(daemon: Daemon) -> None:
     assert (run["endReason"], run["exitCode"]) == ("failed", 128 + signal.SIGALRM)
     (line,) = daemon.texts(run["id"])
     ignored = int(line.removeprefix("SigIgn:\t"), 16)
-    assert not any(ignored >> number - 1 & 1 for number in signal.valid_signals())  # two more are the C library's own
+    assert not any(ignored >> number - 1 & 1 for number in signal.valid_signals())  # two more belong to the C library
     assert daemon.said().count(" ignored") == 1
     assert daemon.stop() == 0
 
 
 def _is_settling(pid: int) -> bool:
-    """True while signals wait for the root except those that end a start; while it starts a process, all wait."""
+    """Return whether the root blocks all signals except those that end a start.
+
+    While it starts a process, it blocks all.
+    """
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         (blocked,) = (int(line.split()[1], 16) for line in file if line.startswith("SigBlk:"))
     return bool(blocked & 1 << signal.SIGALRM - 1) and not blocked & 1 << signal.SIGTERM - 1
@@ -68,7 +71,7 @@ def test_shutdown_timeout_covers_leftovers(daemon: Daemon) -> None:
 
 
 def test_a_full_log_disk_does_not_block_the_shutdown(daemon: Daemon) -> None:
-    """The daemon ends although logs cannot be written; the next one saves the lines in the ring."""
+    """The daemon stops although logs cannot be written. The next daemon saves the lines in the ring."""
     daemon.write(f"[tasks.t]\nrun = {program('floods', 3_000_000)}\n", daemon=ONE_SECOND)
     daemon.start()
     (daemon.data / "logs").mkdir(mode=0o700)
@@ -81,7 +84,7 @@ def test_a_full_log_disk_does_not_block_the_shutdown(daemon: Daemon) -> None:
     assert daemon.run(run_id)["status"] == "ended"
     texts = daemon.texts(run_id)
     assert len(texts) > 1000
-    # It was killed in the middle of its last line.
+    # The program was killed within its last line.
     assert texts[:-1] == [f"{number:099d}" for number in range(len(texts) - 1)]
 
 
@@ -93,7 +96,7 @@ def test_the_supervisor_stops_runs_while_a_scheduler_starts(daemon: Daemon) -> N
     until(lambda: daemon.texts(run_id), "its first line")
     lock = os.open(daemon.data / "scheduler.lock", os.O_RDWR)
     before = daemon.helper("ringward scheduler")
-    # Whoever waits for the lock first has it when the scheduler is killed: not the next scheduler.
+    # The first waiter for the lock gets it when the scheduler is killed, not the next scheduler.
     waiting = subprocess.Popen(["flock", "--exclusive", str(lock)], pass_fds=[lock])
     until(lambda: psutil.Process(waiting.pid).name() == "flock" and _is_waiting(waiting.pid), "flock to wait")
     before.kill()
@@ -129,7 +132,7 @@ def _is_waiting(pid: int) -> bool:
 def test_waiting_runs_survive_a_shutdown(daemon: Daemon) -> None:
     """Queued runs and pending retries run after the next start, in order.
 
-    Runs that the shutdown ended are not retried, nor are stopped ones.
+    Runs that the shutdown ended are not retried, and neither are stopped ones.
     """
     daemon.write(
         f'[tasks.q]\nrun = {program("obeys_term")}\nretry_attempts = 5\nretry_delay = "0s"\n'
@@ -152,7 +155,7 @@ def test_waiting_runs_survive_a_shutdown(daemon: Daemon) -> None:
 
 
 def test_a_suspended_process_is_continued_and_stopped(daemon: Daemon) -> None:
-    """A process that was stopped with SIGSTOP is continued, so that it can obey."""
+    """A process that was suspended with SIGSTOP is continued, so that it can react to its stop signal."""
     daemon.write(f'[tasks.t]\nrun = {program("obeys_term")}\ngraceful_stop = "1h"\n', daemon=ONE_HOUR)
     daemon.start()
     run_id = daemon.trigger("t")
@@ -177,7 +180,7 @@ def test_a_second_sigterm_kills(daemon: Daemon) -> None:
 
 
 def test_a_shutdown_without_a_runtime_directory(daemon: Daemon) -> None:
-    """A shutdown stays clean after the service manager of a user has removed the runtime directory."""
+    """A shutdown is clean even after the service manager of a user has removed the runtime directory."""
     daemon.write("")
     daemon.start()
     for directory in daemon.runtime_dirs():

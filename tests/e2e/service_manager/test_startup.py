@@ -1,4 +1,4 @@
-"""Starting: what is wrong is said in a line, with an exit status that scripts can tell apart."""
+"""Start-up errors: one line names the cause, and exit statuses tell them apart."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from tests.support.ports import free_port
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon that was started where nothing is private by itself; nobody changes it."""
+    """A daemon that was started with a permissive umask; tests do not change it."""
     one = Daemon(tmp_path_factory.mktemp("started"))
     one.write('[tasks.t]\nrun = "env"\n')
     before = os.umask(0)
@@ -98,7 +98,7 @@ def test_private_files_under_any_umask(started: Daemon) -> None:
     """All files in the data directory are private, whatever the umask."""
     started.ended(started.trigger("t"))
     for path in (started.data, *started.data.rglob("*")):
-        with contextlib.suppress(FileNotFoundError):  # some come and go
+        with contextlib.suppress(FileNotFoundError):  # some files come and go
             assert path.stat().st_mode & 0o077 == 0, path
 
 
@@ -114,7 +114,7 @@ def test_the_password_never_reaches_the_log(started: Daemon) -> None:
 
 @pytest.mark.parametrize("where", ["/etc", "/proc"])
 def test_there_is_no_way_in_without_a_password(started: Daemon, where: str) -> None:
-    """Over TCP only the open pages answer without credentials, and no path leads out of them."""
+    """Over TCP only the public pages answer without credentials, and no path leads out of them."""
     line = next(line for line in started.config.read_text().splitlines() if line.startswith("listen"))
     port = int(line.split(":")[1].strip('"]'))
     with socket.create_connection(("127.0.0.1", port)) as sock:
@@ -126,7 +126,7 @@ def test_there_is_no_way_in_without_a_password(started: Daemon, where: str) -> N
 
 
 def test_a_damaged_database_stops_the_start(daemon: Daemon) -> None:
-    """A file that is no database is left alone and named, and the start exits with status 73."""
+    """A file that is not a database is left alone and named, and the start exits with status 73."""
     daemon.write("")
     daemon.data.mkdir(mode=0o700)
     database = daemon.data / "ringward.db"

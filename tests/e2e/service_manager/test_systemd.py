@@ -1,6 +1,6 @@
-"""A real systemd starts, watches, reloads and stops the daemon, by the unit that ``ringward service install`` writes.
+"""A real systemd starts, supervises, reloads and stops the daemon, with the unit of ``ringward service install``.
 
-It is process 1 of namespaces of its own, over a copy of this host's files that is thrown away, in a cgroup of its own.
+It is process 1 of its own namespaces, on a temporary copy of this host's files, in a cgroup of its own.
 """
 
 import os
@@ -57,7 +57,7 @@ DefaultDependencies=no
 Requires=systemd-journald.service
 After=systemd-journald.service
 """
-# What a small.target does not have, the files of a test, a watchdog that has more patience than this machine needs.
+# What a minimal target lacks, the files of a test, and a watchdog with more patience than this machine needs.
 HERE = """\
 [Unit]
 DefaultDependencies=no
@@ -73,7 +73,7 @@ PrivateTmp=no
 
 
 class Systemd:
-    """One that is booted."""
+    """A booted systemd."""
 
     def __init__(self, daemon: Daemon, place: Path) -> None:
         hierarchy = Cgroups.find()
@@ -109,7 +109,7 @@ class Systemd:
         (units / "ringward.service.d" / "zz.conf").write_text(HERE.format(places=f"{place} {sockets}"))
 
     def call(self, *words: str, check: bool = True) -> str:
-        """Run something there, and wait for its end."""
+        """Run a command there and wait for its end."""
         enter = [
             "nsenter",
             "--target",
@@ -132,7 +132,7 @@ class Systemd:
         return self.call("systemctl", "show", "-P", name, "ringward").strip()
 
     def close(self) -> None:
-        """With process 1 everything ends."""
+        """Kill process 1, which ends all others."""
         self._process.kill()
         self._process.wait()
         until(lambda: not [one for one in self._cgroup.rglob("cgroup.procs") if one.read_text()], "everything to end")
@@ -159,10 +159,10 @@ def from_elsewhere(directory: Path) -> list[str]:
 
 
 def test_under_systemd(systemd: Systemd, daemon: Daemon, tmp_path: Path) -> None:
-    """The unit starts the daemon, reports readiness, and keeps runs when the daemon is killed or hangs.
+    """The unit starts the daemon, reports readiness, and keeps runs if the daemon is killed or hangs.
 
-    Tasks have users although the unit is hardened. An upgrade from another environment names the unit in a warning. A
-    stop leaves nothing.
+    Tasks can have users although the unit is hardened. An upgrade from another environment names the unit in a warning.
+    A stop leaves nothing.
     """
     systemd.call("systemctl", "start", "ringward")
     until(lambda: daemon.get("/api/tasks/long").status == 200, "the task")
@@ -201,7 +201,7 @@ def test_under_systemd(systemd: Systemd, daemon: Daemon, tmp_path: Path) -> None
 
 
 class UserManager:
-    """The systemd of a user, with the unit that the recipes show."""
+    """The systemd of a user, with the unit of the recipe."""
 
     HOME = "/srv/home"
     USER = "games"
@@ -227,7 +227,7 @@ class UserManager:
         self._systemd.call("chown", "-R", self.USER, self.HOME)
 
     def call(self, *words: str, check: bool = True) -> str:
-        """Run something as the user."""
+        """Run a command as the user."""
         variables = [f"HOME={self.HOME}", f"XDG_RUNTIME_DIR={self.RUNTIME}", "PATH=/usr/bin:/bin"]
         become = ["setpriv", f"--reuid={self.USER}", f"--regid={self.USER}", "--init-groups"]
         return self._systemd.call(*become, "env", *variables, *words, check=check).strip()
@@ -240,7 +240,7 @@ class UserManager:
 
 
 def test_a_user_unit(systemd: Systemd) -> None:
-    """The unit in the recipe for users starts the daemon, reloads it, and keeps its runs when it is killed."""
+    """The unit in the recipe for users starts the daemon, reloads it, and keeps its runs if it is killed."""
     config = "[http]\nlisten = []\n[services.web]\nrun = 'exec sleep 1d'\n[tasks.who]\nrun = 'id -un'\n"
     user = UserManager(systemd, config)
     user.systemctl("enable", "--now", "ringward")

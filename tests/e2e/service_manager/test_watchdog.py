@@ -1,4 +1,4 @@
-"""The service manager sees that the control thread lives."""
+"""The service manager notices that the control thread hangs."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ _PATIENCE_MS = 400
 
 
 class Watched(Managed):
-    """A daemon whose own process, as systemd says it, is watched."""
+    """A daemon that its service manager watches, as systemd's WATCHDOG_PID requests."""
 
     def command(self) -> list[str]:
         return ["sh", "-c", 'WATCHDOG_PID=$$ exec "$@"', "sh", *super().command()]
@@ -39,10 +39,10 @@ def daemon(tmp_path: Path, manager: Manager) -> Iterator[Watched]:
 
 
 def test_the_control_thread_is_watched(daemon: Watched, manager: Manager) -> None:
-    """Watchdog messages come from the start on, after an upgrade, and during a shutdown.
+    """Watchdog messages are sent from the start on, after an upgrade, and during a shutdown.
 
-    Runs do not inherit the socket. The stop is announced with the time that it may take. When the service manager kills
-    a hung daemon, the log shows the stack of each thread.
+    Runs do not inherit the socket. The stop is announced with its maximum duration. If the service manager kills a hung
+    daemon, the log shows the stack of each thread.
     """
     daemon.write(
         f'[tasks.t]\nrun = "env"\n[services.deaf]\nrun = {program("ignores_term")}\ngraceful_stop = "1m"\n',

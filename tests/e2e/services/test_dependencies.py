@@ -1,4 +1,4 @@
-"""What services wait for, in the whole daemon."""
+"""Dependencies of services, in the whole daemon."""
 
 import json
 import random
@@ -29,7 +29,7 @@ def running(daemon: Daemon, name: str) -> bool:
 
 @pytest.mark.lent
 def test_a_service_waits_for_a_ready_dependency(daemon: Daemon, tmp_path: Path) -> None:
-    """A service shows that it waits, keeps waiting over a killed scheduler, and starts when its dependency is ready."""
+    """A service shows that it waits, waits on when the scheduler is killed, and starts when its dependency is ready."""
     flag = tmp_path / "flag"
     daemon.write(
         f'[services.app]\n{SLEEPS}depends_on = ["db"]\npriority = 1\n'
@@ -51,7 +51,7 @@ def test_a_service_waits_for_a_ready_dependency(daemon: Daemon, tmp_path: Path) 
 
 @pytest.mark.lent
 def test_a_fatal_dependency_keeps_dependents_waiting(daemon: Daemon, tmp_path: Path) -> None:
-    """Dependents of a fatal service show that they wait; starting one of them also starts what it needs."""
+    """Dependents of a fatal service show that they wait; starting one of them also starts its dependencies."""
     flag = tmp_path / "flag"
     daemon.write(
         f'[services.app]\n{SLEEPS}depends_on = [{{ name = "db", until = "ready" }}]\n'
@@ -107,7 +107,7 @@ def test_a_service_waits_for_a_successful_task(daemon: Daemon, tmp_path: Path) -
 
 @pytest.mark.lent
 def test_a_reload_changes_dependencies(daemon: Daemon) -> None:
-    """A removed dependency releases the services that wait for it; nothing that runs is touched."""
+    """A removed dependency releases the services that wait for it; running services are not touched."""
     base = f'[services.db]\n{SLEEPS}ready = {{ exec = "false", timeout = "1h" }}\n'
     daemon.write(f'{base}[services.app]\n{SLEEPS}depends_on = ["db"]\n')
     daemon.start()
@@ -143,7 +143,7 @@ def test_a_rolling_restart_starts_dependencies(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_a_start_starts_the_whole_chain(daemon: Daemon) -> None:
-    """Starting a service starts all that it needs, also indirectly; so does a reload."""
+    """Starting a service starts all its dependencies, also indirect ones; so does a reload."""
     base = (
         f'[services.a]\n{SLEEPS}depends_on = ["b"]\n[services.b]\n{SLEEPS}depends_on = ["c"]\n[services.c]\n{SLEEPS}'
         f"[services.d]\n{SLEEPS}autostart = false\n"

@@ -1,4 +1,4 @@
-"""Readiness, as the whole daemon finds it out."""
+"""Readiness and liveness of services, in the whole daemon."""
 
 import json
 import os
@@ -33,12 +33,12 @@ def watcher(daemon: Daemon) -> psutil.Process | None:
 
 
 def script(*lines: str) -> str:
-    """A TOML list that runs these lines of Python."""
+    """Return a TOML list that runs these lines of Python."""
     return json.dumps([sys.executable, "-I", "-u", "-c", "\n".join(lines)])
 
 
 def on_flag(flag: Path, *lines: str) -> str:
-    """Runs these lines when the file is there, and then waits."""
+    """Return a command that runs these lines once the file exists, and then waits."""
     wait = f"while not os.path.exists({str(flag)!r}): time.sleep(0.01)"
     return script("import os, socket, subprocess, sys, time", wait, *lines, "time.sleep(1000)")
 
@@ -120,7 +120,7 @@ def test_an_instance_that_is_not_ready_in_time_is_stopped(daemon: Daemon, tmp_pa
 
 @pytest.mark.lent
 def test_sd_notify_survives_a_killed_scheduler(daemon: Daemon, tmp_path: Path) -> None:
-    """A message by sd_notify is kept while no scheduler runs."""
+    """A message by sd_notify is kept until a scheduler runs."""
     flag = tmp_path / "flag"
     daemon.write(configured(flag, "notify", 'timeout = "1h"'))
     daemon.start()
@@ -136,7 +136,7 @@ def test_sd_notify_survives_a_killed_scheduler(daemon: Daemon, tmp_path: Path) -
 
 @pytest.mark.lent
 def test_only_processes_of_the_run_may_notify(daemon: Daemon, tmp_path: Path) -> None:
-    """A grandchild in a session of its own may send READY; a stranger may not, however much it sends."""
+    """A grandchild in its own session may send READY; a foreign process may not, however often it tries."""
     flag = tmp_path / "flag"
     grandchild = f"import os, socket, time; {SAY.format(b'READY=1')}; time.sleep(1000)"
     spawn = f"subprocess.run(['sh', '-c', 'setsid \"$0\" -I -c \"$1\"; :', sys.executable, {grandchild!r}])"
@@ -152,7 +152,7 @@ def test_only_processes_of_the_run_may_notify(daemon: Daemon, tmp_path: Path) ->
             try:
                 stranger.sendto(b"READY=1\nSTATUS=from a stranger", f"\0ringward/{identity}/{run}")
                 sent += 1
-            except BlockingIOError:  # the queue is full: it is emptied in its own time
+            except BlockingIOError:  # the queue is full; it is read in its own time
                 assert daemon.task("s")["state"] == "starting"
     flag.touch()
     until(lambda: is_ready(daemon), "readiness")
@@ -161,7 +161,7 @@ def test_only_processes_of_the_run_may_notify(daemon: Daemon, tmp_path: Path) ->
 
 @pytest.mark.lent
 def test_a_flood_of_sd_notify_messages_is_harmless(daemon: Daemon) -> None:
-    """During a flood commands are answered, another service starts, and the last message counts."""
+    """During a flood, commands are answered, another service starts, and the last message counts."""
     flood = (
         "import os, socket, time",
         "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)",
@@ -182,7 +182,7 @@ def test_a_flood_of_sd_notify_messages_is_harmless(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_a_rolling_restart_waits_for_readiness(daemon: Daemon, tmp_path: Path) -> None:
-    """Each instance restarts when the one before is ready; the first that does not become ready stops the restart."""
+    """Each instance restarts once the previous one is ready; the first that does not become ready ends the restart."""
     broken = tmp_path / "broken"
     daemon.write(
         '[services.s]\nrun = "exec sleep 1000"\ninstances = 3\nrestart_attempts = 0\n'
@@ -243,7 +243,7 @@ def test_a_probe_command_leaves_no_process(daemon: Daemon) -> None:
 
 
 def alive(flag: Path, port: int) -> dict[str, tuple[str, str]]:
-    """Of each kind what runs, and its probe, which succeeds as long as the flag is there."""
+    """Return a service and its probe for each kind; the probes succeed as long as the flag exists."""
     feed = "\n".join(("import os, socket, time", f"while os.path.exists({str(flag)!r}):", "    time.sleep(0.05)"))
     feed += f"\n    {SAY.format(b'WATCHDOG=1')}\ntime.sleep(1000)"
     serve = f"s = socket.create_server(('127.0.0.1', {port}))\nwhile os.path.exists({str(flag)!r}): time.sleep(0.01)"
@@ -263,7 +263,10 @@ LIVE_KINDS = ("notify", "tcp", "http", "exec")
 
 @pytest.mark.lent
 def test_failed_liveness_restarts_the_instance(daemon: Daemon, tmp_path: Path) -> None:
-    """After so many failed checks in a row an instance restarts; its run has failed, and its log names the cause."""
+    """After the configured number of failed checks an instance restarts.
+
+    Its run has failed, and its log names the cause.
+    """
     flag = tmp_path / "flag"
     flag.touch()
     text = ""

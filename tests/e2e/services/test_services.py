@@ -1,4 +1,4 @@
-"""Services through the real daemon."""
+"""Services, through the real daemon."""
 
 import datetime as dt
 import itertools
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.lent
 
 
 def running(daemon: Daemon, name: str) -> list[str]:
-    """Run ids of the instances, once all of them run and have printed."""
+    """Return the run ids of the instances once all of them run and have printed."""
     instances = daemon.task(name)["instances"]
     ids = [one["runId"] for one in instances if one["state"] == "running"]
     return ids if len(ids) == len(instances) and all(daemon.texts(one) for one in ids) else []
@@ -25,7 +25,7 @@ def running(daemon: Daemon, name: str) -> list[str]:
 
 @pytest.mark.own
 def test_instances_run_and_know_their_number(daemon: Daemon) -> None:
-    """A service starts with the daemon, once per instance, each instance a run of its own with its index."""
+    """A service starts with the daemon; each instance is a separate run with its index."""
     daemon.write('[services.s]\nrun = "echo instance $RINGWARD_INSTANCE; sleep 1000"\ninstances = 3\n')
     daemon.start()
     ids = until(lambda: running(daemon, "s"), "three instances")
@@ -55,7 +55,7 @@ def test_quick_failures_become_fatal(daemon: Daemon) -> None:
 
 
 def test_a_service_with_a_timeout_restarts(daemon: Daemon) -> None:
-    """A service that times out restarts as after any end; if that was quick, it is a quick failure."""
+    """A service that times out restarts like after any end; a quick end is a quick failure."""
     daemon.write(
         '[services.s]\nrun = "exec sleep 1000"\ntimeout = "100ms"\nrestart_delay = "0s"\nrestart_attempts = 1\n'
         'healthy_after = "1h"\ngraceful_stop = "1h"\n'
@@ -112,7 +112,7 @@ def test_a_stopped_run_of_a_service_is_recycled(daemon: Daemon) -> None:
 
 @pytest.mark.own
 def test_a_clean_shutdown_leaves_nothing(daemon: Daemon) -> None:
-    """SIGTERM ends everything that was started, records how, removes sockets and rings, and exits with 0."""
+    """SIGTERM stops all runs, records their ends, removes sockets and rings, and exits with 0."""
     daemon.write(
         f"[services.s]\nrun = {program('obeys_term')}\ninstances = 2\n"
         f'[services.stubborn]\nrun = {program("ignores_term")}\ngraceful_stop = "200ms"\n'
@@ -145,7 +145,7 @@ def reaches(daemon: Daemon, state: str, name: str = "s") -> None:
 
 
 def test_a_stopped_service_stays_down(daemon: Daemon) -> None:
-    """A stopped service stays down over a killed scheduler until it is started; the next daemon starts it as usual."""
+    """A stopped service stays down until it is started, also across schedulers; the next daemon starts it as usual."""
     daemon.write(f'[services.s]\nrun = {program("obeys_term")}\nrestart_delay = "0s"\ninstances = 2\n')
     daemon.start()
     first = until(lambda: running(daemon, "s"), "the service")
@@ -164,11 +164,11 @@ def test_a_stopped_service_stays_down(daemon: Daemon) -> None:
 
 
 DEAF = f'run = {program("ignores_term")}\ngraceful_stop = "1h"\n'
-"""Ends when the test says so."""
+"""A service that ends only when the test says so."""
 
 
 def processes(daemon: Daemon, *run_ids: str) -> list[psutil.Process]:
-    """All processes of runs."""
+    """Return all processes of runs."""
     children = psutil.Process(daemon.pid).children(recursive=True)
     return [child for child in children if environment(child).get("RINGWARD_RUN_ID") in run_ids]
 
@@ -216,7 +216,7 @@ def test_a_start_during_a_stop(daemon: Daemon) -> None:
 
 
 def test_a_stop_reaches_deaf_children(daemon: Daemon) -> None:
-    """All processes of a service end with it; those that ignore SIGTERM end after graceful_stop."""
+    """All processes of a service end with it; the ones that ignore SIGTERM end after graceful_stop."""
     daemon.write(f'[services.s]\nrun = {program("leaves_child", "deaf")}\ngraceful_stop = "200ms"\n')
     daemon.start()
     ids = until(lambda: running(daemon, "s"), "the service")
@@ -237,7 +237,7 @@ def environment(process: psutil.Process) -> dict[str, str]:
 def test_fatal_retry_recovers_a_service(daemon: Daemon, tmp_path: Path) -> None:
     """A fatal service is tried again after fatal_retry; its failure and its recovery are notified once each.
 
-    No attempt is healthy, however long it takes, before the last one, which a scheduler finds by another file.
+    Only the last attempt is healthy, however long the others take; a file tells the scheduler so.
     """
     flag = tmp_path / "repaired"
     text = (
@@ -250,7 +250,7 @@ def test_fatal_retry_recovers_a_service(daemon: Daemon, tmp_path: Path) -> None:
     flag.touch()
     reaches(daemon, "running", "mended")
     daemon.config.write_text(daemon.config.read_text().replace("1h", "10ms"))
-    (daemon.data / "config.last").unlink()  # without the copy of what is in force it reads the file
+    (daemon.data / "config.last").unlink()  # without the copy of the active configuration it reads the file
     daemon.kill_helper("ringward scheduler")
     until(lambda: told(daemon, "mended")[1:], "it to be back")
     assert told(daemon, "mended") == [("service.recovered", 1), ("service.fatal", 1)]
@@ -258,7 +258,7 @@ def test_fatal_retry_recovers_a_service(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def told(daemon: Daemon, service: str) -> list[tuple[str, int]]:
-    """Kinds of the notifications about it, and how often each came; the newest first."""
+    """Return the kinds of the notifications about it and their counts, newest first."""
     items = daemon.get("/api/notifications").json()["items"]
     return [(one["kind"], one["count"]) for one in items if one.get("taskName") == service]
 
@@ -267,7 +267,7 @@ ROLLING = 'instances = 3\nrestart_delay = "1h"\nrestart_attempts = 0\n'
 
 
 def test_a_rolling_restart_keeps_all_but_one_running(daemon: Daemon, tmp_path: Path) -> None:
-    """All instances but one run at any time; in the end all are new, also over a killed scheduler."""
+    """All instances but one run at any time. In the end all are new, even if the scheduler is killed."""
     gates = [tmp_path / f"gate-{index}" for index in range(3)]
     for gate in gates:
         gate.touch()
@@ -297,7 +297,7 @@ def test_a_rolling_restart_keeps_all_but_one_running(daemon: Daemon, tmp_path: P
 
 
 def test_a_failed_rolling_restart_stops(daemon: Daemon, tmp_path: Path) -> None:
-    """When the second instance fails, the third one goes on unchanged, and a notification is sent."""
+    """If the second instance fails, the third continues unchanged, and a notification is sent."""
     flag = tmp_path / "broken"
     daemon.write(
         "[services.rolled]\n"
@@ -359,7 +359,7 @@ def test_a_paused_schedule_stays_paused(daemon: Daemon) -> None:
 
 
 def test_service_commands(daemon: Daemon) -> None:
-    """The command line starts, stops and restarts, prints the result as JSON, and exits with 1 when it is refused."""
+    """The command line starts, stops and restarts services, prints JSON, and exits with 1 if it is refused."""
     daemon.write(f'[services.s]\nrun = {program("obeys_term")}\n[tasks.t]\nrun = "true"\n')
     daemon.start()
     (first,) = until(lambda: running(daemon, "s"), "the service")
@@ -379,7 +379,7 @@ def test_service_commands(daemon: Daemon) -> None:
 
 
 def test_events_have_rfc_3339_times(daemon: Daemon) -> None:
-    """Times in events are RFC 3339, and fields without a value are left out, as in records."""
+    """Times in events are RFC 3339, and fields without a value are omitted, as in records."""
     daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n")
     daemon.start()
     (run,) = until(lambda: running(daemon, "s"), "the service")

@@ -1,4 +1,4 @@
-"""A database that is damaged, gone, or locked by somebody else."""
+"""A database that is damaged, removed, or locked by another program."""
 
 import contextlib
 import fcntl
@@ -16,25 +16,25 @@ TASK = '[tasks.t]\nrun = "echo hello"\n'
 
 
 def damage(path: Path, begin: int, end: int | None = None) -> bytes:
-    """Overwrite all from there on, or up to there; returns what is in the file then."""
+    """Overwrite all bytes from `begin` on, or up to `end`; return the new contents."""
     with contextlib.closing(sqlite3.connect(path)) as last:
-        last.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is in the -wal would heal it
+        last.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # otherwise the -wal would repair the damage
     end = path.stat().st_size if end is None else end
-    with path.open("r+b") as file:  # in its place: a daemon that looks meanwhile would find an empty one to be well
+    with path.open("r+b") as file:  # in place: a daemon that looks meanwhile would consider an empty file intact
         file.seek(begin)
         file.write(b"\xa5" * (end - begin))
     return path.read_bytes()
 
 
 def copy(daemon: Daemon) -> None:
-    """Make the copy now, and not while the janitor makes one."""
+    """Create the copy now, at a time when the janitor creates none."""
     with (daemon.data / "janitor.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         make_copy(str(daemon.data / "ringward.db"))
 
 
 def test_starting_again_from_the_copy(daemon: Daemon) -> None:
-    """A damaged header, damaged pages, no file: it starts with what the copy has, tells, and keeps the damaged one."""
+    """With a damaged header, damaged pages or no file, the daemon starts from the copy, and keeps the old file."""
     daemon.write(TASK)
     daemon.start()
     path = daemon.data / "ringward.db"
@@ -70,7 +70,7 @@ def test_starting_again_from_the_copy(daemon: Daemon) -> None:
 
 
 def root_page(path: Path, table: str) -> tuple[int, int]:
-    """Begin and end of the first page of a table, in bytes."""
+    """Return the start and end of the first page of a table, in bytes."""
     with contextlib.closing(sqlite3.connect(path)) as last:
         size = last.execute("PRAGMA page_size").fetchone()[0]
         page = last.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [table]).fetchone()[0]
@@ -78,7 +78,7 @@ def root_page(path: Path, table: str) -> tuple[int, int]:
 
 
 def test_damage_that_a_start_meets_late(daemon: Daemon) -> None:
-    """Damage outside the rows that are read first leads to the same repair, when a daemon or a scheduler starts."""
+    """Damage outside the rows that are read first is repaired too, at the start of a daemon or a scheduler."""
     daemon.write(TASK)
     daemon.start()
     path = daemon.data / "ringward.db"
@@ -99,7 +99,7 @@ def test_damage_that_a_start_meets_late(daemon: Daemon) -> None:
 
 
 def test_a_damaged_wal_and_a_killed_scheduler(daemon: Daemon) -> None:
-    """A scheduler that finds its WAL overwritten starts again from the copy; a service goes on, and starts once."""
+    """A scheduler with an overwritten WAL starts again from the copy; a service continues and is not started twice."""
     daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "running", "the service")
@@ -145,9 +145,9 @@ every = "1s"
 
 
 def test_runs_newer_than_the_copy_are_salvaged(daemon: Daemon) -> None:
-    """With whole rows of runs no end is lost, pending runs start, and runs that ended unseen have crashed.
+    """If rows of runs are intact, no end is lost, pending runs start, and runs that ended unseen have crashed.
 
-    No instant runs twice, or is forgotten.
+    No instant runs twice or is forgotten.
     """
     instants = daemon.directory / "instants"
     daemon.write(QUEUED.replace('"gate', f'"{daemon.directory}/gate').replace('"instants', f'"{instants}'))
@@ -185,7 +185,10 @@ run = "exec sleep 1000"
 
 
 def test_damage_at_run_time_is_repaired(daemon: Daemon) -> None:
-    """Whichever process meets the damage, the next scheduler starts from the copy; runs go on, and no end is lost."""
+    """Whichever process meets the damage, the next scheduler starts from the copy.
+
+    Runs continue, and no end is lost.
+    """
     daemon.write(WORK.replace("gate", str(daemon.directory / "gate")))
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "running", "the service")
@@ -205,7 +208,7 @@ def test_damage_at_run_time_is_repaired(daemon: Daemon) -> None:
     (daemon.directory / "gate").touch()
     until(lambda: list(daemon.data.glob("ringward.db.damaged-*")), "the repair")
     until(lambda: daemon.helper("ringward scheduler").pid != scheduler and daemon.ready(), "the next scheduler")
-    # What the API server has heard of the one before counts for a moment.
+    # The API server caches the previous scheduler's answer for a moment.
     until(lambda: all(daemon.get(f"/api/runs/{run}").status == 200 for run in (ends, stays)), "it to take them up")
     for run in (ends, stays):
         ended = daemon.ended(run)
@@ -292,7 +295,7 @@ def test_a_replaced_database_is_left_alone(daemon: Daemon) -> None:
 
 
 def test_database_and_copy_gone(daemon: Daemon) -> None:
-    """A scheduler that finds neither waits for a person and stops nothing; running runs are in the new history."""
+    """A scheduler that finds neither waits for a person and stops nothing; active runs are in the new history."""
     daemon.write(WORK.replace("gate", str(daemon.directory / "gate")))
     daemon.start()
     until(lambda: daemon.task("s")["state"] == "running", "the service")
@@ -341,7 +344,7 @@ def test_the_end_of_a_daemon_without_a_history(daemon: Daemon) -> None:
 
 
 def test_a_backup_restored_under_a_daemon_that_lost_its_history(daemon: Daemon) -> None:
-    """A backup that is put in the place of a lost history is used at once; runs go on."""
+    """A backup in place of a lost history is used at once; runs continue."""
     daemon.write(f'{TASK}[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     path = daemon.data / "ringward.db"
@@ -364,7 +367,7 @@ def test_a_backup_restored_under_a_daemon_that_lost_its_history(daemon: Daemon) 
 
 
 def test_a_start_without_a_history(daemon: Daemon) -> None:
-    """A daemon whose database and copy are gone does not start, unless a person wants a new history."""
+    """A daemon whose database and copy are gone does not start, unless a person requests a new history."""
     daemon.write(TASK)
     daemon.start()
     until((daemon.data / "reserve").exists, "the reserve")
@@ -385,7 +388,7 @@ def test_a_start_without_a_history(daemon: Daemon) -> None:
 
 
 def test_logs_removed_during_a_run(daemon: Daemon) -> None:
-    """When ``logs/`` is removed under a run that prints, its log has every line, and the daemon reports it."""
+    """If ``logs/`` is removed while a run prints, its log still has every line, and the daemon reports it."""
     daemon.write(
         f"""[tasks.t]
 run = '''seq 100000; until [ -e "$GATE" ]; do sleep 0.01; done; seq 100001 200000'''

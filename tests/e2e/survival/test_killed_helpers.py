@@ -1,4 +1,4 @@
-"""Helpers die, instances do not notice; every numbered line comes back."""
+"""Helpers die, runs do not notice, and every numbered line is kept."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from tests.support.waiting import until
 
 @pytest.mark.lent
 def test_the_process_tree(daemon: Daemon) -> None:
-    """Ps shows one supervisor with a scheduler and a gunicorn below it."""
+    """The output of ps shows one supervisor with a scheduler and a gunicorn below it."""
     daemon.write("")
     daemon.start()
     assert " ".join(psutil.Process(daemon.pid).cmdline()) == "ringward supervisor"
@@ -28,7 +28,7 @@ def test_the_process_tree(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_a_killed_scheduler_costs_nothing(daemon: Daemon, tmp_path: Path) -> None:
-    """Runs go on while the scheduler is away, and ends in the meantime are stored exactly when it is back."""
+    """Runs continue without a scheduler, and the next one stores their ends exactly."""
     side = tmp_path / "side"
     daemon.write(
         f"[tasks.long]\nrun = {program('numbered', 200, 0.005, side)}\n"
@@ -54,7 +54,7 @@ def replaced(daemon: Daemon, spawner: psutil.Process) -> bool:
 
 
 def test_a_killed_spawner_costs_nothing(daemon: Daemon) -> None:
-    """A killed zygote is replaced in the same cgroup and at the same priority, and starts meanwhile succeed."""
+    """A killed zygote is replaced in the same cgroup and at the same priority, and starts succeed meanwhile."""
     require_cgroups()
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
@@ -74,7 +74,7 @@ def test_a_killed_spawner_costs_nothing(daemon: Daemon) -> None:
 
 
 def test_a_schedule_over_killed_schedulers(daemon: Daemon) -> None:
-    """However often the scheduler is killed: each instant has its run, no two have the same."""
+    """However often the scheduler is killed, each instant has exactly one run."""
     daemon.write(
         '[tasks.t]\nrun = "echo $RINGWARD_SCHEDULED_AT"\nevery = "1s"\n'
         "max_concurrent = 1000\ncatch_up = 1000\nkeep_runs = 1000\n"
@@ -93,12 +93,12 @@ def test_a_schedule_over_killed_schedulers(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_a_timeout_strikes_without_a_scheduler(daemon: Daemon) -> None:
-    """Stop ladders and time-outs belong to the supervisor and go on while the scheduler is away."""
+    """Stop steps and timeouts belong to the supervisor and take effect without a scheduler."""
     daemon.write('[tasks.t]\nrun = "exec sleep 1000"\ntimeout = "1s"\n')
     daemon.start()
     scheduler = daemon.helper("ringward scheduler")
 
-    def left_alone() -> tuple[str, list[psutil.Process]] | None:  # in its time, which begins before we know
+    def left_alone() -> tuple[str, list[psutil.Process]] | None:  # it starts before the test knows about it
         run_id = daemon.trigger("t")
         until(lambda: daemon.run(run_id)["status"] != "pending", "its start")
         scheduler.suspend()
@@ -119,7 +119,7 @@ def test_a_timeout_strikes_without_a_scheduler(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_queue_and_retries_survive_a_killed_scheduler(daemon: Daemon) -> None:
-    """Queued runs and pending retries are there after the scheduler is back, in order."""
+    """Queued runs and pending retries run, in order, after the scheduler is back."""
     daemon.write(
         f'[tasks.q]\nrun = {program("obeys_term")}\n[tasks.r]\nrun = "exit 1"\nretry_attempts = 1\nretry_delay = "2s"\n'
     )
@@ -139,7 +139,7 @@ def test_queue_and_retries_survive_a_killed_scheduler(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_a_stream_resumes_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> None:
-    """By Last-Event-ID alone, a stream goes on after gunicorn was killed: no line twice, none missing."""
+    """By Last-Event-ID alone, a stream resumes after gunicorn was killed, with no line repeated or missing."""
     daemon.write(f"[tasks.t]\nrun = {program('numbered', 400, 0.005, tmp_path / 'side')}\n")
     daemon.start()
     run_id = daemon.trigger("t")
@@ -163,7 +163,7 @@ def test_a_stream_resumes_over_a_killed_api(daemon: Daemon, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_events_over_another_scheduler(daemon: Daemon, killed: bool) -> None:
-    """A stream of events misses none when the scheduler is killed, or replaced; nor does one that is resumed."""
+    """A stream of events misses none if the scheduler is killed or replaced; nor does a resumed stream."""
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.start()
     path = "/api/events/stream?types=run.created,run.started,run.ended"
@@ -198,7 +198,7 @@ def test_a_killed_worker_is_replaced(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_a_killed_supervisor_is_followed_by_a_clean_start(daemon: Daemon, tmp_path: Path) -> None:
-    """After SIGKILL of the supervisor its helpers end, the next start marks runs as crashed and has their lines."""
+    """After SIGKILL of the supervisor, its helpers exit. The next start marks runs as crashed and has their lines."""
     daemon.write(f"[tasks.t]\nrun = {program('numbered', 1_000_000, 0.01, tmp_path / 'side')}\n")
     daemon.start()
     run_id = daemon.trigger("t")
@@ -217,7 +217,7 @@ def test_a_killed_supervisor_is_followed_by_a_clean_start(daemon: Daemon, tmp_pa
 
 
 def test_stale_helpers_are_ended_by_the_next_start(daemon: Daemon) -> None:
-    """The next start ends helpers that hang or are stopped, because it needs their addresses, and logs that."""
+    """The next start ends helpers that hang or are suspended, because it needs their addresses, and logs that."""
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     helpers = psutil.Process(daemon.pid).children(recursive=True)
@@ -248,7 +248,7 @@ def test_stale_helpers_of_an_unfinished_start(daemon: Daemon) -> None:
     daemon.launch()
     beginning = psutil.Process(daemon.pid)
 
-    def executed() -> list[psutil.Process]:  # before that, who starts it waits for it
+    def executed() -> list[psutil.Process]:  # earlier, the starting process still waits for it
         own = " ".join(beginning.cmdline())
         return [child for child, line in command_lines(beginning.children()).items() if line != own]
 
@@ -264,7 +264,7 @@ def test_stale_helpers_of_an_unfinished_start(daemon: Daemon) -> None:
 @pytest.mark.lent
 @pytest.mark.parametrize("text", ["", "[tasks.t\n", '[tasks.u]\nrun = "true"\n'], ids=["empty", "broken", "edited"])
 def test_a_restarted_scheduler_keeps_the_loaded_configuration(daemon: Daemon, text: str) -> None:
-    """A scheduler that dies during an edit of the file does not load the edit; runs go on."""
+    """A scheduler that dies during an edit of the file does not load the edit; runs continue."""
     daemon.write('[tasks.t]\nrun = "echo hello"\n[services.s]\nrun = "exec sleep 1000"\n')
     daemon.start()
     service = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")[0]["id"]
@@ -278,7 +278,7 @@ def test_a_restarted_scheduler_keeps_the_loaded_configuration(daemon: Daemon, te
 
 
 def test_orphans_are_ended_after_a_clock_step(daemon: Daemon) -> None:
-    """An orphan that seems older than its run, because the clock was set back, is ended nevertheless."""
+    """An orphan that seems older than its run, because the clock was set back, is still ended."""
     daemon.write('[services.s]\nrun = ["sleep", "1000"]\n', daemon='cgroups = "off"')
     daemon.start()
     run_id = until(lambda: [run for run in daemon.runs("s") if run["status"] == "running"], "the service")[0]["id"]
@@ -295,7 +295,7 @@ def test_orphans_are_ended_after_a_clock_step(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_orphans_are_ended_before_anything_starts(daemon: Daemon, tmp_path: Path) -> None:
-    """A silent service outlives a killed supervisor, but not the next start: nothing runs twice."""
+    """A silent service outlives a killed supervisor but not the next start: nothing runs twice."""
     pids = tmp_path / "pids"
     daemon.write(f"[services.s]\nrun = \"echo $$ >> '{pids}'; exec sleep 1000\"\n")
     daemon.start()
@@ -321,7 +321,7 @@ def test_a_started_run_is_not_started_again(daemon: Daemon, tmp_path: Path, goes
     scheduler = daemon.helper("ringward scheduler")
     os.kill(daemon.pid, signal.SIGSTOP)
     run = daemon.trigger("t")
-    scheduler.suspend()  # killed, it would be followed by one that can store
+    scheduler.suspend()  # if killed, its successor could store the end
     os.kill(daemon.pid, signal.SIGCONT)
     until(lambda: pids.exists() and pids.read_text(), "its process")
     daemon.stop(signal.SIGKILL)
@@ -348,7 +348,7 @@ def test_an_end_that_could_not_be_stored(daemon: Daemon, tmp_path: Path) -> None
 
 @pytest.mark.lent
 def test_a_restarted_scheduler_remembers_services(daemon: Daemon) -> None:
-    """Fatal and exited services stay so, and running instances keep their state, run and age."""
+    """Fatal and exited services keep their state, and running instances keep their state, run and age."""
     daemon.write(
         '[services.fatal]\nrun = "exit 1"\nrestart_attempts = 0\n'
         '[services.once]\nrun = "true"\nrestart = "never"\n'

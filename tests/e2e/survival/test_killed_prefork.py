@@ -1,4 +1,4 @@
-"""A spare that is killed when it was told to become a run, under the real daemon."""
+"""A pre-forked child that is killed after it was told to become a run, in the real daemon."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ run = "echo once >> {side}; echo hello"
 
 
 def begin_in_a_stopped_spare(daemon: Daemon, side: Path, more: str = "") -> tuple[str, psutil.Process]:
-    """Start a run whose spare has its word, and cannot act on it."""
+    """Start a run whose pre-forked child has its order and cannot act on it."""
     require_cgroups()
     daemon.write(TASK.format(side=side, more=more))
     daemon.start()
@@ -33,7 +33,7 @@ def begin_in_a_stopped_spare(daemon: Daemon, side: Path, more: str = "") -> tupl
     "more", ["", "tty = true", 'limits = { memory = "500 MB" }', 'env = { API_TOKEN = "hidden-by-mask" }']
 )
 def test_a_run_survives_its_killed_preforked_child(daemon: Daemon, tmp_path: Path, more: str) -> None:
-    """The run starts in another process under its id, executes once and succeeds; its log reports it."""
+    """The run starts in another process under the same id, executes once and succeeds; its log reports it."""
     side = tmp_path / "side"
     run, spare = begin_in_a_stopped_spare(daemon, side, more)
     spare.kill()

@@ -1,4 +1,4 @@
-"""The supervisor is killed, and the next one goes on with what runs, out of the service manager's descriptor store."""
+"""The supervisor is killed, and the next one continues the active runs from the service manager's descriptor store."""
 
 import contextlib
 import json
@@ -42,7 +42,7 @@ def daemon(tmp_path: Path, manager: Manager) -> Iterator[Managed]:
 
 
 def main_processes(daemon: Managed) -> dict[str, int]:
-    """Main processes of the daemon's runs that live, by run."""
+    """Return the main processes of the daemon's active runs, by run."""
     identity = (daemon.data / "id").read_text().strip() if (daemon.data / "id").exists() else ""
     found = {}
     for process in psutil.process_iter():
@@ -58,7 +58,7 @@ def stored(manager: Manager, *runs: str) -> None:
 
 
 def test_runs_survive_a_killed_root(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
-    """No process restarts, every line printed in the meantime is kept once, and each exit status is exact.
+    """No process restarts, every line printed meanwhile is kept once, and each exit status is exact.
 
     That includes a run that ends while no supervisor lives. In the end the descriptor store is empty.
     """
@@ -105,7 +105,7 @@ def test_runs_survive_a_killed_root(daemon: Managed, manager: Manager, tmp_path:
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])
 def test_stops_and_timeouts_survive_a_killed_root(daemon: Managed, manager: Manager, cgroups: str) -> None:
-    """A stop takes its next step, a time-out is enforced, and all processes of a run end in every session."""
+    """A stop takes its next step, a timeout is enforced, and all processes of a run end in every session."""
     daemon.write(
         f'[tasks.stopped]\nrun = {program("tells_signals", "SIGTERM")}\ngraceful_stop = "4s"\n'
         f'[tasks.late]\nrun = {program("deaf_tree")}\ntimeout = "5s"\ngraceful_stop = "10ms"\n'
@@ -190,7 +190,7 @@ def test_repeated_kills_lose_only_output_in_transit(daemon: Managed, manager: Ma
     All later lines are kept, in order, without a gap.
     """
     go, side = tmp_path / "go", tmp_path / "flood"
-    # Its last line is in nobody's hands who is killed.
+    # If it is killed, its last line may be lost in between.
     flood = f"{sys.executable} -I {PROGRAMS}/numbered.py 200000 0 {side}; until test -e {go}; do sleep 0.05; done; "
     flood += f"echo 200000 >>{side}; echo line 200000"
     daemon.write(
@@ -232,7 +232,7 @@ def test_repeated_kills_lose_only_output_in_transit(daemon: Managed, manager: Ma
 
 
 def test_an_end_that_is_not_stored(daemon: Managed, manager: Manager, tmp_path: Path) -> None:
-    """A run that ended while the scheduler was busy has its exact end and whole log, though the supervisor died."""
+    """A run that ended while the scheduler was busy has its exact end and whole log, although the supervisor died."""
     go = tmp_path / "go"
     daemon.write(f"[tasks.t]\nrun = {program('in_parts', go, 'one', 'two', 7)}\n")
     daemon.start()

@@ -1,4 +1,4 @@
-"""Programs that do not behave: whatever they do, nothing of theirs is left, with cgroups and without."""
+"""Misbehaving programs: whatever they do, none of their processes remains, with cgroups and without."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ SHORT_GRACE = 'graceful_stop = "200ms"'
 
 @pytest.fixture(scope="module", params=["auto", "off"])
 def cgroups(request: pytest.FixtureRequest) -> str:
-    """Both ways to know what belongs to a run."""
+    """Both ways to find the processes of a run."""
     mode: str = request.param
     if mode == "auto":
         require_cgroups()
@@ -31,7 +31,7 @@ def cgroups(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def pids(tmp_path: Path) -> Iterator[Path]:
-    """A file for the pid of what gets away; that is killed after the test, should it live."""
+    """A file for the pid of an escaping process, which is killed after the test if it lives."""
     path = tmp_path / "pid"
     yield path
     if path.exists() and alive(pid_in(path)):
@@ -39,7 +39,7 @@ def pids(tmp_path: Path) -> Iterator[Path]:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process, and no zombie."""
+    """Return whether the process exists and is not a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -47,7 +47,7 @@ def alive(pid: int) -> bool:
 
 
 def zombies(daemon: Daemon) -> list[int]:
-    """Children of the daemon that wait to be reaped."""
+    """Return the daemon's children that wait to be reaped."""
     found = []
     for child in psutil.Process(daemon.pid).children():
         with contextlib.suppress(psutil.NoSuchProcess):  # reaped since they were listed
@@ -61,7 +61,7 @@ def pid_in(path: Path) -> int:
 
 
 def begin(daemon: Daemon, cgroups: str, text: str) -> str:
-    """Start a daemon with the one task t, and trigger that; returns the run's id."""
+    """Start a daemon with a single task t and trigger it; return the run's id."""
     daemon.write(f"[tasks.t]\n{text}\n", daemon=f'cgroups = "{cgroups}"')
     daemon.start()
     return daemon.trigger("t")
@@ -72,7 +72,7 @@ def stop(daemon: Daemon, run_id: str, query: str = "") -> None:
 
 
 def words(pids: Path) -> str:
-    """How a shell starts what gets away."""
+    """Return the shell words that start the escaping process."""
     return " ".join(f"'{word}'" for word in json.loads(program("daemonises", pids)))
 
 
@@ -90,7 +90,7 @@ def test_a_daemonised_process_is_killed_and_named(daemon: Daemon, cgroups: str, 
 
 
 def test_the_usage_of_an_ended_run_is_complete(daemon: Daemon, cgroups: str) -> None:
-    """The usage of an ended run has its processor time, its memory, and the bytes that went to the disk."""
+    """The usage of an ended run has its CPU time, its memory, and the bytes that were written to the disk."""
     command = "for i in $(seq 200000); do :; done; dd if=/dev/zero of=block bs=1M count=2 conv=fsync 2>&1"
     run_id = begin(daemon, cgroups, f"run = '{command}'\nworking_dir = '.'")
     daemon.ended(run_id)
@@ -122,14 +122,14 @@ def test_leave_keeps_leftovers(daemon: Daemon, cgroups: str, pids: Path) -> None
 
 
 def daemon_lines(daemon: Daemon, run_id: str) -> list[str]:
-    """What the daemon's own log says of a run that has ended."""
+    """Return the lines of the daemon's log about an ended run."""
     return [line.split(f"{run_id}: ", 1)[1] for line in daemon.said().splitlines() if f" t {run_id}: " in line]
 
 
 @pytest.mark.own
 @pytest.mark.parametrize("tty", ["", "tty = true\n"])
 def test_a_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str, tmp_path: Path, tty: str) -> None:
-    """It writes to the daemon's log after its run and an upgrade, and is listed as long as it lives."""
+    """A kept leftover writes to the daemon's log after its run and an upgrade, and is listed as long as it lives."""
     words = tmp_path / "words"
     os.mkfifo(words)
     with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
@@ -157,7 +157,7 @@ def test_a_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str,
 def test_a_kept_leftover_survives_a_killed_supervisor(
     daemon: Daemon, cgroups: str, pids: Path, configured: bool
 ) -> None:
-    """The next start does not end it, though its run had not ended, and its task may be gone."""
+    """The next start does not end a kept leftover, even if its run had not ended and its task is gone."""
     main = pids.with_name("main")
     begin(daemon, cgroups, f'leftovers = "leave"\nrun = "echo $$ >\'{main}\'; {words(pids)}; exec sleep 1000"')
     until(pids.exists, "the daemon of its own")
@@ -190,7 +190,7 @@ def test_an_endlessly_forking_process_is_stopped(daemon: Daemon, cgroups: str, p
 
 
 def test_closed_output_does_not_end_a_run(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """A run whose output is closed goes on until its main process ends."""
+    """A run whose output is closed continues until its main process ends."""
     run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("closes_output", pids)}')
     until(pids.exists, "its output to be closed")
     until(lambda: daemon.run(run_id)["status"] == "running", "it to be known that it runs")
@@ -200,7 +200,7 @@ def test_closed_output_does_not_end_a_run(daemon: Daemon, cgroups: str, pids: Pa
 
 
 def test_a_process_that_stopped_itself_is_continued(daemon: Daemon, cgroups: str) -> None:
-    """A process that stopped itself is continued, so that it can obey."""
+    """A process that stopped itself is continued, so that it can react to its stop signal."""
     run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {program("stops_itself")}')
     (process,) = until(lambda: daemon.children("stops_itself"), "its process")
     until(lambda: process.status() == psutil.STATUS_STOPPED, "it to stop itself")
@@ -209,7 +209,7 @@ def test_a_process_that_stopped_itself_is_continued(daemon: Daemon, cgroups: str
 
 
 def test_a_traced_child_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """A child that its tracer holds and leaves behind is killed."""
+    """A child that its tracer stopped and left behind is killed."""
     run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('traced', pids)}")
     until(lambda: daemon.texts(run_id), "the child")
     stop(daemon, run_id)
@@ -218,7 +218,7 @@ def test_a_traced_child_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> N
 
 
 def test_a_process_without_its_first_thread_is_killed(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """A process whose first thread has ended looks like a zombie, but lives, and is killed."""
+    """A process whose first thread has ended looks like a zombie but lives, and is killed."""
     run_id = begin(daemon, cgroups, f"{SHORT_GRACE}\nrun = {program('loses_its_leader', pids)}")
     until(lambda: daemon.texts(run_id), "its first thread to end")
     pid = pid_in(pids)
@@ -228,7 +228,7 @@ def test_a_process_without_its_first_thread_is_killed(daemon: Daemon, cgroups: s
 
 
 def test_zombies_are_reaped_and_not_leftovers(daemon: Daemon, cgroups: str) -> None:
-    """Children that their parent does not wait for are reaped, and not called leftovers."""
+    """Children that their parent does not wait for are reaped and are not leftovers."""
     run_id = begin(daemon, cgroups, f"run = {program('makes_zombies')}")
     until(lambda: daemon.texts(run_id), "the zombies")
     stop(daemon, run_id)
@@ -238,7 +238,7 @@ def test_zombies_are_reaped_and_not_leftovers(daemon: Daemon, cgroups: str) -> N
 
 
 def test_a_removed_working_directory_is_harmless(daemon: Daemon, cgroups: str) -> None:
-    """A process in a removed directory goes on, and executes another program."""
+    """A process in a removed directory continues and executes another program."""
     script = 'cd "$(mktemp -d)" && rmdir "$PWD" && exec sh -c "echo still here; exit 3"'
     run_id = begin(daemon, cgroups, f"run = {json.dumps(['sh', '-c', script])}")
     assert daemon.ended(run_id)["exitCode"] == 3
@@ -264,13 +264,13 @@ def test_an_environment_beyond_the_kernels_limit(daemon: Daemon, cgroups: str) -
 
 
 def test_stop_signals_in_sequence(daemon: Daemon, cgroups: str) -> None:
-    """Each signal of the list has its time, then comes SIGKILL."""
+    """Each signal of the list has its time; then SIGKILL follows."""
     steps = '[["SIGINT", "50ms"], ["HUP", "50ms"], ["SIGTERM", "50ms"]]'
     run = program("tells_signals", "SIGINT", "SIGHUP", "SIGTERM")
     daemon.write(f"[tasks.t]\nstop_signal = {steps}\nrun = {run}\n", daemon=f'cgroups = "{cgroups}"')
     daemon.start()
 
-    def told_all() -> bool:  # unless it was given no time on the processor between two of them
+    def told_all() -> bool:  # unless it got no CPU time between two of them
         run_id = daemon.trigger("t")
         until(lambda: daemon.texts(run_id), "its line")
         stop(daemon, run_id)
@@ -282,7 +282,7 @@ def test_stop_signals_in_sequence(daemon: Daemon, cgroups: str) -> None:
 
 
 def test_only_force_hurries_a_stop(daemon: Daemon, cgroups: str) -> None:
-    """A stop that is repeated sends nothing again; a forced one kills at once."""
+    """A repeated stop sends nothing again; a forced stop kills at once."""
     run = program("tells_signals", "SIGTERM")
     run_id = begin(daemon, cgroups, f'graceful_stop = "1h"\nrun = {run}')
     until(lambda: daemon.texts(run_id), "its line")
@@ -296,7 +296,7 @@ def test_only_force_hurries_a_stop(daemon: Daemon, cgroups: str) -> None:
 
 @pytest.mark.own
 def test_a_shutdown_ends_daemonised_processes(daemon: Daemon, cgroups: str, pids: Path) -> None:
-    """Nothing that a run started outlives the daemon."""
+    """No process that a run started outlives the daemon."""
     begin(daemon, cgroups, f'run = "{words(pids)}; exec sleep 1000"')
     until(pids.exists, "what gets away")
     assert daemon.stop() == 0

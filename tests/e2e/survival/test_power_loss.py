@@ -1,7 +1,7 @@
-"""A machine that loses its power: what was on its way to the disk is gone, and all processes and memory with it.
+"""A power failure: writes that have not reached the disk, all processes and all memory are lost.
 
-Ext4 can be told to do as if (EXT4_IOC_SHUTDOWN, as file systems are tested themselves): from that moment nothing is
-written any more, not even its journal.
+Ext4 can simulate it (EXT4_IOC_SHUTDOWN, made for tests of file systems): from that moment on nothing is written, not
+even the journal.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ _SHUTDOWN, _WITHOUT_JOURNAL = 0x8004587D, struct.pack("=I", 2)
 
 
 class OnItsOwnDisk(FrozenLogs):
-    """A daemon whose data directory is a file system of its own, which can lose its power."""
+    """A daemon whose data directory is on its own file system, which can lose its power."""
 
     def on_disk(self, run_id: str) -> int:
-        """How many lines of a log are on the disk, from the moment in which some are."""
+        """Return the number of lines of a log that are on the disk, once there are some."""
         logs = Path(f"/proc/{self.pid}/root{self.data}/logs")
 
         def lines() -> int:
@@ -43,7 +43,7 @@ class OnItsOwnDisk(FrozenLogs):
         return found
 
     def lose_power(self) -> None:
-        """Everything stops at once; only what the disk has is left."""
+        """Stop everything at once; only the contents of the disk remain."""
         fd = os.open(f"/proc/{self.pid}/root{self.data}", os.O_RDONLY | os.O_DIRECTORY)
         identity = Path(f"/proc/{self.pid}/root{self.data}/id").read_text().strip()
         assert self.process is not None
@@ -78,7 +78,10 @@ def daemon(tmp_path: Path) -> Iterator[OnItsOwnDisk]:
 
 @pytest.mark.parametrize("durability", ["power", "crash"])
 def test_power_loss_keeps_synced_data(daemon: OnItsOwnDisk, tmp_path: Path, durability: str) -> None:
-    """The database is consistent, with "power" complete up to the last answer; a log has all that reached the disk."""
+    """The database is consistent, and with "power" complete up to the last response.
+
+    A log has all lines on the disk.
+    """
     daemon.write(
         f"[tasks.talks]\nrun = {program('numbered', 1_000_000, 0.0005, tmp_path / 'side')}\n"
         '[tasks.small]\nrun = "echo hello"\n'
@@ -101,7 +104,7 @@ def test_power_loss_keeps_synced_data(daemon: OnItsOwnDisk, tmp_path: Path, dura
     for run in kept:
         assert daemon.ended(run)["endReason"] in ("succeeded", "crashed")
         assert daemon.texts(run) in (["hello"], [])
-    assert daemon.run(talks)["endReason"] == "crashed"  # syncing the logs synced its beginning
+    assert daemon.run(talks)["endReason"] == "crashed"  # syncing the logs also synced this transaction
     lines = daemon.texts(talks)
     assert lines == [f"line {number}" for number in range(len(lines))]
     assert len(lines) >= on_disk

@@ -1,4 +1,4 @@
-"""Somebody removes the runtime directory, or something in it, under a daemon that works."""
+"""The runtime directory, or a part of it, is removed while the daemon runs."""
 
 import fcntl
 import itertools
@@ -35,21 +35,21 @@ def words(tmp_path: Path) -> Path:
 
 
 def well(daemon: Daemon) -> bool:
-    """The daemon is ready for commands."""
+    """Wait until the daemon accepts commands."""
     try:
         return daemon.get("/readyz").status == 200
-    except OSError:  # the API server begins anew
+    except OSError:  # the API server restarts
         return False
 
 
 def begun_again(daemon: Daemon, count: int) -> bool:
-    """The scheduler has become ready so many times."""
+    """Wait until the scheduler has become ready this many times."""
     return daemon.said().count("INFO scheduler: ready: ") == count
 
 
 @pytest.mark.parametrize("what", ["the directory", "all in it"])
 def test_a_removed_runtime_directory_is_made_again(daemon: Daemon, words: Path, what: str) -> None:
-    """Directory, sockets and rings are made again; a run loses no line, also over an upgrade."""
+    """Directory, sockets and rings are created again; a run loses no line, even across an upgrade."""
     daemon.write(COUNTS.format(words=words))
     daemon.start()
     place = daemon.runtime_dir()
@@ -83,7 +83,7 @@ def test_a_removed_runtime_directory_is_made_again(daemon: Daemon, words: Path, 
 
 @pytest.mark.parametrize("name", ["ring", "root.bell", "control.sock", "lock", "begun", "audit"])
 def test_each_removed_file_is_made_again(daemon: Daemon, words: Path, name: str) -> None:
-    """Each removed file is made again; runs go on."""
+    """Each removed file is created again; runs continue."""
     daemon.write(COUNTS.format(words=words))
     daemon.start()
     place = daemon.runtime_dir()
@@ -100,7 +100,7 @@ def test_each_removed_file_is_made_again(daemon: Daemon, words: Path, name: str)
 
 
 def test_a_removed_events_ring_is_made_again(daemon: Daemon) -> None:
-    """The events ring is made again, and open and new streams of events go on."""
+    """The events ring is created again, and open and new streams of events continue."""
     daemon.write('[tasks.t]\nrun = "true"\n')
     daemon.start()
     ring = daemon.runtime_dir() / "events.ring"
@@ -118,12 +118,12 @@ def test_a_removed_events_ring_is_made_again(daemon: Daemon) -> None:
 
 
 def ended_in(stream: Stream, count: int) -> list[str]:
-    """The runs whose end the stream reports first."""
+    """Return the runs whose end the stream reports first."""
     return [event.data["runId"] for event in itertools.islice(stream, count)]
 
 
 def test_a_removed_api_socket_is_made_again(daemon: Daemon) -> None:
-    """The API socket is made again, and the command line finds the daemon there."""
+    """The API socket is created again, and the command line finds the daemon there."""
     daemon.write("")
     daemon.start()
     found: dict[str, Any] = daemon.get("/api/daemon").json()
@@ -135,7 +135,7 @@ def test_a_removed_api_socket_is_made_again(daemon: Daemon) -> None:
 
 
 def test_a_directory_that_cannot_be_made_again(daemon: Daemon, words: Path) -> None:
-    """Until the directory exists, readyz answers 503; then logs count lost lines, and a killed scheduler is back."""
+    """Until the directory exists, readyz answers 503. Then logs count lost lines, and a killed scheduler is back."""
     daemon.write(f'[tasks.late]\nrun = "while read line; do echo $line; done <{words}"\n')
     daemon.start()
     place = daemon.runtime_dir()
@@ -163,10 +163,10 @@ def test_a_directory_that_cannot_be_made_again(daemon: Daemon, words: Path) -> N
 
 
 class InSession(Daemon):
-    """One whose runtime directory is on a tmpfs of its own, as logind mounts it for a session."""
+    """A daemon whose runtime directory is on its own tmpfs, as logind mounts it for a session."""
 
     apart = True
-    """Commands get a table of mounts of their own, in which nothing else below /run is tmpfs."""
+    """Commands get their own mount table, in which nothing else below /run is a tmpfs."""
 
     def environment(self) -> dict[str, str]:
         return {**super().environment(), "XDG_RUNTIME_DIR": SESSION}
@@ -186,7 +186,7 @@ def in_session(tmp_path: Path) -> Iterator[InSession]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
 def test_lost_shared_memory_moves_the_directory(in_session: InSession, words: Path) -> None:
-    """The directory moves to the next suitable place with all rings; clients, an upgrade and a shutdown find it."""
+    """The directory moves to the next suitable place with all rings. Clients, an upgrade and a shutdown find it."""
     daemon = in_session
     daemon.write(COUNTS.format(words=words))
     daemon.start()
@@ -198,8 +198,8 @@ def test_lost_shared_memory_moves_the_directory(in_session: InSession, words: Pa
         until(lambda: daemon.texts(run) == ["first", "1"], "the lines")
         next_place = daemon.runtime_dirs()[1]
         next_place.mkdir(parents=True, mode=0o700)
-        (next_place / "lock").touch()  # nobody holds it
-        os.kill(daemon.pid, signal.SIGSTOP)  # so that the time until the move can be looked at
+        (next_place / "lock").touch()  # no process holds it
+        os.kill(daemon.pid, signal.SIGSTOP)  # to observe the time before the move
         try:
             subprocess.run(["nsenter", "--mount", "-t", str(daemon.pid), "umount", "-l", SESSION], check=True)
             assert daemon.get("/readyz").status == 503
@@ -208,7 +208,7 @@ def test_lost_shared_memory_moves_the_directory(in_session: InSession, words: Pa
             os.kill(daemon.pid, signal.SIGCONT)
         until(lambda: begun_again(daemon, 2) and well(daemon), "the move")
         place = daemon.runtime_dir()
-        assert f"it is in {place} now" in daemon.said()
+        assert f"its files are now in {place}" in daemon.said()
         assert (place / f"{run}.ring").exists()
         with (place / "lock").open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

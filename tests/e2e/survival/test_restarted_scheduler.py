@@ -1,4 +1,4 @@
-"""What a scheduler makes of what it finds: a predecessor that hardly began, a changed file, damage, odd times."""
+"""A scheduler's handling of what it finds: a short-lived predecessor, a changed file, damage, odd times."""
 
 import fcntl
 import os
@@ -63,7 +63,7 @@ def test_a_damaged_ring_does_not_block_the_start(daemon: Daemon) -> None:
 
 
 def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
-    """A scheduler without a copy of the loaded configuration reads the file: removed services stop, tasks run on."""
+    """A scheduler without a copy of the loaded configuration reads the file: removed services stop, tasks continue."""
     text = f'run = {program("obeys_term")}\ngraceful_stop = "1h"\n'
     daemon.write(f"[services.gone]\n{text}[services.fewer]\n{text}instances = 3\n[tasks.t]\n{text}")
     daemon.start()
@@ -83,7 +83,7 @@ def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
 
 
 def test_runs_end_under_the_policy_of_their_start(daemon: Daemon) -> None:
-    """Runs are judged and retried by the definition of their start, whatever the file says since."""
+    """Runs are judged and retried by the definition at their start, whatever the file says now."""
     gate, early = daemon.directory / "gate", daemon.directory / "early"
     waits, waits_less = (f"until [ -e '{path}' ]; do sleep 0.01; done" for path in (gate, early))
     daemon.write(
@@ -113,7 +113,7 @@ def test_runs_end_under_the_policy_of_their_start(daemon: Daemon) -> None:
 
 
 def test_a_service_removed_and_added_again(daemon: Daemon) -> None:
-    """A service that is removed and added while its processes end never runs twice, and starts."""
+    """A service that is removed and added while its processes stop never runs twice, and starts."""
     text = "[services.{}]\nrun = " + program("ignores_term") + '\ngraceful_stop = "1h"\nrestart_delay = "1h"\n'
     names = ("before", "after")
     both = "".join(map(text.format, names))
@@ -189,7 +189,7 @@ def test_a_clock_that_was_ahead_does_not_silence_a_schedule(daemon: Daemon) -> N
     db.close()
     daemon.start()
 
-    def within_a_minute() -> bool:  # the next one, which may come while it is asked for
+    def within_a_minute() -> bool:  # the next instant, which may pass during the request
         following = datetime.fromisoformat(daemon.task("t")["nextRunAt"])
         return 0 < (following - datetime.now(UTC)).total_seconds() <= 60
 

@@ -1,4 +1,4 @@
-"""A wall clock that is set by days or hours: what is kept, and what people hear."""
+"""A wall clock that is set by days or hours: what is kept, and what is notified."""
 
 import sys
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ NOON_MS = 1_800_014_400_000
 
 
 class Clockwork(Daemon):
-    """A daemon whose scheduler goes by a clock that the test moves."""
+    """A daemon whose scheduler uses a clock that the test sets."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -35,7 +35,7 @@ class Clockwork(Daemon):
         return [sys.executable, "-I", "-c", main]
 
     def kinds(self) -> list[str]:
-        """Of the notifications there are."""
+        """Return the kinds of all notifications."""
         return [one["kind"] for one in self.get("/api/notifications").json()["items"]]
 
 
@@ -53,7 +53,7 @@ def test_a_jump_by_days_removes_nothing(daemon: Clockwork) -> None:
     run = daemon.ended(daemon.trigger("t"))["id"]
     daemon.hands.set_to(NOON_MS + 400 * DAY_MS)
     until(lambda: "clock.doubted" in daemon.kinds(), "the notification")
-    later = daemon.ended(daemon.trigger("t"))["id"]  # whose end has old runs looked for
+    later = daemon.ended(daemon.trigger("t"))["id"]  # its end starts the removal of old runs
     daemon.kill_helper("ringward scheduler")
     until(lambda: daemon.get("/api/daemon").json().get("removalsHeldUntil"), "the next scheduler to doubt it, too")
     assert {one["id"] for one in daemon.runs("t")} == {run, later}
@@ -66,7 +66,7 @@ def test_a_jump_by_days_removes_nothing(daemon: Clockwork) -> None:
 
 
 def test_a_clock_that_is_set_back_by_hours(daemon: Clockwork) -> None:
-    """The status and a notification name the tasks that are silent, and say from when they run again."""
+    """The status and a notification name the silent tasks, and the time from which they run again."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "0 * * * *"\n', daemon='timezone = "UTC"')
     daemon.start()
     daemon.hands.pass_to(NOON_MS + HOUR_MS)

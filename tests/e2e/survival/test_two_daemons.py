@@ -1,4 +1,4 @@
-"""Two daemons that could be taken for each other."""
+"""Two daemons that could be mistaken for each other."""
 
 import shutil
 import signal
@@ -23,7 +23,7 @@ def other(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def started(daemon: Daemon) -> tuple[str, psutil.Process]:
-    """A run that goes on, and its process."""
+    """Return an active run and its process."""
     run = daemon.trigger("t")
     until(lambda: daemon.run(run)["status"] == "running", "the run")
 
@@ -56,7 +56,7 @@ def test_a_copy_of_a_directory_in_use(daemon: Daemon, other: Daemon, cgroups: st
 
 
 def test_a_directory_that_was_moved(daemon: Daemon, other: Daemon) -> None:
-    """A moved data directory is the same daemon: orphans are ended, history and logs are there."""
+    """A moved data directory is still the same daemon: orphans are ended, history and logs are there."""
     daemon.write(SLEEPS + '[tasks.says]\nrun = "echo hello"\n')
     other.write(SLEEPS + '[tasks.says]\nrun = "echo hello"\n')
     daemon.start()

@@ -1,4 +1,4 @@
-"""The verdict on runs that ended in every way, through the real daemon."""
+"""Explanations of all ends of runs, through the real daemon."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def test_a_core_dump_is_reported_only_if_written(daemon: Daemon, tmp_path: Path)
 
 
 def test_stop_and_timeout_are_described(daemon: Daemon) -> None:
-    """A stop with its author, a time-out and a run that still goes on are described as such."""
+    """A stop with its author, a timeout and an active run are described as such."""
     daemon.write(
         f"[tasks.stopped]\nrun = {program('obeys_term')}\ngraceful_stop = '60s'\n"
         "[tasks.timeout]\nrun = \"trap '' TERM; echo deaf; exec sleep 1000\"\n"
@@ -99,7 +99,7 @@ def test_stop_and_timeout_are_described(daemon: Daemon) -> None:
     assert (found["reason"], found["exitCode"], found["requestedBy"]) == ("stopped", 5, f"uid {os.getuid()}")
     assert texts(found) == ["ready", "bye"]
 
-    def timed_out() -> dict[str, Any] | None:  # after it came so far as to be deaf
+    def timed_out() -> dict[str, Any] | None:  # once it ignores the signal
         found = ending(daemon, daemon.trigger("timeout"))
         return found if "deaf" in texts(found) else None
 
@@ -141,7 +141,7 @@ def test_skipped_and_retried_runs_are_described(daemon: Daemon) -> None:
 
 @pytest.mark.own
 def test_a_catch_up_run_counts_missed_instants(daemon: Daemon) -> None:
-    """A run that stands for several missed instants shows how many, and the last of them."""
+    """A run that records several missed instants shows their number and the last of them."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
     daemon.data.mkdir(mode=0o700)
     writer = open_writer(str(daemon.data / "ringward.db"))
@@ -158,7 +158,7 @@ def test_a_catch_up_run_counts_missed_instants(daemon: Daemon) -> None:
 
 
 def test_empty_standard_input_is_named_as_the_cause(daemon: Daemon) -> None:
-    """A service that succeeds at once again and again names its standard input as the likely cause."""
+    """A service that repeatedly succeeds right after its start names its standard input as the likely cause."""
     daemon.write('[services.watcher]\nrun = ["cat"]\nrestart_delay = "0s"\nrestart_attempts = 1\n')
     daemon.start()
     until(lambda: daemon.get("/api/tasks/watcher").json()["state"] == "fatal", "the service to be given up")

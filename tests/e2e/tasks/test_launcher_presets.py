@@ -1,4 +1,4 @@
-"""Presets for engines that are not there, against stand-ins for their clients (tests/programs/engine_client.py)."""
+"""Presets for engines that are not installed, with fake clients (tests/programs/engine_client.py)."""
 
 import grp
 import json
@@ -43,11 +43,11 @@ NAMES = {
     "ray": "ringward-{id}",
     "systemd": "ringward-{id}.service",
 }
-"""What the engines call the jobs of runs."""
+"""Names that the engines give to the jobs of runs."""
 
 
 def clients(directory: Path) -> None:
-    """Put the stand-ins there, by the names of what they stand for."""
+    """Install the fake clients under the names of the real ones."""
     directory.mkdir()
     for name in CLIENTS:
         script = directory / name

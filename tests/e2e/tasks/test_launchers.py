@@ -1,4 +1,4 @@
-"""Runs that real engines carry out: a Slurm cluster of one node, and an sshd."""
+"""Runs on real engines: a Slurm cluster of one node, and an sshd."""
 
 import json
 import signal
@@ -15,8 +15,8 @@ from tests.support.waiting import until
 
 NASTY = "a 'quote', a \"double\" one, $HOME, `id`, a \\ and\ttwo\nlines; {run_id}"
 SECRET = "correct'horse battery"
-# It tells when it begins and ends, obeys SIGTERM with a last word, and no supervisor finds it without the engine. What
-# the shell says of its killed child would be lost with the client, and the shell with it.
+# It reports its start and end, obeys SIGTERM with a last line, and no supervisor finds it without the engine. The
+# shell's message about its killed child would be lost with the client, and so would the shell.
 STUBBORN = """
 unset RINGWARD_DAEMON
 exec sh -c 'exec 2>/dev/null; trap "echo end $RINGWARD_RUN_ID >>$SIDE; echo bye; exit 3" TERM
@@ -39,13 +39,13 @@ def sshd() -> Iterator[Sshd]:
 
 
 class Engine:
-    """What a test needs to know of an engine."""
+    """The properties of an engine that a test needs."""
 
     def __init__(self, table: str, env: dict[str, str]) -> None:
         self.table = table
         """``[launchers.l]``."""
         self.env = env
-        """What its clients need."""
+        """Environment of its clients."""
 
     def defaults(self, **env: str) -> str:
         table = ", ".join(f"{name} = {json.dumps(value)}" for name, value in {**self.env, **env}.items())
@@ -63,7 +63,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 def named(daemon: Daemon, run_id: str) -> str:
-    """What the engine calls the job of a run, as soon as that is known."""
+    """Return the engine's name for the job of a run, once it is known."""
     found: str = until(lambda: daemon.run(run_id).get("executionId"), "the name of the job")
     return found
 
@@ -75,7 +75,7 @@ def stopped(daemon: Daemon, run_id: str) -> dict[str, Any]:
 
 @pytest.mark.lent
 def test_a_job_behaves_like_a_local_run(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
-    """Output, exit code, directory, variables and parameters of a job are those of a local run, and secrets are masked.
+    """Output, exit code, directory, variables and parameters of a job match a local run; secrets are masked.
 
     A job that times out before the engine knows it is stopped as soon as the engine does.
     """
@@ -139,7 +139,7 @@ def test_a_stop_stops_the_job(daemon: Daemon, engine: Engine, tmp_path: Path) ->
 
 
 def test_jobs_of_a_killed_supervisor_are_stopped(daemon: Daemon, engine: Engine, tmp_path: Path) -> None:
-    """Jobs that still run at the engine are stopped before the next daemon starts anything in their place."""
+    """Jobs that still run at the engine are stopped before the next daemon starts replacements."""
     side = tmp_path / "side"
     daemon.write(f"{engine.defaults(SIDE=str(side))}\n[services.s]\nrun = '''{STUBBORN}'''\n")
     daemon.start()

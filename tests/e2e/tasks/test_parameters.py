@@ -1,4 +1,4 @@
-"""Parameters, through the real daemon: as arguments and environment, never as text that is read again."""
+"""Parameters, through the real daemon: as arguments and environment, never as text that is parsed again."""
 
 import contextlib
 import json
@@ -86,7 +86,7 @@ def test_parameters_reach_the_command(daemon: Daemon) -> None:
 
 
 def test_invalid_parameters_start_nothing(daemon: Daemon) -> None:
-    """Invalid parameters give 422 that names each of them, and no run. A scheduled run takes the defaults."""
+    """Invalid parameters yield a 422 that names each of them, and no run. A scheduled run takes the defaults."""
     daemon.write(
         "[tasks.t]\nrun = 'true'\n"
         + declared(
@@ -192,7 +192,7 @@ def test_a_secret_parameter_reaches_only_its_run(daemon: Daemon) -> None:
     assert (kept.stat().st_mode & 0o777, kept.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert json.loads(kept.read_text()) == {"TOKEN": SECRET}
     for process in psutil.Process(daemon.pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # the sleep of the command
+        with contextlib.suppress(psutil.NoSuchProcess):  # the command's sleep
             assert SECRET not in " ".join(process.cmdline())
     daemon.kill_helper("ringward scheduler")
     (daemon.config.parent / "go").touch()
@@ -217,7 +217,7 @@ def test_a_secret_parameter_reaches_only_its_run(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_a_secret_can_be_rerun_while_its_run_lives(daemon: Daemon, tmp_path: Path) -> None:
-    """A rerun of a living run gets its secret, and a run that waited for long still has its own."""
+    """A rerun of an active run gets its secret, and a run that waited for long still has its own."""
     daemon.write(
         "[tasks.t]\nrun = 'echo $TOKEN | tr a-z A-Z; while [ ! -e go ]; do sleep 0.01; done'\n"
         f"working_dir = '{tmp_path}'\n" + declared('{ name = "TOKEN", kind = "env", secret = true }')
@@ -233,7 +233,7 @@ def test_a_secret_can_be_rerun_while_its_run_lives(daemon: Daemon, tmp_path: Pat
 
 @pytest.mark.lent
 def test_a_task_describes_its_parameters(daemon: Daemon) -> None:
-    """A task describes every declared parameter, but no default of a secret."""
+    """A task describes every declared parameter, but not the default of a secret."""
     daemon.write(
         "[tasks.t]\nrun = 'true'\n"
         + declared(

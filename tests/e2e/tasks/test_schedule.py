@@ -1,4 +1,4 @@
-"""Schedules through the real daemon."""
+"""Schedules, through the real daemon."""
 
 import sqlite3
 import time
@@ -33,7 +33,7 @@ def test_a_task_runs_at_its_announced_instant(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_every_and_at(daemon: Daemon) -> None:
-    """``every`` runs exactly one interval after the other; ``at`` waits for its time, or reports that it is past."""
+    """``every`` runs exactly one interval after another; ``at`` waits for its time, or reports that it is past."""
     daemon.write(
         '[tasks.often]\nrun = "echo $RINGWARD_SCHEDULED_AT"\nevery = "1s"\nmax_concurrent = 100\ncatch_up = 100\n'
         '[tasks.once]\nrun = "true"\ntimezone = "UTC"\nat = 2126-01-01T00:00:00+01:00\n'
@@ -55,7 +55,7 @@ def test_every_and_at(daemon: Daemon) -> None:
 def test_catch_up_after_the_daemon_was_down(daemon: Daemon) -> None:
     """The newest missed instant runs, the others become one missed run, and no instant runs twice.
 
-    A new task has missed nothing, nor has a task that was not configured meanwhile.
+    A new task has missed nothing, nor has a task that was not configured in the meantime.
     """
     minute = datetime.now().minute  # noqa: DTZ005 - as a schedule has it: none is due before long
     minutes = ",".join(str((minute - ago) % 60) for ago in (10, 20, 30))

@@ -1,4 +1,4 @@
-"""Tasks through the real daemon."""
+"""Tasks, through the real daemon."""
 
 import json
 import signal
@@ -86,7 +86,7 @@ def test_a_timeout_ends_the_run(daemon: Daemon) -> None:
     )
     daemon.start()
 
-    def timed_out() -> dict[str, Any] | None:  # after it came so far as to be deaf
+    def timed_out() -> dict[str, Any] | None:  # once it ignores the signal
         run = daemon.ended(daemon.trigger("t"))
         return run if daemon.texts(run["id"]) else None
 
@@ -115,7 +115,7 @@ def test_a_stop_is_graceful(daemon: Daemon) -> None:
 
 
 def test_a_stop_of_the_main_process_alone(daemon: Daemon, tmp_path: Path) -> None:
-    """With stop_target = "main" only the main process gets the signal; workers that it waits for finish their work."""
+    """With stop_target = "main", only the main process gets the signal; workers that it waits for finish their work."""
     worker = "trap 'echo worker got a signal' TERM; echo up; while [ ! -e done ]; do sleep 0.05; done; echo worker done"
     main = "sh -c \"$0\" & trap 'touch done' TERM; until wait; do :; done; wait; echo main done"
     daemon.write(
@@ -188,7 +188,7 @@ def test_a_child_that_outlives_the_main_process_is_killed(daemon: Daemon) -> Non
 
 
 def test_retries_are_runs_of_their_own(daemon: Daemon) -> None:
-    """Each attempt is a run that points at the one before; after the last one nothing more starts."""
+    """Each attempt is a run that points at the previous one; after the last attempt nothing more starts."""
     daemon.write('[tasks.t]\nrun = "exit 1"\nretry_attempts = 2\nretry_delay = "50ms"\n')
     daemon.start()
     first = daemon.trigger("t")
@@ -213,7 +213,7 @@ def test_a_stopped_run_is_not_retried(daemon: Daemon) -> None:
 
 
 def created(daemon: Daemon, task: str) -> dict[str, Any]:
-    """The run that a trigger was answered with."""
+    """Return the run in the response to a trigger."""
     answer = daemon.request("POST", f"/api/tasks/{task}/run")
     assert answer.status == 201
     found: dict[str, Any] = answer.json()
@@ -260,7 +260,7 @@ def test_on_overlap_terminate(daemon: Daemon) -> None:
 
 
 def test_output_is_kept_byte_for_byte(daemon: Daemon) -> None:
-    """NULs, tabs, invalid UTF-8, CRLF and a missing last newline come back as they were printed."""
+    """NULs, tabs, invalid UTF-8, CRLF and a missing last newline are returned as they were printed."""
     daemon.write("[tasks.t]\nrun = 'printf \"a\\tb\\000c\\377\\r\\nlast\"'\n")
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
@@ -268,7 +268,7 @@ def test_output_is_kept_byte_for_byte(daemon: Daemon) -> None:
 
 
 def test_a_flood_is_complete(daemon: Daemon) -> None:
-    """Of 20 MB, printed as fast as possible, every line is kept, in order, under its number."""
+    """Of 20 MB, printed as fast as possible, every line is kept, in order, with its number."""
     daemon.write(f"[tasks.t]\nrun = {program('floods', 20_000_000)}\n")
     daemon.start()
     run = daemon.ended(daemon.trigger("t"))
@@ -295,9 +295,9 @@ def test_drop_old_keeps_the_newest_lines(daemon: Daemon) -> None:
 
 @pytest.mark.own
 def test_run_on_start(daemon: Daemon) -> None:
-    """run_on_start runs a task at each start of the daemon, "boot" at the first one after each boot of the host.
+    """run_on_start runs a task at each start of the daemon, "boot" at the first start after each boot of the host.
 
-    Their trigger is the startup.
+    Their trigger is startup.
     """
     daemon.write('[tasks.t]\nrun = "true"\nrun_on_start = "boot"\n[tasks.each]\nrun = "true"\nrun_on_start = true\n')
     daemon.start()

@@ -1,4 +1,4 @@
-"""Under which conditions a run's command starts: user, umask, environment, limits."""
+"""The conditions in which a run's command starts: user, umask, environment, limits."""
 
 import os
 import pwd
@@ -17,7 +17,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change t
 
 
 class Talker(Daemon):
-    """A daemon whose own environment has things that are not for others."""
+    """A daemon with private variables in its own environment."""
 
     def environment(self) -> dict[str, str]:
         ours = {
@@ -37,7 +37,7 @@ Said = Callable[..., list[str]]
 
 @pytest.fixture
 def said(daemon: Daemon) -> Said:
-    """Run a command under some keys; returns what it printed, after it has succeeded."""
+    """Run a command with some keys; return its output after it has succeeded."""
 
     def run(command: str, keys: str = "") -> list[str]:
         daemon.write(f"[tasks.t]\nrun = '''{command}'''\n{keys}\n")
@@ -52,7 +52,7 @@ def said(daemon: Daemon) -> Said:
 
 
 def refused(daemon: Daemon, keys: str) -> str:
-    """What the log of a run says that could not be started under some keys."""
+    """Return the log of a run that could not be started with some keys."""
     daemon.write(f'[tasks.t]\nrun = "true"\n{keys}\n')
     daemon.start()
     ended = daemon.ended(daemon.trigger("t"))
@@ -111,7 +111,7 @@ def test_working_dir_is_entered_as_the_user(daemon: Daemon, tmp_path: Path) -> N
 def test_command_errors_with_another_user(daemon: Daemon, tmp_path: Path) -> None:
     """A command that another user lacks, or may not execute, is reported as such."""
     text = refused(daemon, f'user = "nobody"\nshell = "{tmp_path}/no-shell"')
-    assert f"{tmp_path}/no-shell cannot be executed" in text
+    assert f"cannot execute {tmp_path}/no-shell: permission denied" in text
 
 
 def test_run_as_script_or_list(daemon: Daemon) -> None:
@@ -139,7 +139,7 @@ def test_the_default_umask_is_the_one_at_start(said: Said) -> None:
 
 
 def test_daemon_secrets_are_not_inherited(tmp_path: Path) -> None:
-    """The daemon's password and variables of its service manager reach no run; other variables do."""
+    """The daemon's password and the variables of its service manager reach no run; other variables do."""
     daemon = Talker(tmp_path)
     try:
         daemon.write('[tasks.t]\nrun = "env"\n')
@@ -230,7 +230,7 @@ def test_a_limit_that_cannot_be_set_fails_the_start(daemon: Daemon) -> None:
 
 @root_only
 def test_limits_are_set_before_the_user(said: Said) -> None:
-    """Limits are set before the user, so that they may be raised."""
+    """Limits are set before the user, so that they can be raised."""
     keys = 'user = "nobody"\nlimits = { nice = -5, nofile = 77 }'
     assert said("nice; ulimit -n; id -un", keys) == ["-5", "77", "nobody"]
 

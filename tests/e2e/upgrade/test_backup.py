@@ -1,4 +1,4 @@
-"""A copy of the data directory of a running daemon, and going back to it."""
+"""A backup of the data directory of a running daemon, and its restoration."""
 
 import json
 import os
@@ -27,7 +27,7 @@ run = "while :; do echo word; sleep 0.05; done"
 
 
 def test_a_backup_of_a_running_daemon_can_be_restored(daemon: Daemon, tmp_path: Path) -> None:
-    """A backup made while runs go on restores history and logs as they were."""
+    """A backup made while runs are active restores history and logs as they were."""
     daemon.write(CONFIG)
     daemon.start()
     done = daemon.trigger("counts")
@@ -85,7 +85,7 @@ def test_backup_overwrites_nothing(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def test_a_backup_holds_no_lock_socket_or_secret(daemon: Daemon, tmp_path: Path) -> None:
-    """The database of a backup is one file that can be read alone; locks, sockets and secrets are left out."""
+    """The database of a backup is a single self-contained file; locks, sockets and secrets are left out."""
     daemon.write(CONFIG)
     daemon.start()
     run = daemon.trigger("counts")

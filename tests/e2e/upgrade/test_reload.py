@@ -1,4 +1,4 @@
-"""A configuration that is edited under a running daemon."""
+"""A configuration that is edited while the daemon runs."""
 
 import json
 import os
@@ -23,7 +23,7 @@ SLEEPER = program("obeys_term")
 
 
 def edit(daemon: Daemon, text: str, *, http: str = "", tables: str = "") -> None:
-    """Another configuration, on the same address and socket."""
+    """Write another configuration with the same address and socket."""
     lines = daemon.config.read_text().split("\n")
     listen = next(line for line in lines if line.startswith("listen"))
     daemon.config.write_text(
@@ -36,7 +36,7 @@ def ask(daemon: Daemon, *, dry_run: bool = False) -> Answer:
 
 
 def reload(daemon: Daemon, text: str, **more: str) -> dict[str, Any]:
-    """Edit and reload, which works; the report."""
+    """Edit and reload, which succeeds; return the report."""
     edit(daemon, text, **more)
     answer = ask(daemon)
     assert answer.status == 200, answer.body
@@ -46,7 +46,7 @@ def reload(daemon: Daemon, text: str, **more: str) -> dict[str, Any]:
 
 
 def running(daemon: Daemon, name: str) -> dict[int, str]:
-    """Run ids of a service by instance."""
+    """Return the run ids of a service by instance."""
     return {run["instanceIndex"]: run["id"] for run in daemon.runs(name) if run["status"] == "running"}
 
 
@@ -56,7 +56,7 @@ def log(daemon: Daemon) -> str:
 
 @pytest.mark.lent
 def test_a_reload_touches_only_changed_units(daemon: Daemon) -> None:
-    """Unchanged services keep their processes, changed ones get new ones, instances come and go, tasks follow."""
+    """Unchanged services keep their processes, changed ones get new ones; instances and tasks come and go."""
     daemon.write(
         f"[services.same]\nrun = {SLEEPER}\n"
         f'[services.changed]\nrun = {SLEEPER}\nhealthy_after = "10ms"\ninstances = 2\n'
@@ -106,7 +106,7 @@ def test_a_reload_touches_only_changed_units(daemon: Daemon) -> None:
 
 @pytest.mark.lent
 def test_a_running_task_keeps_its_definition(daemon: Daemon, tmp_path: Path) -> None:
-    """A run keeps the definition of its start, also when its task is removed and added again."""
+    """A run keeps the definition at its start, also if its task is removed and added again."""
     gate = tmp_path / "gate"
     text = f"[tasks.t]\nrun = \"while ! test -e '{gate}'; do sleep 0.01; done; exit 7\"\nexit_codes = [7]\n"
     daemon.write(text)
@@ -127,7 +127,10 @@ def test_a_running_task_keeps_its_definition(daemon: Daemon, tmp_path: Path) -> 
 
 @pytest.mark.lent
 def test_an_invalid_file_changes_nothing(daemon: Daemon) -> None:
-    """An invalid file changes nothing, by API or command; the errors are those of validate, and it stays stale."""
+    """An invalid file changes nothing, by API or command.
+
+    The errors are those of validate, and the file stays stale.
+    """
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     text = '[tasks.t]\nrun = 5\n[tasks.u]\nrum = "true"\n'
@@ -192,7 +195,7 @@ def test_sighup_reloads(daemon: Daemon) -> None:
 
 
 def test_a_reload_notifies_the_service_manager(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reload sends RELOADING with the monotonic time, then READY, also when the file is invalid."""
+    """A reload sends RELOADING with the monotonic time, then READY, also if the file is invalid."""
     path = f"{daemon.socket}.notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(path)
@@ -216,7 +219,7 @@ def test_a_terminal_that_hangs_up_ends_the_daemon(daemon: Daemon) -> None:
     daemon.write("")
     pid, terminal = pty.fork()
     if not pid:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run with SIGHUP ignored
         os.execve(daemon.command()[0], [*daemon.command(), "up", "--config", str(daemon.config)], daemon.environment())
     seen = bytearray()
 
@@ -234,7 +237,7 @@ def test_a_terminal_that_hangs_up_ends_the_daemon(daemon: Daemon) -> None:
 
 
 def test_http_settings_replace_the_api_server(daemon: Daemon) -> None:
-    """Changed HTTP settings replace the API server; runs go on, and the scheduler stays."""
+    """Changed HTTP settings restart the API server; runs continue, and the scheduler stays."""
     daemon.write(f"[services.s]\nrun = {SLEEPER}\n")
     daemon.start()
     before = until(lambda: running(daemon, "s"), "the service")
@@ -251,7 +254,7 @@ def test_http_settings_replace_the_api_server(daemon: Daemon) -> None:
 
 
 def test_durability_replaces_the_scheduler(daemon: Daemon) -> None:
-    """A changed durability replaces the scheduler at once; runs go on."""
+    """A changed durability restarts the scheduler at once; runs continue."""
     daemon.write(f"[services.s]\nrun = {SLEEPER}\n")
     daemon.start()
     before = until(lambda: running(daemon, "s"), "the service")
@@ -303,7 +306,7 @@ def test_settings_that_need_a_restart_are_refused(daemon: Daemon) -> None:
 
 
 def test_paused_and_stopped_units_stay_so(daemon: Daemon) -> None:
-    """Paused tasks stay paused, and stopped services stay stopped, also when they change."""
+    """Paused tasks stay paused, and stopped services stay stopped, also if they change."""
     daemon.write(f'[tasks.t]\nrun = "true"\ncron = "* * * * *"\n[services.s]\nrun = {SLEEPER}\n')
     daemon.start()
     assert daemon.request("POST", "/api/tasks/t/pause").status == 204
@@ -331,7 +334,7 @@ def test_the_next_scheduler_uses_the_loaded_configuration(daemon: Daemon) -> Non
 @pytest.mark.lent
 @pytest.mark.parametrize("instances", [1, 3])
 def test_an_interrupted_reload_is_completed(daemon: Daemon, instances: int) -> None:
-    """When a scheduler dies during a reload, the next one completes it: each changed process is new."""
+    """If a scheduler dies during a reload, the next one completes it: each changed process is new."""
     text = f'[services.s]\nrun = {SLEEPER}\ninstances = {instances}\nhealthy_after = "1s"\n[tasks.t]\nrun = "true"\n'
     daemon.write(text)
     daemon.start()
@@ -353,7 +356,7 @@ def test_an_interrupted_reload_is_completed(daemon: Daemon, instances: int) -> N
 
 @pytest.mark.lent
 def test_killed_at_any_moment_of_a_reload(daemon: Daemon) -> None:
-    """A scheduler may die at any moment of a reload: in the end all units are as the file says."""
+    """A scheduler may die at any moment of a reload: in the end all units match the file."""
     chance = random.Random(7)
     daemon.write("")
     daemon.start()
@@ -387,7 +390,7 @@ def test_killed_at_any_moment_of_a_reload(daemon: Daemon) -> None:
                 alive = [one.environ() for one in daemon.children("obeys_term")]
             except psutil.NoSuchProcess:
                 return False
-            if not all(alive):  # one that has just ended shows none
+            if not all(alive):  # a process that has just ended shows none
                 return False
             return sorted(one["RINGWARD_TASK"] for one in alive) == sorted(names) and all(
                 one["A"] == str(number) for one in alive
@@ -397,7 +400,7 @@ def test_killed_at_any_moment_of_a_reload(daemon: Daemon) -> None:
 
 
 def test_edits_end_where_a_fresh_start_begins(daemon: Daemon, tmp_path: Path) -> None:
-    """After forty random edits, a running daemon shows the same as a new one."""
+    """After forty random edits, a running daemon shows the same as a newly started one."""
     chance = random.Random(11)
 
     def text() -> str:

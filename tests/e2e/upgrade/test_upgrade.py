@@ -1,4 +1,4 @@
-"""The daemon is executed anew, over and over, and nothing that runs notices."""
+"""The daemon executes itself again, repeatedly, and no run notices."""
 
 import contextlib
 import http.client
@@ -35,7 +35,7 @@ def answer(daemon: Daemon) -> dict[str, Any]:
 
 
 def upgrade(daemon: Daemon) -> dict[str, Any]:
-    """Have it executed anew; returns what it says when that is over."""
+    """Upgrade; return the result."""
     number = answer(daemon)["number"]
     os.kill(daemon.pid, signal.SIGUSR2)
 
@@ -47,7 +47,7 @@ def upgrade(daemon: Daemon) -> dict[str, Any]:
 
 
 def processes(daemon: Daemon) -> dict[str, int]:
-    """Main processes by run."""
+    """Return the main processes by run."""
     found = {}
     for child in psutil.Process(daemon.pid).children():
         with contextlib.suppress(psutil.Error):
@@ -58,7 +58,7 @@ def processes(daemon: Daemon) -> dict[str, int]:
 
 
 def shown(daemon: Daemon, run: str) -> bool:
-    """Whether anything of its unfinished line can be seen."""
+    """Return whether part of its unfinished line is visible."""
     reader = LogReader(str(daemon.runtime_dir() / f"{run}.ring"), None)
     try:
         return any(one.text for one in reader.pending())
@@ -75,7 +75,7 @@ def raw(daemon: Daemon, run: str) -> list[str]:
 
 
 def said(side: Path) -> list[str]:
-    """What one of the numbered programs believes to have printed."""
+    """Return the lines that a numbered program noted."""
     return [f"line {number}" for number in side.read_text().split()]
 
 
@@ -109,7 +109,7 @@ def test_three_upgrades_lose_nothing(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def test_stops_and_timeouts_go_on_after_an_upgrade(daemon: Daemon) -> None:
-    """The new supervisor takes the next step of a stop, and enforces a time-out that began before."""
+    """The new supervisor takes the next step of a stop, and enforces a timeout that began before."""
     deaf = program("ignores_term")
     daemon.write(
         f'[tasks.stopped]\nrun = {deaf}\ngraceful_stop = "4s"\n'
@@ -203,13 +203,13 @@ def test_streams_and_requests_survive_an_upgrade(daemon: Daemon, tmp_path: Path)
 
 @pytest.mark.parametrize("by", ["an upgrade", "a reload"])
 def test_a_run_that_waits_for_its_process_starts(daemon: Daemon, by: str) -> None:
-    """A run that is being started begins, even if the pre-forked process that it waited for is gone."""
+    """A starting run starts even if the pre-forked process that it waited for is gone."""
     require_cgroups()
     daemon.write('[tasks.t]\nrun = "echo hello"\n')
     daemon.start()
     until(lambda: daemon.children("ringward spare"), "a spare")
     spawner = daemon.helper("ringward spawner")
-    spawner.suspend()  # there will be no other spare for now
+    spawner.suspend()  # no other spare is created for now
     daemon.ended(daemon.trigger("t"))
     run = daemon.trigger("t")
     if by == "a reload":
@@ -218,7 +218,7 @@ def test_a_run_that_waits_for_its_process_starts(daemon: Daemon, by: str) -> Non
     else:
         os.kill(daemon.pid, signal.SIGUSR2)
         until(lambda: "upgrade: testing" in daemon.said(), "the upgrade to begin")
-    with contextlib.suppress(psutil.NoSuchProcess):  # after two seconds it is given up
+    with contextlib.suppress(psutil.NoSuchProcess):  # it is replaced after two seconds
         spawner.resume()
     assert daemon.texts(daemon.ended(run)["id"]) == ["hello"]
     if by == "an upgrade":
@@ -226,7 +226,7 @@ def test_a_run_that_waits_for_its_process_starts(daemon: Daemon, by: str) -> Non
 
 
 def test_an_early_request_waits_for_the_scheduler(daemon: Daemon) -> None:
-    """A request during the last one is carried out when the scheduler of the new version is ready."""
+    """A request during a previous upgrade is executed when the scheduler of the new version is ready."""
     daemon.write("")
     daemon.start()
     number, before = answer(daemon)["number"], daemon.helper("ringward scheduler").pid
@@ -253,7 +253,7 @@ def test_requests_during_upgrade_start_and_shutdown(daemon: Daemon) -> None:
     until(lambda: "upgraded from" in daemon.output.read_text(), "the end of the upgrade")
     until(daemon.ready, "the daemon to be ready")
     scheduler = daemon.helper("ringward scheduler")
-    scheduler.suspend()  # which has to leave
+    scheduler.suspend()  # it has to exit
     os.kill(daemon.pid, signal.SIGUSR2)
     until(lambda: answer(daemon)["number"] == 2, "the second upgrade")
     os.kill(daemon.pid, signal.SIGUSR2)

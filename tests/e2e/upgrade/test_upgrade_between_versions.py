@@ -1,4 +1,4 @@
-"""Upgrades between versions as they were and the working tree, while runs are in every state that a run can be in."""
+"""Upgrades between archived versions and the working tree, with runs in every possible state."""
 
 import re
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from tests.support.waiting import until
 
 VERSIONS = Path(__file__).with_name("versions")
 FORMATS = {"2026-11-25": 1, "2026-11-26": 3}
-"""By archive, the format of what its root hands over."""
+"""The format of the root's handover, by archive."""
 SCHEMAS = {"2026-11-25": 1, "2026-11-26": 2}
-"""By archive, the schema of its database. No scheduler writes to a database of a newer one."""
+"""The schema of the database, by archive. No scheduler writes to a database with a newer schema."""
 SIGKILLED = 137
 
 
@@ -31,12 +31,12 @@ both_ways = pytest.mark.parametrize(
     [(name, "first") for name in FORMATS]
     + [("first", name) for name in FORMATS if (FORMATS[name], SCHEMAS[name]) == (HANDOVER, known()[-1].version)],
 )
-"""From each version to the working tree, and back to those that know its formats."""
+"""From each version to the working tree, and back to versions that know its formats."""
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Installation]:
-    """A daemon that can be of each of these versions; "first" is the working tree."""
+    """A daemon that can have each of these versions; "first" is the working tree."""
     one = Installation(tmp_path)
     for name in FORMATS:
         one.unpack(VERSIONS / f"{name}.tar.xz")
@@ -45,7 +45,7 @@ def daemon(tmp_path: Path) -> Iterator[Installation]:
 
 
 def upgrade(daemon: Installation, new: str) -> None:
-    """Become another version, and prove that this is what runs."""
+    """Upgrade to another version and check that it runs."""
     before = daemon.pid
     daemon.install(new)
     done = daemon.cli("upgrade")
@@ -114,7 +114,7 @@ def test_runs_in_every_state(daemon: Installation, tmp_path: Path, old: str, new
 
 @older
 def test_helpers_restart_after_all_files_were_replaced(daemon: Installation, tmp_path: Path, old: str) -> None:
-    """After an installer has replaced all files, each helper that dies comes back, and runs go on."""
+    """After an installer has replaced all files, each helper that dies is restarted, and runs continue."""
     daemon.install(old)
     side = tmp_path / "side"
     daemon.write(
@@ -142,7 +142,7 @@ def test_helpers_restart_after_all_files_were_replaced(daemon: Installation, tmp
 
 
 def begin(daemon: Installation, side: Path) -> str:
-    """Start with a run that prints numbered lines, and one that fails at once; returns the id of the first."""
+    """Start a run that prints numbered lines and a run that fails at once; return the id of the first."""
     daemon.write(
         f'[tasks.steady]\nrun = {program("numbered", 1_000_000, 0.001, side)}\n[tasks.quick]\nrun = "exit 3"\n'
     )
@@ -153,7 +153,7 @@ def begin(daemon: Installation, side: Path) -> str:
 
 
 def assert_goes_on(daemon: Installation, run: str, side: Path) -> None:
-    """The run prints on without a gap, another one works, and the end is in order."""
+    """Check that the run continues without a gap, that another run works, and that the shutdown is clean."""
     count = len(daemon.lines(run))
     until(lambda: len(daemon.lines(run)) > count, "more lines")
     assert daemon.ended(daemon.trigger("quick"))["exitCode"] == 3
@@ -166,7 +166,7 @@ def assert_goes_on(daemon: Installation, run: str, side: Path) -> None:
 
 @unable
 def test_an_older_version_refuses_the_format(daemon: Installation, tmp_path: Path, old: str) -> None:
-    """A version that does not know the format refuses in its trial, and the newer one goes on with everything."""
+    """A version that does not know the format refuses in its trial, and the newer version continues with everything."""
     run = begin(daemon, tmp_path / "side")
     daemon.install(old)
     refused = daemon.cli("upgrade")
@@ -177,7 +177,7 @@ def test_an_older_version_refuses_the_format(daemon: Installation, tmp_path: Pat
 
 
 def renamed(directory: Path, old: str, new: str) -> None:
-    """Rename an attribute in all modules of the root; what the formats call it stays."""
+    """Rename an attribute in all modules of the root; its name in the formats is unchanged."""
     for path in directory.rglob("*.py"):
         before = r"(?<=\binstance\.)" if path.name in ("schema.py", "table.py") else r"\b"
         path.write_text(re.sub(rf"{before}{old}\b", new, path.read_text()))
@@ -187,7 +187,7 @@ FIELD = "    ready_at: int | None = None\n"
 
 
 def test_attributes_and_fields_may_change(tmp_path: Path) -> None:
-    """A version with a renamed attribute and a new field takes over everything, and hands it back as it was."""
+    """A version with a renamed attribute and a new field takes over everything, and hands it back unchanged."""
     daemon = Installation(tmp_path)
     try:
         schema = {"supervisor/root/handover/schema.py": (FIELD, f"{FIELD}    weight: int = 7\n")}

@@ -37,7 +37,7 @@ def newer(tmp_path: Path) -> Installation:
 
 
 def test_a_release_that_cannot_move(daemon: Installation, newer: Installation) -> None:
-    """A daemon of a release before ``--from-here`` is not upgraded, and the message says to restart it."""
+    """A daemon of a release without ``--from-here`` is not upgraded, and the message says to restart it."""
     daemon.unpack(VERSIONS / "2026-11-25.tar.xz")
     daemon.install("2026-11-25")
     daemon.write("")
@@ -95,7 +95,7 @@ def test_the_same_version_of_another_environment(daemon: Installation, newer: In
 
 
 def test_an_environment_that_others_can_change_is_refused(daemon: Installation, newer: Installation) -> None:
-    """A path, a file in a package, or a directory above, that others can write to is named with the remedy."""
+    """A path, a file of a package, or a parent directory that others can change is named with the remedy."""
     run = begin(daemon)
     module = newer.directory / "second" / "supervisor" / "version.py"
     for path, mode in (
@@ -124,7 +124,7 @@ def test_an_environment_of_another_user_is_refused(daemon: Installation, newer: 
 
 
 def test_the_daemon_checks_the_request_itself(daemon: Installation, newer: Installation) -> None:
-    """The daemon refuses a request of others, or for paths that others can change, and takes each request once."""
+    """The daemon refuses a request of others, or for paths that others can change, and accepts each request once."""
     run = begin(daemon)
     request = daemon.runtime_dir() / "upgrade-from.json"
     newer.environment_dir.chmod(0o777)

@@ -1,4 +1,4 @@
-"""Another version takes the place of the one that runs, or does not, and says why."""
+"""Another version replaces the running one, or is refused with the reason."""
 
 import os
 import shutil
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from store.migrations import known
 from supervisor.version import VERSION
 from tests.support.daemon import gone, program
 from tests.support.installation import Installation
@@ -28,7 +29,7 @@ def daemon(tmp_path: Path) -> Iterator[Installation]:
 
 
 def begin(daemon: Installation) -> str:
-    """Start it with a run that goes on."""
+    """Start the daemon with an active run."""
     side = daemon.directory / "side"
     daemon.write(
         f'[tasks.t]\nrun = {program("numbered", 1_000_000, 0.01, side)}\n[tasks.quick]\nrun = "echo hello; exit 3"\n'
@@ -44,12 +45,12 @@ def version(daemon: Installation) -> Any:
 
 
 def refusals(daemon: Installation) -> list[str]:
-    """What the log says of upgrades, from the words on that they were refused; the first one is what comes before."""
+    """Return the parts of the log after each refused upgrade; the first part is the log before."""
     return [part.partition("\n")[0] for part in daemon.output.read_text().split("upgrade refused")]
 
 
 def assert_unharmed(daemon: Installation, run: str) -> None:
-    """The run goes on, more can be run, and not a line was lost."""
+    """Check that the run continues, that new runs work, and that no line was lost."""
     count = len(daemon.lines(run))
     until(lambda: len(daemon.lines(run)) > count, "more lines")
     assert daemon.ended(daemon.trigger("quick"))["exitCode"] == 3
@@ -60,7 +61,7 @@ def assert_unharmed(daemon: Installation, run: str) -> None:
 
 
 def test_upgrade_runs_the_installed_version(daemon: Installation) -> None:
-    """``ringward upgrade`` turns the process into the installed version, and runs go on.
+    """``ringward upgrade`` replaces the running version by the installed one, and runs continue.
 
     A handover in an older format is accepted.
     """
@@ -93,7 +94,7 @@ BROKEN = {
     ),
     "fields": ({"supervisor/ipc/messages.py": ("    stop_signal: int\n", "")}, "stop_signal"),
 }
-"""What is wrong with a version, and what has to be said of it."""
+"""Defects of a version, and the expected message."""
 
 
 def test_a_broken_version_is_refused_by_its_trial(daemon: Installation) -> None:
@@ -114,12 +115,12 @@ def test_a_broken_version_is_refused_by_its_trial(daemon: Installation) -> None:
 
 
 def test_an_older_version_refuses_a_newer_database(daemon: Installation) -> None:
-    """After a migration of the database, the older version is refused with the reason; runs go on."""
+    """After a migration of the database, the older version is refused with the reason; runs continue."""
     daemon.add("second", NEWER)
     store = daemon.directory / "second" / "store"
-    store.unlink()  # a link to ours
+    store.unlink()  # it is a link to our sources
     shutil.copytree(ROOT / "store", store)
-    (store / "migrations" / "0002_more.py").write_text(
+    (store / "migrations" / f"{known()[-1].version + 1:04d}_more.py").write_text(
         "READABLE_FROM = 1\n\n\ndef up(db):\n    db.execute('CREATE TABLE more (x INTEGER)')\n"
     )
     run = begin(daemon)
@@ -154,7 +155,7 @@ def test_a_newer_scheduler_works_under_an_older_supervisor(daemon: Installation)
 
 
 def test_the_daemon_works_while_its_files_are_missing(daemon: Installation) -> None:
-    """While all files are missing, as during an installation, the daemon does all that it did before."""
+    """While all files are missing, as during an installation, the daemon keeps working normally."""
     run = begin(daemon)
     helpers = {title: daemon.helper(title).pid for title in ("ringward scheduler", "ringward gunicorn")}
     (daemon.directory / "nothing").mkdir()
@@ -178,7 +179,7 @@ def test_the_daemon_works_while_its_files_are_missing(daemon: Installation) -> N
 
 
 def test_a_refused_exec_changes_nothing(daemon: Installation) -> None:
-    """If the kernel refuses the exec at the last moment, everything goes on as before."""
+    """If the kernel refuses the exec at the last moment, everything continues as before."""
     gone = "    os.rename(sys.executable, sys.executable + '.away')\n    return 0\n"
     daemon.add("gone", {"supervisor/root/handover/load.py": ("    return 0\n", gone)})
     run = begin(daemon)
@@ -192,7 +193,7 @@ def test_a_refused_exec_changes_nothing(daemon: Installation) -> None:
 
 
 def test_a_version_that_dies_while_it_takes_over(daemon: Installation) -> None:
-    """A version that dies while it takes over is a crash like any other: the next start ends and logs its runs."""
+    """A version that dies during the takeover is a crash like any other: the next start ends and logs its runs."""
     daemon.add("dying", {CONTROL: ("        state = found.state\n", "        os._exit(1)\n")})
     run = begin(daemon)
     (left,) = daemon.children("numbered")
