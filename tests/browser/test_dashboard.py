@@ -53,7 +53,7 @@ def test_login_and_logout(browser: Browser, site: Site, complaints: list[str]) -
     page.goto(site.url)
     page.get_by_label("Password").fill("wrong")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_have_text("That is not the password.")
+    expect(page.get_by_role("alert")).to_have_text("Wrong password.")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("button", name="Log out").click()
@@ -89,7 +89,7 @@ def test_the_dashboard_works_without_local_storage(
     site.see(page, f"#/run/{site.done['backup']}")
     page.get_by_role("button", name="Colours: auto").click()
     expect(page.locator("html[data-theme=light]")).to_have_count(1)
-    page.get_by_label("Times").select_option("Since the start")
+    page.get_by_label("Times").select_option("Since start")
     expect(page.get_by_role("log")).to_contain_text("disk full")
     context.close()
 
@@ -101,8 +101,8 @@ def test_failed_tasks_and_services_come_first(page: Page, site: Site) -> None:
     expect(attention.get_by_role("listitem").filter(has_text="broken")).to_contain_text("is down")
     failed = attention.get_by_role("listitem").filter(has_text="backup")
     expect(failed).to_contain_text("failed with exit code 1")
-    failed.get_by_role("link", name="See why").click()
-    expect(page.get_by_role("region", name="Verdict")).to_contain_text("with exit code 1")
+    failed.get_by_role("link", name="Details").click()
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("(exit code 1)")
     expect(page.get_by_role("log")).to_contain_text("disk full")
 
 
@@ -140,7 +140,7 @@ def test_the_failed_backup_is_found_read_repaired_and_run_again(page: Page, site
     site.ok.touch()
     before = page.url
     page.get_by_role("button", name="Run again").click()
-    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
     assert page.url != before
     page.get_by_role("link", name="Overview").click()
     expect(page.get_by_role("region", name="Needs attention")).not_to_contain_text("backup")
@@ -193,7 +193,7 @@ def test_deleting_and_restoring_all_matches(page: Page, site: Site) -> None:
     assert site.request("GET", f"/api/runs/{first}").status == 404
     card.get_by_role("link", name="Deleted runs").click()
     page.get_by_role("button", name=f"Restore run {first}").click()
-    expect(page.get_by_text("Nothing was deleted that could be restored.")).to_be_visible()
+    expect(page.get_by_text("No deleted runs to restore.")).to_be_visible()
     assert site.request("GET", f"/api/runs/{first}").status == 200
 
 
@@ -237,7 +237,7 @@ def test_the_bars_of_runs_by_keyboard(page: Page, site: Site) -> None:
         expect(page.locator(".tip")).to_have_text(bars.nth(place).get_attribute("aria-label") or "")
     expect(bars.last).to_have_accessible_name(re.compile("^succeeded, "))
     page.keyboard.press("Enter")
-    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
 
 
 def test_the_year_of_a_task_by_keyboard(page: Page, site: Site) -> None:
@@ -269,13 +269,13 @@ def test_notifiers_show_their_deliveries(page: Page, site: Site) -> None:
         page.get_by_role("main").get_by_role("link", name="Notifiers").click()
         row = page.get_by_role("row", name=re.compile("ops"))
         expect(row).to_contain_text("not used yet")
-        row.get_by_role("button", name="Send a test").click()
-        expect(page.get_by_text("ops has delivered a message")).to_be_visible()
+        row.get_by_role("button", name="Send test message").click()
+        expect(page.get_by_text("ops delivered the message")).to_be_visible()
         web.respond = lambda _number: (500, {})
-        row.get_by_role("button", name="Send a test").click()
+        row.get_by_role("button", name="Send test message").click()
         expect(page.get_by_role("status").filter(has_text="ops: ")).to_contain_text("500")
         site.run_to_end("tries")
-        expect(row).to_contain_text("fails")
+        expect(row).to_contain_text("failing")
         expect(row.locator(".problem")).to_contain_text("500")
         expect(page.get_by_role("main")).not_to_contain_text("secret")
         assert complaints_of(page) == []
@@ -366,7 +366,7 @@ def test_a_dialog_that_follows_another_at_once(page: Page, site: Site) -> None:
         "() => { document.querySelector('dialog').close();"
         " dispatchEvent(new KeyboardEvent('keydown', { key: 'k', ctrlKey: true })); }"
     )
-    expect(page.get_by_role("combobox", name="Find a task")).to_be_focused()
+    expect(page.get_by_role("combobox", name="Find tasks")).to_be_focused()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.get_by_role("button", name="Keyboard shortcuts")).to_be_focused()
@@ -376,7 +376,7 @@ def test_the_palette_finds_tasks_pages_and_actions(page: Page, site: Site) -> No
     """Tasks, pages and actions are found by a few letters, by keyboard alone."""
     site.see(page, "#/")
     page.keyboard.press("Control+k")
-    field = page.get_by_role("combobox", name="Find a task")
+    field = page.get_by_role("combobox", name="Find tasks")
     expect(field).to_be_focused()
     page.keyboard.type("syst")
     first = page.get_by_role("listbox", name="Found").get_by_role("option").first
@@ -417,7 +417,7 @@ def test_a_token_is_created_used_and_revoked(page: Page, site: Site) -> None:
     page.get_by_role("button", name="New token").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("ci")
-    dialog.get_by_role("button", name="Make it").click()
+    dialog.get_by_role("button", name="Create token").click()
     token = dialog.locator(".mono").inner_text()
     dialog.get_by_role("button", name="Done").click()
     row = page.get_by_role("row", name=re.compile("ci"))
@@ -434,15 +434,15 @@ def test_a_changed_configuration_can_be_reloaded(page: Page, site: Site, complai
     """A changed file is noticed and its plan shown; a reload loads it, and an invalid one is refused with the place."""
     site.see(page, "#/")
     site.configure("\n[tasks.fresh]\nrun = 'true'\n")
-    page.get_by_role("link", name="See the plan and reload").click()
+    page.get_by_role("link", name="Preview reload").click()
     expect(page.get_by_text("fresh is added")).to_be_visible()
     page.get_by_role("button", name="Reload", exact=True).click()
-    expect(page.get_by_text("The configuration is in force")).to_be_visible()
+    expect(page.get_by_text("Configuration is up to date")).to_be_visible()
     page.get_by_role("link", name="Overview").click()
     expect(page.get_by_role("link", name="fresh", exact=True)).to_be_visible()
     site.configure("\n[tasks.fresh]\nrunn = 'true'\n")
     site.see(page, "#/daemon?plan=1")
-    expect(page.get_by_text("The file is not valid")).to_be_visible()
+    expect(page.get_by_text("The file is invalid")).to_be_visible()
     expect(page.get_by_text("runn").first).to_be_visible()
     site.configure()
     site.request("POST", "/api/daemon/reload")
@@ -455,7 +455,7 @@ def test_a_viewer_cannot_change_anything(browser: Browser, site: Site, complaint
     context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
     page = watched(context, complaints)
     page.goto(site.url)
-    expect(page.get_by_text("your role is viewer")).to_be_visible()
+    expect(page.get_by_text("signed in as viewer")).to_be_visible()
     buttons = page.get_by_role("main").get_by_role("button", name=re.compile("^(Run|Start|Restart)$"))
     expect(buttons.first).to_be_disabled()
     assert all(button.is_disabled() for button in buttons.all())
@@ -470,7 +470,7 @@ def test_unknown_addresses_are_explained(page: Page, site: Site, complaints: lis
     expect(page.get_by_role("heading", name="No such page")).to_be_visible()
     expect(page).to_have_title("No such page · Ringward")
     site.see(page, "#/run/01ARZ3NDEKTSV4RRFFQ69G5FAV")
-    expect(page.get_by_text("There is no run")).to_be_visible()
+    expect(page.get_by_text("No run 01")).to_be_visible()
     complaints[:] = [one for one in complaints if "404" not in one]
 
 
@@ -530,7 +530,7 @@ def test_the_names_of_pages_fit_the_smallest_phone(phone: Page, site: Site) -> N
 def test_from_a_failure_to_its_cause_on_a_phone(phone: Page, site: Site) -> None:
     """On a phone, two taps lead from a failure to its cause."""
     site.see(phone, "#/")
-    phone.get_by_role("region", name="Needs attention").get_by_role("link", name="See why").first.tap()
+    phone.get_by_role("region", name="Needs attention").get_by_role("link", name="Details").first.tap()
     expect(phone.get_by_role("log")).to_contain_text("cannot")
 
 

@@ -129,7 +129,7 @@ def test_a_long_log_shows_a_window(page: Page, site: Site) -> None:
     site.see(page, f"#/run/{site.done['long']}")
     log = page.get_by_role("log")
     expect(log.locator("[data-n='199999'] .x")).to_have_text("200000")
-    page.get_by_label("Go to a line or a time").fill("100000")
+    page.get_by_label("Go to line or time").fill("100000")
     page.keyboard.press("Enter")
     expect(log.locator(".target .x")).to_have_text("100000")
     assert log.locator("[data-n='199999']").count() == 0
@@ -221,7 +221,7 @@ def test_a_time_leads_to_its_line(page: Page, site: Site) -> None:
     site.see(page, "#/daemon")
     log = page.get_by_role("log")
     expect(log.locator(".log-row").first).to_be_visible()
-    page.get_by_label("Go to a line or a time").fill("2026-01-01 00:00")
+    page.get_by_label("Go to line or time").fill("2026-01-01 00:00")
     page.keyboard.press("Enter")
     expect(log.locator(".target")).to_have_attribute("data-n", "0")
 
@@ -246,7 +246,7 @@ def test_a_live_log_follows_unless_scrolled(page: Page, site: Site) -> None:
         pipe.flush()
         page.get_by_role("button", name="3 more lines").click()
         expect(log.locator("[data-n='202'] .x")).to_have_text("more")
-    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
 
 
 COPIED = """() => new Promise((settle) => {
@@ -286,7 +286,7 @@ def test_a_selection_while_following_copies_its_lines(page: Page, site: Site, wr
         log.press("f")
         expect(log.locator("[data-n='802'] .x")).to_have_text("more")
         expect(page.get_by_text("Following", exact=True)).to_be_visible()
-    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
 
 
 def test_a_flood_keeps_a_window_and_the_end(page: Page, site: Site) -> None:

@@ -118,7 +118,7 @@ def test_a_complete_stream_is_not_read_again(page: Page, site: Site) -> None:
     site.see(page, f"#/run/{site.done['backup']}")
     log = page.get_by_role("log")
     expect(log.locator(".log-row")).to_have_count(2)
-    page.get_by_label("Go to a line or a time").fill("1")
+    page.get_by_label("Go to line or time").fill("1")
     page.keyboard.press("Enter")
     expect(log.locator(".target")).to_have_count(1)
     page.get_by_label("Lines of").select_option("stderr")
@@ -239,14 +239,14 @@ def test_a_run_deleted_elsewhere(page: Page, site: Site, complaints: list[str]) 
         run = site.run_to_end("tries-to-say")
         site.see(page, f"#/run/{run}")
         verdict = page.get_by_role("region", name="Verdict")
-        expect(verdict).to_contain_text("It succeeded")
+        expect(verdict).to_contain_text("Succeeded")
         if operation == "one":
             site.request("DELETE", f"/api/runs/{run}")
         else:
             site.request("POST", "/api/runs/bulk/delete", {"ids": [run]})
-        expect(page.get_by_text("There is no run")).to_be_visible()
+        expect(page.get_by_text("No run 01")).to_be_visible()
         site.request("POST", "/api/runs/bulk/restore", {"ids": [run]})
-        expect(verdict).to_contain_text("It succeeded")
+        expect(verdict).to_contain_text("Succeeded")
     complaints[:] = [one for one in complaints if "404" not in one]
 
 
@@ -326,7 +326,7 @@ def test_a_second_enter_starts_no_second_run(page: Page, site: Site, complaints:
     turns(page, 3)
     assert len(held) == 1
     held[0].abort()
-    expect(page.get_by_text("The daemon cannot be reached. Not known whether it started; check Runs")).to_be_visible()
+    expect(page.get_by_text("Cannot reach the daemon. It may have started; check Runs")).to_be_visible()
     complaints.clear()
 
 

@@ -24,7 +24,7 @@ async function starting(work) {
   try {
     return await work();
   } catch (error) {
-    if (error.unknown) throw new Refused(0, `${error.unknown} Not known whether it started; check Runs`, { unknown: error.unknown });
+    if (error.unknown) throw new Refused(0, `${error.unknown} It may have started; check Runs`, { unknown: error.unknown });
     throw error;
   }
 }
@@ -64,7 +64,7 @@ export function trigger(unit) {
 async function start(name) {
   const run = await attempt(() => starting(() => post(taskPath(name, "run"), undefined, { naming: "camel" })));
   if (!run) return undefined;
-  const text = run.status === "ended" ? `${name} did not start: ${run.endReason}` : `${name} is triggered`;
+  const text = run.status === "ended" ? `${name} did not start: ${run.endReason}` : `${name} was triggered`;
   toast(text, { action: { label: "Show", run: () => go(link("run", run.id)) } });
   loadUnits();
   return run;
@@ -142,13 +142,13 @@ export const restartService = (name, rolling = false) =>
     post(taskPath(name, "restart"), undefined, rolling ? { rolling: true } : {}),
   );
 export const pauseTask = (name) =>
-  did(`The schedule of ${name} rests until it is resumed`, () => post(taskPath(name, "pause")));
-export const resumeTask = (name) => did(`The schedule of ${name} goes on`, () => post(taskPath(name, "resume")));
+  did(`${name} is paused`, () => post(taskPath(name, "pause")));
+export const resumeTask = (name) => did(`${name} is resumed`, () => post(taskPath(name, "resume")));
 
 export async function stopService(name) {
   const sure = await confirm({
     title: `Stop ${name}?`,
-    text: "All its instances end, and stay down until somebody starts it or the daemon is started again.",
+    text: "All instances stop. The service stays stopped until it is started, or until the daemon restarts.",
     label: "Stop",
   });
   return sure && did(`${name} is stopping`, () => post(taskPath(name, "stop")));
@@ -159,7 +159,7 @@ export const stopRun = (run) => did("The run is being stopped", () => post(runPa
 export async function forceStopRun(run) {
   const sure = await confirm({
     title: "Kill this run now?",
-    text: "Its processes get SIGKILL at once, and cannot clean up behind themselves.",
+    text: "Its processes get SIGKILL and cannot clean up.",
     label: "Kill",
   });
   return sure && did("The run is being killed", () => post(runPath(run.id, "stop"), undefined, { force: true }));
@@ -171,7 +171,7 @@ export async function rerun(run) {
   if (!result) return;
   const again = result.triggered?.[0];
   if (!again) {
-    toast("Nothing was triggered: it is a service, has left the configuration, or only its schedule may run it", {
+    toast("Nothing was triggered: it is a service, is no longer configured, or api_trigger is false", {
       bad: true,
     });
     return;
@@ -187,7 +187,7 @@ export async function deleteRun(run) {
     return true;
   });
   if (!done) return false;
-  toast("The run is deleted", { action: { label: "Undo", run: () => restore({ ids: [run.id] }) } });
+  toast("The run was deleted", { action: { label: "Undo", run: () => restore({ ids: [run.id] }) } });
   return true;
 }
 

@@ -38,16 +38,16 @@ async function refusal(response) {
     // A proxy's own page: the status has to do.
   }
   const details = (problem.errors ?? []).map((one) => `${one.location}: ${one.message}`).join("; ");
-  const text = details || problem.detail || problem.title || `The server answered ${response.status}`;
+  const text = details || problem.detail || problem.title || `The server responded with status ${response.status}`;
   return new Refused(response.status, text, { errors: problem.errors });
 }
 
 /** No answer: it was cut off, or did not come within `limitMs`. */
 function noAnswer(error, method, limitMs) {
   const late = error.name === "TimeoutError";
-  if (method === "GET") return new Refused(0, late ? `No answer within ${limitMs / 1000} s` : "The daemon cannot be reached");
-  const cause = late ? `No answer within ${limitMs / 1000} s.` : "The daemon cannot be reached.";
-  return new Refused(0, `${cause} Not known whether it was done`, { unknown: cause });
+  if (method === "GET") return new Refused(0, late ? `No answer within ${limitMs / 1000} s` : "Cannot reach the daemon");
+  const cause = late ? `No answer within ${limitMs / 1000} s.` : "Cannot reach the daemon.";
+  return new Refused(0, `${cause} The command may have taken effect`, { unknown: cause });
 }
 
 /**

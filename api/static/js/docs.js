@@ -224,5 +224,5 @@ try {
   if (!response.ok) throw new Error(`openapi.json: ${response.status}`);
   show(await response.json());
 } catch (error) {
-  byId("status").textContent = `The description cannot be loaded: ${error.message}`;
+  byId("status").textContent = `Cannot load the API description: ${error.message}`;
 }

@@ -33,7 +33,7 @@ function page([name, key]) {
 
 function Nowhere() {
   useTitle("No such page");
-  return html`<h1>No such page</h1><${Card} label="No such page"><${Empty}><p>This address leads nowhere.</p><a class="button" href=${link()}>Overview</a></${Empty}></${Card}>`;
+  return html`<h1>No such page</h1><${Card} label="No such page"><${Empty}><p>This page does not exist.</p><a class="button" href=${link()}>Overview</a></${Empty}></${Card}>`;
 }
 
 function Page() {
@@ -45,8 +45,8 @@ function Page() {
     reset();
   }, [key]);
   if (error) {
-    return html`<h1>This page has failed</h1><${Card} label="Failure"><${Empty}><p class="problem">${error.message}</p>
-      <button onClick=${() => location.reload()}>Load it again</button></${Empty}></${Card}>`;
+    return html`<h1>This page failed to load</h1><${Card} label="Failure"><${Empty}><p class="problem">${error.message}</p>
+      <button onClick=${() => location.reload()}>Reload page</button></${Empty}></${Card}>`;
   }
   return page(path);
 }
@@ -74,7 +74,7 @@ function App() {
     });
     enter();
   }, []);
-  if (me.value === null) return problem ? html`<main class="login"><p role="alert">${problem}; trying again …</p></main>` : null;
+  if (me.value === null) return problem ? html`<main class="login"><p role="alert">${problem}; retrying …</p></main>` : null;
   if (!me.value.authenticated) return html`<${Login} entered=${enter} />`;
   return html`<${Frame}><${Page} /></${Frame}>`;
 }

@@ -31,7 +31,7 @@ function Frames({ source, line }) {
   return html`<div class="inside frames-view">
     <h2>Line ${number(line.n + 1)}, as it was drawn</h2>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
-    ${frames && !frames.length && html`<p>Its frames are no longer kept.</p>`}
+    ${frames && !frames.length && html`<p>The history of this line is no longer kept.</p>`}
     ${frames?.length > 0 &&
     html`<pre ref=${box} tabindex="0"></pre>
       <label>Frame ${at + 1} of ${frames.length}

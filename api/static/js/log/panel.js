@@ -11,8 +11,8 @@ import { LogView } from "./view.js";
 
 const MODES = [
   ["clock", "Time of day"],
-  ["start", "Since the start"],
-  ["delta", "Since the line before"],
+  ["start", "Since start"],
+  ["delta", "Since previous line"],
   ["none", "No times"],
 ];
 
@@ -83,7 +83,7 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
     }
     const at = timeOf(value, startMs);
     if (at && source.pageAt) await log.jumpToTime(at);
-    else toast("Type the number of a line, or a time such as 14:05 or 2026-11-21 14:05:30", { bad: true });
+    else toast("Enter a line number, or a time such as 14:05 or 2026-11-21 14:05:30", { bad: true });
   };
 
   return html`<section class="card log-card" aria-label=${title}>
@@ -94,7 +94,7 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
         event.preventDefault();
         goTo(event.target.elements.to.value).catch((error) => toast(error.message, { bad: true }));
       }}>
-        <input name="to" class="line-number" aria-label="Go to a line or a time" placeholder="Line or time" autocomplete="off" />
+        <input name="to" class="line-number" aria-label="Go to line or time" placeholder="Line or time" autocomplete="off" />
       </form>
       <span class="spring"></span>
       ${!oneStream && html`<select aria-label="Lines of" value=${stream} onChange=${(event) => {
@@ -128,7 +128,7 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
       <div id="log-scroll" class="log-scroll" ref=${scroll} tabindex="0" role="log" aria-live="off" aria-label=${`${title}: lines`} onKeyDown=${keys}>
         <div class="log-rows" ref=${rows}></div>
         <div class="log-region" ref=${region} hidden></div>
-        ${log?.loaded && log.total === 0 && html`<p class="empty">${log.finished ? "It has printed nothing." : "Nothing was printed yet; lines appear here as they come."}</p>`}
+        ${log?.loaded && log.total === 0 && html`<p class="empty">${log.finished ? "No output." : "No output yet. New lines appear here."}</p>`}
         ${log?.error && html`<div class="empty" role="alert"><p class="problem">${log.error.message}</p><button onClick=${() => log.open(line)}>Try again</button></div>`}
       </div>
       <${PositionBar} first=${log?.first ?? 0} total=${log?.total ?? 0} top=${top} shown=${30} to=${(n) => log.jump(n, { marked: false })} />

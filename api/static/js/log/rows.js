@@ -78,8 +78,8 @@ export function fillRow(row, line, before, look) {
 
 function framesButton(line, look) {
   const button = element("button", "frames", `↻ ${line.frameCount}`);
-  button.title = "This line was redrawn: see how it came to be";
-  button.setAttribute("aria-label", `Line ${line.n + 1} was redrawn ${line.frameCount} times: show that`);
+  button.title = "This line was redrawn; show its history";
+  button.setAttribute("aria-label", `Line ${line.n + 1} was redrawn ${line.frameCount} times; show its history`);
   button.addEventListener("click", () => look.frames(line));
   return button;
 }

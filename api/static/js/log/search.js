@@ -122,7 +122,7 @@ export function SearchField({ search, label, initial = null }) {
       }}
     />
     <button type="button" class="plain mono" aria-pressed=${regex} title="Regular expression (RE2)" aria-label="Regular expression" onClick=${() => flip("regex", regex, setRegex)}>.*</button>
-    <button type="button" class="plain mono" aria-pressed=${cased} title="Match upper and lower case" aria-label="Match case" onClick=${() => flip("cased", cased, setCased)}>Aa</button>
+    <button type="button" class="plain mono" aria-pressed=${cased} title="Match case" aria-label="Match case" onClick=${() => flip("cased", cased, setCased)}>Aa</button>
     <button>Search</button>
   </form>`;
 }

@@ -27,7 +27,7 @@ export class LineWindow {
 
   gap(before, line) {
     const missing = before && !this.some ? line.n - before.n - 1 : 0;
-    return missing > 0 ? gapRow(missing, "were dropped: the log is full, or the disk is") : null;
+    return missing > 0 ? gapRow(missing, "were dropped: log or disk full") : null;
   }
 
   fill(row, line, before) {

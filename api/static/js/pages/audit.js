@@ -15,7 +15,7 @@ export function Audit() {
   const { data, error, reload } = useLoad(async (signal) => (isAdmin.value ? get("api/audit", { limit: PAGE }, signal) : null), []);
   const [older, setOlder] = useState([]);
   const [cursor, setCursor] = useState(null);
-  if (!isAdmin.value) return html`<h1>Audit</h1><${Card} label="Not permitted"><${Empty}>Only an admin may read the audit.</${Empty}></${Card}>`;
+  if (!isAdmin.value) return html`<h1>Audit</h1><${Card} label="Not permitted"><${Empty}>Only admins can read the audit log.</${Empty}></${Card}>`;
   const next = cursor ?? data?.nextCursor;
   const more = async () => {
     const page = await attempt(() => get("api/audit", { limit: PAGE, before: next }));
@@ -37,6 +37,6 @@ export function Audit() {
         <td class="mono small">${one.target ?? ""}</td><td><${Badge} look=${look(one.status)} /></td><td class="soft">${one.reason ?? one.result ?? ""}</td>
       </tr>`)}</tbody>
     </table></div>`}
-    ${next && html`<p class="body"><button onClick=${more}>Older ones</button></p>`}
+    ${next && html`<p class="body"><button onClick=${more}>Load older</button></p>`}
   </${Card}>`;
 }

@@ -12,11 +12,11 @@ export function Daemon() {
   useTitle("Daemon");
   const source = useMemo(() => new DaemonLog(), [daemon.value?.startedAt]); // another daemon has another log
   const planned = route.value.query.get("plan") === "1";
-  if (isLimited.value) return html`<h1>Daemon</h1><${Card} label="Not permitted"><${Empty}>Your token is for some tasks only; the daemon as a whole is not for it.</${Empty}></${Card}>`;
+  if (isLimited.value) return html`<h1>Daemon</h1><${Card} label="Not permitted"><${Empty}>Your token is limited to some tasks and cannot see the daemon.</${Empty}></${Card}>`;
   const one = daemon.value;
   return html`<h1>Daemon</h1>
     ${isAdmin.value && html`<${Plan} open=${planned} />`}
-    <${Card} title="This daemon" tools=${one && (one.schedulerActive ? html`<${Badge} look=${{ tone: "good", word: "scheduler at work", icon: "check" }} />` : html`<${Badge} look=${{ tone: "warn", word: "scheduler restarting", icon: "redo" }} />`)}>
+    <${Card} title="This daemon" tools=${one && (one.schedulerActive ? html`<${Badge} look=${{ tone: "good", word: "scheduler running", icon: "check" }} />` : html`<${Badge} look=${{ tone: "warn", word: "scheduler restarting", icon: "redo" }} />`)}>
       ${!one && html`<${Skeleton} />`}
       ${one &&
       html`<div class="body"><dl class="facts">
@@ -27,9 +27,9 @@ export function Daemon() {
         ${one.timezone && html`<div><dt>Time zone</dt><dd>${one.timezone}</dd></div>`}
         <div><dt>Database</dt><dd>${one.store}</dd></div>
         <div><dt>Configuration</dt><dd class="mono">${one.configPath}</dd></div>
-        ${one.configLoadedAt && html`<div><dt>Read</dt><dd><${Ago} at=${one.configLoadedAt} /></dd></div>`}
+        ${one.configLoadedAt && html`<div><dt>Loaded</dt><dd><${Ago} at=${one.configLoadedAt} /></dd></div>`}
       </dl>
       ${one.configWarnings.length > 0 && html`<ul class="plan">${one.configWarnings.map((text) => html`<li>${text}</li>`)}</ul>`}</div>`}
     </${Card}>
-    ${isAdmin.value ? html`<${LogPanel} source=${source} title="The daemon's log" oneStream />` : html`<${Card} title="The daemon's log"><${Empty}>Only an admin may read it.</${Empty}></${Card}>`}`;
+    ${isAdmin.value ? html`<${LogPanel} source=${source} title="The daemon's log" oneStream />` : html`<${Card} title="The daemon's log"><${Empty}>Only admins can read it.</${Empty}></${Card}>`}`;
 }

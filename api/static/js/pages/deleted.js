@@ -35,14 +35,14 @@ export function Deleted() {
   const runs = data?.runs ?? [];
   const tools = html`${data && html`<span class="soft small">${count(data.total, "run")}</span>`}<a class="button" href=${link("runs")}>All runs</a>
     <button disabled=${!runs.length || !mayOperate.value} onClick=${() => restore({ match_all: true, filter: bulkFilter(filter) })}>
-      ${active ? "Restore all that match" : "Restore all"}
+      ${active ? "Restore all matching" : "Restore all"}
     </button>`;
   return html`<h1 class="hidden-text">Deleted runs</h1><${Card} title="Deleted runs" tools=${tools} className="runs">
     <${Filters} read=${read} set=${set} active=${active} clear=${() => go(link("deleted"), { replace: true })} />
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${error && data && html`<p class="problem body" role="alert">${error.message}</p>`}
     ${!data && !error && html`<${Skeleton} rows=${6} />`}
-    ${data && !data.total && html`<${Empty}><p>${active ? "No deleted run matches these filters." : "Nothing was deleted that could be restored."}</p></${Empty}>`}
+    ${data && !data.total && html`<${Empty}><p>${active ? "No deleted runs match these filters." : "No deleted runs to restore."}</p></${Empty}>`}
     ${runs.length > 0 &&
     html`<div class="scroll-x"><table>
       <thead><tr><th>Status</th><th>Task</th><th>Created</th><th>Deleted</th><th class="wide">Id</th><th><span class="hidden-text">Actions</span></th></tr></thead>
@@ -53,6 +53,6 @@ export function Deleted() {
       </tr>`)}</tbody>
     </table></div>`}
     ${data && (data.total > PAGE || offset > 0) && html`<${Pager} offset=${offset} total=${data.total} to=${(value) => set({ offset: value || undefined })} />`}
-    <p class="body small soft">What is deleted can be restored for a while (<span class="mono">undo_window</span>); then it is removed for good, with its log.</p>
+    <p class="body small soft">Deleted runs can be restored within the undo window (<span class="mono">undo_window</span>); then they are removed with their logs.</p>
   </${Card}>`;
 }

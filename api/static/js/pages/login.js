@@ -16,11 +16,11 @@ export function Login({ entered }) {
       await post("api/auth/login", { password: new FormData(event.target).get("password") });
       await entered();
       if (me.value.authenticated) return;
-      setProblem("That is the password, but the browser does not send its cookie back: it takes none, or the daemon is not at this address (base_path).");
+      setProblem("The password is correct, but the browser did not return the session cookie. It may block cookies, or base_path does not match this address.");
       setBusy(false);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      setProblem(error.status === 401 ? "That is not the password." : error.message);
+      setProblem(error.status === 401 ? "Wrong password." : error.message);
       setBusy(false);
     }
   };

@@ -23,7 +23,7 @@ export function Notifications() {
     const again = throttle(reload, 1000);
     return listen((kind) => (kind.startsWith("notification.") || kind === "resumed") && again());
   }, []);
-  if (isLimited.value) return html`<h1>Notifications</h1><${Card} label="Not permitted"><${Empty}>Your token is for some tasks only; notifications are not for it.</${Empty}></${Card}>`;
+  if (isLimited.value) return html`<h1>Notifications</h1><${Card} label="Not permitted"><${Empty}>Your token is limited to some tasks and cannot see notifications.</${Empty}></${Card}>`;
   const next = cursor ?? data?.nextCursor;
   const more = async () => {
     const page = await attempt(() => get("api/notifications", { limit: PAGE, before: next }));
@@ -49,7 +49,7 @@ export function Notifications() {
   return html`<h1 class="hidden-text">Notifications</h1><${Card} title="Notifications" className="attention" tools=${tools}>
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${6} />`}
-    ${data && !items.length && html`<${Empty}>Nothing has happened that people should hear of.</${Empty}>`}
+    ${data && !items.length && html`<${Empty}>No notifications.</${Empty}>`}
     <ul>${items.map((one) => html`<li key=${one.id}>
       <${Badge} look=${LOOKS[one.severity]} />
       <div class="what">
@@ -57,9 +57,9 @@ export function Notifications() {
         <p class="small soft">${one.body}</p>
         <p class="small faint"><${Ago} at=${one.lastOccurredAt} />${one.taskName && html`, <${UnitLink} name=${one.taskName} />`}</p>
       </div>
-      ${one.runId && html`<a class="button" href=${link("run", one.runId)}>See the run</a>`}
+      ${one.runId && html`<a class="button" href=${link("run", one.runId)}>Show run</a>`}
       <button class="plain" disabled=${!mayOperate.value} onClick=${() => mark(one)}>${one.readAt ? "Mark as unread" : "Mark as read"}</button>
     </li>`)}</ul>
-    ${data && next && html`<p class="body"><button onClick=${more}>Older ones</button></p>`}
+    ${data && next && html`<p class="body"><button onClick=${more}>Load older</button></p>`}
   </${Card}>`;
 }

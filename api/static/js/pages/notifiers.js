@@ -10,8 +10,8 @@ import { isAdmin, isLimited, now } from "../state.js";
 
 const LOOK_MS = 5000;
 const NEVER = { tone: "mute", word: "not used yet", icon: "clock" };
-const WELL = { tone: "good", word: "delivers", icon: "check" };
-const FAILS = { tone: "bad", word: "fails", icon: "cross" };
+const WELL = { tone: "good", word: "ok", icon: "check" };
+const FAILS = { tone: "bad", word: "failing", icon: "cross" };
 const WAITS = { tone: "busy", word: "sending", icon: "clock" };
 
 function look(one) {
@@ -25,7 +25,7 @@ export function Notifiers() {
   useTitle("Notifiers");
   const turn = Math.floor(now.value / LOOK_MS);
   const { data, error, reload } = useLoad(async (signal) => (isLimited.value ? null : get("api/notifiers", {}, signal)), [turn]);
-  if (isLimited.value) return html`<h1>Notifiers</h1><${Card} label="Not permitted"><${Empty}>Your token is for some tasks only; notifiers are not for it.</${Empty}></${Card}>`;
+  if (isLimited.value) return html`<h1>Notifiers</h1><${Card} label="Not permitted"><${Empty}>Your token is limited to some tasks and cannot see notifiers.</${Empty}></${Card}>`;
   const tools = html`<a class="button" href=${link("notifications")}>Notifications</a>`;
   return html`<h1 class="hidden-text">Notifiers</h1><${Card} title="Notifiers" tools=${tools}>
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
@@ -33,7 +33,7 @@ export function Notifiers() {
     ${data && !data.items.length && html`<${None} />`}
     ${data?.items.length > 0 &&
     html`<div class="scroll-x"><table class="notifiers">
-      <thead><tr><th>Name</th><th>State</th><th>Delivered last</th><th>Failed last</th><th class="number">Waiting</th><th class="number">Given up</th><th><span class="hidden-text">Actions</span></th></tr></thead>
+      <thead><tr><th>Name</th><th>State</th><th>Last delivered</th><th>Last failed</th><th class="number">Waiting</th><th class="number">Dropped</th><th><span class="hidden-text">Actions</span></th></tr></thead>
       <tbody>${data.items.map((one) => html`<${Row} key=${one.name} one=${one} changed=${reload} />`)}</tbody>
     </table></div>`}
   </${Card}>`;
@@ -41,9 +41,9 @@ export function Notifiers() {
 
 function None() {
   return html`<${Empty}>
-    <p><b>Nobody is told outside of the dashboard.</b> A notifier and a route in the configuration change that:</p>
+    <p><b>No notifiers yet.</b> To get messages outside the dashboard, add a notifier and a route:</p>
     <pre class="mono sample">[notifiers.ops]${"\n"}url = "mailtos://user:password@smtp.example.com?to=ops@example.com"${"\n\n"}[[routes]]${"\n"}notify = "ops"</pre>
-    <a class="button" href=${link("daemon")}>Where the file is</a>
+    <a class="button" href=${link("daemon")}>Show configuration path</a>
   </${Empty}>`;
 }
 
@@ -55,7 +55,7 @@ function Row({ one, changed }) {
     const result = await attempt(() => post(`api/notifiers/${encodeURIComponent(one.name)}/test`));
     setBusy(false);
     changed();
-    if (result?.delivered) toast(`${one.name} has delivered a message`);
+    if (result?.delivered) toast(`${one.name} delivered the message`);
     else if (result) toast(`${one.name}: ${result.error}`, { bad: true });
   };
   return html`<tr>
@@ -65,6 +65,6 @@ function Row({ one, changed }) {
     <td>${one.failedAt ? html`<${Ago} at=${one.failedAt} />` : "never"}</td>
     <td class="number" title=${count(one.waiting, "message")}>${number(one.waiting)}</td>
     <td class="number">${number(one.givenUp)}</td>
-    <td class="actions"><button disabled=${!may || busy} title=${may ? undefined : "Only an admin may send one"} onClick=${test}>${busy ? "Sending …" : "Send a test"}</button></td>
+    <td class="actions"><button disabled=${!may || busy} title=${may ? undefined : "Only admins can send test messages"} onClick=${test}>${busy ? "Sending …" : "Send test message"}</button></td>
   </tr>`;
 }

@@ -23,11 +23,11 @@ function attention(all, at) {
   for (const unit of all) {
     if (unit.kind === "service") {
       const late = lateInstance(unit, at);
-      if (unit.state === "fatal") found.push({ unit, rank: 0, text: "is down: it crashed too often in a row, no more restarts", run: runOf(unit) });
-      else if (unit.flapping) found.push({ unit, look: FLAPPING, rank: 1, text: `failed more than ${unit.definition.flapRestarts} times within ${duration(unit.definition.flapWindowMs)}, and is restarted each time`, run: runOf(unit) });
+      if (unit.state === "fatal") found.push({ unit, rank: 0, text: "is down: too many failures in a row, no more restarts", run: runOf(unit) });
+      else if (unit.flapping) found.push({ unit, look: FLAPPING, rank: 1, text: `failed more than ${unit.definition.flapRestarts} times within ${duration(unit.definition.flapWindowMs)}, and restarts each time`, run: runOf(unit) });
       else if (late) found.push({ unit, rank: 1, text: `has been starting for ${duration(at - Date.parse(late.since))}${late.detail ? `: ${late.detail}` : ""}`, run: late.runId });
-      else if (unit.state === "backoff") found.push({ unit, rank: 2, text: "ended, and is started again soon", run: runOf(unit) });
-      else if (unit.state === "exited") found.push({ unit, rank: 3, text: "has ended, and its policy does not start it again", run: runOf(unit) });
+      else if (unit.state === "backoff") found.push({ unit, rank: 2, text: "ended and restarts soon", run: runOf(unit) });
+      else if (unit.state === "exited") found.push({ unit, rank: 3, text: "exited; its restart policy does not restart it", run: runOf(unit) });
       continue;
     }
     const last = unit.lastRun;
@@ -35,7 +35,7 @@ function attention(all, at) {
       const code = last.endReason === "failed" ? ` with exit code ${last.exitCode}` : "";
       found.push({ unit, rank: 1, text: `${ofRun(last).word}${code}`, at: last.endedAt ?? last.createdAt, run: last.id });
     } else if (last?.endReason === "missed") {
-      found.push({ unit, rank: 3, text: "missed its time", at: last.createdAt, run: last.id });
+      found.push({ unit, rank: 3, text: "missed its scheduled time", at: last.createdAt, run: last.id });
     }
   }
   return found.sort((a, b) => a.rank - b.rank || (b.at ?? "").localeCompare(a.at ?? ""));
@@ -54,12 +54,12 @@ function Attention({ all }) {
   const found = attention(all, now.value);
   const shown = more ? found : found.slice(0, 6);
   return html`<${Card} title="Needs attention" className="attention" tools=${found.length > 0 && html`<span class="badge bad">${found.length}</span>`}>
-    ${!found.length && html`<p class="calm"><${Icon} name="check" />Nothing does: every task's last run and every service is well.</p>`}
+    ${!found.length && html`<p class="calm"><${Icon} name="check" />All good: no failed tasks, no failing services.</p>`}
     <ul>${shown.map(
       ({ unit, look, text, at, run }) => html`<li key=${unit.name}>
         <${Badge} look=${look ?? ofUnit(unit)} />
         <div class="what"><p><${UnitLink} name=${unit.name} /> ${text}${at && html` <span class="soft"><${Ago} at=${at} /></span>`}</p></div>
-        ${run && html`<a class="button" href=${link("run", run)}>See why</a>`}
+        ${run && html`<a class="button" href=${link("run", run)}>Details</a>`}
         <${UnitActions} unit=${unit} />
       </li>`,
     )}</ul>
@@ -80,7 +80,7 @@ function Running({ all }) {
   };
   return html`<${Card} title="Running now" tools=${html`<a class="small" href=${link("runs", { status: "running,pending" })}>${items.length ? `all ${items.length}` : "all"}</a>`}>
     ${!data && !error && html`<${Skeleton} />`}
-    ${data && !items.length && html`<${Empty}>Nothing runs at the moment.</${Empty}>`}
+    ${data && !items.length && html`<${Empty}>Nothing is running.</${Empty}>`}
     <ul class="lines">${shown.map((one) => html`<li key=${one.runId}>
       <a class="clip" href=${link("run", one.runId)}>${one.taskName}${services.has(one.taskName) ? ` [${one.instanceIndex}]` : ""}</a>
       <span class="spring"></span>
@@ -91,7 +91,7 @@ function Running({ all }) {
 
 function Coming({ all }) {
   const next = all.filter((unit) => unit.nextRunAt).sort((a, b) => a.nextRunAt.localeCompare(b.nextRunAt)).slice(0, COMING);
-  return html`<${Card} title="Comes next">
+  return html`<${Card} title="Upcoming">
     ${!next.length && html`<${Empty}>Nothing is scheduled.</${Empty}>`}
     <ul class="lines">${next.map((unit) => html`<li key=${unit.name}>
       <span class="clip"><${UnitLink} name=${unit.name} /></span>
@@ -136,7 +136,7 @@ function Units({ all }) {
       <option value="">Tasks and services</option><option value="task">Tasks</option><option value="service">Services</option>
     </select>`;
   return html`<${Card} title="Tasks and services" tools=${tools}>
-    ${!found.length && html`<${Empty}><p>None matches the filter.</p></${Empty}>`}
+    ${!found.length && html`<${Empty}><p>No task or service matches the filter.</p></${Empty}>`}
     ${found.length > 0 &&
     html`<div class="scroll-x"><table class="units">
       <thead><tr><th>Name</th><th>State</th><th>Last runs</th><th class="wide">Last</th><th class="wide">Next</th><th><span class="hidden-text">Actions</span></th></tr></thead>
@@ -157,10 +157,10 @@ export function Overview() {
   }
   if (!all.length) {
     return html`<h1>Overview</h1><${Card} label="Nothing configured"><${Empty}>
-      <p><b>There is no task and no service yet.</b></p>
+      <p><b>No tasks or services yet.</b></p>
       <p>Add one to the configuration file, then reload it: <code>ringward reload</code></p>
       <pre class="mono sample">[tasks.hello]${"\n"}cron = "* * * * *"${"\n"}run = "echo hello"</pre>
-      <a class="button" href=${link("daemon")}>Where the file is</a>
+      <a class="button" href=${link("daemon")}>Show configuration path</a>
     </${Empty}></${Card}>`;
   }
   return html`<h1 class="hidden-text">Overview</h1>

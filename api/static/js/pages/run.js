@@ -30,7 +30,7 @@ export function RunPage({ id }) {
   const gone = error instanceof Refused && (error.status === 404 || error.status === 422);
   if (gone || (error && !run)) {
     return html`<h1>Run</h1><${Card} label="Problem">
-      ${gone ? html`<${Empty}><p>There is no run <span class="mono">${id}</span>: it was deleted, or its time in the history is over.</p><a class="button" href=${link("runs")}>All runs</a></${Empty}>` : html`<${Problem} error=${error} retry=${reload} />`}
+      ${gone ? html`<${Empty}><p>No run <span class="mono">${id}</span>: it was deleted, or its retention has expired.</p><a class="button" href=${link("runs")}>All runs</a></${Empty}>` : html`<${Problem} error=${error} retry=${reload} />`}
     </${Card}>`;
   }
   if (!run || run.id !== id) return html`<h1>Run</h1><${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`;
@@ -62,7 +62,7 @@ export function RunPage({ id }) {
 
 function RunActions({ run }) {
   const may = mayOperate.value;
-  const title = may ? undefined : "Your role may only read";
+  const title = may ? undefined : "Your role is read-only";
   const ended = run.status === "ended";
   const service = unitNamed(run.taskName)?.kind === "service";
   return html`<span class="row">
@@ -94,17 +94,17 @@ function Verdict({ run }) {
 }
 
 function Facts({ run }) {
-  const by = { cron: "its schedule", api: "somebody, or a program", cloud: "a remote control plane", service: "the service, which is kept up", startup: "the start of the daemon" };
+  const by = { cron: "its schedule", api: "a user or a program", cloud: "a remote control plane", service: "the service", startup: "the start of the daemon" };
   return html`<${Card} title="Run"><div class="body"><dl class="facts">
     <div><dt>Started by</dt><dd>${by[run.triggeredBy]}</dd></div>
     <div><dt>Created</dt><dd><${At} at=${run.createdAt} /></dd></div>
     ${run.startedAt && html`<div><dt>Started</dt><dd><${At} at=${run.startedAt} /></dd></div>`}
     ${run.endedAt && html`<div><dt>Ended</dt><dd><${At} at=${run.endedAt} /></dd></div>`}
-    ${run.startedAt && html`<div><dt>Took</dt><dd><${Took} run=${run} /></dd></div>`}
+    ${run.startedAt && html`<div><dt>Duration</dt><dd><${Took} run=${run} /></dd></div>`}
     ${run.status === "ended" && run.exitCode >= 0 && html`<div><dt>Exit code</dt><dd class="mono">${run.exitCode}</dd></div>`}
     ${Object.entries(run.params ?? {}).map(([name, value]) => html`<div><dt>${name}</dt><dd class="mono">${value}</dd></div>`)}
     <div class="wide"><dt>Id</dt><dd class="mono small">${run.id}</dd></div>
-    ${run.executionId && html`<div><dt>At its engine</dt><dd class="mono small">${run.executionId}</dd></div>`}
+    ${run.executionId && html`<div><dt>Job id</dt><dd class="mono small">${run.executionId}</dd></div>`}
   </dl></div></${Card}>`;
 }
 
@@ -119,7 +119,7 @@ function Resources({ run }) {
   const chart = useMemo(
     () => ({
       times: samples.map((one) => Date.parse(one.t) / 1000),
-      cpu: [{ label: "processor", token: "accent", format: (value) => `${value.toFixed(0)} %`, values: samples.map((one) => one.cpuPercent ?? null) }],
+      cpu: [{ label: "CPU", token: "accent", format: (value) => `${value.toFixed(0)} %`, values: samples.map((one) => one.cpuPercent ?? null) }],
       memory: [{ label: "memory", token: "accent", format: size, values: samples.map((one) => one.rssBytes) }],
     }),
     [data],
@@ -128,15 +128,15 @@ function Resources({ run }) {
   return html`<${Card} title="Resources"><div class="body">
     ${data &&
     html`<dl class="facts">
-      ${fact("Processor, user", data.cpuUserMs === undefined ? undefined : duration(data.cpuUserMs))}
-      ${fact("Processor, kernel", data.cpuSystemMs === undefined ? undefined : duration(data.cpuSystemMs))}
-      ${fact("Most memory", data.maxRssBytes === undefined ? undefined : size(data.maxRssBytes))}
+      ${fact("CPU, user", data.cpuUserMs === undefined ? undefined : duration(data.cpuUserMs))}
+      ${fact("CPU, system", data.cpuSystemMs === undefined ? undefined : duration(data.cpuSystemMs))}
+      ${fact("Peak memory", data.maxRssBytes === undefined ? undefined : size(data.maxRssBytes))}
       ${fact("Read from disk", data.readBytes === undefined ? undefined : size(data.readBytes))}
       ${fact("Written to disk", data.writeBytes === undefined ? undefined : size(data.writeBytes))}
     </dl>`}
     ${samples.length > 1 &&
     html`<div class="cards">
-      <figure><h3>Processor</h3><${Chart} times=${chart.times} series=${chart.cpu} height=${90} text="Processor over time" /></figure>
+      <figure><h3>CPU</h3><${Chart} times=${chart.times} series=${chart.cpu} height=${90} text="CPU over time" /></figure>
       <figure><h3>Memory</h3><${Chart} times=${chart.times} series=${chart.memory} height=${90} text="Memory over time" /></figure>
     </div>`}
     ${data && samples.length < 2 && html`<p class="hint">${hint(run)}</p>`}
@@ -144,7 +144,7 @@ function Resources({ run }) {
 }
 
 function hint(run) {
-  if (!run.startedAt) return run.status === "ended" ? "It never ran." : "It has not begun.";
+  if (!run.startedAt) return run.status === "ended" ? "The run never started." : "The run has not started.";
   if (run.status === "running") return "Sampled every five seconds.";
-  return tookMs(run) < SHORT_MS ? "It was too short for a chart." : "No samples of it are kept.";
+  return tookMs(run) < SHORT_MS ? "The run was too short for a chart." : "No samples are kept for this run.";
 }

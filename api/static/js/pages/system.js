@@ -12,7 +12,7 @@ export function System() {
   useTitle("System");
   const turn = Math.floor(now.value / LIVE_MS);
   const { data, error, reload } = useLoad(async (signal) => (isLimited.value ? null : get("api/system", {}, signal)), [turn]);
-  if (isLimited.value) return html`<h1>System</h1><${Card} label="Not permitted"><${Empty}>Your token is for some tasks only; the host is not for it.</${Empty}></${Card}>`;
+  if (isLimited.value) return html`<h1>System</h1><${Card} label="Not permitted"><${Empty}>Your token is limited to some tasks and cannot see the host.</${Empty}></${Card}>`;
   return html`<h1>System</h1><${HostCharts} />
     ${error && !data && html`<${Card} label="Problem"><${Problem} error=${error} retry=${reload} /></${Card}>`}
     ${!data && !error && html`<${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`}

@@ -10,17 +10,17 @@ import { isAdmin } from "../state.js";
 const DAY_MS = 86_400_000;
 const ROLES = [
   ["viewer", "reads"],
-  ["operator", "also triggers, stops, deletes"],
-  ["admin", "everything, tokens too"],
+  ["operator", "also trigger, stop, delete"],
+  ["admin", "everything, including tokens"],
   ["cloud", "an operator from a remote control plane"],
 ];
 
 export function Tokens() {
   useTitle("Tokens");
   const { data, error, reload } = useLoad(async (signal) => (isAdmin.value ? get("api/tokens", {}, signal) : null), []);
-  if (!isAdmin.value) return html`<h1>Tokens</h1><${Card} label="Not permitted"><${Empty}>Only an admin may see tokens.</${Empty}></${Card}>`;
+  if (!isAdmin.value) return html`<h1>Tokens</h1><${Card} label="Not permitted"><${Empty}>Only admins can see tokens.</${Empty}></${Card}>`;
   const revoke = async (one) => {
-    const sure = await confirm({ title: `Revoke ${one.name}?`, text: "Whoever uses it is shut out at once.", label: "Revoke" });
+    const sure = await confirm({ title: `Revoke ${one.name}?`, text: "Clients that use it lose access at once.", label: "Revoke" });
     if (!sure) return;
     await attempt(() => remove(`api/tokens/${encodeURIComponent(one.name)}`));
     reload();
@@ -29,15 +29,15 @@ export function Tokens() {
   return html`<h1 class="hidden-text">Tokens</h1><${Card} title="Tokens" tools=${html`<button class="primary" onClick=${make}>New token</button>`}>
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} />`}
-    ${data && !data.items.length && html`<${Empty}>There is none. Programs need one; people have the password.</${Empty}>`}
+    ${data && !data.items.length && html`<${Empty}>No tokens yet. Create one for scripts and CI.</${Empty}>`}
     ${data?.items.length > 0 &&
     html`<div class="scroll-x"><table>
-      <thead><tr><th>Name</th><th>Role</th><th>Tasks</th><th>Made</th><th>Used last</th><th>Ends</th><th><span class="hidden-text">Actions</span></th></tr></thead>
+      <thead><tr><th>Name</th><th>Role</th><th>Tasks</th><th>Made</th><th>Last used</th><th>Ends</th><th><span class="hidden-text">Actions</span></th></tr></thead>
       <tbody>${data.items.map((one) => html`<tr key=${one.name}>
         <td><b>${one.name}</b></td><td>${one.role}</td><td class="mono">${one.tasks ?? "all"}</td>
         <td><${Ago} at=${one.createdAt} /><span class="soft"> by ${one.createdBy}</span></td>
         <td>${one.lastUsedAt ? html`<${Ago} at=${one.lastUsedAt} />` : "never"}</td>
-        <td>${one.expired ? html`<${Badge} look=${{ tone: "bad", word: "ended", icon: "cross" }} />` : one.expiresAt ? html`<${At} at=${one.expiresAt} />` : "never"}</td>
+        <td>${one.expired ? html`<${Badge} look=${{ tone: "bad", word: "expired", icon: "cross" }} />` : one.expiresAt ? html`<${At} at=${one.expiresAt} />` : "never"}</td>
         <td class="actions"><button class="danger" onClick=${() => revoke(one)}>Revoke</button></td>
       </tr>`)}</tbody>
     </table></div>`}
@@ -63,17 +63,17 @@ function NewToken({ made }) {
   };
   if (token) {
     const copy = () => navigator.clipboard?.writeText(token).then(() => toast("Copied"));
-    return html`<div class="inside"><h2>Keep it now</h2>
-      <p>This is the only time that it is shown:</p><p class="mono problem">${token}</p>
+    return html`<div class="inside"><h2>Copy your token</h2>
+      <p>You won't see it again:</p><p class="mono problem">${token}</p>
       <div class="buttons"><button onClick=${copy}>Copy</button><button class="primary" onClick=${close}>Done</button></div></div>`;
   }
   return html`<form onSubmit=${submit}>
     <h2>New token</h2>
     <div class="field"><label for="token-name">Name</label><input id="token-name" name="name" required maxlength="100" pattern="[a-zA-Z0-9._:\\-]+" autocomplete="off" autofocus /><small>Letters, digits and . _ : -</small></div>
     <div class="field"><label for="token-role">Role</label><select id="token-role" name="role">${ROLES.map(([role, text]) => html`<option value=${role}>${role}: ${text}</option>`)}</select></div>
-    <div class="field"><label for="token-tasks">Only for these tasks</label><input id="token-tasks" name="tasks" placeholder="all" autocomplete="off" /><small>A pattern such as backup-*</small></div>
-    <div class="field"><label for="token-days">Days until it ends</label><input id="token-days" name="days" type="number" min="1" max="3660" placeholder="never" /></div>
+    <div class="field"><label for="token-tasks">Tasks (optional)</label><input id="token-tasks" name="tasks" placeholder="all" autocomplete="off" /><small>A pattern such as backup-*</small></div>
+    <div class="field"><label for="token-days">Expires after (days)</label><input id="token-days" name="days" type="number" min="1" max="3660" placeholder="never" /></div>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
-    <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary">Make it</button></div>
+    <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary">Create token</button></div>
   </form>`;
 }

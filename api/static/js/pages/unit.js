@@ -15,7 +15,7 @@ import { throttle, unitNamed, units } from "../state.js";
 import { FAILURES, FLAPPING, ofService, ofUnit } from "../states.js";
 
 const CHARTED = 200;
-const NOTES = { gap: "this local time does not exist: runs at the end of the gap", repeated: "the clocks show this time twice" };
+const NOTES = { gap: "this local time does not exist; runs at the end of the gap", repeated: "the clocks show this time twice" };
 
 export function UnitPage({ name }) {
   useTitle(name);
@@ -23,7 +23,7 @@ export function UnitPage({ name }) {
   if (!units.value) return html`<h1>${name}</h1><${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`;
   if (!unit) {
     return html`<h1>${name}</h1><${Card} label="Not configured"><${Empty}>
-      <p>No task or service of this name is configured. Its runs, if there are any, are below.</p>
+      <p>No task or service with this name is configured. Earlier runs are below.</p>
     </${Empty}></${Card}><${RunsTable} name=${name} page=${["task", name]} />`;
   }
   const task = unit.kind === "task";
@@ -58,11 +58,11 @@ function Facts({ unit }) {
     <div><dt>${unit.kind === "task" ? "Schedule" : "Kind"}</dt><dd>${words(unit)}</dd></div>
     ${unit.timezone && html`<div><dt>Time zone</dt><dd>${unit.timezone}</dd></div>`}
     ${unit.group && html`<div><dt>Group</dt><dd>${unit.group}</dd></div>`}
-    <div><dt>Runs kept</dt><dd class="figure">${data ? number(data.total) : "–"}</dd></div>
+    <div><dt>Runs to keep</dt><dd class="figure">${data ? number(data.total) : "–"}</dd></div>
     ${unit.kind === "task" && html`<div><dt>Succeeded</dt><dd class="figure">${rate === null ? "–" : `${rate} %`}</dd></div>`}
     <div><dt>Failed</dt><dd class="figure">${data ? number(data.failed) : "–"}</dd></div>
-    <div><dt>Processor, last day</dt><dd class="figure">${took ? duration(took.cpuUserMs + took.cpuSystemMs) : "–"}</dd></div>
-    ${took?.maxRssBytes && html`<div><dt>Most memory, last day</dt><dd class="figure">${size(took.maxRssBytes)}</dd></div>`}
+    <div><dt>CPU, last day</dt><dd class="figure">${took ? duration(took.cpuUserMs + took.cpuSystemMs) : "–"}</dd></div>
+    ${took?.maxRssBytes && html`<div><dt>Peak memory, last day</dt><dd class="figure">${size(took.maxRssBytes)}</dd></div>`}
     ${data?.lastFailure && html`<div><dt>Last failure</dt><dd><a href=${link("run", data.lastFailure.id)}><${Ago} at=${data.lastFailure.createdAt} /></a></dd></div>`}
   </dl></div></${Card}>`;
 }
@@ -79,7 +79,7 @@ function Schedule({ unit }) {
   return html`<${Card} title="Next runs">
     ${error && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${5} />`}
-    ${data && !coming.length && html`<${Empty}>${unit.paused ? "The schedule is paused." : "It has no schedule: somebody has to run it."}</${Empty}>`}
+    ${data && !coming.length && html`<${Empty}>${unit.paused ? "The schedule is paused." : "No schedule. Run it by hand or through the API."}</${Empty}>`}
     <ul class="lines">${coming.map((one) => html`<li key=${one.at}>
       <span><${At} at=${one.startsAt ?? one.at} /> ${there(one) && html`<span class="soft small">${there(one)}</span>`}
         ${one.note && html`<div class="small soft">${NOTES[one.note]}</div>`}</span>
@@ -121,7 +121,7 @@ function Durations({ name }) {
   const pick = (index) => chart.runs[index] && go(link("run", chart.runs[index].id));
   return html`<${Card} title="Durations">
     ${!data && html`<${Skeleton} rows=${6} />`}
-    ${data && chart.runs.length < 2 && html`<${Empty}>The chart begins with the second run.</${Empty}>`}
+    ${data && chart.runs.length < 2 && html`<${Empty}>The chart appears after the second run.</${Empty}>`}
     ${chart.runs.length > 1 && html`<div class="body"><${Chart} times=${chart.times} series=${chart.series} height=${150} onPick=${pick} text=${`Durations of the last ${chart.runs.length} runs, failures marked`} /></div>`}
   </${Card}>`;
 }
@@ -147,7 +147,7 @@ function LogSearch({ name }) {
     const none = { q: undefined, regex: undefined, case: undefined, all: undefined };
     go(link("task", name, { ...Object.fromEntries(route.value.query), ...none, ...parametersOf(wanted) }), { replace: true });
   };
-  return html`<${Card} title="Search in its logs" tools=${html`<${SearchField} search=${search} label=${`Search all runs of ${name}`} initial=${query} />`}>
+  return html`<${Card} title="Search logs" tools=${html`<${SearchField} search=${search} label=${`Search all runs of ${name}`} initial=${query} />`}>
     ${query && html`<${Hits} found=${found} pattern=${finder(query)} label=${(hit) => moment(hit.ts)} choose=${(hit) => go(link("run", hit.runId, { line: hit.n + 1, ...parametersOf(query) }))} />`}
   </${Card}>`;
 }

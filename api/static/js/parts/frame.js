@@ -77,15 +77,15 @@ function Banners() {
   const banners = [];
   const lostMs = connection.value === "lost" ? now.value - lostSince.value : 0;
   if (lostMs >= LONG_MS) {
-    banners.push(html`<div class="banner bad" role="alert"><b>Disconnected for ${duration(lostMs)}.</b> What you see may be old. Runs and services go on; it connects again by itself.</div>`);
+    banners.push(html`<div class="banner bad" role="alert"><b>Disconnected for ${duration(lostMs)}.</b> This page may be out of date. Runs and services continue; reconnecting …</div>`);
   } else if (connection.value !== "lost" && daemon.value && !daemon.value.schedulerActive) {
-    banners.push(html`<div class="banner busy" role="status"><b>The scheduler is restarting.</b> Runs go on, logs are live; commands have to wait a moment.</div>`);
+    banners.push(html`<div class="banner busy" role="status"><b>The scheduler is restarting.</b> Runs continue and logs are live; commands are delayed.</div>`);
   } else if (trouble.value) banners.push(html`<div class="banner bad" role="alert">${trouble.value}</div>`);
   if (daemon.value?.configStale) {
-    banners.push(html`<div class="banner warn" role="status"><b>The configuration file has changed</b> and is not in force yet.<span class="spring"></span>
-      ${isAdmin.value && html`<a class="button" href=${link("daemon", { plan: 1 })}>See the plan and reload</a>`}</div>`);
+    banners.push(html`<div class="banner warn" role="status"><b>The configuration was edited.</b> Reload to apply.<span class="spring"></span>
+      ${isAdmin.value && html`<a class="button" href=${link("daemon", { plan: 1 })}>Preview reload</a>`}</div>`);
   }
-  if (me.value && !mayOperate.value) banners.push(html`<div class="banner busy small">You may look, not touch: your role is ${me.value.role}.</div>`);
+  if (me.value && !mayOperate.value) banners.push(html`<div class="banner busy small">Read-only: you are signed in as ${me.value.role}.</div>`);
   return banners;
 }
 

@@ -76,7 +76,7 @@ export function HostCharts({ low = false }) {
   let body;
   if (error && !items) body = html`<${Problem} error=${error} retry=${reload} />`;
   else if (!items) body = html`<${Skeleton} />`;
-  else if (items.length < 2) body = html`<${Empty}>The host is measured every five seconds; its charts begin now.</${Empty}>`;
+  else if (items.length < 2) body = html`<${Empty}>No samples yet. The host is sampled every five seconds.</${Empty}>`;
   const charts = body ? [] : CHARTS.map((chart) => html`<${HostChart} key=${chart.title} chart=${chart} items=${items} step=${step} height=${low ? 72 : 110} />`);
   return html`<${Card} title="Host" tools=${choice}>${body}<div class="body ${low ? "band" : "cards"}">${charts}</div></${Card}>`;
 }

@@ -18,7 +18,7 @@ const PAGES = [
   ["Notifications", link("notifications"), "bell"],
   ["Notifiers", link("notifiers"), "bell"],
   ["System", link("system"), "pulse"],
-  ["Daemon and its log", link("daemon"), "file"],
+  ["Daemon and log", link("daemon"), "file"],
   ["Audit", link("audit"), "shield"],
   ["Tokens", link("tokens"), "key"],
 ];
@@ -110,11 +110,11 @@ function Palette() {
     <input
       type="text"
       role="combobox"
-      aria-label="Find a task, a run, a page, something to do"
+      aria-label="Find tasks, runs, pages and commands"
       aria-expanded="true"
       aria-controls="palette-list"
       aria-activedescendant=${found.length ? `palette-${at}` : undefined}
-      placeholder="Task, run id, page, or what to do"
+      placeholder="Task, run id, page or command"
       autofocus
       autocomplete="off"
       spellcheck=${false}
@@ -135,6 +135,6 @@ function Palette() {
         </li>`,
       )}
     </ul>
-    ${!found.length && html`<p class="empty">Nothing is called that.</p>`}
+    ${!found.length && html`<p class="empty">No matches.</p>`}
   </div>`;
 }

@@ -24,20 +24,20 @@ export function Plan({ open }) {
     const done = await ask();
     if (!done) return;
     setPlan(null);
-    toast("The configuration is in force");
+    toast("Configuration is up to date");
     loadDaemon();
     loadUnits();
   };
   useEffect(() => {
     if (open) look();
   }, [open]);
-  const tools = html`<button onClick=${look}>See what a reload would do</button>
+  const tools = html`<button onClick=${look}>Preview reload</button>
     ${plan && html`<button class="primary" onClick=${apply}>Reload</button>`}`;
   const same = plan && !plan.added.length && !plan.changed.length && !plan.removed.length;
   return html`<${Card} title="Configuration" tools=${tools}>
-    ${problem && html`<div class="body"><p class="problem" role="alert">${problem.errors.length ? "The file is not valid; nothing has changed:" : problem.message}</p>
+    ${problem && html`<div class="body"><p class="problem" role="alert">${problem.errors.length ? "The file is invalid; nothing has changed:" : problem.message}</p>
       <ul class="plan">${problem.errors.map((one) => html`<li>${place(one)}${one.message}${one.value?.remedy ? ` (${one.value.remedy})` : ""}</li>`)}</ul></div>`}
-    ${same && html`<${Empty}>The file says what is in force already.</${Empty}>`}
+    ${same && html`<${Empty}>No changes to apply.</${Empty}>`}
     ${plan &&
     !same &&
     html`<div class="body"><ul class="plan">

@@ -31,7 +31,7 @@ export function Filters({ name, read, set, active, clear }) {
   const statuses = read("status").split(",").map((one) => one.trim()).filter(Boolean);
   const text = (key) => (event) => set({ [key]: event.target.value });
   return html`<form class="filters" role="search" aria-label="Filter runs" onSubmit=${(event) => event.preventDefault()}>
-    <label>Search<input type="search" value=${read("search")} onChange=${text("search")} placeholder="Part of a name or id" /></label>
+    <label>Search<input type="search" value=${read("search")} onChange=${text("search")} placeholder="Part of name or id" /></label>
     <${Choices} label="Status" options=${STATUS_OPTIONS} chosen=${statuses} presets=${[["Failures", FAILURES]]} set=${(values) => set({ status: values.join() })} />
     ${!name &&
     html`<label>Task<input list="unit-names" value=${read("task_name")} onChange=${text("task_name")} />

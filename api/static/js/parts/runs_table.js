@@ -91,7 +91,7 @@ export function RunsTable({ name, page, title = "Runs" }) {
   const act = async (operation, label) => {
     const sure = await confirm({
       title: `${label} ${count(chosen, "run")}?`,
-      text: { delete: "They can be restored for a while.", stop: "Those that have ended are left alone.", rerun: "Each task behind them is run once, with the parameters of its newest selected run." }[operation],
+      text: { delete: "You can restore them within the undo window.", stop: "Ended runs are not affected.", rerun: "Each task runs once, with the parameters of its newest selected run." }[operation],
       label,
       danger: operation !== "rerun",
     });
@@ -127,7 +127,7 @@ export function RunsTable({ name, page, title = "Runs" }) {
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${error && data && html`<p class="problem body" role="alert">${error.message}</p>`}
     ${!data && !error && html`<${Skeleton} rows=${8} />`}
-    ${data && !runs.length && html`<${Empty}><p>${FILTERS.some((key) => read(key)) ? "No run matches these filters." : "No run yet."}</p></${Empty}>`}
+    ${data && !runs.length && html`<${Empty}><p>${FILTERS.some((key) => read(key)) ? "No runs match these filters." : "No runs yet."}</p></${Empty}>`}
     ${runs.length > 0 &&
     html`<div class="scroll-x"><table>
       <thead><tr>

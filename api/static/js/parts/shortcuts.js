@@ -6,19 +6,19 @@ import { openPalette } from "./palette.js";
 
 const GO = { o: link(), r: link("runs"), n: link("notifications"), s: link("system"), d: link("daemon"), a: link("audit") };
 const LIST = [
-  ["Ctrl K or /", "Find a task, a run, a page, something to do"],
+  ["Ctrl K or /", "Find tasks, runs, pages and commands"],
   ["g then o", "Overview"],
   ["g then r", "Runs"],
   ["g then n", "Notifications"],
   ["g then s", "System"],
   ["g then d", "Daemon"],
   ["g then a", "Audit"],
-  ["f", "In a log: follow its end"],
-  ["Home, End", "In a log: its first and its last line"],
-  ["Page up, Page down", "In a log: a screen up or down"],
+  ["f", "In a log: follow the end"],
+  ["Home, End", "In a log: first and last line"],
+  ["Page up, Page down", "In a log: one screen up or down"],
   ["Arrows", "In a menu, the last runs, the year of days, the bar beside a log: to the next one"],
   ["?", "This help"],
-  ["Escape", "Close what is open"],
+  ["Escape", "Close dialog or menu"],
 ];
 const CHORD_MS = 1200;
 let chord = 0;

@@ -6,7 +6,7 @@ import { Act } from "./basics.js";
 import { Icon } from "./icon.js";
 import { Menu } from "./menu.js";
 
-const NOT_YOU = "Your role may only read";
+const NOT_YOU = "Your role is read-only";
 
 export function UnitActions({ unit, large = false }) {
   const { name } = unit;
@@ -28,7 +28,7 @@ export function UnitActions({ unit, large = false }) {
     </span>`;
   }
   const only = unit.definition.apiTrigger === false;
-  const why = only ? "Only its schedule may run it (api_trigger = false)" : title;
+  const why = only ? "Only the schedule can run it (api_trigger = false)" : title;
   const scheduled = unit.cron.length > 0 || unit.definition.everyMs !== undefined || unit.nextRunAt !== undefined;
   return html`<span class="row">
     <${Act} class=${large ? "primary" : ""} disabled=${!may || only} title=${why} run=${() => actions.trigger(unit)}><${Icon} name="play" />Run</${Act}>
