@@ -202,7 +202,7 @@ def test_the_audit_names_runs(page: Page, site: Site) -> None:
     site.see(page, f"#/run/{site.done['colours']}")
     page.get_by_role("button", name="Run again").click()
     expect(page).not_to_have_url(re.compile(site.done["colours"]))
-    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
     again = page.url.rpartition("/")[2]
     selector = {"match_all": True, "filter": {"task_name": "colours", "search": again}}
     assert site.request("POST", "/api/runs/bulk/delete", selector).json()["affected"] == 1
