@@ -104,7 +104,7 @@ class Schema:
         """Return all shapes."""
         return tuple(self._by_name.values())
 
-    def down(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """Return `value` as JSON has it.
 
         Raises:
@@ -116,38 +116,38 @@ class Schema:
         if cls is bytes:
             return {"bytes": value.decode("latin-1")}
         if cls is list:
-            return [self.down(one) for one in value]
+            return [self.to_json(one) for one in value]
         if cls is dict:
-            return {"dict": [[self.down(key), self.down(one)] for key, one in value.items()]}
+            return {"dict": [[self.to_json(key), self.to_json(one)] for key, one in value.items()]}
         if cls.__name__ in _SEQUENCES:
-            return {cls.__name__: [self.down(one) for one in value]}
+            return {cls.__name__: [self.to_json(one) for one in value]}
         if cls in self._enum_names:
             return {self._enum_names[cls]: value.value}
         shape = self._by_class.get(cls)
         if shape is None:
             raise TypeError(f"{cls.__name__} has no shape")
-        found = {name: self.down(one) for name, one in values_of(value, shape.fields).items()}
+        found = {name: self.to_json(one) for name, one in values_of(value, shape.fields).items()}
         if isinstance(value, bytes):
             found[""] = value.decode("latin-1")
         return {shape.name: found}
 
-    def up(self, value: Any) -> Any:
-        """Return the object that was given to :meth:`down`.
+    def from_json(self, value: Any) -> Any:
+        """Return the object that was given to :meth:`to_json`.
 
         Raises:
             Foreign: an unknown shape, or other fields than it has.
         """
         if isinstance(value, list):
-            return [self.up(one) for one in value]
+            return [self.from_json(one) for one in value]
         if not isinstance(value, dict):
             return value
         ((name, body),) = value.items()
         if name == "bytes":
             return body.encode("latin-1")
         if name == "dict":
-            return {self.up(key): self.up(one) for key, one in body}
+            return {self.from_json(key): self.from_json(one) for key, one in body}
         if name in _SEQUENCES:
-            return _SEQUENCES[name]([self.up(one) for one in body])
+            return _SEQUENCES[name]([self.from_json(one) for one in body])
         if name in self._enums:
             try:
                 return self._enums[name](body)
@@ -161,7 +161,7 @@ class Schema:
         cls: Any = shape.cls
         found = dict(body)
         text = found.pop("").encode("latin-1") if issubclass(cls, bytes) else None
-        values = attributes_of(shape.name, {name: self.up(one) for name, one in found.items()}, shape.fields)
+        values = attributes_of(shape.name, {name: self.from_json(one) for name, one in found.items()}, shape.fields)
         if shape.make is not None:
             return shape.make(**values)
         thing = cls.__new__(cls) if text is None else cls.__new__(cls, text)

@@ -1,4 +1,4 @@
-"""A writer that outlives the program: taken down to plain values, and taken up where the process is executed anew.
+"""The state of a writer as plain values, with which the same process continues in another program.
 
 The state is complete, including output that no reader has seen yet: unfinished lines, text held back as a possible
 secret, a progress bar that is being drawn, frames on their way to the disk. The ring stays in place; its descriptor is
@@ -68,34 +68,34 @@ Keep = Callable[[int], int]
 """Takes note of a descriptor that has to be inherited, and returns it."""
 
 
-def take_down(writer: RingWriter, keep: Keep) -> dict[str, Any]:
+def dump(writer: RingWriter, keep: Keep) -> dict[str, Any]:
     """Return the whole state of an idle writer; the writer can be used afterwards."""
-    found: dict[str, Any] = {"writer": SCHEMA.down(values_of(writer, WRITER))}
+    found: dict[str, Any] = {"writer": SCHEMA.to_json(values_of(writer, WRITER))}
     if writer.created:
         ring = writer.ring
         found["fd"] = keep(ring.fd)
-        found["ring"] = SCHEMA.down(values_of(ring, RING))
-        found["head"] = SCHEMA.down(writer.open_block)
+        found["ring"] = SCHEMA.to_json(values_of(ring, RING))
+        found["head"] = SCHEMA.to_json(writer.open_block)
     return found
 
 
-def take_up(found: dict[str, Any]) -> RingWriter:
-    """Return the writer that was taken down, in another program. Nothing is written.
+def load(found: dict[str, Any]) -> RingWriter:
+    """Return the writer of which :func:`dump` was the state, in another program. Nothing is written.
 
     Raises:
-        Foreign: another version took it down.
+        Foreign: another version wrote the state.
         OSError: the ring cannot be mapped.
         LogError: it is no ring of ours.
     """
-    values = attributes_of("the writer", SCHEMA.up(found["writer"]), WRITER)
+    values = attributes_of("the writer", SCHEMA.from_json(found["writer"]), WRITER)
     writer = RingWriter(
         values["path"], values["run_id"], blocks=values["_blocks"], block_size=values["block_size"], file_blocks=0
     )
     _set(writer, values)
     if writer.created:
         ring = Ring.adopt(writer.path, found["fd"])
-        _set(ring, attributes_of("the ring", SCHEMA.up(found["ring"]), RING))
-        writer.go_on(ring, SCHEMA.up(found["head"]))
+        _set(ring, attributes_of("the ring", SCHEMA.from_json(found["ring"]), RING))
+        writer.adopt(ring, SCHEMA.from_json(found["head"]))
     return writer
 
 
@@ -107,8 +107,8 @@ def in_a_new_file(writer: RingWriter) -> RingWriter:
     Raises:
         OSError: the ring cannot be made again; the old writer is as it was.
     """
-    found = take_down(writer, lambda fd: fd)
-    new = take_up({**found, "fd": writer.ring.copied_file(writer.path)})
+    found = dump(writer, lambda fd: fd)
+    new = load({**found, "fd": writer.ring.copied_file(writer.path)})
     writer.close()
     return new
 

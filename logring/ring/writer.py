@@ -148,7 +148,7 @@ class RingWriter(BlockWriter):
         """Return the block that text goes to; only of a ring that was created."""
         return self._head
 
-    def go_on(self, ring: Ring, block: HeadBlock) -> None:
+    def adopt(self, ring: Ring, block: HeadBlock) -> None:
         """Go on in a ring that another program has created, with the block that text goes to."""
         block.ring = ring
         self.ring, self._mm, self._view, self._head = ring, ring.mm, memoryview(ring.mm), block

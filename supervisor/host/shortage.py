@@ -69,10 +69,6 @@ class Descriptors:
         """The soft limit before we raised it."""
         self.reserve((LEAST - _RESERVE) // _PER_INSTANCE)
 
-    def take_up(self, original: int) -> None:
-        """Restore the original limit for children: ours was raised before the upgrade."""
-        self.original = original
-
     def reserve(self, instances: int) -> bool:
         """Make room for `instances` runs, up to the hard limit; return False if the rest is reserved.
 

@@ -25,7 +25,7 @@ from supervisor.ipc.listening_sockets import inherited
 from supervisor.ipc.messages import Boot
 from supervisor.ipc.stale_helpers import API
 from supervisor.root.assembly import run
-from supervisor.root.handover.fd_store import handed_back
+from supervisor.root.handover.fd_store import stored_descriptors
 from supervisor.root.handover.load import Inherited, check
 from supervisor.root.handover.schema import KeptDescriptors
 from supervisor.root.helper_processes import Helper
@@ -49,21 +49,21 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     before, stored, server = None, {}, None
     if "--resume" in arguments:
-        before = Inherited.take_up(arguments["--resume"])
+        before = Inherited.load(arguments["--resume"])
         boot, kept = before.state.boot, before.state.kept
     else:
         with open(arguments["--start"], "rb") as file:
             start = json.load(file)
         boot, server = Boot.from_dict(start["boot"]), start["api"]
         kept = KeptDescriptors([arguments["--lock"], arguments["--place"]], start["listeners"])
-        stored = handed_back(os.environ)
+        stored = stored_descriptors(os.environ)
     _close_on_exec()
     umask = os.umask(0o077)
     listeners = inherited(kept.listeners)
     api = Helper(API, "api.serve", boot, listeners)
     if server is not None:
         pid, pidfd, sock, output = server
-        api.take_on(ChildProcess(pid, pidfd, socket.socket(fileno=sock), output), time.monotonic())
+        api.adopt(ChildProcess(pid, pidfd, socket.socket(fileno=sock), output), time.monotonic())
     if before is None and boot.cgroups:
         Cgroups.find(companion=api.pid)  # moves us to where our own processes are to be: before there are more
     kept = KeptDescriptors(kept.lock, [one.fileno() for one in listeners])

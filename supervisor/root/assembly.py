@@ -104,7 +104,7 @@ def run(
     files.connect(pump)
     log.pump = pump
     if before is not None:
-        control.take_up(before)
+        control.load(before)
     else:
         control.adopt(stored)
     files.start()

@@ -69,7 +69,7 @@ class Helper:
         self._unsent = bytearray(hello(self.boot, self.epoch, worked=self.has_worked))
         self._unsent_fds = [one.fileno() for one in self.listeners]
 
-    def take_on(self, started: ChildProcess, now_s: float) -> None:
+    def adopt(self, started: ChildProcess, now_s: float) -> None:
         """Take over the first helper, which was started before there was a root, and has received ``hello``."""
         self.start_at_s = None
         self.epoch = FIRST_EPOCH
@@ -147,7 +147,7 @@ class Helper:
         self.terminate()
         return True
 
-    def part(self, now_s: float) -> bool:
+    def retire(self, now_s: float) -> bool:
         """Ask it to leave, without a restart. Its last messages are still read. False when it does not run."""
         self.start_at_s = None
         if self.pid is None:
@@ -160,13 +160,13 @@ class Helper:
             self.sock.shutdown(socket.SHUT_WR)
         return True
 
-    def take_down(self, keep: Callable[[int], int]) -> HelperState:
+    def dump(self, keep: Callable[[int], int]) -> HelperState:
         """Return the state for the next root; `keep` registers descriptors."""
         if self.pid is None or self.pidfd is None or self.sock is None:
             return HelperState(self.epoch, None, None, None)
         return HelperState(self.epoch, self.pid, keep(self.pidfd), keep(self.sock.fileno()))
 
-    def take_up(self, state: HelperState) -> None:
+    def load(self, state: HelperState) -> None:
         """Restore the helper in the next root. A helper that did not run is started."""
         self.epoch = state.epoch
         if state.pid is not None:

@@ -63,7 +63,7 @@ def main() -> None:
         else:
             from supervisor.root.handover.load import Inherited
 
-            Inherited.take_up = lambda _fd: _hang(plan)  # type: ignore[assignment, method-assign]
+            Inherited.load = lambda _fd: _hang(plan)  # type: ignore[assignment, method-assign]
     sys.argv = [module, *rest]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -53,7 +53,7 @@ class _Saving:
 
 
 class RootConnection:'''
-_BEGIN = "        state: Handover = made(Handover, read(fd))\n"
+_BEGIN = "        state: Handover = from_json(Handover, read(fd))\n"
 
 
 class Recorded(Installation):

@@ -40,10 +40,10 @@ from supervisor.root.handover.schema import (
     RunProgress,
     RunStart,
     RunState,
-    instance_of,
-    made,
-    plain,
-    unpacked,
+    from_json,
+    process_of,
+    to_json,
+    unpack,
 )
 from supervisor.root.handover.table import Keep
 from supervisor.root.helper_processes import Helper
@@ -185,7 +185,7 @@ def close(found: Inherited) -> None:
 
 def test_a_handover_is_read(table: dict[str, Any]) -> None:
     """Instances, exits, writers of logs and partial lines of an older handover are read."""
-    found = Inherited.take_up(in_memory(table))
+    found = Inherited.load(in_memory(table))
     instances = [run.instance for run in found.runs if run.instance is not None]
     assert {one.spawn.task for one in instances} >= TASKS
     stopped = next(one for one in instances if one.spawn.task == "stopped")
@@ -229,13 +229,13 @@ def test_a_handover_is_passed_on_field_by_field(
     leftovers, unacknowledged exits, records, helpers, listeners, and requests to the service manager.
     """
     with_descriptors(table)
-    given: Handover = made(Handover, table)
-    assert json.loads(json.dumps(plain(given))) == table
+    given: Handover = from_json(Handover, table)
+    assert json.loads(json.dumps(to_json(given))) == table
     root = control(given.boot)
     root.kept = given.kept
-    found = Inherited.take_up(in_memory(table))
-    root.take_up(found)
-    before, after = comparable(given), comparable(root._take_down(Keep()))
+    found = Inherited.load(in_memory(table))
+    root.load(found)
+    before, after = comparable(given), comparable(root._dump(Keep()))
     for name in FIELDS[3][RootState].split():
         assert after[name] == before[name], name
     assert {name for name in FIELDS[3][RootState].split() if not before[name]} == {"terminal"}
@@ -249,7 +249,7 @@ def test_a_handover_is_passed_on_field_by_field(
 
 def comparable(state: RootState) -> dict[str, Any]:
     """As JSON. Logs, and the pipes of a log, have no order."""
-    found: dict[str, Any] = json.loads(json.dumps(plain(state)))
+    found: dict[str, Any] = json.loads(json.dumps(to_json(state)))
     found["pump"]["logs"].sort(key=lambda log: log["name"])
     for log in (*(exact["log"] for _, exact in found["runs"] if "log" in exact), *found["pump"]["logs"]):
         log["sources"].sort()
@@ -259,7 +259,7 @@ def comparable(state: RootState) -> dict[str, Any]:
 def test_a_run_of_format_3_is_read() -> None:
     """A run as JSON and its packed progress are read as the first version with that format wrote them."""
     found = json.loads((Path(__file__).parent / "run-3.json").read_text())
-    state, exact = made(RunState, found["state"]), made(ExactState, found["exact"])
+    state, exact = from_json(RunState, found["state"]), from_json(ExactState, found["exact"])
     assert (state.start.request.run, state.start.request.env) == ("01M8AHRQZX8AYDH28XNK57TFRP", {"A": "\udcff"})
     assert (state.progress.phase, state.progress.steps_left, state.progress.killed) == (ProcessState.DRAINING, 1, True)
     assert (state.progress.kill_at_s, state.progress.deadline_s, state.progress.status) == (12.5, None, 9)
@@ -268,9 +268,9 @@ def test_a_run_of_format_3_is_read() -> None:
     assert state.details.exited is not None
     assert state.details.cgroup == CgroupState("/x", ["cpu"], ["memory"])
     assert (exact.notify_fd, exact.resume_at_s, exact.pidfd) == (9, 3.5, None)
-    assert unpacked(bytes.fromhex(found["packed"])) == state.progress
-    assert json.loads(json.dumps(plain(state))) == found["state"]
-    assert plain(exact) == found["exact"]
+    assert unpack(bytes.fromhex(found["packed"])) == state.progress
+    assert json.loads(json.dumps(to_json(state))) == found["state"]
+    assert to_json(exact) == found["exact"]
 
 
 def test_fields_are_listed_by_format() -> None:
@@ -299,7 +299,7 @@ def test_the_record_of_an_unreported_run_is_read(old: Path) -> None:
     assert known.state.progress.phase in (ProcessState.RUNNING, ProcessState.SEALING)
     assert request.secrets == ["P"]
     assert (request.stop_target, request.stdin_open) == ("tree", False)
-    assert instance_of(known.state, -1, None).run == request.run
+    assert process_of(known.state, -1, None).run == request.run
     assert known.state.details.exited is None
     record.close()
 

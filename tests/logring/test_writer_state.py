@@ -16,7 +16,7 @@ from logring.reader import LogReader
 from logring.redraw.reducer import Redraw
 from logring.ring.ring import Ring
 from logring.ring.writer import RingWriter
-from logring.writer_state import OF_THE_FILE, OF_THE_RING, RING, SCHEMA, WRITER, in_a_new_file, take_down, take_up
+from logring.writer_state import OF_THE_FILE, OF_THE_RING, RING, SCHEMA, WRITER, dump, in_a_new_file, load
 from tests.logring.redraw.test_reducer_properties import hostile
 from tests.logring.support.reducing import pieces
 from tests.logring.support.rings import Log, texts
@@ -31,7 +31,7 @@ def test_a_drawing_is_carried_at_any_point(data: bytes, size: int, full: bool) -
     there = Redraw(full=full)
     for piece in pieces(data, size):
         assert there.feed(piece) == here.feed(piece)
-        there = SCHEMA.up(json.loads(json.dumps(SCHEMA.down(there))))
+        there = SCHEMA.from_json(json.loads(json.dumps(SCHEMA.to_json(there))))
         assert there.region() == here.region()
     assert there.finish() == here.finish()
 
@@ -144,13 +144,13 @@ def test_other_attributes_are_refused(make_log: MakeLog, part: str) -> None:
     """What another version took down, with more or less in it, is refused instead of guessed at."""
     log = make_log()
     log.feed(STDOUT, b"line\n")
-    found = json.loads(json.dumps(take_down(log.writer, lambda fd: fd)))
+    found = json.loads(json.dumps(dump(log.writer, lambda fd: fd)))
     inside = found[part]["HeadBlock"] if part == "head" else dict(found[part]["dict"])
     inside["more"] = 1
     if part != "head":
         found[part] = {"dict": list(inside.items())}
     with pytest.raises(Foreign, match="more"):
-        take_up(found)
+        load(found)
 
 
 def test_a_ring_that_is_none(make_log: MakeLog) -> None:
@@ -159,16 +159,16 @@ def test_a_ring_that_is_none(make_log: MakeLog) -> None:
     log.feed(STDOUT, b"line\n")
     log.writer.ring.mm[200] ^= 0xFF
     with pytest.raises(Corrupt):
-        take_up(json.loads(json.dumps(take_down(log.writer, lambda fd: fd))))
+        load(json.loads(json.dumps(dump(log.writer, lambda fd: fd))))
 
 
 def test_unknown_classes_are_refused() -> None:
     """In both directions."""
     schema = Schema(())
     with pytest.raises(TypeError, match="Redraw"):
-        schema.down([Redraw(full=True)])
+        schema.to_json([Redraw(full=True)])
     with pytest.raises(Foreign, match="Redraw"):
-        schema.up({"Redraw": {}})
+        schema.from_json({"Redraw": {}})
 
 
 def test_every_attribute_is_handed_over(make_log: MakeLog) -> None:
@@ -201,7 +201,7 @@ def test_renaming_keeps_the_format() -> None:
     """A class and an attribute that were renamed, and a field that came later, are read from an older table."""
     old = Schema([Shape(Old, "Box", fields("size"))])
     new = Schema([Shape(New, "Box", fields("size", renamed={"size": "size_bytes"}, later={"colour": lambda: "red"}))])
-    box = new.up(json.loads(json.dumps(old.down(Old(7)))))
+    box = new.from_json(json.loads(json.dumps(old.to_json(Old(7)))))
     assert (type(box), box.size_bytes, box.colour) == (New, 7, "red")
     with pytest.raises(Foreign, match="Box has the unknown fields colour"):
-        old.up(json.loads(json.dumps(new.down(box))))
+        old.from_json(json.loads(json.dumps(new.to_json(box))))

@@ -116,7 +116,7 @@ class Nursery:
 
         def empty() -> bool:
             self.cgroup_manager.sweep()
-            return not self.cgroup_manager.take_down()
+            return not self.cgroup_manager.dump()
 
         until(empty, "the processes in our cgroups to end")
 

@@ -72,14 +72,14 @@ class DescriptorStore:
             del self._waiting[run]
             _close(fds or [])
 
-    def take_down(self, keep: Callable[[int], int]) -> list[StoreRequest]:
+    def dump(self, keep: Callable[[int], int]) -> list[StoreRequest]:
         """Return the unsent rest for the next root in this process; `keep` registers descriptors."""
         return [
             StoreRequest(run, None if fds is None else [keep(fd) for fd in fds]) for run, fds in self._waiting.items()
         ]
 
-    def take_up(self, found: Iterable[StoreRequest]) -> None:
-        """Restore the state from :meth:`take_down`."""
+    def load(self, found: Iterable[StoreRequest]) -> None:
+        """Restore the state from :meth:`dump`."""
         self._waiting = dict(found)
         if self._waiting:
             self._again()
@@ -118,7 +118,7 @@ def _close(fds: list[int]) -> None:
         os.close(fd)
 
 
-def handed_back(env: Mapping[str, str]) -> dict[str, list[int]]:
+def stored_descriptors(env: Mapping[str, str]) -> dict[str, list[int]]:
     """Return the descriptors from the service manager's store, by run (sd_listen_fds(3)).
 
     Others that it may have given us have other names.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from supervisor.host.osport import become, end_with_parent
 from supervisor.root.handover.recover import RecoveredRun, recover
-from supervisor.root.handover.schema import Handover, made
+from supervisor.root.handover.schema import Handover, from_json
 from supervisor.root.handover.table import NotAccepted, read
 from supervisor.root.output.run_log import RunLog
 
@@ -33,7 +33,7 @@ class Inherited:
     daemon: RunLog
 
     @classmethod
-    def take_up(cls, fd: int) -> "Inherited":
+    def load(cls, fd: int) -> "Inherited":
         """Read the descriptor of a table, without changing anything.
 
         Raises:
@@ -42,12 +42,12 @@ class Inherited:
             OSError: a ring cannot be mapped.
             LogError: a ring is none of ours.
         """
-        state: Handover = made(Handover, read(fd))
+        state: Handover = from_json(Handover, read(fd))
         return cls(
             state=state,
             runs=[recover(*run) for run in state.runs],
-            logs=[(RunLog.take_up(log), log.since_s) for log in state.pump.logs],
-            daemon=RunLog.take_up(state.pump.daemon),
+            logs=[(RunLog.load(log), log.since_s) for log in state.pump.logs],
+            daemon=RunLog.load(state.pump.daemon),
         )
 
 
@@ -60,7 +60,7 @@ def check(fd: int) -> int:
     end_with_parent()
     os.chdir("/")  # as api.serve does, before gunicorn is loaded
     try:
-        boot = Inherited.take_up(fd).state.boot
+        boot = Inherited.load(fd).state.boot
     except NotAccepted as err:
         print(err)
         return 1

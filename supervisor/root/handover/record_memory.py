@@ -84,15 +84,15 @@ class Record:
             OSError: there is no memory, or not so much.
         """
         if not self._begun:
-            start = {"start": schema.plain(known.state.start), "fds": known.fds}
+            start = {"start": schema.to_json(known.state.start), "fds": known.fds}
             _write(self.fd, _START, 0, json.dumps(start).encode())
             self._begun = True
-        details = json.dumps({**known.about, "details": schema.plain(known.state.details)}).encode()
+        details = json.dumps({**known.about, "details": schema.to_json(known.state.details)}).encode()
         if details != self._details:
             self._details = b""
             _write(self.fd, _DETAILS, self._details_seq + 1, details)
             self._details, self._details_seq = details, self._details_seq + 1
-        progress = _DETAILS_NUMBER.pack(self._details_seq) + schema.packed(known.state.progress)
+        progress = _DETAILS_NUMBER.pack(self._details_seq) + schema.pack(known.state.progress)
         _write(self.fd, _PROGRESS, self._seq + 1, progress)
         self._seq += 1
         if self._of_format_1:
@@ -111,14 +111,14 @@ class Record:
             return _format_1(self.fd)
         begun, about = json.loads(start), json.loads(found.details)
         state = RunState(
-            schema.made(RunStart, begun["start"]),
-            schema.unpacked(found.progress),
-            schema.made(RunDetails, about.pop("details")),
+            schema.from_json(RunStart, begun["start"]),
+            schema.unpack(found.progress),
+            schema.from_json(RunDetails, about.pop("details")),
         )
         return Known(about, begun["fds"], state)
 
     def hold(self, out: bytes, err: bytes, masked: int) -> None:
-        """Put down what masks hold back of standard output and standard error, and how many secrets they replaced.
+        """Write the text that masks hold back of both outputs, and the number of replaced secrets.
 
         Raises:
             OSError: there is no memory.

@@ -40,7 +40,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited, Spawn
 from supervisor.root.handover.record_memory import Record
 from supervisor.root.handover.run_records import about, identity
-from supervisor.root.handover.schema import ExactState, RunState, instance_of, remember, take_up_exact
+from supervisor.root.handover.schema import ExactState, RunState, process_of, restore_exact, restore_notified
 from supervisor.root.output.run_log import RunLog, Source, prepare
 from supervisor.root.process.managed_process import ManagedProcess, ProcessState
 from supervisor.root.process.notify_socket import NotifySocket
@@ -105,10 +105,10 @@ def recover(state: RunState, exact: ExactState | None, stored: Stored | None = N
     found = RecoveredRun(state.run, exited=state.details.exited)
     if exact is not None:
         if found.exited is None:
-            found.instance = instance_of(state, -1 if exact.pidfd is None else exact.pidfd, exact.status_fd)
-            take_up_exact(found.instance, state, exact)
+            found.instance = process_of(state, -1 if exact.pidfd is None else exact.pidfd, exact.status_fd)
+            restore_exact(found.instance, state, exact)
         if exact.log is not None:
-            found.log, found.stalled_at_s = RunLog.take_up(exact.log), exact.log.since_s
+            found.log, found.stalled_at_s = RunLog.load(exact.log), exact.log.since_s
         return found
     if stored is None:
         raise Unusable("none of its records is left")
@@ -134,7 +134,7 @@ def _adopted(state: RunState, stored: Stored, found: RecoveredRun) -> ManagedPro
     if pidfd is None or found.pipes.keys() != wanted.keys():
         raise Unusable("some of its descriptors were not stored")
     status_fd = found.pipes.pop("status", None)
-    instance = instance_of(state, pidfd, status_fd if state.progress.unexecuted else None)
+    instance = process_of(state, pidfd, status_fd if state.progress.unexecuted else None)
     instance.adopted, instance.closes_early = True, False
     if instance.phase is ProcessState.SEALING:  # once more
         instance.phase, instance.kill_at_s = ProcessState.DRAINING, time.monotonic()
@@ -149,7 +149,7 @@ def _bind_again(instance: ManagedProcess, state: RunState, log: Log) -> NotifySo
     except OSError as err:
         log.error(f"{instance.spawn.task} {instance.run} has lost its notify socket: {err.strerror}")
         return None
-    remember(ear, state)
+    restore_notified(ear, state)
     return ear
 
 
@@ -180,17 +180,17 @@ def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
     log.writer.hold(*log.held)
 
 
-def recover_stored(handed_back: dict[str, list[int]], boot: Boot, log: Log) -> tuple[list[RecoveredRun], list[str]]:
+def recover_stored(descriptors: dict[str, list[int]], boot: Boot, log: Log) -> tuple[list[RecoveredRun], list[str]]:
     """Return the recoverable runs of a killed root, and the ids of the others, whose descriptors are closed.
 
     Args:
-        handed_back: descriptors by run.
+        descriptors: descriptors by run.
         boot: of this daemon.
         log: the daemon's.
     """
     wanted = about(boot)
     found, refused = [], []
-    for run, fds in handed_back.items():
+    for run, fds in descriptors.items():
         used: set[int] = set()
         try:
             state, stored = _read(run, fds, wanted, ring_path(boot.runtime_dir, run), log)

@@ -135,12 +135,12 @@ class RunRecords:
 
     # For the next root that is executed in the place of this one.
 
-    def take_down(self, keep: Callable[[int], int]) -> dict[str, RecordState]:
+    def dump(self, keep: Callable[[int], int]) -> dict[str, RecordState]:
         """Return all records; `keep` registers descriptors."""
         return {run: RecordState(keep(record.fd), self._fds[run]) for run, record in self._records.items()}
 
-    def take_up(self, found: dict[str, RecordState]) -> None:
-        """Restore the state from :meth:`take_down`."""
+    def load(self, found: dict[str, RecordState]) -> None:
+        """Restore the state from :meth:`dump`."""
         for run, (fd, fds) in found.items():
             self.adopt(run, Record(fd), fds)
 

@@ -405,7 +405,7 @@ def _conversions(kind: Any) -> tuple[_Conversion | None, _Conversion | None]:
     if origin is tuple:
         return _of_items(tuple, arguments)
     if dataclasses.is_dataclass(kind):
-        return functools.partial(_plain_as, kind), functools.partial(made, kind)
+        return functools.partial(_to_json_as, kind), functools.partial(from_json, kind)
     if isinstance(kind, type) and issubclass(kind, tuple):
         return _of_items(lambda items: kind(*items), tuple(kind.__annotations__.values()))
     return _AS_IT_IS
@@ -437,12 +437,12 @@ def _of_items(make: Callable[[list[Any]], Any], kinds: tuple[Any, ...]) -> tuple
     return down, up
 
 
-def plain(part: Any) -> dict[str, Any]:
+def to_json(part: Any) -> dict[str, Any]:
     """Return an object of one of these classes as JSON has it, without fields that have their defaults."""
-    return _plain_as(type(part), part)
+    return _to_json_as(type(part), part)
 
 
-def _plain_as(cls: Any, part: Any) -> dict[str, Any]:
+def _to_json_as(cls: Any, part: Any) -> dict[str, Any]:
     """Return the fields that `cls` has, of which the class of the object may be a subclass."""
     found = {}
     for name, one in _fields(cls).items():
@@ -452,8 +452,8 @@ def _plain_as(cls: Any, part: Any) -> dict[str, Any]:
     return found
 
 
-def made(cls: Any, found: dict[str, Any]) -> Any:
-    """Return the object of the class `cls` of which :func:`plain` has made `found`, perhaps in another version.
+def from_json(cls: Any, found: dict[str, Any]) -> Any:
+    """Return the object of the class `cls` of which :func:`to_json` has made `found`, perhaps in another version.
 
     Raises:
         Foreign: a field is missing, or one is unknown.
@@ -480,7 +480,7 @@ _CODE = "<" + "".join(_CODES[one.type] for one in dataclasses.fields(RunProgress
 _NO_INT = -(1 << 63)
 
 
-def packed(progress: RunProgress) -> bytes:
+def pack(progress: RunProgress) -> bytes:
     """Return the fields of fixed size in their packed form."""
     values: list[Any] = []
     for one in dataclasses.fields(RunProgress):
@@ -493,8 +493,8 @@ def packed(progress: RunProgress) -> bytes:
     return struct.pack(_CODE, *values)
 
 
-def unpacked(data: bytes) -> RunProgress:
-    """Return the progress that :func:`packed` was given, perhaps in an older version, which had fewer fields.
+def unpack(data: bytes) -> RunProgress:
+    """Return the progress that :func:`pack` was given, perhaps in an older version, which had fewer fields.
 
     Raises:
         Foreign: a newer version has packed it, which has more.
@@ -513,7 +513,7 @@ def unpacked(data: bytes) -> RunProgress:
             found[one.name] = None if isnan(value) else value
         else:
             found[one.name] = None if value == _NO_INT else value
-    return made(RunProgress, found)  # type: ignore[no-any-return]
+    return from_json(RunProgress, found)  # type: ignore[no-any-return]
 
 
 # Which attribute is which field.
@@ -521,7 +521,7 @@ def unpacked(data: bytes) -> RunProgress:
 
 def state_of(instance: ManagedProcess, exited: Exited | None = None) -> RunState:
     """Return all that owning a run needs; `exited`: how it has ended."""
-    ear = instance.notify_socket
+    notify = instance.notify_socket
     return RunState(
         RunStart(
             request=instance.spawn,
@@ -544,7 +544,7 @@ def state_of(instance: ManagedProcess, exited: Exited | None = None) -> RunState
             status=instance.status,
             ended_at=instance.ended_at,
             lines=instance.lines,
-            ready_at=None if ear is None else ear.ready_at,
+            ready_at=None if notify is None else notify.ready_at,
         ),
         RunDetails(
             cause=instance.cause,
@@ -555,14 +555,14 @@ def state_of(instance: ManagedProcess, exited: Exited | None = None) -> RunState
             untouchable=sorted(instance.not_permitted),
             remarks=list(instance.log_notes),
             usage=instance.usage,
-            says=None if ear is None else ear.status,
+            says=None if notify is None else notify.status,
             exited=exited,
         ),
     )
 
 
-def instance_of(state: RunState, pidfd: int, status_fd: int | None) -> ManagedProcess:
-    """Return the instance whose state that was, without its ear."""
+def process_of(state: RunState, pidfd: int, status_fd: int | None) -> ManagedProcess:
+    """Return the instance whose state that was, without its notification socket."""
     start, progress, details = state.start, state.progress, state.details
     cgroup = None if details.cgroup is None else cgroup_of(details.cgroup)
     instance = ManagedProcess(start.request, start.pid, pidfd, start.started_at, status_fd, cgroup)
@@ -592,28 +592,28 @@ def instance_of(state: RunState, pidfd: int, status_fd: int | None) -> ManagedPr
 
 def exact_of(instance: ManagedProcess, log: RunLogState | None, keep: Callable[[int], int]) -> ExactState:
     """Return what only the next program in this process can go on with; `keep` takes note of descriptors."""
-    ear, open_ = instance.notify_socket, instance.phase is ProcessState.RUNNING or instance.adopted
+    notify, open_ = instance.notify_socket, instance.phase is ProcessState.RUNNING or instance.adopted
     return ExactState(
         pidfd=keep(instance.pidfd) if open_ else None,
         status_fd=None if instance.status_fd is None else keep(instance.status_fd),
-        notify_fd=None if ear is None else keep(ear.fileno()),
-        resume_at_s=None if ear is None else ear.resume_at_s,
+        notify_fd=None if notify is None else keep(notify.fileno()),
+        resume_at_s=None if notify is None else notify.resume_at_s,
         look_s=instance.sweep_interval_s,
         log=log,
     )
 
 
-def take_up_exact(instance: ManagedProcess, state: RunState, exact: ExactState) -> None:
+def restore_exact(instance: ManagedProcess, state: RunState, exact: ExactState) -> None:
     """Have an instance go on with its socket where it was."""
     instance.sweep_interval_s = exact.look_s
     if exact.notify_fd is not None:
-        instance.notify_socket = NotifySocket.take_up(instance.spawn, exact.notify_fd, exact.resume_at_s)
-        remember(instance.notify_socket, state)
+        instance.notify_socket = NotifySocket.adopt(instance.spawn, exact.notify_fd, exact.resume_at_s)
+        restore_notified(instance.notify_socket, state)
 
 
-def remember(ear: NotifySocket, state: RunState) -> None:
-    """Have an ear remember the status and the readiness that its run has told."""
-    ear.ready_at, ear.status = state.progress.ready_at, state.details.says
+def restore_notified(notify_socket: NotifySocket, state: RunState) -> None:
+    """Give a socket the status and the readiness that its run has reported."""
+    notify_socket.ready_at, notify_socket.status = state.progress.ready_at, state.details.says
 
 
 def cgroup_state(cgroup: Cgroup) -> CgroupState:

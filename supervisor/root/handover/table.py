@@ -64,7 +64,7 @@ class Keep:
 def write(state: RootState, keep: Keep, signals: set[int]) -> int:
     """Put the state into memory; returns the descriptor, which is closed on execution as yet."""
     head = {"handover": HANDOVER, "version": VERSION, "keep": sorted(keep.fds), "signals": sorted(signals)}
-    whole = {**head, **schema.plain(state)}
+    whole = {**head, **schema.to_json(state)}
     fd = os.memfd_create("ringward-handover", os.MFD_CLOEXEC)
     with open(fd, "wb", closefd=False) as file:
         file.write(json.dumps(whole).encode())
@@ -137,7 +137,7 @@ def state_before(known: dict[str, Any]) -> RunState:
         Foreign, KeyError: it is not what that format has.
     """
     if "exited" not in known:
-        return _state(_BEFORE.up(known["instance"]), known["heard"])
+        return _state(_BEFORE.from_json(known["instance"]), known["heard"])
     exited = Exited(**known["exited"])
     request = Spawn(
         run=exited.run, task="", argv=[], env={}, log=known["log"], log_max_bytes=0, stop_signal=0, grace_ms=0
@@ -157,7 +157,7 @@ def _from_2(table: Table) -> Table:
     logs = {log["name"]: _log(log) for log in pump["logs"]}
     runs = []
     for one in lives["live"]:
-        found, ear = _BEFORE.up(one["instance"]), one["ear"] or {}
+        found, ear = _BEFORE.from_json(one["instance"]), one["ear"] or {}
         open_ = found["phase"] is ProcessState.RUNNING or found["adopted"]
         state = _state(found, ear)
         exact = ExactState(
@@ -168,13 +168,13 @@ def _from_2(table: Table) -> Table:
             look_s=found["look_s"],
         )
         log = logs.pop(state.run, None)
-        runs.append([schema.plain(state), schema.plain(exact) | ({} if log is None else {"log": log})])
+        runs.append([schema.to_json(state), schema.to_json(exact) | ({} if log is None else {"log": log})])
     return {
         **table,
         "runs": runs,
         "lives": {
             **{name: value for name, value in lives.items() if name not in ("live", "estate")},
-            "left": [schema.plain(_BEFORE.up(one)) for one in lives["left"]],
+            "left": [schema.to_json(_BEFORE.from_json(one)) for one in lives["left"]],
             "records": lives["estate"],
         },
         "pump": {**pump, "logs": list(logs.values()), "daemon": _log(pump["daemon"])},

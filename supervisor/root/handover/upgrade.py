@@ -200,11 +200,11 @@ class Stage(enum.Enum):
     """How far an upgrade has come."""
 
     IDLE = "idle"
-    WANTED = "wanted"
-    TRYING = "trying"
-    PARTING = "parting"
-    PARTED = "parted"
-    GOING = "going"
+    REQUESTED = "requested"
+    TRIAL = "trial"
+    SCHEDULER_RETIRES = "scheduler retires"
+    SCHEDULER_RETIRED = "scheduler retired"
+    PAUSING = "pausing"
 
 
 class Upgrade:
@@ -213,9 +213,9 @@ class Upgrade:
     Args:
         env: of our helpers.
         state: the state to hand over.
-        part: asks the scheduler to leave; :meth:`parted` has to be called when it has.
-        clear: whether no run is just being started.
-        stay: has a scheduler started again after `part`.
+        retire_scheduler: asks the scheduler to leave; :meth:`scheduler_retired` has to be called when it has.
+        no_start: whether no run is just being started.
+        restart_scheduler: has a scheduler started again after `retire_scheduler`.
         refused: hears why there is no upgrade.
         caught: the signals that were caught and not yet acted upon.
     """
@@ -230,9 +230,9 @@ class Upgrade:
         reloading: ReloadSignal,
         *,
         state: Callable[[Keep], RootState],
-        part: Callable[[], None],
-        clear: Callable[[], bool],
-        stay: Callable[[], None],
+        retire_scheduler: Callable[[], None],
+        no_start: Callable[[], bool],
+        restart_scheduler: Callable[[], None],
         refused: Callable[[str], None],
         caught: Callable[[], set[int]],
     ) -> None:
@@ -243,19 +243,19 @@ class Upgrade:
         self._hold = hold
         self._reloading = reloading
         self._state = state
-        self._part = part
-        self._clear = clear
-        self._stay = stay
+        self._retire_scheduler = retire_scheduler
+        self._no_start = no_start
+        self._restart_scheduler = restart_scheduler
         self._refused = refused
         self._caught = caught
         self._stage = Stage.IDLE
         self._python = sys.executable
         """The interpreter of the other version."""
         self._trial: Trial | None = None
-        self._clear_by_s = 0.0
+        self._no_start_by_s = 0.0
         self.number = 0
         """Of the upgrade, over all versions."""
-        self.by: str | None = None
+        self.predecessor: str | None = None
         """The version that handed over to this one; None: there was no handover."""
 
     def move(self, runtime_dir: str) -> None:
@@ -270,19 +270,19 @@ class Upgrade:
     @property
     def under_way(self) -> bool:
         """Whether another version is tried or about to take over."""
-        return self._stage not in (Stage.IDLE, Stage.WANTED)
+        return self._stage not in (Stage.IDLE, Stage.REQUESTED)
 
     @property
-    def parting(self) -> bool:
+    def scheduler_retires(self) -> bool:
         """Whether no scheduler is to be started."""
-        return self._stage in (Stage.PARTING, Stage.PARTED, Stage.GOING)
+        return self._stage in (Stage.SCHEDULER_RETIRES, Stage.SCHEDULER_RETIRED, Stage.PAUSING)
 
     def due_s(self) -> float | None:
         """Return when :meth:`tend` is due (monotonic seconds)."""
         times = [
             self._hold.due_s,
             self._trial.due_s if self._trial is not None else None,
-            self._clear_by_s if self._stage is Stage.PARTED else None,
+            self._no_start_by_s if self._stage is Stage.SCHEDULER_RETIRED else None,
         ]
         return min((at for at in times if at is not None), default=None)
 
@@ -290,32 +290,32 @@ class Upgrade:
         """Say which version runs; for a daemon that starts."""
         self._tell("none")
 
-    def want(self, *, ready: bool, ending: bool) -> None:
+    def request(self, *, ready: bool, ending: bool) -> None:
         """Begin: at once, or as soon as the daemon is `ready`. While it is `ending`, or there is one, do nothing."""
         if ending:
             self._log.info("upgrade ignored: the daemon is shutting down")
             self.number += 1
             self._tell("refused", "the daemon is shutting down")
             self._refused("the daemon is shutting down")
-        elif self._stage not in (Stage.IDLE, Stage.WANTED):
+        elif self._stage not in (Stage.IDLE, Stage.REQUESTED):
             self._log.info("upgrade ignored: another upgrade is in progress")
         elif not ready:
-            self._stage = Stage.WANTED
+            self._stage = Stage.REQUESTED
         else:
             self._begin()
 
     def ready(self) -> None:
         """Complete an upgrade, or begin a requested one, now that the scheduler works."""
-        if self.by is not None:
-            self._log.info(f"upgraded from {self.by} to {VERSION}")
+        if self.predecessor is not None:
+            self._log.info(f"upgraded from {self.predecessor} to {VERSION}")
             self._tell("done")
-            self.by = None
-        if self._stage is Stage.WANTED:
+            self.predecessor = None
+        if self._stage is Stage.REQUESTED:
             self._begin()
 
     def _begin(self) -> None:
         self.number += 1
-        self._stage = Stage.TRYING
+        self._stage = Stage.TRIAL
         self._tell("trying")
         self._reloading.announce()
         try:
@@ -346,13 +346,13 @@ class Upgrade:
         if why is not None:
             self._refuse(why)
             return
-        self._stage = Stage.PARTING
-        self._part()
+        self._stage = Stage.SCHEDULER_RETIRES
+        self._retire_scheduler()
 
-    def parted(self) -> None:
+    def scheduler_retired(self) -> None:
         """Continue the upgrade: the scheduler is gone, so no other run can start."""
-        self._stage = Stage.PARTED
-        self._clear_by_s = time.monotonic() + _PATIENCE_S
+        self._stage = Stage.SCHEDULER_RETIRED
+        self._no_start_by_s = time.monotonic() + _PATIENCE_S
 
     def _execute(self, held: bool) -> None:
         if not held:
@@ -382,10 +382,10 @@ class Upgrade:
         if self._trial is not None and now_s >= self._trial.due_s:
             self._end_trial()
             self._refuse(f"it did not answer within {LIMIT_S:g} s")
-        if self._stage is Stage.PARTED and self._clear():
-            self._stage = Stage.GOING
+        if self._stage is Stage.SCHEDULER_RETIRED and self._no_start():
+            self._stage = Stage.PAUSING
             self._hold.begin(self._execute)
-        elif self._stage is Stage.PARTED and now_s >= self._clear_by_s:
+        elif self._stage is Stage.SCHEDULER_RETIRED and now_s >= self._no_start_by_s:
             self._refuse("a starting run does not finish its start")
 
     def cancel(self, why: str) -> None:
@@ -401,10 +401,10 @@ class Upgrade:
 
     def _refuse(self, why: str) -> None:
         self._hold.release()
-        parting = self.parting
+        retires = self.scheduler_retires
         self._stage = Stage.IDLE
-        if parting:
-            self._stay()
+        if retires:
+            self._restart_scheduler()
         self._log.error(f"upgrade refused, {VERSION} continues: {why}")
         self._tell("refused", why)
         self._refused(why)

@@ -120,10 +120,10 @@ class ControlThread:
             base_env,
             Quiesce(self._watch, pump, pump.files),
             self._reloading,
-            state=self._take_down,
-            part=self._part_from_scheduler,
-            clear=lambda: not self._processes.starts.under_way,
-            stay=self._stay,
+            state=self._dump,
+            retire_scheduler=self._retire_scheduler,
+            no_start=lambda: not self._processes.starts.under_way,
+            restart_scheduler=self._restart_scheduler,
             refused=self._tell_refusal,
             caught=lambda: self._signals.caught if self._signals is not None else set(),
         )
@@ -167,7 +167,7 @@ class ControlThread:
         signals = self._signals = Signals(self._caught_signals)
         self._watch.add(signals.fileno(), lambda _mask: self._on_signals(signals.take()))
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        if self._upgrade.by is None:
+        if self._upgrade.predecessor is None:
             self._upgrade.introduce()
         self._on_signals(self._caught)
         self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
@@ -252,8 +252,8 @@ class ControlThread:
             elif self._ending is None:
                 self._reloading.begin()
         if signal.SIGUSR2 in numbers:
-            ready = self._told_ready and self._upgrade.by is None  # else one is not over yet
-            self._upgrade.want(ready=ready, ending=self._ending is not None)
+            ready = self._told_ready and self._upgrade.predecessor is None  # else one is not over yet
+            self._upgrade.request(ready=ready, ending=self._ending is not None)
         self._ignored.note(numbers & self._ignored_signals, time.monotonic())
 
     def _helper_pids(self) -> set[int]:
@@ -306,9 +306,9 @@ class ControlThread:
             self._shut_down("the scheduler cannot start", at_once=True)
             helper.start_at_s = None
             return
-        if helper is self._scheduler and self._upgrade.parting:
+        if helper is self._scheduler and self._upgrade.scheduler_retires:
             helper.start_at_s = None
-            self._upgrade.parted()
+            self._upgrade.scheduler_retired()
             return
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         if self._ending is not None and (helper is self._api or self._scheduler_done):
@@ -380,7 +380,7 @@ class ControlThread:
             if self.ready_fd is not None:
                 tell_descriptor(self.ready_fd)
         self._reloading.scheduler_started()
-        if self._upgrade.by is not None:
+        if self._upgrade.predecessor is not None:
             self._api.replace(time.monotonic())
         self._upgrade.ready()
 
@@ -408,26 +408,26 @@ class ControlThread:
     def _on_upgrade(self, _frame: Frame) -> None:
         """Begin an upgrade: the scheduler is of another version than we are."""
         self._asked_for_upgrade = True
-        self._upgrade.want(ready=True, ending=self._ending is not None)
+        self._upgrade.request(ready=True, ending=self._ending is not None)
 
     def _tell_refusal(self, why: str) -> None:
         if self._asked_for_upgrade:
             self._asked_for_upgrade = False
             self._scheduler.send({"op": "upgrade_refused", "why": why})
 
-    def _part_from_scheduler(self) -> None:
-        if not self._scheduler.part(time.monotonic()):
-            self._upgrade.parted()
+    def _retire_scheduler(self) -> None:
+        if not self._scheduler.retire(time.monotonic()):
+            self._upgrade.scheduler_retired()
 
-    def _stay(self) -> None:
+    def _restart_scheduler(self) -> None:
         if self._scheduler.pid is None:
             self._scheduler.start_at_s = time.monotonic()
 
-    def _take_down(self, keep: Keep) -> RootState:
+    def _dump(self, keep: Keep) -> RootState:
         """Return the state for the next root, while the threads wait."""
         while self._pump.catch_up() | self._processes.notices.catch_up():
             pass
-        lives, pump = self._processes.take_down(keep), self._pump.take_down(keep)
+        lives, pump = self._processes.dump(keep), self._pump.dump(keep)
         logs = {log.name: log for log in pump.logs}
         runs = self._processes.runs(logs, keep)
         for fd in (*self.kept.lock, *self.kept.listeners):
@@ -439,15 +439,15 @@ class ControlThread:
             terminal=self._terminal.ends_us,
             reload=self._reloading.asked,
             kept=self.kept,
-            scheduler=self._scheduler.take_down(keep),
-            api=self._api.take_down(keep),
+            scheduler=self._scheduler.dump(keep),
+            api=self._api.dump(keep),
             runs=runs,
             lives=lives,
-            store=self._store.take_down(keep),
+            store=self._store.dump(keep),
             pump=replace(pump, logs=list(logs.values())),
         )
 
-    def take_up(self, found: Inherited) -> None:
+    def load(self, found: Inherited) -> None:
         """Take over from another root in an upgrade; before :meth:`run`."""
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # drops signals that came during the upgrade
         state = found.state
@@ -455,26 +455,26 @@ class ControlThread:
         self._told_ready = self._scheduler.has_worked = state.told_ready
         self._terminal.ends_us = state.terminal
         self._reloading.resume(asked=state.reload)
-        self._upgrade.number, self._upgrade.by = state.number, state.version
+        self._upgrade.number, self._upgrade.predecessor = state.number, state.version
         logs = [*(run.log for run in found.runs if run.log is not None), *(log for log, _ in found.logs)]
-        self._pump.take_up(logs, found.daemon, state.pump)
-        self._processes.take_up(state.lives)
+        self._pump.load(logs, found.daemon, state.pump)
+        self._processes.load(state.lives)
         for run in found.runs:
             self._processes.adopt(run)
         for log, stalled_at_s in found.logs:
-            self._pump.go_on(log, stalled_at_s)
-        self._store.take_up(state.store)
+            self._pump.adopt(log, stalled_at_s)
+        self._store.load(state.store)
         for log in logs:
             if log.writer.masking:
                 log.record = self._records.record_of(log.name)
         for helper, kept in ((self._scheduler, state.scheduler), (self._api, state.api)):
-            helper.take_up(kept)
+            helper.load(kept)
             self._watch_helper(helper)
 
-    def adopt(self, handed_back: dict[str, list[int]]) -> None:
+    def adopt(self, stored: dict[str, list[int]]) -> None:
         """Recover the runs of a killed root from its descriptors by run; before :meth:`run`."""
-        self._processes.expect(len(handed_back))
-        found, refused = recover_stored(handed_back, self._boot, self._log)
+        self._processes.expect(len(stored))
+        found, refused = recover_stored(stored, self._boot, self._log)
         for one in found:
             self._processes.adopt(one)
         for run in refused:
@@ -527,7 +527,7 @@ class ControlThread:
         self._upgrade.introduce()
         now_s = time.monotonic()
         self._api.replace(now_s)
-        if self._scheduler.part(now_s):
+        if self._scheduler.retire(now_s):
             self._log.info("restarting scheduler and gunicorn")
         else:  # it has just ended for want of the directory
             self._scheduler.start_at_s = now_s

@@ -127,7 +127,7 @@ class FileThread(threading.Thread):
         """Have the thread call `wait` after the queued work."""
         self._queue.put(wait)
 
-    def take_down(self) -> tuple[list[RunLog], FilesState]:
+    def dump(self) -> tuple[list[RunLog], FilesState]:
         """Return the logs with unwritten data, and the rest for the next root; while the thread waits."""
         queued = []
         with contextlib.suppress(queue.Empty):
@@ -140,13 +140,13 @@ class FileThread(threading.Thread):
             failing={log.name: text for log, text in self._failing.items()}, echo=self._echo.waiting
         )
 
-    def go_on(self, log: RunLog) -> None:
+    def adopt(self, log: RunLog) -> None:
         """Write what another root has left of this log; before :meth:`start`."""
         self._changed.add(log)
         self._queue.put(log)
 
-    def take_up(self, logs: Iterable[RunLog], state: FilesState) -> None:
-        """Restore the state from :meth:`take_down`, with all logs; before :meth:`start`."""
+    def load(self, logs: Iterable[RunLog], state: FilesState) -> None:
+        """Restore the state from :meth:`dump`, with all logs; before :meth:`start`."""
         self._failing = {log: state.failing[log.name] for log in logs if log.name in state.failing}
         if state.echo:
             self.echo(state.echo)

@@ -83,7 +83,7 @@ class LeftOutput:
     def _said(self, text: str) -> bytes:
         return self._log.line(1, f"{self.task} {self.run}: {text}")
 
-    def take_down(self) -> LeftOutputState:
+    def dump(self) -> LeftOutputState:
         """Return the state for the next root."""
         return LeftOutputState(
             task=self.task,
@@ -95,7 +95,7 @@ class LeftOutput:
         )
 
     @classmethod
-    def take_up(cls, state: LeftOutputState, now_s: float) -> "LeftOutput":
+    def load(cls, state: LeftOutputState, now_s: float) -> "LeftOutput":
         """Restore the output in the next root."""
         self = cls(state.task, state.run, state.secrets, now_s)
         if self._mask is not None:
@@ -142,11 +142,11 @@ class LeftOutputs:
             del self._by_fd[fd]
             os.close(fd)
 
-    def take_down(self, keep: Callable[[int], int]) -> list[LeftPipeState]:
+    def dump(self, keep: Callable[[int], int]) -> list[LeftPipeState]:
         """Return the state for the next root; `keep` registers descriptors."""
-        return [LeftPipeState(keep(fd), output.take_down()) for fd, output in self._by_fd.items()]
+        return [LeftPipeState(keep(fd), output.dump()) for fd, output in self._by_fd.items()]
 
-    def take_up(self, found: Iterable[LeftPipeState]) -> None:
+    def load(self, found: Iterable[LeftPipeState]) -> None:
         """Restore the outputs of another root."""
         for fd, output in found:
-            self.add(fd, LeftOutput.take_up(output, time.monotonic()))
+            self.add(fd, LeftOutput.load(output, time.monotonic()))

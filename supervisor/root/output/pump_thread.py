@@ -325,29 +325,29 @@ class Pump(threading.Thread):
         self._wake()
         return busy
 
-    def take_down(self, keep: Callable[[int], int]) -> PumpState:
+    def dump(self, keep: Callable[[int], int]) -> PumpState:
         """Return all unfinished logs, and the outputs of helpers; `keep` registers descriptors."""
-        logs, files = self._files.take_down()
+        logs, files = self._files.dump()
         since_s = self._backpressure.since_s
         unfinished = {log for log in (*self._by_run.values(), *since_s, *logs) if log.path and not log.finished}
         return PumpState(
-            logs=[log.take_down(keep, since_s.get(log)) for log in unfinished],
-            daemon=self._daemon.take_down(keep),
+            logs=[log.dump(keep, since_s.get(log)) for log in unfinished],
+            daemon=self._daemon.dump(keep),
             helpers=[HelperOutputState(keep(fd), bytes(buffer)) for fd, buffer in self._helpers.items()],
-            left=self._left.take_down(keep),
+            left=self._left.dump(keep),
             files=files,
         )
 
-    def take_up(self, logs: Iterable[RunLog], daemon: RunLog, state: PumpState) -> None:
-        """Restore the state from :meth:`take_down`, but for `logs`: see :meth:`go_on`; before :meth:`start`."""
+    def load(self, logs: Iterable[RunLog], daemon: RunLog, state: PumpState) -> None:
+        """Restore the state from :meth:`dump`, but for `logs`: see :meth:`adopt`; before :meth:`start`."""
         self._daemon = daemon
         for fd, unfinished in state.helpers:
             self._add_helper(fd)
             self._helpers[fd] += unfinished
-        self._left.take_up(state.left)
-        self._files.take_up(logs, state.files)
+        self._left.load(state.left)
+        self._files.load(logs, state.files)
 
-    def go_on(self, log: RunLog, stalled_at_s: float | None = None) -> None:
+    def adopt(self, log: RunLog, stalled_at_s: float | None = None) -> None:
         """Take over a log that another root left, with its sources; before :meth:`start`.
 
         `stalled_at_s`: since when it waits for its file, if it does.
@@ -363,7 +363,7 @@ class Pump(threading.Thread):
             if not log.stalled:
                 self._epoll.register(source.fd, select.EPOLLIN)
         self._touched.add(log)
-        self._files.go_on(log)
+        self._files.adopt(log)
 
     def complete(self, log: RunLog) -> None:
         """Complete the file of a log that a killed root had sealed; before :meth:`start`."""
@@ -458,7 +458,7 @@ class Pump(threading.Thread):
         if self._touched or self._bell.due_s() is not None:
             open_logs = [log for log in self._touched if not (log.silent or log.sealed)]
             for log in open_logs:
-                log.put_down()
+                log.save_held()
                 log.writer.mirror_pending()
             now_s = time.monotonic()
             self._bell.ring([log.name for log in self._touched], now_s)

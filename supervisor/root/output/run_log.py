@@ -163,14 +163,14 @@ class RunLog:
             self.file = LogFileWriter(self.path, self.writer, self.writer.file_blocks)
             self.file.progress = progress
 
-    def put_down(self) -> None:
-        """Put down what masks hold back, if that is news."""
+    def save_held(self) -> None:
+        """Write the text that masks hold back to the record, if it has changed."""
         if self.record is not None and self.writer.held != self.held:
             self.held = self.writer.held
             with contextlib.suppress(OSError):  # ENOSPC, ENOMEM: no memory
                 self.record.hold(*self.held)
 
-    def take_down(self, keep: writer_state.Keep, since_s: float | None = None) -> RunLogState:
+    def dump(self, keep: writer_state.Keep, since_s: float | None = None) -> RunLogState:
         """Return the state for the next root, while both threads wait.
 
         Args:
@@ -181,7 +181,7 @@ class RunLog:
             name=self.name,
             path=self.path,
             sources=[PipeState(keep(source.fd), source.stream) for source in self.sources],
-            writer=writer_state.take_down(self.writer, keep),
+            writer=writer_state.dump(self.writer, keep),
             progress=None if self.file is None else LogProgress(*self.file.progress),
             stalled=self.stalled,
             state=self.state,
@@ -196,15 +196,15 @@ class RunLog:
         )
 
     @classmethod
-    def take_up(cls, state: LogState) -> "RunLog":
+    def load(cls, state: LogState) -> "RunLog":
         """Restore the log in the next root.
 
         Raises:
-            Foreign, KeyError: another version took it down.
+            Foreign, KeyError: another version wrote the state.
             OSError: the ring cannot be mapped.
             LogError: it is no ring of ours.
         """
-        self = cls(state.name, state.path, writer_state.take_up(state.writer))
+        self = cls(state.name, state.path, writer_state.load(state.writer))
         self.sources = {Source(fd, stream, self) for fd, stream in state.sources}
         if state.progress is not None:
             self.file = LogFileWriter(self.path, self.writer, self.writer.file_blocks)

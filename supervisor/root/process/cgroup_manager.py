@@ -104,11 +104,11 @@ class CgroupManager:
         if self._cgroups is not None:
             self._cgroups.close()
 
-    def take_down(self) -> list[CgroupState]:
+    def dump(self) -> list[CgroupState]:
         """Return the kept cgroups, for the next root."""
         return [cgroup_state(cgroup) for cgroup in self._left]
 
-    def take_up(self, found: Iterable[CgroupState]) -> None:
+    def load(self, found: Iterable[CgroupState]) -> None:
         """Restore the kept cgroups."""
         self._left = [cgroup_of(one) for one in found]
 

@@ -73,11 +73,11 @@ class LeftRunning:
         """Return the runs, for a message, each with its processes as ``name (pid)``."""
         return [{"run": run.run, "task": run.task, "processes": run.shown} for run in self._runs]
 
-    def take_down(self) -> list[LeftRunningState]:
+    def dump(self) -> list[LeftRunningState]:
         """Return the state for the next root."""
         return [LeftRunningState(run.task, run.run, run.cgroup, list(run.known.items())) for run in self._runs]
 
-    def take_up(self, found: Iterable[LeftRunningState], now_s: float) -> None:
+    def load(self, found: Iterable[LeftRunningState], now_s: float) -> None:
         """Restore the list of another root."""
         self._runs = [_Run(task, run, cgroup, dict(known)) for task, run, cgroup, known in found]
         self._look(now_s)

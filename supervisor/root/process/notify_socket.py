@@ -69,7 +69,7 @@ class NotifySocket:
             raise
 
     @classmethod
-    def take_up(cls, spawn: Spawn, fd: int, resume_at_s: float | None) -> "NotifySocket":
+    def adopt(cls, spawn: Spawn, fd: int, resume_at_s: float | None) -> "NotifySocket":
         """Restore the socket that the previous program left open."""
         self = cls.__new__(cls)
         self._mask = _mask(spawn)

@@ -212,7 +212,7 @@ class ProcessManager:
 
     # For the next root, while the pump waits.
 
-    def take_down(self, keep: Callable[[int], int]) -> ProcessesState:
+    def dump(self, keep: Callable[[int], int]) -> ProcessesState:
         """Return the state that belongs to no run, with no start under way; `keep` registers descriptors."""
         self.starts.drop()
         self.starts.spares.drop()
@@ -220,27 +220,27 @@ class ProcessManager:
             exits=list(self.exits.values()),
             stillborn=self.failed_starts,
             ended_pipes=sorted(self._ended_pipes),
-            left=self.cgroup_manager.take_down(),
-            left_running=self._left.take_down(),
+            left=self.cgroup_manager.dump(),
+            left_running=self._left.dump(),
             nofile=self.starts.descriptors.original,
-            owners=self._trees.take_down(),
-            records=self._records.take_down(keep),
+            owners=self._trees.dump(),
+            records=self._records.dump(keep),
         )
 
     def runs(self, logs: dict[str, RunLogState], keep: Callable[[int], int]) -> list[RunHandover]:
         """Return all live runs for the handover; their logs are taken out of `logs`."""
         return [RunHandover(state_of(one), exact_of(one, logs.pop(one.run, None), keep)) for one in self.live.values()]
 
-    def take_up(self, state: ProcessesState) -> None:
-        """Take over the state from :meth:`take_down`; call it before :meth:`adopt`."""
+    def load(self, state: ProcessesState) -> None:
+        """Take over the state from :meth:`dump`; call it before :meth:`adopt`."""
         self.exits = {exited.run: exited for exited in state.exits}
         self.failed_starts = state.stillborn
         self._ended_pipes = dict.fromkeys(state.ended_pipes, False)
-        self.cgroup_manager.take_up(state.left)
-        self._left.take_up(state.left_running, time.monotonic())
-        self.starts.descriptors.take_up(state.nofile)
-        self._trees.take_up(state.owners)
-        self._records.take_up(state.records)
+        self.cgroup_manager.load(state.left)
+        self._left.load(state.left_running, time.monotonic())
+        self.starts.descriptors.original = state.nofile  # ours was raised before the upgrade
+        self._trees.load(state.owners)
+        self._records.load(state.records)
 
     def expect(self, instances: int) -> None:
         """Reserve descriptors for so many runs to adopt."""
@@ -256,7 +256,7 @@ class ProcessManager:
         if found.log is not None and found.lines is not None:
             self._pump.complete(found.log)
         elif found.log is not None:
-            self._pump.go_on(found.log, found.stalled_at_s)
+            self._pump.adopt(found.log, found.stalled_at_s)
         elif instance is not None and found.pipes:
             self._pump.add(instance.spawn, found.pipes["out"], found.pipes.get("err"), found.record)
         if instance is None:

@@ -52,11 +52,11 @@ class ProcessTrees:
         self._owners: dict[tuple[int, int], str] = {}
         """Runs by process and start."""
 
-    def take_down(self) -> list[OwnerState]:
+    def dump(self) -> list[OwnerState]:
         """Return the known owners of orphans, for the next root."""
         return [OwnerState(*key, owner) for key, owner in self._owners.items()]
 
-    def take_up(self, found: Iterable[OwnerState]) -> None:
+    def load(self, found: Iterable[OwnerState]) -> None:
         """Restore the known owners of orphans."""
         self._owners = {(pid, start): owner for pid, start, owner in found}
 

@@ -12,7 +12,7 @@ from logring.layout import STDERR, STDOUT
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import Line, LogReader
 from logring.ring.writer import RingWriter
-from logring.writer_state import take_down, take_up
+from logring.writer_state import dump, load
 from tests.support.paths import ROOT
 
 T0 = 1_700_000_000_000
@@ -80,9 +80,9 @@ class Log:
 
     def carry_over(self) -> None:
         """Have another program go on with the log, which knows nothing but what it is handed."""
-        found = json.loads(json.dumps(take_down(self.writer, os.dup)))
+        found = json.loads(json.dumps(dump(self.writer, os.dup)))
         self.writer.close()
-        self.writer = take_up(found)
+        self.writer = load(found)
         if self.file is not None:
             before = self.file
             before.close()

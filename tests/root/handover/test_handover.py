@@ -37,9 +37,9 @@ from supervisor.root.handover.schema import (
     RootState,
     RunState,
     exact_of,
-    made,
-    plain,
+    from_json,
     state_of,
+    to_json,
 )
 from supervisor.root.handover.table import Keep, NotAccepted
 from supervisor.root.handover.upgrade import Trial, Upgrade, _reason
@@ -69,15 +69,15 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def next_root(bench: Bench) -> None:
     """Another pump and another file thread take up what these two leave."""
-    found: PumpState = made(PumpState, json.loads(json.dumps(plain(bench.pump.take_down(lambda fd: fd)))))
+    found: PumpState = from_json(PumpState, json.loads(json.dumps(to_json(bench.pump.dump(lambda fd: fd)))))
     bench.files = FileThread(bench.files._log, 2, DiskSpace("/", 0))
     bench.pump = Pump(bench.pump._runtime_dir, "D", bench.bell, bench.files)
     bench.pump.connect(bench.ends)
     bench.files.connect(bench.pump)
     (log,) = found.logs
-    bench.log = RunLog.take_up(log)
-    bench.pump.take_up([bench.log], RunLog.take_up(found.daemon), found)
-    bench.pump.go_on(bench.log, log.since_s)
+    bench.log = RunLog.load(log)
+    bench.pump.load([bench.log], RunLog.load(found.daemon), found)
+    bench.pump.adopt(bench.log, log.since_s)
 
 
 def content(bench: Bench) -> bytes:
@@ -217,8 +217,8 @@ def test_an_instance(tmp_path: Path) -> None:
     exact = exact_of(one, None, keep)
     assert one.notify_socket is not None
     assert keep.fds == {7, 8, one.notify_socket.fileno()}
-    state, exact = json.loads(json.dumps([plain(state_of(one)), plain(exact)]))
-    other = recover(made(RunState, state), made(ExactState, exact)).instance
+    state, exact = json.loads(json.dumps([to_json(state_of(one)), to_json(exact)]))
+    other = recover(from_json(RunState, state), from_json(ExactState, exact)).instance
     assert other is not None
     for name in set(ManagedProcess.__slots__) - {"notify_socket", "cgroup"}:
         assert getattr(other, name) == getattr(one, name), name
@@ -247,8 +247,8 @@ def test_exits_that_nobody_has_acknowledged(bench: Bench) -> None:
     here.exits["A"] = Exited(run="A", status=9 << 8, ended_at=5, lines=3, leftovers=["x (1)"])
     here.failed_starts["B"] = "cannot be started: no"
     here._trees._owners[7, 8] = "C"
-    found = json.loads(json.dumps(plain(here.take_down(Keep()))))
-    there.take_up(made(ProcessesState, found))
+    found = json.loads(json.dumps(to_json(here.dump(Keep()))))
+    there.load(from_json(ProcessesState, found))
     assert there.snapshot() == here.snapshot()
     assert there.failed_starts == here.failed_starts
     assert there._trees._owners == {(7, 8): "C"}
@@ -284,7 +284,7 @@ def test_a_table_of_our_own() -> None:
     """A table is read as it was written, with its version."""
     found = handover.read(table())
     assert (found["handover"], found["version"], found["signals"]) == (handover.HANDOVER, VERSION, [15])
-    assert made(RootState, {name: found[name] for name in plain(NOTHING)}) == NOTHING
+    assert from_json(RootState, {name: found[name] for name in to_json(NOTHING)}) == NOTHING
 
 
 def test_a_newer_table_is_refused() -> None:
@@ -357,9 +357,9 @@ def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> No
         Quiesce(watch, bench.pump, bench.files),
         ReloadSignal(lambda _frame: None),
         state=state,
-        part=lambda: None,
-        clear=lambda: True,
-        stay=lambda: stayed.append(True),
+        retire_scheduler=lambda: None,
+        no_start=lambda: True,
+        restart_scheduler=lambda: stayed.append(True),
         refused=refused.append,
         caught=set,
     )
@@ -367,14 +367,14 @@ def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> No
     bench.pump.start()
     for times in (1, 2):
         if stage == "trial":
-            upgrade.want(ready=True, ending=False)
+            upgrade.request(ready=True, ending=False)
         else:
-            upgrade.parted()
+            upgrade.scheduler_retired()
             upgrade.tend(time.monotonic())
         until(lambda times=times: watch.round(0) or len(refused) == times, "the refusal")  # type: ignore[misc, func-returns-value]
     assert all(why.endswith(os.strerror(errno.ENOMEM)) for why in refused)
     assert stayed == ([] if stage == "trial" else [True, True])
-    assert not upgrade.parting
+    assert not upgrade.scheduler_retires
     bench.pump.finish(timeout_s=60)
     assert bench.files.finish(timeout_s=60)
     assert not bench.pump.is_alive()

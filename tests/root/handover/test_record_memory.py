@@ -16,9 +16,9 @@ from logring.format_table import Foreign
 from logring.mask import MAX_SECRET
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover import record_memory as records
-from supervisor.root.handover.fd_store import DescriptorStore, handed_back
+from supervisor.root.handover.fd_store import DescriptorStore, stored_descriptors
 from supervisor.root.handover.record_memory import FORMAT, Known, Record
-from supervisor.root.handover.schema import RunDetails, RunProgress, RunStart, RunState, packed, unpacked
+from supervisor.root.handover.schema import RunDetails, RunProgress, RunStart, RunState, pack, unpack
 from supervisor.root.process.managed_process import ProcessState
 from tests.support.paths import ROOT
 
@@ -202,11 +202,11 @@ def test_a_record_for_which_there_is_no_memory(record: Record, monkeypatch: pyte
 
 def test_an_older_and_a_newer_progress() -> None:
     """Later fields get their defaults; unknown fields are refused."""
-    data = packed(known(3).state.progress)
-    assert unpacked(data) == known(3).state.progress
-    assert unpacked(data[:-8]) == known(3).state.progress
+    data = pack(known(3).state.progress)
+    assert unpack(data) == known(3).state.progress
+    assert unpack(data[:-8]) == known(3).state.progress
     with pytest.raises(Foreign, match="not known"):
-        unpacked(data + b"12345678")
+        unpack(data + b"12345678")
 
 
 @pytest.fixture
@@ -284,7 +284,7 @@ def test_what_waits_for_it_during_an_upgrade(manager: socket.socket, record: Rec
         kept.append(os.dup(fd))
         return kept[-1]
 
-    after.take_up(json.loads(json.dumps(before.take_down(keep))))
+    after.load(json.loads(json.dumps(before.dump(keep))))
     before.close()
     heard = drained(after, manager)
     after.close()
@@ -312,9 +312,9 @@ def test_what_is_handed_back() -> None:
         "LISTEN_FDS": "4",
         "LISTEN_FDNAMES": "ringward-A:www.socket:ringward-B:ringward-A",
     }
-    assert handed_back(env) == {"A": [3, 6], "B": [5]}
-    assert handed_back({**env, "LISTEN_PID": "1"}) == {}
-    assert handed_back({}) == {}
+    assert stored_descriptors(env) == {"A": [3, 6], "B": [5]}
+    assert stored_descriptors({**env, "LISTEN_PID": "1"}) == {}
+    assert stored_descriptors({}) == {}
 
 
 def test_how_large_it_may_be() -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import select
 
-from supervisor.root.handover.schema import LeftOutputState, made, plain
+from supervisor.root.handover.schema import LeftOutputState, from_json, to_json
 from supervisor.root.output.left_output import LeftOutput, LeftOutputs
 
 
@@ -42,7 +42,7 @@ def test_the_next_root_goes_on() -> None:
     """An unfinished line, a secret that has begun and the count of dropped lines reach it."""
     output = LeftOutput("t", "R", ["secret"], 0.0)
     output.take(b"x\n" * 101 + b"begun sec", 0.0)
-    after = LeftOutput.take_up(made(LeftOutputState, json.loads(json.dumps(plain(output.take_down())))), 9.0)
+    after = LeftOutput.load(from_json(LeftOutputState, json.loads(json.dumps(to_json(output.dump())))), 9.0)
     found = texts(after.take(b"ret\n", 9.0))
     assert found == ["INFO left-running: t R: 1 lines dropped", "INFO left-running: t R: begun ***"]
 

@@ -338,7 +338,7 @@ def test_a_pipe_that_hangs_up_with_its_last_line(tmp_path: Path, monkeypatch: py
 
 
 STEPS = (
-    (RunLog, "put_down"),
+    (RunLog, "save_held"),
     (Pump, "_writer"),
     *((RingWriter, name) for name in ("readv", "finish_stream", "mirror_pending", "seal", "settle", "system_line")),
     *((FileThread, name) for name in ("work", "changed")),
