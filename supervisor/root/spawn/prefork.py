@@ -266,9 +266,8 @@ class PreforkPool:
                 ours.pop_all()
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM
             self._log.warning(f"cannot start the spawner: {err}")
-            if self._spawner is not None:  # it runs, but we could not hold it
+            if self._spawner is not None:  # it runs, but there is no pidfd; it is reaped with the strangers
                 os.kill(self._spawner, signal.SIGKILL)
-                os.waitpid(self._spawner, 0)
                 self._spawner = None
             return
         os.set_blocking(output, False)
