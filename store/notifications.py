@@ -70,12 +70,17 @@ def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> N
 
 
 def page(db: Database, limit: int, before: str | None = None) -> list[Notification]:
-    """Return the newest notifications, newest first; with `before`, those older than that id, even if it is gone."""
-    newest = f"SELECT {_COLUMNS} FROM notifications {{}} ORDER BY id DESC LIMIT ?"  # noqa: S608 - constants
+    """Return the notifications that occurred last, newest first; with `before`, those behind that id.
+
+    If that notification is gone, those that were created before it.
+    """
+    newest = f"SELECT {_COLUMNS} FROM notifications {{}} ORDER BY last_occurred_at DESC, id DESC LIMIT ?"  # noqa: S608 - constants
     if before is None:
         rows = db.rows(newest.format(""), [limit])
     else:
-        rows = db.rows(newest.format("WHERE id < ?"), [before, limit])
+        found = db.row("SELECT last_occurred_at FROM notifications WHERE id = ?", [before])
+        behind = "id < ?" if found is None else "(last_occurred_at, id) < (?, ?)"
+        rows = db.rows(newest.format(f"WHERE {behind}"), [*(found or ()), before, limit])
     return [Notification(*row) for row in rows]
 
 

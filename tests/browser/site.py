@@ -55,6 +55,9 @@ run = "exit 7"
 retry_attempts = 1
 retry_delay = "10ms"
 
+[tasks.{long_name}]
+run = "true"
+
 [tasks.tries-to-say]
 run = "echo nothing; echo it says so"
 
@@ -96,6 +99,7 @@ restart_attempts = 1
 """
 
 
+LONG_NAME = "n" * 100
 PAST = 56
 """Days, each with a run of the task `old`; the last one was yesterday."""
 _DAY_MS = 86_400_000
@@ -126,7 +130,10 @@ class Site(Daemon):
     def configure(self, more: str = "") -> None:
         """Write the file, with `more` at its end; it listens where it has listened before."""
         text = (
-            CONFIG.replace("{ok}", str(self.ok)).replace("{pipe}", str(self.pipe)).replace("{fallen}", str(self.fallen))
+            CONFIG.replace("{ok}", str(self.ok))
+            .replace("{long_name}", LONG_NAME)
+            .replace("{pipe}", str(self.pipe))
+            .replace("{fallen}", str(self.fallen))
             + more
         )
         if not self.config.exists():

@@ -64,6 +64,16 @@ def test_pages(writer: Database, reader: Database) -> None:
     assert notifications.page(reader, 10, newest[3].id) == newest[4:]
 
 
+def test_a_repetition_comes_first(writer: Database, reader: Database) -> None:
+    """Notifications are ordered by their last occurrence, from page to page."""
+    old, middle, new = (add(writer, draft(T0 + number, kind=f"k{number}")) for number in range(3))
+    again = add(writer, draft(T0 + 9, kind="k0"))
+    assert again.id == old.id
+    assert notifications.page(reader, 2) == [again, new]
+    assert notifications.page(reader, 2, new.id) == [middle]
+    assert notifications.page(reader, 3, again.id) == [new, middle]
+
+
 def test_bounded(writer: Database, reader: Database) -> None:
     """Only so many are kept, the newest."""
     made = [add(writer, draft(T0 + number, kind=f"k{number}"), keep=5) for number in range(12)]

@@ -3,6 +3,7 @@ import { html, useState } from "../vendor/preact.js";
 import { Refused, post, remove, runPath, taskPath } from "./api.js";
 import { count } from "./format.js";
 import { close, confirm, show } from "./parts/dialog.js";
+import { Icon } from "./parts/icon.js";
 import { toast } from "./parts/toasts.js";
 import { go, link } from "./routes.js";
 import { loadUnits } from "./state.js";
@@ -113,7 +114,8 @@ function ParameterForm({ unit, params }) {
 
 function Field({ param, problem }) {
   const id = `param-${param.name}`;
-  const shared = { id, name: param.name, required: param.required && param.default === undefined };
+  const told = [param.description && `${id}-hint`, problem && `${id}-problem`].filter(Boolean).join(" ") || undefined;
+  const shared = { id, name: param.name, required: param.required && param.default === undefined, "aria-invalid": problem ? "true" : undefined, "aria-describedby": told };
   let input;
   if (param.kind === "flag") {
     input = html`<input ...${shared} required=${false} type="checkbox" defaultChecked=${param.default === "true"} />`;
@@ -131,16 +133,22 @@ function Field({ param, problem }) {
   }
   return html`<div class="field">
     <label for=${id}>${param.name}${shared.required ? " (required)" : ""}</label>
-    ${input} ${param.description && html`<small>${param.description}</small>`}
-    ${problem && html`<small class="problem" role="alert">${problem}</small>`}
+    ${input} ${param.description && html`<small id=${`${id}-hint`}>${param.description}</small>`}
+    ${problem && html`<p class="problem" id=${`${id}-problem`} role="alert"><${Icon} name="alert" />${problem}</p>`}
   </div>`;
 }
 
 export const startService = (name) => did(`${name} is starting`, () => post(taskPath(name, "start")));
-export const restartService = (name, rolling = false) =>
-  did(`${name} is being restarted${rolling ? ", one instance after the other" : ""}`, () =>
-    post(taskPath(name, "restart"), undefined, rolling ? { rolling: true } : {}),
-  );
+export async function restartService(name, rolling = false) {
+  const sure = await confirm({
+    title: `Restart ${name}?`,
+    text: rolling ? "Its instances restart one after the other, each when the one before is ready." : "All its instances end and start again at once.",
+    label: "Restart",
+    danger: !rolling,
+  });
+  const text = `${name} is being restarted${rolling ? ", one instance after the other" : ""}`;
+  return sure && did(text, () => post(taskPath(name, "restart"), undefined, rolling ? { rolling: true } : {}));
+}
 export const pauseTask = (name) =>
   did(`${name} is paused`, () => post(taskPath(name, "pause")));
 export const resumeTask = (name) => did(`${name} is resumed`, () => post(taskPath(name, "resume")));
@@ -154,7 +162,24 @@ export async function stopService(name) {
   return sure && did(`${name} is stopping`, () => post(taskPath(name, "stop")));
 }
 
-export const stopRun = (run) => did("The run is being stopped", () => post(runPath(run.id, "stop")));
+export async function stopRun(run) {
+  const sure = await confirm({
+    title: `Stop this run of ${run.taskName}?`,
+    text: "Its processes are asked to end, and killed if they do not.",
+    label: "Stop",
+  });
+  return sure && did("The run is being stopped", () => post(runPath(run.id, "stop")));
+}
+
+/** Stop all runs of a task that are running or waiting. */
+export async function stopTask(name) {
+  const sure = await confirm({
+    title: `Stop the runs of ${name}?`,
+    text: "Runs that are active end, and runs that wait do not start. The schedule goes on.",
+    label: "Stop",
+  });
+  return sure && did(`The runs of ${name} are being stopped`, () => post("api/runs/bulk/stop", { match_all: true, filter: { task_name: name } }));
+}
 
 export async function forceStopRun(run) {
   const sure = await confirm({

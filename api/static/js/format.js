@@ -36,6 +36,9 @@ const MINUTE = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const DAY = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
 
+/** Whether clocks of the reader's locale count to 24. */
+export const HOURS_24 = ["h23", "h24"].includes(SAME_DAY.resolvedOptions().hourCycle);
+
 const unbroken = (text) => text.replaceAll(" ", "\u00a0");
 
 /** A time, as short as it can be told; where room is short it breaks between the day and the clock. */

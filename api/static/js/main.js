@@ -17,6 +17,7 @@ import { UnitPage } from "./pages/unit.js";
 import { Card, Empty, useTitle } from "./parts/basics.js";
 import { Frame } from "./parts/frame.js";
 import { listenToKeys } from "./parts/shortcuts.js";
+import { comeTo } from "./position.js";
 import { link, route } from "./routes.js";
 import { loadAll, me } from "./state.js";
 
@@ -41,8 +42,8 @@ function Page() {
   const key = path.join("/");
   const [error, reset] = useErrorBoundary((failure) => console.error(failure));
   useEffect(() => {
-    window.scrollTo(0, 0);
     reset();
+    return comeTo();
   }, [key]);
   if (error) {
     return html`<h1>This page failed to load</h1><${Card} label="Failure"><${Empty}><p class="problem">${error.message}</p>

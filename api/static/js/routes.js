@@ -2,6 +2,8 @@
 import { computed, signal } from "../vendor/preact.js";
 
 const hash = signal(location.hash);
+// Pages load after the browser would restore the position, see position.js.
+history.scrollRestoration = "manual";
 addEventListener("hashchange", () => {
   hash.value = location.hash;
 });
@@ -35,6 +37,6 @@ export function go(address, { replace = false } = {}) {
     location.hash = address;
     return;
   }
-  history.replaceState(null, "", address);
+  history.replaceState(history.state, "", address);
   hash.value = location.hash;
 }

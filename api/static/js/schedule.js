@@ -1,10 +1,10 @@
 // When a task runs, in words.
 import cronstrue from "../vendor/cronstrue.js";
-import { duration, moment } from "./format.js";
+import { HOURS_24, duration, moment } from "./format.js";
 
 function expression(text) {
   try {
-    return cronstrue.toString(text, { use24HourTimeFormat: true, verbose: false });
+    return cronstrue.toString(text, { use24HourTimeFormat: HOURS_24, verbose: false });
   } catch {
     return text; // what the describer does not know is shown as it stands
   }

@@ -1,6 +1,6 @@
 // A log with everything around it: search, jumps, what is shown of it, and how far it is.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
-import { count, moment, number } from "../format.js";
+import { HOURS_24, count, moment, number } from "../format.js";
 import { Icon } from "../parts/icon.js";
 import { toast } from "../parts/toasts.js";
 import { remember, remembered } from "../taste.js";
@@ -83,7 +83,7 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
     }
     const at = timeOf(value, startMs);
     if (at && source.pageAt) await log.jumpToTime(at);
-    else toast("Enter a line number, or a time such as 14:05 or 2026-11-21 14:05:30", { bad: true });
+    else toast(`Enter a line number, or a time such as ${HOURS_24 ? "14:05" : "2:05 PM"} or 2026-11-21 14:05:30`, { bad: true });
   };
 
   return html`<section class="card log-card" aria-label=${title}>
@@ -150,14 +150,15 @@ function stateOf(log) {
   return unseen > 0 ? `Paused · ${count(unseen, "new line")}` : "Paused";
 }
 
-/** A time that somebody typed, as ISO: "14:05", "14:05:30.5" (the day the run started), "2026-11-21 14:05". */
+/** A time that somebody typed, as ISO: "14:05", "2:05 pm", "14:05:30.5" (the day the run started), "2026-11-21 14:05". */
 function timeOf(text, startMs) {
-  const clock = /^\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$/.test(text);
+  const clock = /^(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([ap])?\.?(?:m\.?)?$/i.exec(text);
   let date = new Date(text.replace(" ", "T"));
   if (clock) {
-    const [hours, minutes, seconds = "0"] = text.split(":");
+    const [, hours, minutes, seconds = "0", half] = clock;
+    const hour = half ? (Number(hours) % 12) + (half.toLowerCase() === "p" ? 12 : 0) : Number(hours);
     date = new Date(startMs || Date.now());
-    date.setHours(Number(hours), Number(minutes), Math.floor(seconds), (Number(seconds) % 1) * 1000);
+    date.setHours(hour, Number(minutes), Math.floor(seconds), (Number(seconds) % 1) * 1000);
     if (startMs && date.getTime() < startMs - 60_000) date.setDate(date.getDate() + 1);
   }
   return Number.isNaN(date.getTime()) ? null : date.toISOString();

@@ -6,7 +6,6 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
   minute: "2-digit",
   second: "2-digit",
   fractionalSecondDigits: 3,
-  hour12: false,
 });
 
 /** `format`, whose last result is kept: where many lines come, most have the time of the one before. */

@@ -121,7 +121,8 @@ function Units({ all }) {
   const set = (changes) => go(link({ ...Object.fromEntries(query), ...changes }), { replace: true });
   const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
   const fits = (unit) => {
-    const where = [unit.name, unit.description, unit.group, ...unit.tags].join(" ").toLowerCase();
+    const states = [ofUnit(unit).word, unit.paused && "paused", unit.flapping && "flapping"].filter(Boolean);
+    const where = [unit.name, unit.description, unit.group, ...unit.tags, ...states].join(" ").toLowerCase();
     return (!kind || unit.kind === kind) && wanted.every((word) => where.includes(word));
   };
   const found = all.filter(fits).sort((a, b) => (a.group ?? "￿").localeCompare(b.group ?? "￿") || a.name.localeCompare(b.name));

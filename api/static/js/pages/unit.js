@@ -53,12 +53,13 @@ function Facts({ unit }) {
     const again = throttle(() => (reload(), measure()), 2000);
     return listen((kind, body) => (kind === "resumed" || (kind === "run.ended" && body.taskName === unit.name)) && again());
   }, [unit.name]);
-  const rate = data?.total ? Math.round((100 * data.success) / Math.max(1, data.success + data.failed)) : null;
+  const judged = data ? data.success + data.failed : 0; // a run that has not ended is neither
+  const rate = judged ? Math.round((100 * data.success) / judged) : null;
   return html`<${Card} title="At a glance"><div class="body"><dl class="facts">
     <div><dt>${unit.kind === "task" ? "Schedule" : "Kind"}</dt><dd>${words(unit)}</dd></div>
     ${unit.timezone && html`<div><dt>Time zone</dt><dd>${unit.timezone}</dd></div>`}
     ${unit.group && html`<div><dt>Group</dt><dd>${unit.group}</dd></div>`}
-    <div><dt>Runs to keep</dt><dd class="figure">${data ? number(data.total) : "–"}</dd></div>
+    <div><dt>Runs kept</dt><dd class="figure">${data ? number(data.total) : "–"}</dd></div>
     ${unit.kind === "task" && html`<div><dt>Succeeded</dt><dd class="figure">${rate === null ? "–" : `${rate} %`}</dd></div>`}
     <div><dt>Failed</dt><dd class="figure">${data ? number(data.failed) : "–"}</dd></div>
     <div><dt>CPU, last day</dt><dd class="figure">${took ? duration(took.cpuUserMs + took.cpuSystemMs) : "–"}</dd></div>

@@ -71,8 +71,10 @@ export function Problem({ error, retry }) {
   </div>`;
 }
 
+const LONG = 30; // names that lists may have to cut
+
 /** Link to the page of a task or service. */
-export const UnitLink = ({ name, children }) => html`<a href=${link("task", name)}>${children ?? name}</a>`;
+export const UnitLink = ({ name, children }) => html`<a href=${link("task", name)} title=${name.length > LONG ? name : undefined}>${children ?? name}</a>`;
 
 /**
  * What `load(signal)` gives, again whenever `keys` change: {data, error, reload}.

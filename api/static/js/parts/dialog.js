@@ -14,6 +14,8 @@ export function close() {
   current.value = null;
 }
 
+addEventListener("popstate", () => current.value?.onClose?.() || close());
+
 export const isOpen = () => current.value !== null;
 
 /** Ask before something that cannot be undone; gives whether it is wanted. */

@@ -29,6 +29,12 @@ function told(one) {
   return `${day(one.day)}: ${parts.join(", ")}`;
 }
 
+/** A mark on the square, for those who cannot tell the colours: a stroke for failures, a dot for missed times. */
+function markOf(one, x, y) {
+  if (failures(one)) return html`<path class="mark" d=${`M${x + 2} ${y + 8}l6 -6`} />`;
+  return one.counts.missed ? html`<path class="mark" d=${`M${x + 4} ${y + 5}h2`} />` : null;
+}
+
 const keyOf = (at) => new Date(at).toISOString().slice(0, 10);
 
 /** `days` as /api/tasks/{taskName}/days gives them; `address(day)`: of the runs of a day. */
@@ -74,7 +80,7 @@ export function Heat({ days, address }) {
     }
     const one = byDay.get(key);
     const text = one ? told(one) : `${day(key)}: no runs`;
-    const square = html`<rect key=${key} x=${x} y=${14 + (index % 7) * CELL} width="10" height="10" rx="2" class=${one ? tone(one, most) : ""}><title>${text}</title></rect>`;
+    const square = html`<rect key=${key} x=${x} y=${14 + (index % 7) * CELL} width="10" height="10" rx="2" class=${one ? tone(one, most) : ""}><title>${text}</title></rect>${one && markOf(one, x, 14 + (index % 7) * CELL)}`;
     cells.push(one ? html`<a key=${key} href=${address(key)} data-day=${key} aria-label=${text} tabindex=${key === inTab ? 0 : -1} ...${spoken(text)}>${square}</a>` : square);
   }
   const weekdays = SHOWN_WEEKDAYS.map(

@@ -30,7 +30,9 @@ export function UnitActions({ unit, large = false }) {
   const only = unit.definition.apiTrigger === false;
   const why = only ? "Only the schedule can run it (api_trigger = false)" : title;
   const scheduled = unit.cron.length > 0 || unit.definition.everyMs !== undefined || unit.nextRunAt !== undefined;
+  const active = unit.active.running + unit.active.pending > 0;
   return html`<span class="row">
+    ${large && active && html`<${Act} class="danger" disabled=${!may} title=${title} run=${() => actions.stopTask(name)}><${Icon} name="square" />Stop</${Act}>`}
     <${Act} class=${large ? "primary" : ""} disabled=${!may || only} title=${why} run=${() => actions.trigger(unit)}><${Icon} name="play" />Run</${Act}>
     ${scheduled &&
     html`<${Menu} label=${`More for ${name}`} items=${[

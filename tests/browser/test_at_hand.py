@@ -1,0 +1,136 @@
+"""Small things that people rely on in the dashboard, in a real browser on a real daemon."""
+
+import re
+
+from playwright.sync_api import Browser, Page, StorageState, expect
+
+from tests.browser.conftest import watched
+from tests.browser.site import LONG_NAME, Site
+from tests.support.waiting import until
+
+
+def test_back_returns_to_the_position(page: Page, site: Site) -> None:
+    """Back leads to where the reader was on the page; a new page begins at its top."""
+    size = page.viewport_size
+    assert size
+    page.set_viewport_size({"width": 1280, "height": 400})
+    site.see(page, "#/")
+    expect(page.get_by_role("region", name="Host").locator("canvas").last).to_be_visible()
+    link = page.get_by_role("link", name="web", exact=True)
+    link.scroll_into_view_if_needed()
+    link.hover()  # which scrolls if it has to
+    before = page.evaluate("scrollY")
+    assert before > 100
+    link.click()
+    expect(page.get_by_role("heading", name="web")).to_be_visible()
+    until(lambda: page.evaluate("scrollY") == 0, "the top of the page")
+    page.go_back()
+    expect(link).to_be_visible()
+    until(lambda: abs(page.evaluate("scrollY") - before) < 3, "the position")
+    page.set_viewport_size(size)
+
+
+def test_back_closes_a_dialog(page: Page, site: Site) -> None:
+    """Back closes a dialog, and nothing of it happens."""
+    site.see(page, "#/runs")
+    page.evaluate("location.hash = '#/task/web'")
+    page.get_by_role("button", name="More for web").click()
+    page.get_by_role("menuitem", name="Stop").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert site.get("/api/tasks/web").json()["state"] == "running"
+
+
+def test_stop_and_restart_ask(page: Page, site: Site) -> None:
+    """Restart asks first, and so does Stop, which a running task has in its header."""
+    site.see(page, "#/task/web")
+    page.get_by_role("main").get_by_role("button", name="Restart", exact=True).click()
+    expect(page.get_by_role("dialog", name="Restart web?")).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    site.pipe.unlink()
+    site.mkfifo()
+    run = site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"]
+    site.see(page, f"#/run/{run}")
+    page.get_by_role("main").get_by_role("button", name="Stop", exact=True).click()
+    expect(page.get_by_role("dialog", name="Stop this run of talks?")).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    site.see(page, "#/task/talks")
+    page.get_by_role("main").get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("main").get_by_role("button", name="Stop", exact=True)).to_have_count(0)
+    until(lambda: site.get(f"/api/runs/{run}").json()["end_reason"] == "stopped", "the end of the run")
+
+
+def test_the_overview_finds_states(page: Page, site: Site) -> None:
+    """The filter of the overview finds units by their state."""
+    site.see(page, "#/?q=failed")
+    rows = page.get_by_role("region", name="Tasks and services").get_by_role("row")
+    expect(rows.filter(has_text="backup")).to_be_visible()
+    expect(rows.filter(has_text="colours")).to_have_count(0)
+
+
+def test_a_long_name_takes_one_line(page: Page, site: Site) -> None:
+    """A name of 100 characters takes one line, is told in full, and makes no page wider than it is."""
+    site.see(page, "#/")
+    link = page.get_by_role("region", name="Tasks and services").get_by_role("link", name=LONG_NAME)
+    expect(link).to_have_attribute("title", LONG_NAME)
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="hidden", exact=True))
+    assert link.bounding_box()["height"] < 1.5 * row.get_by_role("link").first.bounding_box()["height"]  # type: ignore[index]
+
+
+def test_an_error_belongs_to_its_field(page: Page, site: Site, complaints: list[str]) -> None:
+    """The error of a parameter is tied to its field, which is marked as invalid."""
+    site.see(page, "#/task/report")
+    page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
+    field = page.get_by_role("dialog").get_by_label("month")
+    expect(field).to_have_accessible_description("As in 2026-11")
+    field.fill("May")
+    page.get_by_role("dialog").get_by_role("button", name="Run", exact=True).click()
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(field).to_have_accessible_description(re.compile("As in 2026-11 .*must match"))
+    page.get_by_role("button", name="Cancel").click()
+    complaints.clear()
+
+
+def test_no_success_rate_before_the_first_end(page: Page, site: Site) -> None:
+    """While the only run of a task is active, no share of it has succeeded or failed."""
+    page.route(
+        "**/api/runs/summary?*",
+        lambda route: route.fulfill(json={"total": 1, "success": 0, "failed": 0, "missed": 0}),
+    )
+    site.see(page, "#/task/report")
+    facts = page.get_by_role("region", name="At a glance")
+    expect(facts.locator("dl > div").filter(has_text="Runs kept")).to_contain_text("1")
+    expect(facts).not_to_contain_text("0 %")
+
+
+def test_one_clock_by_the_locale(browser: Browser, session: StorageState, site: Site, complaints: list[str]) -> None:
+    """Where clocks count to twelve, they do so everywhere, and a time is typed like that."""
+    context = browser.new_context(storage_state=session, locale="en-US", timezone_id="UTC")
+    page = watched(context, complaints)
+    site.see(page, f"#/run/{site.done['backup']}")
+    log = page.get_by_role("log")
+    expect(log.locator("[data-n='0'] .t")).to_have_text(re.compile("[AP]M"))
+    field = page.get_by_label("Go to line or time")
+    field.fill("nonsense")
+    field.press("Enter")
+    expect(page.get_by_text("a time such as 2:05 PM")).to_be_visible()
+    field.fill("12:00 am")
+    field.press("Enter")
+    expect(log.locator(".target")).to_have_count(1)
+    site.see(page, "#/task/backup")
+    expect(page.get_by_text("At 02:30 AM")).to_be_visible()
+    context.close()
+
+
+def test_shapes_tell_failures(page: Page, site: Site) -> None:
+    """Failures have a shape of their own in strips and in the year, and lines of stderr have a bar."""
+    site.see(page, "#/task/backup")
+    expect(page.get_by_role("region", name="The last year").locator(".mark")).to_have_count(1)
+    site.see(page, f"#/run/{site.done['backup']}")
+    line = page.get_by_role("log").locator(".stderr .x").first
+    expect(line).to_have_css("border-left-style", "solid")
+    site.see(page, "#/?q=backup")
+    bar = page.get_by_role("group", name="Last runs of backup").locator("a.bad").first
+    expect(bar).to_have_css("border-top-style", "double")
