@@ -35,7 +35,7 @@ from store.runs.bulk import (
     unmark_deleted,
 )
 from store.runs.ids import new_ulid
-from store.runs.pages import SortField
+from store.runs.run_pages import SortField
 from store.runs.summary import summarize
 from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs, unfinished_runs, update_run
 from store.store_thread import StoreThread

@@ -13,9 +13,9 @@ from typing import Generic, NamedTuple, TypeVar
 from logring.block import Batch, Block, Line, text_size
 from logring.errors import Corrupt, LogError
 from logring.layout import STDERR, STDOUT, BlockHeader, Publication
-from logring.logfile.opening import open_log_file
+from logring.log_paths import frames_path
+from logring.logfile.open_log import open_log_file
 from logring.logfile.stored import StoredFile
-from logring.paths import frames_path
 from logring.redraw.history_format import read_frames
 from logring.ring.live_region import read_region
 from logring.ring.ring import RingView, read_pending

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-ROOT = ("supervisor.root.__main__", "supervisor.root.assembly", "supervisor.root.spawner")
+ROOT = ("supervisor.root.__main__", "supervisor.root.root_threads", "supervisor.root.spawner")
 OTHERS = (
     "supervisor.scheduler.__main__",
     "supervisor.helpers.janitor.__main__",

@@ -24,7 +24,7 @@ from api.schemas.known_times import known_rfc3339
 from api.schemas.wire_times import rfc3339
 from api.server.client_address import is_local_socket, parse_address
 from api.worker_context import Context
-from store import meta, metrics
+from store import daemon_values, metrics
 from supervisor.ipc.messages import Boot
 from supervisor.version import VERSION
 
@@ -36,7 +36,7 @@ def get_daemon(context: Context, call: Call) -> None:
     boot = context.boot
     answer = context.scheduler.info(context)
     problem = database_problem(boot)
-    info: dict[str, Any] = answer or ({} if problem else context.reads(meta.get_meta, META_KEY, {}))
+    info: dict[str, Any] = answer or ({} if problem else context.reads(daemon_values.get_meta, META_KEY, {}))
     path = info.get("config_path", boot.config_path)
     loaded_at = info.get("config_loaded_at")
     call.answer(

@@ -17,7 +17,7 @@ from api.operations.operation import Access, Call, Content, Operation
 from api.schemas.records import SERVICE_STATES
 from api.worker_context import Context
 from logring.errors import LogError
-from logring.paths import ring_path
+from logring.log_paths import ring_path
 from logring.reader import LogReader
 from store import metrics, notifications, tasks, usage
 from store.database import Database

@@ -23,7 +23,7 @@ from api.reading import Reads
 from api.streams.completion_watch import EVENTS, Ends
 from api.streams.shared_feed import Feed
 from logring.errors import LogError
-from logring.paths import log_path, ring_path
+from logring.log_paths import log_path, ring_path
 from store.errors import StoreError
 from store.runs.writes import Run
 from supervisor.ipc.doorbell import HERALD, DoorbellClient

@@ -26,7 +26,7 @@ from logring.layout import (
 )
 from logring.logfile import zstd
 from logring.logfile.file_owner import share_file
-from logring.logfile.opening import open_log_file
+from logring.logfile.open_log import open_log_file
 from logring.logfile.packed import Index
 from logring.logfile.stored import StoredFile
 

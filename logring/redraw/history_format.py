@@ -1,7 +1,7 @@
 r"""The sidecar of a log file: how its redrawn lines came to be. Version 1.
 
-It stands beside the log file (`logring.paths.frames_path`) once a line of it was redrawn, and never grows over a part
-of what the log may occupy: block b stands in slot b mod N, so the oldest frames go first. It may lack any line's
+It stands beside the log file (`logring.log_paths.frames_path`) once a line of it was redrawn, and never grows over a
+part of what the log may occupy: block b stands in slot b mod N, so the oldest frames go first. It may lack any line's
 frames: those of a line that settled within the last second, those that came too fast or found no place on the disk.
 
 All integers are little-endian::

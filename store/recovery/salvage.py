@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_type_hints
 
+from store.daemon_values import set_meta
 from store.database import Database, open_writer
 from store.errors import Conflict, StoreError, Unusable
 from store.events import append
 from store.idempotency import adopt
-from store.meta import set_meta
 from store.notifications import unread_count
 from store.recovery.copies import check_file, copied_at_ms, copy_path, put
 from store.recovery.damaged_file import Wreck, opened
@@ -307,7 +307,7 @@ def restore(
         path: of the database.
         now_ms: up to this moment the instants of schedules count as accounted for, unless more is known; ms since the
             epoch.
-        remember: values of :mod:`store.meta` by their names, stored with it.
+        remember: values of :mod:`store.daemon_values` by their names, stored with it.
         newest_event: the number of the newest event that any client has seen; None: unknown.
 
     Raises:
@@ -340,7 +340,7 @@ def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, Any
     Args:
         database: the writer.
         now_ms: ms since the epoch.
-        remember: values of :mod:`store.meta` by their names, stored with it.
+        remember: values of :mod:`store.daemon_values` by their names, stored with it.
         newest_event: the number of the newest event that anybody has seen.
     """
     with database.transaction():
@@ -357,8 +357,8 @@ def begin_anew(
     Args:
         path: path of the database, which has no writer.
         now_ms: ms since the epoch.
-        remember: given the new place of the damaged database, returns the values of :mod:`store.meta` to store, by
-            their names.
+        remember: given the new place of the damaged database, returns the values of :mod:`store.daemon_values` to
+            store, by their names.
         newest_event: the number of the newest event that any client has seen; None: unknown.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Writes of runs by the scheduler, and single reads. Pages and totals: store.runs.pages, offered here too."""
+"""Writes of runs by the scheduler, and single reads. Pages and totals: store.runs.run_pages, offered here too."""
 
 import functools
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from store.database import Database
 from store.errors import Conflict, InstantTaken
 from store.runs.filter import VISIBLE, RunFilter, Selection
-from store.runs.pages import count_runs, list_runs
 from store.runs.phases import FIRST_ACTIVE, encode
 from store.runs.record import COLUMNS, SELECT, Run, from_row, params_text
+from store.runs.run_pages import count_runs, list_runs
 from store.runs.totals import count
 
 __all__ = [

@@ -8,7 +8,7 @@ import os
 import socket
 import stat
 
-from logring.paths import DAEMON_RING, ring_path
+from logring.log_paths import DAEMON_RING, ring_path
 from supervisor.ipc.messages import Boot
 
 _BACKLOG = 1024

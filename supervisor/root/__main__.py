@@ -24,11 +24,11 @@ from supervisor.ipc.child_process import ChildProcess
 from supervisor.ipc.listening_sockets import inherited
 from supervisor.ipc.messages import Boot
 from supervisor.ipc.stale_helpers import API
-from supervisor.root.assembly import run
 from supervisor.root.handover.fd_store import stored_descriptors
-from supervisor.root.handover.load import Inherited, check
-from supervisor.root.handover.schema import KeptDescriptors
+from supervisor.root.handover.inherited_state import Inherited, check
+from supervisor.root.handover.state_schema import KeptDescriptors
 from supervisor.root.helper_processes import Helper
+from supervisor.root.root_threads import run
 
 
 def _close_on_exec() -> None:

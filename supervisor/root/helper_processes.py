@@ -11,7 +11,7 @@ from collections.abc import Callable
 from supervisor.ipc import child_process, stale_helpers
 from supervisor.ipc.child_process import FIRST_EPOCH, ChildProcess
 from supervisor.ipc.messages import Boot, Decoder, Frame, encode, hello
-from supervisor.root.handover.schema import HelperState
+from supervisor.root.handover.state_schema import HelperState
 
 _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from store.daemon_values import get_meta, set_meta
 from store.database import Database
 from store.errors import Damaged, Lost, StoreError, Unusable
 from store.events import Draft
-from store.meta import get_meta, set_meta
 from store.runs.samples import Usage, of_running, settle_passes
 from store.store_thread import StoreThread
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logring.errors import LogError
-from logring.paths import frames_path
+from logring.log_paths import frames_path
 from logring.reader import LogReader
 from store.database import Database, open_reader
 from store.errors import StoreError

@@ -61,7 +61,7 @@ def main() -> None:
         elif _plan(plan) == "early":
             _hang(plan)
         else:
-            from supervisor.root.handover.load import Inherited
+            from supervisor.root.handover.inherited_state import Inherited
 
             Inherited.load = lambda _fd: _hang(plan)  # type: ignore[assignment, method-assign]
     sys.argv = [module, *rest]

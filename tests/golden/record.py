@@ -67,7 +67,10 @@ class Recorded(Installation):
         super().__init__(directory)
         self.place = place
         connection = "supervisor/scheduler/loop/root_connection.py"
-        self.add("saving", {"supervisor/root/handover/load.py": (_BEGIN, _SAVE_TABLE.format(place=place) + _BEGIN)})
+        self.add(
+            "saving",
+            {"supervisor/root/handover/inherited_state.py": (_BEGIN, _SAVE_TABLE.format(place=place) + _BEGIN)},
+        )
         for old, new in (
             ("\n\nclass RootConnection:", _SAVE_MESSAGES.format(place=place)),
             ("self._decoder = decoder()\n        self._early", "self._decoder = _Saving()\n        self._early"),

@@ -26,10 +26,10 @@ from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited
 from supervisor.ipc.recent_starts import begun
-from supervisor.root.handover import schema
-from supervisor.root.handover.load import Inherited
+from supervisor.root.handover import state_schema
+from supervisor.root.handover.inherited_state import Inherited
 from supervisor.root.handover.record_memory import FORMAT, Record
-from supervisor.root.handover.schema import (
+from supervisor.root.handover.state_schema import (
     CgroupState,
     ExactState,
     Handover,
@@ -131,28 +131,28 @@ FIELDS: dict[int, dict[type, str]] = {
         CgroupState: "path limits controllers",
         ExactState: "pidfd status_fd notify_fd resume_at_s look_s log",
         RunState: "start progress details",
-        schema.RunHandover: "state exact",
-        schema.PipeState: "fd stream",
-        schema.LeftState: "task secrets",
-        schema.LogProgress: "seen last part",
-        schema.LogState: "name path sources writer progress stalled state told_overflow told_blocks cut_off sealing"
-        " sealed frames_failed left",
-        schema.RunLogState: "name path sources writer progress stalled state told_overflow told_blocks cut_off sealing"
-        " sealed frames_failed left since_s",
-        schema.HelperState: "epoch pid pidfd sock",
-        schema.KeptDescriptors: "lock listeners",
-        schema.LeftRunningState: "task run cgroup known",
-        schema.OwnerState: "pid start run",
-        schema.RecordState: "fd pipes",
-        schema.ProcessesState: "exits stillborn ended_pipes left nofile owners records left_running",
-        schema.HeldText: "text masked",
-        schema.LeftOutputState: "task run secrets held unfinished dropped",
-        schema.LeftPipeState: "fd output",
-        schema.HelperOutputState: "fd unfinished",
-        schema.FilesState: "failing echo",
-        schema.PumpState: "logs daemon helpers files left",
-        schema.StoreRequest: "run fds",
-        schema.RootState: "boot number told_ready terminal kept scheduler api runs lives pump reload store",
+        state_schema.RunHandover: "state exact",
+        state_schema.PipeState: "fd stream",
+        state_schema.LeftState: "task secrets",
+        state_schema.LogProgress: "seen last part",
+        state_schema.LogState: "name path sources writer progress stalled state told_overflow told_blocks cut_off"
+        " sealing sealed frames_failed left",
+        state_schema.RunLogState: "name path sources writer progress stalled state told_overflow told_blocks cut_off"
+        " sealing sealed frames_failed left since_s",
+        state_schema.HelperState: "epoch pid pidfd sock",
+        state_schema.KeptDescriptors: "lock listeners",
+        state_schema.LeftRunningState: "task run cgroup known",
+        state_schema.OwnerState: "pid start run",
+        state_schema.RecordState: "fd pipes",
+        state_schema.ProcessesState: "exits stillborn ended_pipes left nofile owners records left_running",
+        state_schema.HeldText: "text masked",
+        state_schema.LeftOutputState: "task run secrets held unfinished dropped",
+        state_schema.LeftPipeState: "fd output",
+        state_schema.HelperOutputState: "fd unfinished",
+        state_schema.FilesState: "failing echo",
+        state_schema.PumpState: "logs daemon helpers files left",
+        state_schema.StoreRequest: "run fds",
+        state_schema.RootState: "boot number told_ready terminal kept scheduler api runs lives pump reload store",
         Handover: "boot number told_ready terminal kept scheduler api runs lives pump reload store handover version"
         " keep signals",
     }
@@ -284,7 +284,9 @@ def test_fields_are_listed_by_format() -> None:
 
 def test_all_classes_of_the_schema_are_listed() -> None:
     """Each class that is part of a handover is listed with its fields."""
-    classes = {one for one in vars(schema).values() if isinstance(one, type) and one.__module__ == schema.__name__}
+    classes = {
+        one for one in vars(state_schema).values() if isinstance(one, type) and one.__module__ == state_schema.__name__
+    }
     assert {one for one in classes if not one.__name__.startswith("_")} == FIELDS[3].keys()
 
 

@@ -15,7 +15,7 @@ from supervisor.host import cgroups
 from supervisor.host.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_place
 from supervisor.host.procfs import Process, look, send
 from supervisor.ipc.log_line import Log
-from supervisor.root.handover.recover import limit_again
+from supervisor.root.handover.run_recovery import limit_again
 from supervisor.root.process.managed_process import ManagedProcess
 from tests.support.host_features import require_cgroups
 from tests.support.waiting import until

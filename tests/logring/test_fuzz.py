@@ -13,7 +13,7 @@ import pytest
 
 from logring.errors import Corrupt, ForeignFile, LogError
 from logring.layout import HEADER_SIZE, PUBLICATION_AT, PUBLICATION_SIZE, STATIC_SIZE, BlockHeader
-from logring.logfile.recover import save_leftover_ring
+from logring.logfile.leftover_ring import save_leftover_ring
 from logring.reader import LogReader
 from tests.logring.support.fuzz import bounded_memory, examine, fuzz_one
 from tests.logring.support.mutations import Mutant, cut_short

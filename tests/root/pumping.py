@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from logring.layout import BLOCK_SIZE
-from logring.paths import ring_path
+from logring.log_paths import ring_path
 from logring.reader import LogReader
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log

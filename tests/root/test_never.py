@@ -28,7 +28,7 @@ _LOOKUPS = {
     "getgrnam",
 }
 _FILES = {"open", "fsync", "fdatasync"}
-_TRIAL = f"{ROOT}.handover.load"
+_TRIAL = f"{ROOT}.handover.inherited_state"
 """Its function `check` runs in a process of its own, which tries a version and has one thread."""
 
 

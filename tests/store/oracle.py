@@ -1,6 +1,6 @@
 """What the lists of runs must be, in plain Python."""
 
-from store.runs.pages import SortField
+from store.runs.run_pages import SortField
 from store.runs.writes import Run, RunFilter
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from store import database as database_module
 from store.connection import Connection, Durability
+from store.daemon_values import get_meta, set_meta
 from store.database import Database, open_reader, open_writer, take_over
 from store.errors import Busy, Closed, DiskFull, NotReady, QueryTimeout, ReadOnly, StoreError, Unusable
-from store.meta import get_meta, set_meta
 from store.models import MetaModel
 from store.runs.writes import get_run, insert_run
 from tests.store.databases import on_sqlite
@@ -105,7 +105,7 @@ def test_reader_of_a_file_cannot_write(reader: Database) -> None:
 def test_reader_never_checkpoints(path: str) -> None:
     """What a crashed writer left in the WAL stays there, byte for byte, whatever readers do and however they close."""
     code = (
-        "import os, sys; from store.database import open_writer; from store.meta import set_meta\n"
+        "import os, sys; from store.database import open_writer; from store.daemon_values import set_meta\n"
         "db = open_writer(sys.argv[1])\n"
         "for i in range(2000): set_meta(db, f'k{i}', 'x' * 1000)\n"
         "os._exit(0)\n"

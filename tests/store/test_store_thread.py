@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from store import events
+from store.daemon_values import get_meta, set_meta
 from store.database import Database, open_reader, open_writer
 from store.errors import Busy, Closed, DiskFull, InstantTaken
-from store.meta import get_meta, set_meta
 from store.runs.writes import insert_run
 from store.store_thread import StoreThread
 from tests.store.databases import on_sqlite

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from logring.paths import frames_path, log_path
+from logring.log_paths import frames_path, log_path
 from logring.reader import LogReader
 from store.database import open_reader
 from store.notifications import page

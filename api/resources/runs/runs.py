@@ -18,13 +18,13 @@ from api.schemas.run_details import DeletedRun, DeletedRuns
 from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
 from store import tasks as store_tasks
+from store.daemon_values import get_meta
 from store.database import Database
 from store.errors import StoreError
-from store.meta import get_meta
 from store.runs import summary as run_summary
 from store.runs import writes as store_runs
 from store.runs.deleted import list_deleted
-from store.runs.pages import SortField
+from store.runs.run_pages import SortField
 from store.runs.writes import Run, RunFilter
 
 NAMING_OF_ONE = choice(

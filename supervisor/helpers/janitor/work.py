@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from logring.errors import LogError
 from logring.layout import PAGE
+from logring.log_paths import frames_path, log_path, ring_path
 from logring.logfile.compress import SUFFIX, compress
-from logring.logfile.opening import open_log_file
-from logring.paths import frames_path, log_path, ring_path
+from logring.logfile.open_log import open_log_file
 from store.database import open_reader
 from store.errors import Damaged, StoreError, Unusable
 from store.recovery.copies import copied_at_ms, is_suspect, make_copy, suspect

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from supervisor.root.handover.schema import StoreRequest
+from supervisor.root.handover.state_schema import StoreRequest
 
 _PREFIX = "ringward-"
 _FIRST_FD = 3

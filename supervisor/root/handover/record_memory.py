@@ -20,8 +20,8 @@ import struct
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from supervisor.root.handover import schema
-from supervisor.root.handover.schema import RunDetails, RunStart, RunState
+from supervisor.root.handover import state_schema
+from supervisor.root.handover.state_schema import RunDetails, RunStart, RunState
 from supervisor.root.handover.table import state_before
 
 FORMAT = 2
@@ -84,15 +84,15 @@ class Record:
             OSError: there is no memory, or not so much.
         """
         if not self._begun:
-            start = {"start": schema.to_json(known.state.start), "fds": known.fds}
+            start = {"start": state_schema.to_json(known.state.start), "fds": known.fds}
             _write(self.fd, _START, 0, json.dumps(start).encode())
             self._begun = True
-        details = json.dumps({**known.about, "details": schema.to_json(known.state.details)}).encode()
+        details = json.dumps({**known.about, "details": state_schema.to_json(known.state.details)}).encode()
         if details != self._details:
             self._details = b""
             _write(self.fd, _DETAILS, self._details_seq + 1, details)
             self._details, self._details_seq = details, self._details_seq + 1
-        progress = _DETAILS_NUMBER.pack(self._details_seq) + schema.pack(known.state.progress)
+        progress = _DETAILS_NUMBER.pack(self._details_seq) + state_schema.pack(known.state.progress)
         _write(self.fd, _PROGRESS, self._seq + 1, progress)
         self._seq += 1
         if self._of_format_1:
@@ -111,9 +111,9 @@ class Record:
             return _format_1(self.fd)
         begun, about = json.loads(start), json.loads(found.details)
         state = RunState(
-            schema.from_json(RunStart, begun["start"]),
-            schema.unpack(found.progress),
-            schema.from_json(RunDetails, about.pop("details")),
+            state_schema.from_json(RunStart, begun["start"]),
+            state_schema.unpack(found.progress),
+            state_schema.from_json(RunDetails, about.pop("details")),
         )
         return Known(about, begun["fds"], state)
 

@@ -1,8 +1,8 @@
 """Records that a killed root leaves to the next one: everything that is needed to continue each run.
 
 The service manager's store holds the descriptors of a run from its start until its end is stored: its pipes or its
-terminal, its pidfd and a :mod:`.record_memory`. The record has the :class:`.schema.RunState`, the device and inode of
-each pipe by role (out, err, status), and
+terminal, its pidfd and a :mod:`.record_memory`. The record has the :class:`.state_schema.RunState`, the device and
+inode of each pipe by role (out, err, status), and
 
     format     of the record
     daemon     id of the data directory
@@ -25,7 +25,7 @@ from supervisor.ipc.messages import Boot, Exited
 from supervisor.ipc.recent_starts import RecentStarts
 from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.record_memory import FORMAT, Known, Record
-from supervisor.root.handover.schema import RecordState, RunState, state_of
+from supervisor.root.handover.state_schema import RecordState, RunState, state_of
 from supervisor.root.process.managed_process import ManagedProcess
 
 

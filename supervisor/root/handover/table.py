@@ -6,10 +6,10 @@ It is a JSON object with
     version    of Ringward, which wrote it
     keep       all descriptors that are inherited
     signals    that were caught and not yet acted upon
-    runs       pairs of :class:`.schema.RunState` and :class:`.schema.ExactState`
+    runs       pairs of :class:`.state_schema.RunState` and :class:`.state_schema.ExactState`
 
-and all other fields of :class:`.schema.Handover`, which belong to no run: settings, connections of helpers, listeners,
-logs that are still to be written, unacknowledged exits.
+and all other fields of :class:`.state_schema.Handover`, which belong to no run: settings, connections of helpers,
+listeners, logs that are still to be written, unacknowledged exits.
 
 A root also reads the previous format: :data:`CONVERSIONS` has a converter from each older format to the next. It does
 not know newer formats; the trial reports that before anything is changed.
@@ -23,8 +23,8 @@ from typing import Any
 from logring.format_table import Schema, Shape, fields
 from supervisor.host.cgroups import Usage
 from supervisor.ipc.messages import Exited, Spawn
-from supervisor.root.handover import schema
-from supervisor.root.handover.schema import (
+from supervisor.root.handover import state_schema
+from supervisor.root.handover.state_schema import (
     CgroupState,
     ExactState,
     RootState,
@@ -64,7 +64,7 @@ class Keep:
 def write(state: RootState, keep: Keep, signals: set[int]) -> int:
     """Put the state into memory; returns the descriptor, which is closed on execution as yet."""
     head = {"handover": HANDOVER, "version": VERSION, "keep": sorted(keep.fds), "signals": sorted(signals)}
-    whole = {**head, **schema.to_json(state)}
+    whole = {**head, **state_schema.to_json(state)}
     fd = os.memfd_create("ringward-handover", os.MFD_CLOEXEC)
     with open(fd, "wb", closefd=False) as file:
         file.write(json.dumps(whole).encode())
@@ -168,13 +168,13 @@ def _from_2(table: Table) -> Table:
             look_s=found["look_s"],
         )
         log = logs.pop(state.run, None)
-        runs.append([schema.to_json(state), schema.to_json(exact) | ({} if log is None else {"log": log})])
+        runs.append([state_schema.to_json(state), state_schema.to_json(exact) | ({} if log is None else {"log": log})])
     return {
         **table,
         "runs": runs,
         "lives": {
             **{name: value for name, value in lives.items() if name not in ("live", "estate")},
-            "left": [schema.to_json(_BEFORE.from_json(one)) for one in lives["left"]],
+            "left": [state_schema.to_json(_BEFORE.from_json(one)) for one in lives["left"]],
             "records": lives["estate"],
         },
         "pump": {**pump, "logs": list(logs.values()), "daemon": _log(pump["daemon"])},

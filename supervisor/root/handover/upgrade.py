@@ -26,7 +26,7 @@ from supervisor.host.signal_sets import CATCHABLE
 from supervisor.host.trusted_path import exposed
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.quiesce import Quiesce
-from supervisor.root.handover.schema import RootState
+from supervisor.root.handover.state_schema import RootState
 from supervisor.root.handover.table import Keep, write
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.service_manager.reload_signal import ReloadSignal

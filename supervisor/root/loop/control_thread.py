@@ -21,11 +21,11 @@ from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Frame, ProtocolError
 from supervisor.root.handover.fd_store import DescriptorStore
-from supervisor.root.handover.load import Inherited
+from supervisor.root.handover.inherited_state import Inherited
 from supervisor.root.handover.quiesce import Quiesce
-from supervisor.root.handover.recover import recover_stored
 from supervisor.root.handover.run_records import RunRecords
-from supervisor.root.handover.schema import KeptDescriptors, RootState
+from supervisor.root.handover.run_recovery import recover_stored
+from supervisor.root.handover.state_schema import KeptDescriptors, RootState
 from supervisor.root.handover.table import Keep
 from supervisor.root.handover.upgrade import Upgrade
 from supervisor.root.helper_processes import Helper

@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from logring.log_paths import frames_path
 from logring.logfile.log_file import LogFileWriter
-from logring.paths import frames_path
 from logring.redraw.history_file import FramesWriter
 from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage
 from supervisor.ipc.log_line import Log
-from supervisor.root.handover.schema import FilesState
+from supervisor.root.handover.state_schema import FilesState
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.run_log import RunLog
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from logring.mask import Mask
 from supervisor.ipc.log_line import Log
-from supervisor.root.handover.schema import HeldText, LeftOutputState, LeftPipeState
+from supervisor.root.handover.state_schema import HeldText, LeftOutputState, LeftPipeState
 
 _READ_BYTES = 65536
 _MAX_LINE_BYTES = 8192

@@ -23,14 +23,14 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from logring.layout import STDERR, STDOUT
-from logring.paths import DAEMON_RING, ring_path
+from logring.log_paths import DAEMON_RING, ring_path
 from logring.ring.writer import RingWriter
 from supervisor.host.osport import Wakeup, take_short_slices
 from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage, take_all
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
-from supervisor.root.handover.schema import HelperOutputState, LeftState, PumpState
+from supervisor.root.handover.state_schema import HelperOutputState, LeftState, PumpState
 from supervisor.root.output.backpressure import Backpressure
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.left_output import LeftOutput, LeftOutputs

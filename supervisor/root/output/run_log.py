@@ -12,7 +12,7 @@ from logring.redraw.history_file import FramesWriter
 from logring.ring.writer import RingWriter
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
-from supervisor.root.handover.schema import LeftState, LogProgress, LogState, PipeState, RunLogState
+from supervisor.root.handover.state_schema import LeftState, LogProgress, LogState, PipeState, RunLogState
 
 _LARGE_BLOCK = 4 * BLOCK_SIZE
 _LARGE_RINGS = range(4, 17)

@@ -7,7 +7,7 @@ from supervisor.host import cgroup_names
 from supervisor.host.cgroups import Cgroup, Cgroups
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Spawn
-from supervisor.root.handover.schema import CgroupState, cgroup_of, cgroup_state
+from supervisor.root.handover.state_schema import CgroupState, cgroup_of, cgroup_state
 
 _BY_CGROUP = ("memory", "cpu")
 """The limits that only a controller of cgroup version 2 can apply."""

@@ -6,7 +6,7 @@ from typing import Any
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.procfs import Process, family, look
 from supervisor.ipc.messages import Frame
-from supervisor.root.handover.schema import LeftRunningState
+from supervisor.root.handover.state_schema import LeftRunningState
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
 

@@ -11,9 +11,9 @@ from supervisor.host import procfs
 from supervisor.host.shortage import is_of_memory
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited, Frame, Spawn
-from supervisor.root.handover.recover import RecoveredRun, limit_again
 from supervisor.root.handover.run_records import RunRecords
-from supervisor.root.handover.schema import ProcessesState, RunHandover, RunLogState, exact_of, state_of
+from supervisor.root.handover.run_recovery import RecoveredRun, limit_again
+from supervisor.root.handover.state_schema import ProcessesState, RunHandover, RunLogState, exact_of, state_of
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.loop.memory_reserve import MemoryReserve
 from supervisor.root.output.pump_reports import PumpReports

@@ -15,7 +15,7 @@ from supervisor.host.cgroup_names import is_spare
 from supervisor.host.cgroups import name_of_cgroup, own_place
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import Process, family, look, own_children, parent, send
-from supervisor.root.handover.schema import OwnerState
+from supervisor.root.handover.state_schema import OwnerState
 from supervisor.root.process.managed_process import ManagedProcess, ProcessState
 
 _GENERATIONS = 1000

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from store.daemon_values import get_meta, set_meta
 from store.database import Database
-from store.meta import get_meta, set_meta
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop

@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from store.connection import Durability
+from store.daemon_values import get_meta, set_meta
 from store.database import Database, check_writable, open_reader, open_writer
 from store.errors import Away, Damaged, InDoubt, Lost, Refused, Replaced, SchemaTooNew, StoreError
 from store.events import last_seq
-from store.meta import get_meta, set_meta
 from store.recovery.copies import check, copied_at_ms, copy_path, had_history, is_closed, is_suspect, suspect
 from store.recovery.replaced_files import NO_FILE, file_of
 from store.recovery.salvage import Restored, begin_anew, restore, take_as_restored

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from store import idempotency, metrics, sessions, usage_counts
+from store.daemon_values import set_meta
 from store.database import Database
-from store.meta import set_meta
 from store.metrics import FINE_MS, Sample
 from store.runs import daily_outcomes
 from store.runs import samples as run_samples

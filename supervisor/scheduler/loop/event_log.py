@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from logring.errors import LogError
 from logring.layout import MAX_LINE, SYSTEM
-from logring.paths import ring_path
+from logring.log_paths import ring_path
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
 from logring.writer_state import in_a_new_file

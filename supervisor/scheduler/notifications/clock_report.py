@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from store.meta import set_meta
+from store.daemon_values import set_meta
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, unavailable

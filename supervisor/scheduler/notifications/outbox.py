@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 
-from logring.paths import log_path, ring_path
+from logring.log_paths import log_path, ring_path
 from store import deliveries
 from store.deliveries import Delivery, Standing
 from supervisor.config.model import Config

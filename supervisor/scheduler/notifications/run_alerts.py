@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from logring.errors import LogError
-from logring.paths import ring_path
+from logring.log_paths import ring_path
 from logring.reader import LogReader
 from supervisor.ipc.messages import Boot
 from supervisor.scheduler.database.commits import Change

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from store.meta import set_meta
+from store.daemon_values import set_meta
 from store.tasks import forget_missing, update_task, upsert_task
 from supervisor.config.diff import Difference, Effect, UnitChange, diff
 from supervisor.config.files.stamps import has_same_zone

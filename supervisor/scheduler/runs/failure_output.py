@@ -7,7 +7,7 @@ read the whole log. A run that failed anyway, or that printed nothing, does not 
 from collections.abc import Callable
 from typing import Any
 
-from logring.paths import log_path, ring_path
+from logring.log_paths import log_path, ring_path
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
 from supervisor.ipc.probe_request import ProbeRequest

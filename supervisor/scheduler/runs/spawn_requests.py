@@ -5,7 +5,7 @@ A run starts only after it is stored. The root uses that time to prepare the pro
 
 from typing import Any
 
-from logring.paths import log_path
+from logring.log_paths import log_path
 from supervisor.config.diff import definition_hash
 from supervisor.config.model import Probe, Service, Task
 from supervisor.host import users

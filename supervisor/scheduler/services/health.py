@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from logring.paths import log_path, ring_path
+from logring.log_paths import log_path, ring_path
 from supervisor.config.model import Probe, Service
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.probes import INSTANCE

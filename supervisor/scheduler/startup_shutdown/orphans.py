@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
+from store.daemon_values import get_meta, set_meta
 from store.database import Database
-from store.meta import get_meta, set_meta
 from store.runs.writes import get_run
 from supervisor.host.cgroup_names import is_spare, run_of
 from supervisor.host.osport import current_boot

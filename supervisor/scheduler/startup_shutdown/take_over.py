@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from logring.errors import LogError
-from logring.logfile.recover import save_leftover_ring
-from logring.paths import log_path
+from logring.log_paths import log_path
+from logring.logfile.leftover_ring import save_leftover_ring
 from store.database import Database
 from store.runs.writes import Run, get_run, newest_successes, update_run
 from store.tasks import Instance, TaskRecord, all_tasks, failed_ends, instances

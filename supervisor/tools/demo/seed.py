@@ -9,8 +9,8 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from logring.layout import BLOCK_SIZE
+from logring.log_paths import frames_path, log_path
 from logring.logfile.log_file import LogFileWriter
-from logring.paths import frames_path, log_path
 from logring.redraw.history_file import FramesWriter
 from logring.ring.writer import RingWriter
 from store.database import Database, open_writer

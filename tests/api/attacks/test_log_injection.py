@@ -12,7 +12,7 @@ import pytest
 from api.auth.auditor import Auditor
 from api.reading import Reads
 from api.server.log_format import Bounded
-from logring.paths import log_path
+from logring.log_paths import log_path
 from store.audit import Entry
 from store.errors import Away
 from supervisor.ipc.control_client import ControlClient

@@ -13,7 +13,7 @@ import pytest
 from api.operations.operation import Call
 from api.resources.runs import bulk
 from api.worker_context import Context
-from store.meta import set_meta
+from store.daemon_values import set_meta
 from store.runs.ids import is_ulid, new_ulid
 from tests.api.support.credentials import bearer, make_token
 from tests.api.support.fake_scheduler import Refusal

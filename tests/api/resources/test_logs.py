@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logring.layout import STDERR, STDOUT
-from logring.paths import log_path
+from logring.log_paths import log_path
 from store.runs.writes import Run
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run

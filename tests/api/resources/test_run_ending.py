@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logring.paths import log_path
+from logring.log_paths import log_path
 from store.runs.ids import new_ulid
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run, now_ms

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import pytest
 
 from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT
-from logring.paths import log_path
+from logring.log_paths import log_path
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
 from tests.api.support.harness import Daemon

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from store import meta, tasks
+from store import daemon_values, tasks
 from store.runs.writes import Run, delete_run, insert_run, update_run
 from supervisor.version import VERSION
 from tests.api.support.harness import Daemon
@@ -161,7 +161,7 @@ def test_daemon(daemon: Daemon) -> None:
 def test_daemon_while_the_scheduler_is_away(own: Daemon) -> None:
     """It answers with what the scheduler left in the store, staleness included."""
     with own.lock:
-        meta.set_meta(
+        daemon_values.set_meta(
             own.db,
             "info",
             {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from api.schemas.wire_times import parse_rfc3339
-from logring.paths import ring_path
+from logring.log_paths import ring_path
 from logring.ring.writer import RingWriter
 from tests.api.support.client import Stream
 from tests.api.support.harness import Daemon

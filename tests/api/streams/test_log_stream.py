@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logring.layout import STDERR, STDOUT
-from logring.paths import log_path, ring_path
+from logring.log_paths import log_path, ring_path
 from logring.ring.writer import RingWriter
 from store.runs.writes import Run
 from tests.api.support.client import Event, Stream

@@ -8,7 +8,7 @@ import pytest
 from api.reading import Files
 from api.streams import raw_log
 from logring.layout import STDERR, STDOUT, SYSTEM
-from logring.paths import log_path, ring_path
+from logring.log_paths import log_path, ring_path
 from logring.reader import Extent, LogReader
 from store.runs.writes import Run
 from tests.api.support.harness import Daemon

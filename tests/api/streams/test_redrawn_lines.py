@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from logring.layout import STDERR, STDOUT
-from logring.paths import frames_path
+from logring.log_paths import frames_path
 from logring.redraw.history_file import FramesWriter
 from store.runs.writes import Run
 from tests.api.support.harness import Daemon

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 from logring.layout import STDERR, STDOUT
-from logring.paths import ring_path
+from logring.log_paths import ring_path
 from logring.ring.writer import RingWriter
 from store.runs.writes import Run
 from store.tasks import upsert_task

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from logring.layout import STDOUT
-from logring.paths import ring_path
+from logring.log_paths import ring_path
 from logring.ring.writer import RingWriter
 from store.database import open_writer
 from store.runs import writes as runs

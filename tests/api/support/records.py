@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 from logring.layout import STDOUT
+from logring.log_paths import log_path, ring_path
 from logring.logfile.log_file import LogFileWriter
-from logring.paths import log_path, ring_path
 from logring.ring.writer import RingWriter
 from store.runs.ids import new_ulid
 from store.runs.writes import Run

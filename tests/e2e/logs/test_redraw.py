@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logring.paths import frames_path, log_path
+from logring.log_paths import frames_path, log_path
 from tests.support.client import Event
 from tests.support.daemon import Daemon, gone
 from tests.support.waiting import until

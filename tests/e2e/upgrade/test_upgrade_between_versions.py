@@ -190,7 +190,7 @@ def test_attributes_and_fields_may_change(tmp_path: Path) -> None:
     """A version with a renamed attribute and a new field takes over everything, and hands it back unchanged."""
     daemon = Installation(tmp_path)
     try:
-        schema = {"supervisor/root/handover/schema.py": (FIELD, f"{FIELD}    weight: int = 7\n")}
+        schema = {"supervisor/root/handover/state_schema.py": (FIELD, f"{FIELD}    weight: int = 7\n")}
         daemon.add("changed", {"supervisor/version.py": ('"0.1.0"', '"0.1.1"'), **schema})
         renamed(tmp_path / "changed/supervisor/root", "without_grace", "in_a_hurry")
         assert "in_a_hurry" in (tmp_path / "changed/supervisor/root/process/stop_ladder.py").read_text()

@@ -181,7 +181,7 @@ def test_the_daemon_works_while_its_files_are_missing(daemon: Installation) -> N
 def test_a_refused_exec_changes_nothing(daemon: Installation) -> None:
     """If the kernel refuses the exec at the last moment, everything continues as before."""
     gone = "    os.rename(sys.executable, sys.executable + '.away')\n    return 0\n"
-    daemon.add("gone", {"supervisor/root/handover/load.py": ("    return 0\n", gone)})
+    daemon.add("gone", {"supervisor/root/handover/inherited_state.py": ("    return 0\n", gone)})
     run = begin(daemon)
     daemon.install("gone")
     os.kill(daemon.pid, signal.SIGUSR2)

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from logring.layout import STDOUT
+from logring.log_paths import log_path
 from logring.logfile.log_file import LogFileWriter
-from logring.paths import log_path
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
 from store.database import open_writer

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from logring.layout import KIND_PACKED, Static
+from logring.log_paths import frames_path
 from logring.logfile.compress import SUFFIX
-from logring.paths import frames_path
 from supervisor.helpers.janitor.work import find_logs
 from supervisor.ipc.janitor_job import Report
 from tests.helpers.janitor.support import (

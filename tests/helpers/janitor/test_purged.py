@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from logring.paths import frames_path, log_path, ring_path
+from logring.log_paths import frames_path, log_path, ring_path
 from store.database import open_writer
 from supervisor.helpers.janitor import work as module
 from supervisor.helpers.janitor.work import remove, work

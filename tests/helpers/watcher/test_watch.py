@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from logring.layout import STDOUT
-from logring.paths import ring_path
+from logring.log_paths import ring_path
 from logring.ring.writer import RingWriter
 from supervisor.helpers.watcher.output_lines import RingWatcher
 from supervisor.helpers.watcher.watch import ProbeRunner

@@ -21,7 +21,7 @@ from logring.layout import (
 )
 from logring.logfile import zstd
 from logring.logfile.compress import compress
-from logring.logfile.opening import open_log_file
+from logring.logfile.open_log import open_log_file
 from logring.logfile.packed import Index
 from logring.reader import Line, LogReader
 from tests.logring.logfile.test_packed import damage, walked

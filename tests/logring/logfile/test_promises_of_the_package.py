@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from logring.layout import STDERR, STDOUT, SYSTEM
-from logring.paths import log_path, ring_path
+from logring.log_paths import log_path, ring_path
 from logring.reader import Line, LogReader
 from tests.logring.support.rings import T0, read_all
 
@@ -22,7 +22,7 @@ def test_paths() -> None:
 
 def test_writing_side_is_light() -> None:
     """The root process loads the writing side: it brings none of the expensive modules."""
-    code = "import logring.ring.writer, logring.logfile.log_file, logring.paths, sys; print(*sys.modules)"
+    code = "import logring.ring.writer, logring.logfile.log_file, logring.log_paths, sys; print(*sys.modules)"
     out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {
         "dataclasses",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from logring.errors import Corrupt, ForeignFile, LogError, NewerFormat
 from logring.layout import STDOUT
-from logring.paths import frames_path
+from logring.log_paths import frames_path
 from logring.redraw import history_file
 from logring.redraw.history_file import FramesWriter
 from logring.redraw.history_format import (

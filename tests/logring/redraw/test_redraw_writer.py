@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from logring.layout import STDERR, STDOUT, SYSTEM, max_line
-from logring.logfile.recover import save_leftover_ring
+from logring.logfile.leftover_ring import save_leftover_ring
 from logring.mask import Mask
 from logring.reader import Line
 from logring.redraw.redraw_writer import MAX_HISTORY, MAX_WAITING, Drawing, FrameQueue, LineEnd, history_size

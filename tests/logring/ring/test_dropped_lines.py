@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.logfile import log_file
-from logring.logfile.recover import save_leftover_ring
+from logring.logfile.leftover_ring import save_leftover_ring
 from logring.reader import Line
 from tests.logring.support.rings import T0, Log, texts
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logring.layout import STDERR, STDOUT
-from logring.logfile.recover import save_leftover_ring
+from logring.logfile.leftover_ring import save_leftover_ring
 from logring.reader import Line, LogReader, Page
 from tests.logring.support.rings import Joiner, child_writer, numbered, read_all
 from tests.support.waiting import until

@@ -20,7 +20,7 @@ from logring.__main__ import main as look_into
 from logring.errors import Corrupt, LogError
 from logring.layout import PACKED_BLOCKS_AT, PAGE
 from logring.logfile.compress import SUFFIX, compress
-from logring.logfile.recover import save_leftover_ring
+from logring.logfile.leftover_ring import save_leftover_ring
 from logring.reader import Line, LogReader
 from logring.redraw.history_format import read_frames
 from logring.search import Pattern, search

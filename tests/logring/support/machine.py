@@ -14,7 +14,7 @@ from typing import Any
 from logring.errors import Corrupt
 from logring.layout import PAGE, PUBLICATION_AT, PUBLICATION_SIZE, STDERR, STDOUT, SYSTEM, max_line
 from logring.logfile import log_file
-from logring.logfile.recover import save_leftover_ring
+from logring.logfile.leftover_ring import save_leftover_ring
 from logring.reader import Line, LogReader
 from logring.ring import ring
 from tests.logring.support.model import Model
@@ -26,7 +26,7 @@ _WRITING_SIDE = (
     "logring/ring/open_block.py",
     "logring/ring/ring.py",
     "logring/logfile/log_file.py",
-    "logring/logfile/recover.py",
+    "logring/logfile/leftover_ring.py",
 )
 
 

@@ -24,9 +24,9 @@ from supervisor.ipc.messages import Exited, Spawn
 from supervisor.root.handover import table as handover
 from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.quiesce import Quiesce
-from supervisor.root.handover.recover import recover
 from supervisor.root.handover.run_records import RunRecords
-from supervisor.root.handover.schema import (
+from supervisor.root.handover.run_recovery import recover
+from supervisor.root.handover.state_schema import (
     ExactState,
     FilesState,
     HelperState,

@@ -18,7 +18,7 @@ from supervisor.ipc.messages import Spawn
 from supervisor.root.handover import record_memory as records
 from supervisor.root.handover.fd_store import DescriptorStore, stored_descriptors
 from supervisor.root.handover.record_memory import FORMAT, Known, Record
-from supervisor.root.handover.schema import RunDetails, RunProgress, RunStart, RunState, pack, unpack
+from supervisor.root.handover.state_schema import RunDetails, RunProgress, RunStart, RunState, pack, unpack
 from supervisor.root.process.managed_process import ProcessState
 from tests.support.paths import ROOT
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from logring.log_paths import ring_path
 from logring.logfile import log_file
-from logring.paths import ring_path
 from logring.reader import LogReader
 from supervisor.ipc.messages import Spawn
 from tests.root.pumping import Bench

@@ -4,7 +4,7 @@ import json
 import os
 import select
 
-from supervisor.root.handover.schema import LeftOutputState, from_json, to_json
+from supervisor.root.handover.state_schema import LeftOutputState, from_json, to_json
 from supervisor.root.output.left_output import LeftOutput, LeftOutputs
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from logring.layout import BLOCK_SIZE, STDOUT
+from logring.log_paths import ring_path
 from logring.logfile import log_file
-from logring.paths import ring_path
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
 from supervisor.ipc.doorbell import HERALD, DoorbellClient, DoorbellServer

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logring.layout import BLOCK_SIZE
-from logring.paths import frames_path
+from logring.log_paths import frames_path
 from logring.reader import LogReader
 from logring.redraw import history_file
 from logring.redraw.redraw_writer import MAX_WAITING

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from store.daemon_values import set_meta
 from store.errors import DiskFull
 from store.events import since
-from store.meta import set_meta
 from store.runs import bulk as run_bulk
 from store.runs.bulk import RunSelector, find_ended, mark_deleted
 from store.runs.filter import RunFilter

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from logring.paths import ring_path
+from logring.log_paths import ring_path
 from supervisor.config.model import Storage
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot

@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from logring.paths import ring_path
+from logring.log_paths import ring_path
 from logring.reader import LogReader
 from store.database import open_writer
 from store.events import append_all, draft

@@ -12,7 +12,7 @@ from gevent.threadpool import ThreadPool
 from store.database import open_reader, open_writer
 from store.errors import QueryTimeout
 from store.runs.ids import new_ulid
-from store.meta import get_meta, set_meta
+from store.daemon_values import get_meta, set_meta
 from store.runs.writes import RunFilter, list_runs
 
 writer = open_writer(sys.argv[1])

@@ -13,9 +13,9 @@ from store import events
 from store.backends import postgres
 from store.backends.postgres import PostgresConnection, place
 from store.connection import NUMBERS
+from store.daemon_values import get_meta, set_meta
 from store.database import Database, open_reader, open_writer
 from store.errors import Away, Busy, NotReady, QueryTimeout, ReadOnly, Refused, SchemaTooNew, StoreError, Unusable
-from store.meta import get_meta, set_meta
 from store.notifications import Notification, notify, page
 from store.store_thread import StoreThread
 from tests.store.databases import on_postgresql
@@ -327,7 +327,7 @@ import sys, gevent
 from gevent.threadpool import ThreadPool
 from store.database import open_reader, open_writer
 from store.errors import QueryTimeout
-from store.meta import get_meta, set_meta
+from store.daemon_values import get_meta, set_meta
 
 writer = open_writer(sys.argv[1])
 set_meta(writer, "k", 7)

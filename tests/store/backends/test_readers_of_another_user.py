@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from store.daemon_values import get_meta, set_meta
 from store.database import open_reader, open_writer
 from store.errors import Unopened, Unusable
-from store.meta import get_meta, set_meta
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="other users take root")
 UID = 64321

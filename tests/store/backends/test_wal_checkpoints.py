@@ -6,8 +6,8 @@ import apsw
 import pytest
 
 from store.backends import wal_checkpoints
+from store.daemon_values import get_meta, set_meta
 from store.database import Database, open_reader, open_writer
-from store.meta import get_meta, set_meta
 from tests.support.waiting import until
 
 PAGE = 4096

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from store.daemon_values import get_meta, set_meta
 from store.database import open_reader, open_writer
 from store.errors import Damaged, Unusable
 from store.events import append, last_seq, since
-from store.meta import get_meta, set_meta
 from store.recovery.copies import check, check_copy, copied_at_ms, copy_path, is_suspect, make_copy, suspect
 from store.recovery.salvage import restore
 from store.runs.writes import get_run, insert_run, update_run

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from store.daemon_values import get_meta, set_meta
 from store.database import open_reader, open_writer
 from store.errors import Replaced, Unusable
-from store.meta import get_meta, set_meta
 from store.recovery.replaced_files import File, file_of
 from store.store_thread import StoreThread
 from tests.support.waiting import until

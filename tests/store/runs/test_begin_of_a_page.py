@@ -3,7 +3,7 @@
 import random
 from bisect import bisect
 
-from store.runs.pages import Window, begin
+from store.runs.run_pages import Window, begin
 
 
 def test_where_pages_begin() -> None:

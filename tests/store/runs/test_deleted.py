@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from store.database import Database, open_reader, open_writer
 from store.runs.bulk import RunSelector, find_deleted, find_ended, find_expired, mark_deleted, purge, unmark_deleted
-from store.runs.pages import Direction, SortField
+from store.runs.run_pages import Direction, SortField
 from store.runs.summary import FAILURES, summarize
 from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs
 from tests.store.databases import database
 from tests.store.making import T0, counted, stored_counts
 from tests.store.oracle import arranged, listed, matches
-from tests.store.runs.test_pages import NOW, random_filter, random_run
+from tests.store.runs.test_run_pages import NOW, random_filter, random_run
 from tests.support.paths import ROOT
 
 FIELDS: tuple[SortField, ...] = get_args(SortField)
@@ -91,7 +91,7 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("deep", [0, 5000])
 def test_lists(left: Left, monkeypatch: pytest.MonkeyPatch, deep: int) -> None:
     """Pages of filters with every sort, at the begin, within and at the end, have what plain Python finds."""
-    monkeypatch.setattr("store.runs.pages._DEEP", deep)
+    monkeypatch.setattr("store.runs.run_pages._DEEP", deep)
     rnd = random.Random(f"{left.kind} {deep}")
     for _ in range(left.filters):
         wanted = random_filter(rnd, left.runs)

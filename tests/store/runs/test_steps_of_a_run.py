@@ -12,8 +12,8 @@ import pytest
 from store.database import Database, open_reader, open_writer
 from store.runs.deleted import list_deleted
 from store.runs.ids import new_ulid
-from store.runs.pages import Direction, SortField
 from store.runs.phases import END_REASONS
+from store.runs.run_pages import Direction, SortField
 from store.runs.writes import RunFilter, delete_run, insert_run, list_runs
 from store.tasks import ended_since
 from tests.store.making import T0, make_run, restore_run

@@ -8,7 +8,7 @@ import pytest
 
 from logring.errors import ForeignFile
 from logring.layout import PENDING_AT, PENDING_TEXT_AT, PUBLICATION_AT, STDERR, STDOUT
-from logring.logfile.recover import save_leftover_ring
+from logring.logfile.leftover_ring import save_leftover_ring
 from logring.reader import LogReader
 from tests.logring.support.rings import T0, Log, read_all, texts
 

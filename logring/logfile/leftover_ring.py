@@ -4,7 +4,7 @@ import os
 
 from logring.errors import Corrupt, ForeignFile
 from logring.logfile.log_file import LogFileWriter
-from logring.logfile.opening import open_log_file
+from logring.logfile.open_log import open_log_file
 from logring.ring.ring import Ring
 from logring.ring.writer import RingWriter
 

@@ -1,7 +1,7 @@
 import pytest
 
+from store.daemon_values import get_meta, set_meta
 from store.database import Database
-from store.meta import get_meta, set_meta
 
 
 @pytest.mark.parametrize("value", [None, 0, "ü", [1, {"a": None}], {"x": [True, 1.5]}])

@@ -7,8 +7,8 @@ import pytest
 
 from store.database import Database, open_reader, open_writer
 from store.runs.filter import VISIBLE
-from store.runs.pages import Direction, SortField, _Order
 from store.runs.phases import END_REASONS
+from store.runs.run_pages import Direction, SortField, _Order
 from store.runs.writes import Run, RunFilter, count_runs, insert_run, list_runs
 from tests.store.databases import BACKENDS, database, on_sqlite
 from tests.store.making import T0, make_run, store_run, ulid_of
@@ -104,7 +104,7 @@ def test_against_oracle(
     """
     rnd = random.Random(f"{field} {direction}")
     for number in range(filled.filters):
-        monkeypatch.setattr("store.runs.pages._NEAR", (250, 1, 7)[number % 3])
+        monkeypatch.setattr("store.runs.run_pages._NEAR", (250, 1, 7)[number % 3])
         wanted = random_filter(rnd, filled.runs)
         whole = listed(filled.runs, wanted, field, direction, NOW)
         limit = rnd.choice([1, 7, 50, 1000])
@@ -122,7 +122,7 @@ def test_reasons_that_are_sorted_alike(
     filled: Filled, direction: Direction, scan_limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that are told apart nowhere else stand among each other, by id."""
-    monkeypatch.setattr("store.runs.pages._SCAN_LIMIT", scan_limit)
+    monkeypatch.setattr("store.runs.run_pages._SCAN_LIMIT", scan_limit)
     alike = {"missed": "skipped", "start_failed": "failed"}
     rnd = random.Random(direction)
     for wanted in (RunFilter(), RunFilter(search="7Z"), *(random_filter(rnd, filled.runs) for _ in range(10))):
@@ -140,7 +140,7 @@ def test_searches_with_many_matches(
     filled: Filled, field: SortField, direction: Direction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search in ids that matches too much to be sorted in memory gives the same pages."""
-    monkeypatch.setattr("store.runs.pages._SCAN_LIMIT", 10)
+    monkeypatch.setattr("store.runs.run_pages._SCAN_LIMIT", 10)
     for search in ("0", "1", "7Z", filled.runs[3].id[:9]):
         whole = listed(filled.runs, RunFilter(search=search), field, direction, NOW)
         for offset in (0, 13, 300, 600):
@@ -193,7 +193,7 @@ def test_running_goes_on(writer: Database) -> None:
 
 def test_totals_of_searches_follow_changes(writer: Database, reader: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The total of a search in ids is right again after each commit, by anybody, though it is remembered."""
-    monkeypatch.setattr("store.runs.pages._SCAN_LIMIT", 1)
+    monkeypatch.setattr("store.runs.run_pages._SCAN_LIMIT", 1)
     for n in range(1, 6):
         insert_run(writer, make_run(task_name=f"uuuu{n}"))
         for _ in range(2):

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 
 from supervisor.host.osport import become, end_with_parent
-from supervisor.root.handover.recover import RecoveredRun, recover
-from supervisor.root.handover.schema import Handover, from_json
+from supervisor.root.handover.run_recovery import RecoveredRun, recover
+from supervisor.root.handover.state_schema import Handover, from_json
 from supervisor.root.handover.table import NotAccepted, read
 from supervisor.root.output.run_log import RunLog
 

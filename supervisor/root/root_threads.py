@@ -6,14 +6,14 @@ import os
 import sys
 import threading
 
-from logring.paths import DAEMON_RING, ring_path
+from logring.log_paths import DAEMON_RING, ring_path
 from supervisor.host.osport import become_subreaper, set_title
 from supervisor.ipc import stale_helpers
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.log_line import LEVELS, Log
 from supervisor.ipc.messages import LOCK, Boot
-from supervisor.root.handover.load import Inherited
-from supervisor.root.handover.schema import KeptDescriptors
+from supervisor.root.handover.inherited_state import Inherited
+from supervisor.root.handover.state_schema import KeptDescriptors
 from supervisor.root.handover.upgrade import ANSWER
 from supervisor.root.helper_processes import Helper
 from supervisor.root.loop.control_thread import ControlThread

@@ -1,6 +1,6 @@
 """Runs of another root: handed over in an upgrade, or left by a killed root.
 
-In both cases :func:`recover` makes them of the same :class:`.schema.RunState`. What stays different:
+In both cases :func:`recover` makes them of the same :class:`.state_schema.RunState`. What stays different:
 
 ================  ==================================  ==============================================================
 aspect            upgrade (there is an ExactState)    recovery (from the service manager's descriptor store)
@@ -32,15 +32,15 @@ from typing import Any
 from logring.errors import LogError
 from logring.format_table import Foreign
 from logring.layout import STDERR, STDOUT
+from logring.log_paths import ring_path
 from logring.logfile.log_file import LogFileWriter
 from logring.logfile.reopen import Written, reopen
-from logring.paths import ring_path
 from supervisor.host.pidfds import is_pidfd
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot, Exited, Spawn
 from supervisor.root.handover.record_memory import Record
 from supervisor.root.handover.run_records import about, identity
-from supervisor.root.handover.schema import ExactState, RunState, process_of, restore_exact, restore_notified
+from supervisor.root.handover.state_schema import ExactState, RunState, process_of, restore_exact, restore_notified
 from supervisor.root.output.run_log import RunLog, Source, prepare
 from supervisor.root.process.managed_process import ManagedProcess, ProcessState
 from supervisor.root.process.notify_socket import NotifySocket
