@@ -110,6 +110,10 @@ class Authenticator:
         for digest in self._cookies(req):
             if self._session_valid(digest):
                 return Identity("session", "web", credential=Credential("session", digest), by_browser=True)
+        for secret in (req.get_cookie_values(self.cookie) or ())[:_COOKIES]:
+            found = self._by_token(secret, by_browser=True)
+            if found is not None:
+                return found
         sock = req.env["gunicorn.socket"]
         proven = self._proven.get(sock)
         if proven is not None and proven[:2] == (req.auth, req.remote_addr):
@@ -127,6 +131,10 @@ class Authenticator:
         found = Identity("password", f"password from {req.remote_addr or 'the Unix socket'}", by_browser=True)
         self._proven[sock] = (req.auth, req.remote_addr, found)
         return found
+
+    def by_token(self, secret: str) -> Identity | None:
+        """Return the identity of a token that was given as a password; None if it is none."""
+        return self._by_token(secret, by_browser=True)
 
     def _cookies(self, req: falcon.Request) -> list[str]:
         """Return the hashes of the sessions in the request, with a limit on their number."""

@@ -23,12 +23,16 @@ _WEB = Identity("session", "web")
 
 
 def login(context: Context, call: Call) -> None:
-    """Exchange the password for a session cookie."""
-    context.auth.check_password(call.req, call.body.password)
-    call.identity = _WEB
+    """Exchange the password for a session cookie; a token is its own session, and ends with it."""
+    secret = call.body.password
+    call.identity = context.auth.by_token(secret)
+    if call.identity is None:
+        context.auth.check_password(call.req, secret)
+        call.identity = _WEB
+        secret = context.auth.open_session()
     call.resp.set_cookie(
         context.auth.cookie,
-        context.auth.open_session(),
+        secret,
         max_age=MAX_AGE_MS // 1000,
         path=context.boot.base_path or "/",
         secure=call.req.env["wsgi.url_scheme"] == "https",

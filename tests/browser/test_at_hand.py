@@ -6,6 +6,7 @@ from playwright.sync_api import Browser, Page, StorageState, expect
 
 from tests.browser.conftest import watched
 from tests.browser.site import LONG_NAME, Site
+from tests.support.daemon import PASSWORD
 from tests.support.waiting import until
 
 
@@ -134,3 +135,40 @@ def test_shapes_tell_failures(page: Page, site: Site) -> None:
     site.see(page, "#/?q=backup")
     bar = page.get_by_role("group", name="Last runs of backup").locator("a.bad").first
     expect(bar).to_have_css("border-top-style", "double")
+
+
+def test_an_ended_session_keeps_the_action(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """An ended session is explained, and the action that found it is carried out after the login."""
+    context = browser.new_context()
+    page = watched(context, complaints)
+    site.enter(page)
+    site.see(page, "#/task/colours")
+    before = site.get("/api/tasks/colours/runs").json()["total"]
+    context.clear_cookies()
+    page.get_by_role("main").get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_text("Your session has ended. Log in to continue; your last action is then")).to_be_visible()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="colours")).to_be_visible()
+    until(lambda: site.get("/api/tasks/colours/runs").json()["total"] == before + 1, "the run")
+    context.close()
+    complaints[:] = [one for one in complaints if "401" not in one]
+
+
+def test_a_token_logs_in(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """The login accepts a token, which has its own role and tasks, and a logout ends it in this browser."""
+    asked = {"name": "reader", "role": "viewer"}
+    secret = site.request("POST", "/api/tokens", asked).json()["token"]
+    context = browser.new_context()
+    page = watched(context, complaints)
+    page.goto(site.url)
+    page.get_by_label("Password or token").fill(secret)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_text("viewer")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("viewer")).to_be_visible()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Password or token")).to_be_visible()
+    assert site.request("DELETE", "/api/tokens/reader").status == 204
+    context.close()
+    complaints[:] = [one for one in complaints if "401" not in one]

@@ -20,7 +20,14 @@ export class Refused extends Error {
 let onLoggedOut = () => {};
 let onUnavailable = () => {};
 
-/** Call `listener` whenever an answer says that nobody is logged in. */
+const waiting = [];
+
+/** Send the commands again that were refused because the session had ended. */
+export function loggedIn() {
+  for (const send of waiting.splice(0)) send();
+}
+
+/** Call `listener(waiting)` whenever an answer says that nobody is logged in; waiting: a command waits for that. */
 export function whenLoggedOut(listener) {
   onLoggedOut = listener;
 }
@@ -67,8 +74,15 @@ export async function call(path, { method = "GET", body, query, signal, limitMs 
   }
   const timer = setTimeout(() => limit.abort(new DOMException("", "TimeoutError")), limitMs);
   try {
-    return await answered(path, await fetch(withQuery(path, query), options));
+    return await answered(await fetch(withQuery(path, query), options));
   } catch (error) {
+    if (error.status === 401 && !path.startsWith("api/auth/")) {
+      onLoggedOut(method !== "GET");
+      if (method !== "GET") {
+        await new Promise((resolve) => waiting.push(resolve));
+        return await call(path, { method, body, query, signal, limitMs });
+      }
+    }
     if (error.name === "AbortError" || error instanceof Refused) throw error;
     throw noAnswer(error, method, limitMs);
   } finally {
@@ -76,8 +90,7 @@ export async function call(path, { method = "GET", body, query, signal, limitMs 
   }
 }
 
-async function answered(path, response) {
-  if (response.status === 401 && !path.startsWith("api/auth/")) onLoggedOut();
+async function answered(response) {
   if (response.status === 503) onUnavailable();
   if (!response.ok) throw await refusal(response);
   return response.status === 204 ? null : response.json();

@@ -1,6 +1,6 @@
 // The dashboard: who is there, which page, and the frame around it.
 import { html, render, useErrorBoundary, useEffect, useState } from "../vendor/preact.js";
-import { Refused, get, whenLoggedOut } from "./api.js";
+import { Refused, get, loggedIn, whenLoggedOut } from "./api.js";
 import { connect, disconnect } from "./live.js";
 import { Audit } from "./pages/audit.js";
 import { Daemon } from "./pages/daemon.js";
@@ -66,12 +66,13 @@ function App() {
     }
     if (!me.value.authenticated) return;
     connect();
+    loggedIn();
     await loadAll();
   };
   useEffect(() => {
-    whenLoggedOut(() => {
+    whenLoggedOut((waiting) => {
       disconnect();
-      me.value = { authenticated: false };
+      me.value = { authenticated: false, expired: true, waiting: me.value?.waiting || waiting };
     });
     enter();
   }, []);

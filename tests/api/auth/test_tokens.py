@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.auth.identity import hash_secret
-from tests.api.support.credentials import JSON, basic, bearer, make_token
+from tests.api.support.credentials import JSON, basic, bearer, cookie, login, make_token
 from tests.api.support.fake_scheduler import Refusal
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run, now_ms
@@ -47,6 +47,21 @@ def test_what_is_no_token(daemon: Daemon, secret: str) -> None:
     """401, and not counted as a wrong password: nobody guesses 256 bits."""
     assert daemon.get("/api/runs", bearer(secret), unix=False).status == 401
     assert daemon.scheduler.failures == {}
+
+
+def test_a_login_with_a_token(daemon: Daemon) -> None:
+    """A login accepts a token; its cookie has the role of the token, needs an origin of ours, and ends with it."""
+    answer = login(daemon, make_token(daemon, "reader"))
+    assert answer.status == 204
+    session = cookie(answer)
+    status = daemon.get("/api/auth/status", session, unix=False).json
+    assert (status["method"], status["role"]) == ("token", "viewer")
+    assert daemon.ask("POST", "/api/tasks/job/run", headers=session, unix=False).status == 403
+    operator = cookie(login(daemon, make_token(daemon, "doer", "operator")))
+    foreign = {**operator, "Origin": "http://elsewhere.example"}
+    assert daemon.ask("POST", "/api/tasks/job/run", headers=foreign, unix=False).status == 403
+    assert daemon.ask("DELETE", "/api/tokens/reader").status == 204
+    assert daemon.get("/api/runs", session, unix=False).status == 401
 
 
 def test_a_revoked_token_is_none(daemon: Daemon) -> None:

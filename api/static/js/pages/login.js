@@ -27,7 +27,8 @@ export function Login({ entered }) {
   return html`<main class="login"><form method="post" action="api/auth/login" onSubmit=${submit}>
     <h1><img src="static/icon.svg" alt="" />Ringward</h1>
     <input class="hidden-text" type="text" name="username" value="ringward" autocomplete="username" tabindex="-1" aria-hidden="true" readonly />
-    <label>Password<input type="password" name="password" autocomplete="current-password" required autofocus /></label>
+    ${me.value.expired && html`<p role="status">Your session has ended. Log in to continue${me.value.waiting ? "; your last action is then carried out" : ""}.</p>`}
+    <label>Password or token<input type="password" name="password" autocomplete="current-password" required autofocus /></label>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     <button class="primary" disabled=${busy}>Log in</button>
     <p class="hint">On the server, <code>ringward password</code> shows it.</p>

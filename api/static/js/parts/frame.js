@@ -69,7 +69,7 @@ function Bar() {
     <${LinkState} />
     <button class="plain wide" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${showShortcuts}>?</button>
     <button class="plain" aria-label=${`Colours: ${theme.value}; change to ${next}`} title=${`Colours: ${theme.value}`} onClick=${() => wear(next)}><${Icon} name=${THEMES[theme.value]} /></button>
-    ${me.value?.method === "session" && html`<button class="plain" aria-label="Log out" title="Log out" onClick=${logOut}><${Icon} name="out" /></button>`}
+    ${["session", "token"].includes(me.value?.method) && html`<button class="plain" aria-label="Log out" title="Log out" onClick=${logOut}><${Icon} name="out" /></button>`}
   </header>`;
 }
 
