@@ -10,7 +10,7 @@ import pytest
 
 from store.migrations import known
 from supervisor.root.handover.table import HANDOVER
-from tests.e2e.services.test_readiness import SAY, is_ready, on_flag
+from tests.e2e.services.test_readiness import SAY, is_ready, on_flag, watcher
 from tests.e2e.upgrade.test_upgrade import HALVES, shown
 from tests.support.daemon import program
 from tests.support.installation import Installation
@@ -120,6 +120,7 @@ def test_helpers_restart_after_all_files_were_replaced(daemon: Installation, tmp
     daemon.write(
         f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.001, side)}\n"
         f"[services.s]\nrun = {program('obeys_term')}\nready = {{ log = 'ready' }}\n"
+        'live = { exec = ["true"], every = "1s" }\n'
         '[tasks.quick]\nrun = "exit 3"\n'
     )
     daemon.start()
@@ -131,6 +132,9 @@ def test_helpers_restart_after_all_files_were_replaced(daemon: Installation, tmp
         daemon.kill_helper(title)
     for spawner in daemon.children("ringward spawner"):
         spawner.kill()
+    old_watcher = until(lambda: watcher(daemon), "the watcher")
+    old_watcher.kill()
+    until(lambda: (now := watcher(daemon)) and now.pid != old_watcher.pid, "another watcher")
     assert daemon.ended(daemon.trigger("quick"))["exitCode"] == 3
     assert [run["id"] for run in daemon.runs("s")] == [service]
     assert is_ready(daemon)
