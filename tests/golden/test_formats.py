@@ -1,5 +1,6 @@
 """Every format that outlives a process is read as an older version wrote it."""
 
+import ast
 import contextlib
 import dataclasses
 import json
@@ -52,6 +53,7 @@ from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.process.managed_process import ProcessState
+from tests.root.test_never import PATHS, loaded
 
 ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 TASKS = {"s", "stopped", "line", "pipe", "terminal", "secret"}
@@ -375,3 +377,14 @@ def test_an_older_database_is_migrated(old: Path) -> None:
         assert good is not None
         assert good.paused
         assert [token.name for token in all_tokens(db)] == ["ci"]
+
+
+def test_formats_do_not_follow_attributes() -> None:
+    """Nothing in the root, or in the modules that it imports, reads all attributes of an object to write them."""
+    found = set()
+    for module in loaded():
+        for node in ast.walk(ast.parse(PATHS[module].read_text())):
+            name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+            if name in ("vars", "__dict__") or (isinstance(node, ast.Attribute) and name == "__slots__"):
+                found.add((module, name))
+    assert not found
