@@ -5,10 +5,15 @@ import time
 
 
 class Pulse:
-    """The time of the last heartbeat, as the mtime of a memory file that both processes have open."""
+    """The time of the last heartbeat, as the mtime of a memory file that both processes have open.
+
+    Creation counts as the first heartbeat. A new file has a wall-clock time, later than any monotonic one: a worker
+    that hung while it started, for example without memory, would never be replaced.
+    """
 
     def __init__(self) -> None:
         self._fd = os.memfd_create("ringward-pulse")
+        self.notify()
 
     def notify(self) -> None:
         """Record a heartbeat."""
@@ -16,7 +21,7 @@ class Pulse:
         os.utime(self._fd, (now_s, now_s))
 
     def last_update(self) -> float:
-        """Return the monotonic time of the last heartbeat; before the first one, a later time than any."""
+        """Return the monotonic time of the last heartbeat, in seconds."""
         return os.fstat(self._fd).st_mtime
 
     def fileno(self) -> int:

@@ -17,7 +17,9 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.lent
 LARGE = ", ".join(f'V{number} = "{"x" * 100_000}"' for number in range(16))
-GONE = (ConnectionError, FileNotFoundError)
+GONE = (ConnectionError, FileNotFoundError, TimeoutError)
+"""A worker that hangs without memory answers nothing until its arbiter replaces it, after 30 s."""
+_REPLACED_S = 150.0
 
 
 @contextlib.contextmanager
@@ -124,5 +126,9 @@ def test_an_api_server_short_of_memory_refuses_or_is_replaced(daemon: Daemon, tm
             worker.kill()
         log = f"/api/runs/{long}/log"
         for path in ("/api/runs?limit=1000", f"{log}?from=0", f"{log}/raw", "/api/system"):
-            until(lambda path=path: (one := asked(daemon, "GET", path)) and one.status == 200, path)  # type: ignore[misc]
+            until(
+                lambda path=path: (one := asked(daemon, "GET", path)) and one.status == 200,  # type: ignore[misc]
+                path,
+                _REPLACED_S,
+            )
         all_is_well(daemon, long, side)
