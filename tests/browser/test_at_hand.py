@@ -172,3 +172,26 @@ def test_a_token_logs_in(browser: Browser, site: Site, complaints: list[str]) ->
     assert site.request("DELETE", "/api/tokens/reader").status == 204
     context.close()
     complaints[:] = [one for one in complaints if "401" not in one]
+
+
+SHIFTS = """() => new Promise((settle) => {
+    const watcher = new PerformanceObserver(() => {});
+    watcher.observe({ type: "layout-shift", buffered: true });
+    requestAnimationFrame(() => setTimeout(() => settle(
+        watcher.takeRecords().reduce((sum, one) => sum + (one.hadRecentInput ? 0 : one.value), 0)
+    )));
+})"""
+
+
+def test_attempts_do_not_move_the_log(browser: Browser, session: StorageState, site: Site) -> None:
+    """The attempts of a run load without moving what is below them (CLS below 0.02)."""
+    site.run_to_end("tries")
+    until(lambda: site.get("/api/tasks/tries/runs?status=ended").json()["total"] == 2, "the retry")
+    run = site.get("/api/tasks/tries/runs?sortDirection=asc").json()["items"][0]["id"]
+    context = browser.new_context(storage_state=session)
+    page = context.new_page()
+    page.goto(f"{site.url}#/run/{run}")
+    expect(page.get_by_role("region", name="2 attempts").get_by_role("link")).to_have_count(2)
+    expect(page.get_by_text("Complete")).to_be_visible()
+    assert page.evaluate(SHIFTS) < 0.02
+    context.close()

@@ -4,8 +4,8 @@ import { Refused, get, runPath, taskPath } from "../api.js";
 import { count, duration } from "../format.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
-import { now, throttle } from "../state.js";
-import { ofRun } from "../states.js";
+import { now, throttle, unitNamed } from "../state.js";
+import { FAILURES, ofRun } from "../states.js";
 import { At, Badge, Card, Took, useLoad } from "./basics.js";
 
 /** The attempts that belong together, oldest first: each retry points at the attempt before it. */
@@ -29,6 +29,12 @@ async function chain(run, signal) {
   return [...found.values()].sort((a, b) => a.retryAttempt - b.retryAttempt);
 }
 
+/** How many attempts there probably are, before they are loaded: what is below must not move then. */
+function expected(run) {
+  const retries = unitNamed(run.taskName)?.definition.retryAttempts ?? 0;
+  return 1 + (FAILURES.includes(run.endReason) ? Math.max(retries, run.retryAttempt) : run.retryAttempt);
+}
+
 const beginOf = (run) => Date.parse(run.startedAt ?? run.createdAt);
 const endOf = (run, at) => (run.endedAt ? Date.parse(run.endedAt) : run.startedAt ? at : beginOf(run));
 
@@ -38,6 +44,8 @@ export function Attempts({ run }) {
     const again = throttle(reload, 2000);
     return listen((kind, body) => (kind === "resumed" || (body.taskName === run.taskName && body.retryAttempt > 0)) && again());
   }, [run.id]);
+  const coming = data ? 0 : expected(run);
+  if (coming > 1) return html`<${Card} title=${count(coming, "attempt")}><ol class="lines attempts" aria-busy="true">${Array.from({ length: coming }, () => html`<li></li>`)}</ol></${Card}>`;
   if (!data || data.length < 2) return null;
   const at = data.some((one) => one.status === "running") ? now.value : 0;
   const first = beginOf(data[0]);
