@@ -9,7 +9,7 @@ import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, takewhile
 
 from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config, Service, Task
@@ -53,7 +53,9 @@ Unit = Task | Service
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+-@:,")
 """Characters that a shell takes as they are."""
 _SAMPLE = 2000
-"""Instants from which the interval of a schedule is computed."""
+"""Most instants from which the interval of a schedule is computed."""
+_SPAN_MS = 366 * 86_400_000
+"""Time that is covered by these instants, unless ``keep_for`` is longer."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,10 @@ def _cut_short(config: Config, now_ms: int) -> Iterator[_Advice]:
 
     paces: dict[tuple[object, ...], float | None] = {}
     for task in config.tasks.values():
-        schedule = (task.crons, task.timezone, task.every_ms, task.dst_gap, task.dst_overlap)
+        span_ms = max(task.keep_for_ms, _SPAN_MS)
+        schedule = (task.crons, task.timezone, task.every_ms, task.dst_gap, task.dst_overlap, span_ms)
         if schedule not in paces:
-            paces[schedule] = _interval_ms(task, now_ms)
+            paces[schedule] = _interval_ms(task, now_ms, span_ms)
         interval_ms = paces[schedule]
         if interval_ms is None or task.keep_runs == 0 or task.keep_runs * interval_ms >= task.keep_for_ms:
             continue
@@ -161,13 +164,18 @@ def _rounded(span_ms: float) -> int:
     return max(1000, round(span_ms / 1000) * 1000)
 
 
-def _interval_ms(task: Task, now_ms: int) -> float | None:
-    """Return the mean time between two instants of a schedule; None: it has no two."""
+def _interval_ms(task: Task, now_ms: int, span_ms: int) -> float | None:
+    """Return the mean time between two instants of a schedule; None: it has no two within `span_ms`."""
     from supervisor.schedule.instants import Schedule
 
     if task.every_ms is not None:
         return task.every_ms
-    instants = [one.at for one in islice(Schedule(task).occurrences(now_ms), _SAMPLE) if one.runs]
+    occurrences = Schedule(task).occurrences(now_ms)
+    first = next(occurrences, None)
+    if first is None:
+        return None
+    near = takewhile(lambda one: one.at <= first.at + span_ms, chain([first], occurrences))
+    instants = [one.at for one in islice(near, _SAMPLE) if one.runs]
     return (instants[-1] - instants[0]) / (len(instants) - 1) if len(instants) > 1 else None
 
 

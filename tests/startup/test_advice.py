@@ -3,12 +3,15 @@
 import json
 import os
 import pwd
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from supervisor.cli import exit_codes
 from supervisor.config.load import load
+from supervisor.schedule.cron import Occurrence
+from supervisor.schedule.instants import Schedule
 from supervisor.startup.advice import available_controllers, cut_short, missing
 from tests.support.command_line import Ringward
 
@@ -93,6 +96,28 @@ def test_retention_that_ends_before_keep_for(tmp_path: Path, keys: str, message:
     table, _, keys = keys.partition("\n")
     in_defaults = warned(tmp_path, f"[defaults]\n{keys}\n[tasks.a]\nrun = 'x'\n{table}\n")
     assert bool(in_defaults) == (message is not None)
+
+
+@pytest.mark.parametrize(("keep_for", "followed"), [("30d", 3), ("800d", 4)])
+def test_a_rare_schedule_is_followed_as_far_as_its_runs_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_for: str, followed: int
+) -> None:
+    """A schedule is followed to its first instant after ``keep_for``, at least for a year, and not for centuries."""
+    instants = []
+    occurrences = Schedule.occurrences
+
+    def counted(schedule: Schedule, mark_ms: int, after_ms: int = 0) -> Iterator[Occurrence]:
+        for one in occurrences(schedule, mark_ms, after_ms):
+            instants.append(one.at)
+            yield one
+
+    monkeypatch.setattr(Schedule, "occurrences", counted)
+    text = f"[tasks.a]\nrun = 'x'\ncron = '0 0 1 11 *'\nkeep_runs = 1\nkeep_for = '{keep_for}'\n"
+    warnings = warned(tmp_path, text)
+    assert len(instants) <= followed
+    messages = [one[2] for one in warnings]
+    assert len(messages) == (keep_for == "800d")
+    assert all(one.startswith("keep_runs = 1 covers only about") for one in messages)
 
 
 def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
