@@ -1,6 +1,7 @@
 """The runs whose logs a stream of units reads, in the order of their creation, and the lines with which it begins."""
 
 import heapq
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
@@ -251,19 +252,22 @@ def tail(
 ) -> Tail:
     """Return the last lines of all logs together: at most `lines`, which were read at or after `since_ms`.
 
+    Without any, a stream begins with the lines to come.
+
     Raises:
         StoreError: the database cannot be read.
     """
     finder = _TailFinder(paths, lines, since_ms)
     files(finder.read, running)
     before = _BEHIND_ALL
-    while True:
+    while lines:
         found = reads(of_units.newest_ended_runs, names, finder.floor_ms, before, _PAGE)
         files(finder.read, [run for run in found if run.lines])
         if len(found) < _PAGE or finder.logs > lines + _MOST_ANNOUNCED:
             break
         before = found[-1].created_at, found[-1].id
-    return finder.result(running)
+    found_tail = finder.result(running)
+    return found_tail if lines else found_tail._replace(floor_ms=max(since_ms, time.time_ns() // 1_000_000))
 
 
 class _TailFinder:
@@ -283,7 +287,9 @@ class _TailFinder:
     @property
     def floor_ms(self) -> int:
         """Return the time before which no line can be one of the last."""
-        return max(self._since_ms, self._batches[0][0]) if self._count >= self._limit else self._since_ms
+        if self._batches and self._count >= self._limit:
+            return max(self._since_ms, self._batches[0][0])
+        return self._since_ms
 
     def read(self, runs: Iterable[Run]) -> None:
         """Read the ends of these runs' logs."""

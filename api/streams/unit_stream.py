@@ -129,17 +129,18 @@ class UnitStream(EventStream):
         query = call.query
         self._cursor = _cursor_of(call)
         self._since_ms: int | None = query["since"]
-        self._last: int = (
-            -query["from"] if query["from"] is not None else 0 if self._since_ms is not None else LAST_LINES
-        )
-        """Begin with so many last lines; 0: with all lines."""
+        self._from = _begin_of(query["from"], self._since_ms)
+        until_ms: int | None = query["until"]
+        if query["follow"] is False:
+            now_ms = time.time_ns() // 1_000_000
+            until_ms = now_ms if until_ms is None else min(until_ms, now_ms)
         self._filter = LineFilter(
             None if query["stream"] is None else STREAM_NAMES.index(query["stream"]),
-            query["until"],
+            until_ms,
             pattern_of(query["grep"]),
         )
         names = context.reads(units.resolve)
-        self._runs = UnitRuns(context.reads, units, names, query["until"])
+        self._runs = UnitRuns(context.reads, units, names, until_ms)
         self._merge = Merge()
         self._open: dict[str, OpenRun] = {}
         self.news: set[OpenRun] = set()
@@ -162,14 +163,14 @@ class UnitStream(EventStream):
                 f"{len(running)} runs of the selected tasks and services are running, and a stream follows at most"
                 f" {MAX_RUNS} at once; select fewer",
             )
-        if self._cursor is None and self._last:
+        if self._cursor is None and self._from:
             found = tail(
                 self.context.reads,
                 self.context.files,
                 self.context.hub.paths,
                 runs.names,
                 running,
-                lines=self._last,
+                lines=max(0, -self._from),
                 since_ms=self._since_ms or 0,
             )
             runs.begin_with(found)
@@ -509,6 +510,13 @@ def _cursor_of(call: Call) -> Cursor | None:
         return log_merge.decode(text)
     except BadCursor as err:
         raise invalid([ErrorDetail("header.Last-Event-ID", str(err), text[:100])]) from err
+
+
+def _begin_of(given: int | None, since_ms: int | None) -> int:
+    """Return where to begin: so many lines before the end if negative, 0 at the beginning, 1 with lines to come."""
+    if given is not None:
+        return given
+    return 0 if since_ms is not None else -LAST_LINES
 
 
 def pattern_of(grep: str | None) -> Pattern | None:

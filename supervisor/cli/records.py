@@ -59,8 +59,8 @@ _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (_is_record, "active lastRun rolling"),
     (_is_list_of(_is_record), "changed errors instances items lastLines lines runs silentTasks triggered"),
     (_is_list_of(_is_text), "added configWarnings killedLeftovers reasons removed rows warnings"),
-    (_is_number, "affected after count done exitCode failed failureLine missed missedCount n"),
-    (_is_number, "pending retryAttempt running silentTaskCount total totalLines ts"),
+    (_is_number, "affected after count done exitCode failed failureLine instanceIndex missed missedCount n"),
+    (_is_number, "pending r retryAttempt running silentTaskCount total totalLines ts"),
     (_is_word, "status"),
     (
         _is_text,
@@ -115,3 +115,18 @@ def parse(body: bytes | str) -> Record:
     if not isinstance(found, Record):
         raise Foreign("the response is not a JSON object")
     return found
+
+
+def parse_list(body: bytes | str) -> list[Record]:
+    """Return the objects of the list that an answer is.
+
+    Raises:
+        Foreign: it is none.
+    """
+    try:
+        found = json.loads(body, object_hook=Record)
+    except (ValueError, RecursionError):
+        found = None
+    if not _is_list_of(_is_record)(found):
+        raise Foreign("the response is not a list of JSON objects")
+    return list(found)

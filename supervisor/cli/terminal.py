@@ -69,8 +69,11 @@ class LogPrinter:
         self._open: set[str] = set()
         self._drawn: BinaryIO | None = None
 
-    def line(self, line: dict[str, Any]) -> None:
-        """Write one line, a record of the API: n, ts, stream, text and perhaps continued."""
+    def line(self, line: dict[str, Any], prefix: str = "") -> None:
+        """Write one line, a record of the API: n, ts, stream, text and perhaps continued.
+
+        Behind a prefix, parts of a long line are lines by themselves: others may come in between.
+        """
         self._wipe()
         stream = str(line["stream"])
         file = self._files.get(stream, self._files["stdout"])
@@ -78,7 +81,7 @@ class LogPrinter:
             file.write(json.dumps(line).encode() + b"\n")
             return
         text = str(line["text"])
-        beginning = ""
+        beginning = prefix
         continued = stream in self._open and line.get("continued")
         if stream in self._open and not continued:
             beginning = "\n"
@@ -87,7 +90,7 @@ class LogPrinter:
         self._open.discard(stream)
         ending = "\n"
         data = text.encode("utf-8", "replace")
-        if len(data) >= _SPLIT_BYTES:
+        if len(data) >= _SPLIT_BYTES and not prefix:
             self._open.add(stream)
             ending = ""
         if self._terminals[file]:

@@ -64,6 +64,12 @@ STREAM = [
     ("dropped", {"after": -1, "count": 1}),
     ("line", line(1, "two")),
 ]
+UNITS = [
+    ("run", {"r": 0, "runId": RUN, "taskName": "job", "instanceIndex": 0}),
+    ("gap", {"r": 0, "after": -1, "count": 1}),
+    ("lines", [{"r": 0, **line(1, "two")}]),
+    ("end", {"r": 0}),
+]
 NOTHING = Answer(204)
 ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/readyz"): {"status": "ok"},
@@ -84,6 +90,7 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", f"/api/runs/{RUN}/ending"): ENDING,
     ("GET", f"/api/runs/{RUN}/log"): LINES,
     ("GET", f"/api/runs/{RUN}/log/stream"): STREAM,
+    ("GET", "/api/logs/stream"): UNITS,
     ("POST", f"/api/runs/{RUN}/stop"): NOTHING,
     ("POST", "/api/runs/bulk/delete"): {"affected": 1},
     ("POST", "/api/runs/bulk/restore"): {"affected": 1},

@@ -158,13 +158,52 @@ class TestLogs:
 
         return answer
 
-    def test_the_last_lines_of_the_newest_run_of_a_task(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """100 of them unless said otherwise."""
-        daemon.on("GET", "/api/tasks/job/runs", runs_page(run(), run(id=OTHER)))
-        daemon.on("GET", self.LOG, self.page(150))
-        assert ringward("logs", "job").stdout.splitlines() == [f"line {n}" for n in range(50, 150)]
-        assert ringward("logs", "-n", "2", "job").stdout == "line 148\nline 149\n"
-        assert ringward("logs", "-n", "0", "job").stdout == ""
+    def units(self, *lines: str, **run: Any) -> Answer:
+        """The stream of one run with these lines, to its end."""
+        first = {"r": 0, "runId": RUN, "taskName": "job", "instanceIndex": 0, **run}
+        rows = [{"r": 0, **line(n, text)} for n, text in enumerate(lines)]
+        return events(event("run", first), event("lines", rows), event("done", {"runs": 1}))
+
+    def test_the_last_lines_of_a_task(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """100 of all its runs together unless said otherwise; all that there are for a search."""
+        daemon.on("GET", "/api/logs/stream", self.units("a", "b"))
+        for arguments in ((), ("-n", "2"), ("-n", "0", "-f"), ("--grep", "x"), ("--stream", "stderr", "-n", "5")):
+            assert ringward("logs", "job", *arguments).stdout == "a\nb\n"
+        asked = [request.query for request in daemon.asked("/api/logs/stream")]
+        assert [one["from"] for one in asked] == ["-100", "-2", "1", "0", "-5"]
+        assert [one.get("follow") for one in asked] == ["false", "false", None, "false", "false"]
+        assert (asked[3]["grep"], asked[4]["stream"], asked[0]["task"]) == ("x", "stderr", "job")
+
+    def test_several_units_have_labels(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Aligned, with the number of the instance where a service has several."""
+        service = {"name": "web", "kind": "service", "tags": [], "instances": [{"index": 0}, {"index": 1}]}
+        tasks = [{"name": "job", "kind": "task", "tags": []}, service]
+        daemon.on("GET", "/api/tasks", {"items": tasks})
+        daemon.on("GET", "/api/tasks/web", service)
+        daemon.on("GET", "/api/logs/stream", self.units("a"))
+        assert ringward("logs", "job", "web").stdout == "job   | a\n"
+        assert ringward("logs", "--all").stdout == "job   | a\n"
+        daemon.on("GET", "/api/logs/stream", self.units("a", taskName="web", instanceIndex=1))
+        assert ringward("logs", "web").stdout == "web-1 | a\n"
+        assert json.loads(ringward("logs", "--json", "web").stdout)["instanceIndex"] == 1
+
+    def test_a_stream_of_units_is_resumed_with_its_cursor(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Also when it breaks off in the middle of an event."""
+        run = event("run", {"r": 0, "runId": RUN, "taskName": "job", "instanceIndex": 0})
+        first = event("lines", [{"r": 0, **line(0, "a")}]).replace(b"event", b"id: C1\nevent", 1)
+        half = event("lines", [{"r": 0, **line(1, "b")}])[:20]
+        rest = event("lines", [{"r": 0, **line(1, "b")}])
+        done = event("done", {"runs": 1})
+        daemon.on("GET", "/api/logs/stream", events(run, first, half, broken=True), events(run, rest, done))
+        assert ringward("logs", "-f", "job").stdout == "a\nb\n"
+        cursors = [request.headers.get("Last-Event-ID") for request in daemon.asked("/api/logs/stream")]
+        assert cursors == [None, "C1"]
+
+    def test_arguments_that_contradict_each_other(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """Nothing is named, a run with options of units, or a time that is none."""
+        daemon.on("GET", f"/api/runs/{RUN}", run())
+        for arguments in ((), ("--all", "job"), (RUN, "--grep", "x"), (RUN, "job"), ("job", "--since", "noon")):
+            assert ringward("logs", *arguments).exit_code == exit_codes.USAGE
 
     def test_many_lines_are_fetched_in_pages(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """More than one answer can hold."""
@@ -199,24 +238,8 @@ class TestLogs:
         daemon.on("GET", f"/api/runs/{RUN}", run())
         assert ringward("logs", RUN.lower()).stdout == "line 0\n"
         daemon.on("GET", f"/api/runs/{RUN}", problem(404, "no run"))
-        daemon.on("GET", f"/api/tasks/{RUN}/runs", runs_page(run()))
-        assert ringward("logs", RUN).stdout == "line 0\n"
-
-    def test_following_prefers_a_run_that_is_running(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """And begins at the last lines, or with -n 0 at the next one."""
-
-        def runs(request: Request) -> Answer:
-            chosen = run() if request.query.get("status") == "running" else run(id=OTHER)
-            return as_json({"items": [chosen], "total": 1})
-
-        daemon.on("GET", "/api/tasks/job/runs", runs)
-        daemon.on("GET", self.LOG, self.page(7))
-        done = event("done", {"finalLine": 9, "status": "ended"}, 9)
-        daemon.on("GET", f"{self.LOG}/stream", events(event("line", line(9, "nine"), 9), done))
-        assert ringward("logs", "-f", "-n", "5", "job").stdout == "nine\n"
-        assert ringward("logs", "-f", "-n", "0", "job").stdout == "nine\n"
-        anchors = [request.query["from"] for request in daemon.asked(f"{self.LOG}/stream")]
-        assert anchors == ["-5", "7"]
+        daemon.on("GET", "/api/logs/stream", self.units("of a task"))
+        assert ringward("logs", RUN).stdout == "of a task\n"
 
     def test_raw_is_byte_for_byte(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """Whatever the run printed; it goes with no option that would change it."""
@@ -234,13 +257,12 @@ class TestLogs:
         lines = ringward("logs", "--json", RUN).stdout.splitlines()
         assert [json.loads(one)["n"] for one in lines] == [0, 1]
 
-    def test_unknown_names_and_tasks_without_runs_are_told(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """They differ."""
-        assert 'no task, service or run named "job"' in ringward("logs", "job").stderr
-        assert 'no task, service or run named "a b"' in ringward("logs", "a b").stderr
-        daemon.on("GET", "/api/tasks/job/runs", {"items": [], "total": 0})
-        result = ringward("logs", "job")
-        assert (result.exit_code, result.stderr) == (exit_codes.REFUSED, "ringward: job has no runs yet\n")
+    def test_unknown_names_are_told(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """With the nearest name."""
+        daemon.on("GET", "/api/tasks", {"items": [{"name": "jab", "kind": "task", "tags": []}]})
+        for name in ("job", "job,x"):
+            daemon.on("GET", "/api/logs/stream", problem(404, "no such task"))
+            assert f'no task, service or run named "{name}"' in ringward("logs", name).stderr
 
 
 class TestLists:

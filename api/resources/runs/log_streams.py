@@ -90,10 +90,12 @@ _UNIT_PARAMS = (
     integer(
         "from",
         "A negative number: begin with so many last lines of all runs together, before stream and grep choose."
-        f" 0: begin with the first line that is kept. Default: -{LAST_LINES}, or 0 with since.",
+        " 0: begin with the first line that is kept. 1: begin with the lines to come."
+        f" Default: -{LAST_LINES}, or 0 with since.",
         minimum=-50_000,
-        maximum=0,
+        maximum=1,
     ),
+    flag("follow", "false: end with done when the lines that there are now were sent; default: true."),
     instant("since", "Only lines read at this time or later.", up=True),
     instant(
         "until", "Only lines read at this time or earlier; the stream ends with done when all were sent.", up=False

@@ -1,7 +1,8 @@
-"""``ringward logs``: the output of a run."""
+"""``ringward logs``: the output of a run, or of tasks and services."""
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,54 +13,149 @@ if TYPE_CHECKING:
     from supervisor.cli.client import Api
     from supervisor.cli.terminal import LogPrinter
 
+_OF_UNITS = ("group", "tag", "everything", "since", "until", "stream", "grep")
+"""Parameters that a run does not take."""
 
-@click.command("logs", epilog="Example: ringward logs -f -n 20 backup")
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose units and lines."""
+    for add in reversed(
+        (
+            click.option("--group", metavar="GROUP", help="Only tasks and services of this group."),
+            click.option("--tag", metavar="TAG", help="Only tasks and services with this tag."),
+            click.option("--all", "everything", is_flag=True, help="All tasks and services."),
+            click.option("--since", metavar="TIME", help="Only lines since: 10m (ago), 14:30, 2026-11-20 or RFC 3339."),
+            click.option("--until", metavar="TIME", help="Only lines until then."),
+            click.option("--stream", type=click.Choice(["stdout", "stderr", "system"]), help="Only this stream."),
+            click.option("--grep", metavar="RE2", help="Only lines that match this regular expression."),
+        )
+    ):
+        function = add(function)
+    return function
+
+
+@click.command("logs", epilog="Example: ringward logs -f -n 20 web worker")
 @client_options
-@click.argument("what", metavar="TASK|RUN", shell_complete=all_names)
-@click.option("-f", "--follow", is_flag=True, help="Follow until the run ends; prefers an active run.")
-@click.option("-n", "--lines", type=click.IntRange(0), default=100, show_default=True, help="Number of last lines.")
+@click.argument("what", metavar="[NAME|RUN]...", nargs=-1, shell_complete=all_names)
+@click.option("-f", "--follow", is_flag=True, help="Follow: a run to its end, tasks and services until interrupted.")
+@click.option("-n", "--lines", type=click.IntRange(0, 50_000), help="Number of last lines.  [default: 100]")
+@_options
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
-@click.option("--raw", is_flag=True, help="Print the whole log, byte for byte; to a file or pipe.")
+@click.option("--raw", is_flag=True, help="Print the whole log of a run, byte for byte; to a file or pipe.")
 @click.option("--force", is_flag=True, help="With --raw: also to a terminal, with control sequences.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
 @click.pass_context
 def command(
     ctx: click.Context,
-    what: str,
+    /,
+    what: tuple[str, ...],
     follow: bool,
-    lines: int,
+    lines: int | None,
     timestamps: bool,
     raw: bool,
     force: bool,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
-    """Show the log of a run, or of the newest run of a task."""
-    from supervisor.cli.lookups import run_to_show
+    """Show the log of a run, or the merged logs of tasks and services.
+
+    NAME may be a glob such as 'w*'. Lines of several instances begin with the name.
+    """
+    from supervisor.cli.lookups import find_run
     from supervisor.cli.terminal import LogPrinter
 
-    said_lines = ctx.get_parameter_source("lines") is not click.core.ParameterSource.DEFAULT
-    if raw and (follow or timestamps or as_json or said_lines):
-        raise click.UsageError("--raw cannot be combined with -f, -n, --timestamps or --json")
+    if raw and (follow or timestamps or as_json or lines is not None or any(chosen.values()) or len(what) != 1):
+        raise click.UsageError("--raw takes one name or run, and cannot be combined with other options but --force")
     if force and not raw:
         raise click.UsageError("--force needs --raw")
     if raw and not force and sys.stdout.isatty():
         raise click.UsageError(
             "--raw would print the run's control sequences to this terminal; redirect the output, or add --force"
         )
+    if not what and not (chosen["group"] or chosen["tag"] or chosen["everything"]):
+        raise click.UsageError("name tasks, services or a run, or use --group, --tag or --all")
+    if what and chosen["everything"]:
+        raise click.UsageError("--all cannot be combined with names")
     api = ctx.ensure_object(Settings).api()
-    run_id = str(run_to_show(api, what, follow=follow)["id"])
-    out = sys.stdout.buffer
     if raw:
-        with api.stream(f"/api/runs/{run_id}/log/raw") as chunks:
-            for chunk in chunks:
-                out.write(chunk)
+        _print_raw(api, what[0])
         return
-    printer = LogPrinter(out, timestamps=timestamps, as_json=as_json)
+    printer = LogPrinter(sys.stdout.buffer, timestamps=timestamps, as_json=as_json)
+    runs = [run for name in what if (run := find_run(api, name))]
+    if not runs:
+        _print_units(api, what, printer, follow=follow, lines=lines, **chosen)
+        return
+    if len(what) > 1:
+        raise click.UsageError(f"{runs[0]['id']} is a run, which is shown alone")
+    if given := [name for name in _OF_UNITS if chosen[name]]:
+        raise click.UsageError(f"--{given[0]} is for tasks and services, and {runs[0]['id']} is a run")
+    count = 100 if lines is None else lines
     if follow:
-        _follow(api, run_id, printer, lines)
+        _follow(api, str(runs[0]["id"]), printer, count)
     else:
-        _show(api, run_id, printer, lines)
+        _show(api, str(runs[0]["id"]), printer, count)
     printer.finish()
+
+
+def _print_raw(api: "Api", name: str) -> None:
+    from supervisor.cli.lookups import run_to_show
+
+    run_id = str(run_to_show(api, name, follow=False)["id"])
+    with api.stream(f"/api/runs/{run_id}/log/raw") as chunks:
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+
+
+def _print_units(
+    api: "Api",
+    names: tuple[str, ...],
+    printer: "LogPrinter",
+    *,
+    follow: bool,
+    lines: int | None,
+    group: str | None,
+    tag: str | None,
+    everything: bool,  # noqa: ARG001 - is what no names mean
+    since: str | None,
+    until: str | None,
+    stream: str | None,
+    grep: str | None,
+) -> None:
+    from supervisor.cli.client import Refused
+    from supervisor.cli.commands.runs.unit_logs import Selected, UnitFollower, UnitPrinter
+    from supervisor.cli.follow import Patience
+
+    selected = Selected(names, group, tag)
+    # A search is meant to find lines wherever they are.
+    begin = (0 if since or grep else -100) if lines is None else -lines or 1
+    query = {
+        **selected.query(),
+        "from": begin,
+        "since": _moment(since),
+        "until": _moment(until),
+        "follow": None if follow else "false",
+        "stream": stream,
+        "grep": grep,
+    }
+    try:
+        labels = selected.labels(api)
+        unit_printer = UnitPrinter(printer, labels, coloured=sys.stdout.isatty())
+        UnitFollower(api, query, unit_printer, Patience(say)).follow()
+    except Refused as err:
+        raise selected.refusal(api, err) from err
+
+
+def _moment(text: str | None) -> str | None:
+    from datetime import UTC, datetime
+
+    from supervisor.cli.commands.runs.unit_logs import moment_of
+
+    if text is None:
+        return None
+    try:
+        return moment_of(text, datetime.now(UTC).astimezone())
+    except ValueError as err:
+        raise click.UsageError(str(err)) from err
 
 
 def _follow(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
