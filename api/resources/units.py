@@ -96,6 +96,8 @@ def _act(context: Context, call: Call, verb: str, *, rolling: bool = False, forc
         for name in selected["names"] or ():
             if _GLOB.isdisjoint(name) and not run_token.permits(identity.may, verb, name):
                 raise not_permitted(verb, name)
+        if not identity.reach(verb):
+            raise not_permitted(verb, None)
     found = asked(
         lambda: context.control.call(
             "units",

@@ -3,19 +3,22 @@
 import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from typing import Any
 
 from supervisor.cli import exit_codes
 from supervisor.cli.client import Api, Query, Refused, segment
 from supervisor.cli.failure import Failure
 from supervisor.cli.follow import gone
-from supervisor.cli.records import Foreign, is_run_id
+from supervisor.cli.records import Foreign, Record, is_run_id
 
 _NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
 _PAGE = 1000
 _KINDS = ("task", "service")
 
-Run = dict[str, Any]
+Run = Record
+
+
+class UnknownName(Failure):
+    """No task, service or run has the name."""
 
 
 def find_run(api: Api, text: str) -> Run | None:
@@ -59,7 +62,7 @@ def runs_of(api: Api, task: str, *, status: str | None = None, limit: int = 0) -
             return
 
 
-def find_task(api: Api, name: str) -> dict[str, Any] | None:
+def find_task(api: Api, name: str) -> Record | None:
     """Return the record of the task or service of that name; None when the configuration has none."""
     if not _NAME.fullmatch(name):
         return None
@@ -113,7 +116,7 @@ def unknown(
     what: str = "task, service or run",
     kinds: Collection[str] = _KINDS,
     code: int = exit_codes.REFUSED,
-) -> Failure:
+) -> UnknownName:
     """Return the failure of a command that was given a name that nothing has; it suggests the nearest name.
 
     Args:
@@ -131,4 +134,4 @@ def unknown(
             names = [str(one["name"]) for one in api.get("/api/tasks")["items"] if one["kind"] in kinds]
     near = get_close_matches(text, names, n=1)
     hint = f' (did you mean "{near[0]}"?)' if near else ""
-    return Failure(f'no {what} named "{text}"{hint}', code)
+    return UnknownName(f'no {what} named "{text}"{hint}', code)

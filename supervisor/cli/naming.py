@@ -1,8 +1,13 @@
 """Names of tasks and services for a shell that completes them: quickly, or none."""
 
+from collections.abc import Callable
+
 import click
 
 from supervisor.cli.settings import Settings
+
+Names = Callable[[click.Context, click.Parameter, str], list[str]]
+"""Completes names."""
 
 _TIMEOUT_S = 0.5
 """A user has pressed a key and waits."""

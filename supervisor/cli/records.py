@@ -56,22 +56,21 @@ def _is_list_of(kind: Callable[[object], bool]) -> Callable[[object], bool]:
 
 _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (is_run_id, "id run_id runId"),
-    (_is_record, "active lastRun rolling"),
-    (_is_list_of(_is_record), "changed errors instances items lastLines lines runs silentTasks triggered"),
-    (_is_list_of(_is_text), "added configWarnings killedLeftovers reasons removed rows warnings"),
-    (_is_number, "affected after count done exitCode failed failureLine instanceIndex missed missedCount n"),
-    (_is_number, "pending r retryAttempt running silentTaskCount total totalLines ts"),
+    (_is_record, "active definition lastRun rolling"),
+    (_is_list_of(is_run_id), "runIds"),
+    (_is_list_of(_is_record), "changed dependsOn errors instances items lastLines lines runs silentTasks triggered"),
+    (_is_list_of(_is_record), "units"),
+    (_is_list_of(_is_text), "added configWarnings killedLeftovers reasons removed rows tags warnings"),
+    (_is_number, "affected after count done exitCode failed failureLine failures gracefulStopMs index instanceIndex"),
+    (_is_number, "missed missedCount n pending r retryAttempt running silentTaskCount timeoutMs total totalLines ts"),
     (_is_word, "status"),
     (
         _is_text,
         "at createdAt endedAt expiresAt lastUsedAt local nextRunAt removalsHeldUntil retryAt runsAgainAt scheduledFor",
     ),
-    (
-        _is_text,
-        "startedAt startsAt createdBy detail endReason error from kind location message name note operation reason",
-    ),
-    (_is_text, "requestedBy role signal state stream target taskName task_name tasks text title triggeredBy who"),
-    (_is_text, "configPath hostname password token version"),
+    (_is_text, "startedAt startsAt createdBy detail endReason error from group kind location message name note"),
+    (_is_text, "operation reason requestedBy result role signal state stream target taskName task_name tasks text"),
+    (_is_text, "title triggeredBy who configPath hostname password token version"),
 )
 _KIND_OF = {name: kind for kind, names in _KINDS for name in names.split()}
 """A field with one of these names has that type in every answer; of other fields only the presence matters."""

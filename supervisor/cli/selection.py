@@ -9,14 +9,14 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
-from supervisor.cli.records import is_run_id
+from supervisor.cli.records import Record, is_run_id
 from supervisor.ipc.counted import counted
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
 
 F = TypeVar("F", bound=Callable[..., Any])
-Run = dict[str, Any]
+Run = Record
 
 _TRIGGERS = ("cron", "api", "cloud", "service", "startup")
 _NOT_ENDED = ("pending", "running")

@@ -21,9 +21,11 @@ TASK = {
     "nextRunAt": AT,
     "state": "idle",
     "rolling": {"done": 1, "total": 2},
-    "instances": [{"detail": "warm", "ready": False}],
+    "instances": [{"index": 0, "state": "running", "runId": RUN, "detail": "warm", "ready": False}],
+    "definition": {"gracefulStopMs": 1, "dependsOn": [{"name": "job"}], "ready": {"timeoutMs": 1}},
 }
 SERVICE = {**TASK, "name": "web", "kind": "service"}
+UNITS = {"affected": 1, "units": [{"name": "web", "result": "restarted", "runIds": [RUN]}]}
 PAGE = {"items": [RECORD], "total": 1}
 LINES = {"lines": [line(0, "one")], "totalLines": 1}
 ENDING = {
@@ -64,7 +66,7 @@ STREAM = [
     ("dropped", {"after": -1, "count": 1}),
     ("line", line(1, "two")),
 ]
-UNITS = [
+UNIT_LOG = [
     ("run", {"r": 0, "runId": RUN, "taskName": "job", "instanceIndex": 0}),
     ("gap", {"r": 0, "after": -1, "count": 1}),
     ("lines", [{"r": 0, **line(1, "two")}]),
@@ -82,15 +84,14 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/api/tasks/job/schedule"): {"items": [{"at": AT, "startsAt": AT, "local": AT, "note": "gap"}]},
     ("GET", "/api/tasks/job/log/search"): {"items": [{"runId": RUN, "n": 1, "text": "x"}]},
     ("POST", "/api/tasks/job/run"): RECORD,
-    **{("POST", f"/api/tasks/web/{action}"): NOTHING for action in ("start", "stop", "restart")},
-    **{("POST", f"/api/tasks/job/{action}"): NOTHING for action in ("pause", "resume")},
+    **{("POST", f"/api/units/{action}"): UNITS for action in ("start", "stop", "restart", "pause", "resume")},
     ("GET", "/api/runs"): PAGE,
     ("GET", "/api/runs/summary"): {"total": 1, "failed": 1, "missed": 1},
     ("GET", f"/api/runs/{RUN}"): RECORD,
     ("GET", f"/api/runs/{RUN}/ending"): ENDING,
     ("GET", f"/api/runs/{RUN}/log"): LINES,
     ("GET", f"/api/runs/{RUN}/log/stream"): STREAM,
-    ("GET", "/api/logs/stream"): UNITS,
+    ("GET", "/api/logs/stream"): UNIT_LOG,
     ("POST", f"/api/runs/{RUN}/stop"): NOTHING,
     ("POST", "/api/runs/bulk/delete"): {"affected": 1},
     ("POST", "/api/runs/bulk/restore"): {"affected": 1},
@@ -123,11 +124,12 @@ COMMANDS = (
     "logs -f job",
     "logs -n 2 job",
     f"logs -n 2 --timestamps {RUN}",
-    f"stop {RUN}",
-    "stop job",
-    "stop web",
-    "start --json web",
-    "restart web",
+    f"stop --no-wait {RUN}",
+    "stop --no-wait job",
+    "stop --timeout 0 web",
+    "start --no-wait --json web",
+    "restart --timeout 0 web",
+    "wait --timeout 0 web job",
     "pause job",
     "resume job",
     f"rm {RUN}",

@@ -443,12 +443,12 @@ class TestStop:
         daemon.on("GET", "/api/tasks/job/runs", runs_page(run(), run(id=OTHER)))
         for one in (RUN, OTHER):
             daemon.on("POST", f"/api/runs/{one}/stop", Answer(204))
-        assert ringward("stop", RUN).stdout == f"{RUN}\n"
-        assert ringward("stop", "--force", "job").stdout == f"{RUN}\n{OTHER}\n"
-        stops = [request.query for request in daemon.requests if request.method == "POST"]
+        assert ringward("stop", "--no-wait", RUN).stdout == f"{RUN}\n"
+        assert ringward("stop", "--no-wait", "--force", "job").stdout == f"{RUN}\n{OTHER}\n"
+        stops = [request.query for one in (RUN, OTHER) for request in daemon.asked(f"/api/runs/{one}/stop")]
         assert stops == [{}, {"force": "true"}, {"force": "true"}]
         assert daemon.asked("/api/tasks/job/runs")[0].query["status"] == "pending,running"
-        assert json.loads(ringward("stop", "--json", "job").stdout) == {"stopped": [RUN, OTHER]}
+        assert json.loads(ringward("stop", "--no-wait", "--json", "job").stdout) == {"stopped": [RUN, OTHER]}
 
     def test_more_active_runs_than_one_page_has(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """All of them."""
@@ -456,7 +456,7 @@ class TestStop:
         daemon.on("GET", "/api/tasks/job/runs", runs_page(*(run(id=one) for one in ids)))
         for one in ids:
             daemon.on("POST", f"/api/runs/{one}/stop", Answer(204))
-        assert ringward("stop", "job").stdout.splitlines() == ids
+        assert ringward("stop", "--no-wait", "job").stdout.splitlines() == ids
 
     def test_nothing_to_stop_is_no_error(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """What was wanted is so already; an unknown name is an error."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from store.database import Database
 from store.tasks import get_task, update_task
+from supervisor.config.unit_selection import Kinds, NotSelected, Selector, select
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, unavailable
-from supervisor.scheduler.control.unit_selection import Kinds, NotSelected, Selector, select
 from supervisor.scheduler.database.commits import Change, Write
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
@@ -28,12 +28,12 @@ Act = Callable[[Change], None]
 Finish = Callable[[], None]
 
 _SERVICES = Kinds(
-    lambda unit: unit.service is not None,
+    lambda unit: unit.kind == "service",
     "service",
     lambda unit: f"{unit.name} is a task; use ringward run {unit.name}",
 )
 _TASKS = Kinds(
-    lambda unit: unit.task is not None,
+    lambda unit: unit.kind == "task",
     "task",
     lambda unit: f"{unit.name} is a service and has no schedule; use ringward stop {unit.name}",
 )
@@ -134,8 +134,8 @@ class UnitOperations:
         unit = self._units.get(arguments["task"])
         if unit is None:
             reply(refused(404, f'no {kinds.what} named "{arguments["task"]}"'))
-        elif not kinds.fits(unit):
-            reply(refused(409, kinds.misfit(unit)))
+        elif not kinds.fits(unit.definition):
+            reply(refused(409, kinds.misfit(unit.definition)))
         else:
             return unit
         return None
@@ -157,10 +157,12 @@ class UnitOperations:
         )
         verb = self._verbs.get(arguments["verb"])
         try:
-            units = select(self._units, wanted, _ALL if verb is None else verb.kinds)
+            definitions = [unit.definition for unit in self._units.values()]
+            chosen = select(definitions, wanted, _ALL if verb is None else verb.kinds)
         except NotSelected as err:
             reply(refused(err.status, str(err), err.errors))
             return
+        units = [self._units[one.name] for one in chosen]
         if verb is None:
             self._stop_many(units, arguments, reply)
         elif not (verb.starts and self._refused_at_the_end(reply)):

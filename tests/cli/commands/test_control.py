@@ -1,52 +1,114 @@
-"""The commands about a service or a schedule as a whole."""
+"""The commands about services and schedules: what they ask, what they wait for, what they print."""
 
 import json
+from typing import Any
 
 import pytest
 
 from supervisor.cli import exit_codes
 from tests.support.command_line import Ringward
-from tests.support.fake_daemon import Answer, FakeDaemon, problem
+from tests.support.fake_daemon import RUN, Answer, FakeDaemon, problem, run
 
 ACTIONS = ("start", "restart", "pause", "resume")
-RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+OTHER = RUN[:-1] + "W"
 
 
-def posts(daemon: FakeDaemon) -> list[tuple[str, dict[str, str]]]:
-    return [(request.path, request.query) for request in daemon.requests if request.method == "POST"]
+def acted(daemon: FakeDaemon, action: str, result: str = "unchanged", *names: str, **more: Any) -> None:
+    """Give the answer of the daemon to a command to many units."""
+    units = [{"name": name, "result": result, **more} for name in names or ("web",)]
+    daemon.on("POST", f"/api/units/{action}", {"affected": 0, "units": units})
+
+
+def asked(daemon: FakeDaemon) -> list[tuple[str, dict[str, str], Any]]:
+    found = [request for request in daemon.requests if request.method == "POST"]
+    return [(one.path, one.query, json.loads(one.body) if one.body else None) for one in found]
+
+
+def service(name: str = "web", **instance: Any) -> dict[str, Any]:
+    """The record of a service with one instance, which is ready."""
+    one = {"index": 0, "state": "running", "runId": RUN, "ready": True} | instance
+    active = {"running": 1, "pending": 0}
+    definition = {"gracefulStopMs": 5000}
+    return {
+        "name": name,
+        "kind": "service",
+        "state": one["state"],
+        "instances": [one],
+        "active": active,
+        "definition": definition,
+    }
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_it_is_asked_and_nothing_is_said(ringward: Ringward, daemon: FakeDaemon, action: str) -> None:
-    """With --json the record is printed, as it is afterwards."""
-    daemon.on("POST", f"/api/tasks/web/{action}", Answer(204))
-    daemon.on("GET", "/api/tasks/web", {"name": "web", "paused": False})
+def test_one_unit(ringward: Ringward, daemon: FakeDaemon, action: str) -> None:
+    """Nothing is printed, or the record with --json."""
+    acted(daemon, action)
+    daemon.on("GET", "/api/tasks/web", service())
     result = ringward(action, "web")
     assert (result.exit_code, result.output) == (0, "")
-    assert json.loads(ringward(action, "--json", "web").stdout) == {"name": "web", "paused": False}
-    assert posts(daemon) == [(f"/api/tasks/web/{action}", {})] * 2
+    assert json.loads(ringward(action, "--json", "web").stdout) == service()
+    assert asked(daemon) == [(f"/api/units/{action}", {}, {"names": ["web"]})] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "selector"),
+    [
+        (["web", "w*"], {"names": ["web", "w*"]}),
+        (["--group", "shop"], {"group": "shop"}),
+        (["w*", "--tag", "eu", "--group", "shop"], {"names": ["w*"], "group": "shop", "tag": "eu"}),
+        (["--all"], {"all": True}),
+    ],
+)
+def test_many_units(ringward: Ringward, daemon: FakeDaemon, arguments: list[str], selector: dict[str, Any]) -> None:
+    """The daemon gets the selector as it was given, and --json prints the result of each unit."""
+    acted(daemon, "restart", "restarted", "web", "worker", runIds=[RUN])
+    for name in ("web", "worker"):
+        daemon.on("GET", f"/api/tasks/{name}", service(name, runId=OTHER))
+    shown = json.loads(ringward("restart", "--json", *arguments).stdout)
+    assert [(one["name"], one["result"]) for one in shown["units"]] == [("web", "restarted"), ("worker", "restarted")]
+    assert asked(daemon) == [("/api/units/restart", {}, selector)]
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--all", "web"], ["--all", "--group", "g"], [""], ["--group", ""], ["web", "--timeout", "x"]]
+)
+@pytest.mark.parametrize("action", ["start", "stop", "restart"])
+def test_no_selection(ringward: Ringward, daemon: FakeDaemon, action: str, arguments: list[str]) -> None:
+    """Nothing, or a contradiction, never means everything."""
+    assert ringward(action, *arguments).exit_code == exit_codes.USAGE
+    assert daemon.requests == []
 
 
 def test_a_rolling_restart(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """It is asked for by an option."""
-    daemon.on("POST", "/api/tasks/web/restart", Answer(204))
-    assert ringward("restart", "--rolling", "web").exit_code == 0
-    assert posts(daemon) == [("/api/tasks/web/restart", {"rolling": "true"})]
+    """An option asks for it; a service in another one is reported."""
+    acted(daemon, "restart", "busy")
+    result = ringward("restart", "--rolling", "web")
+    assert (result.exit_code, "a rolling restart is in progress" in result.stderr) == (exit_codes.REFUSED, True)
+    assert asked(daemon) == [("/api/units/restart", {"rolling": "true"}, {"names": ["web"]})]
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize(
     ("answer", "code", "said"),
     [
-        (problem(404, "There is no task"), exit_codes.REFUSED, "no task, service or run named"),
-        (problem(409, "web is a task"), exit_codes.REFUSED, "web is a task"),
+        (
+            problem(404, "No", [{"location": "body.names[0]", "message": 'no service named "web"'}]),
+            exit_codes.REFUSED,
+            'ringward: no service named "web"\n',
+        ),
+        (
+            problem(409, "No", [{"location": "body.names[0]", "message": "web is a task"}]),
+            exit_codes.REFUSED,
+            "ringward: web is a task\n",
+        ),
+        (problem(404, "no such path"), exit_codes.REFUSED, "needs a newer daemon"),
         (problem(403, "not with this role"), exit_codes.NOT_PERMITTED, "not with this role"),
         (problem(503, "try later"), exit_codes.UNREACHABLE, "try later"),
     ],
 )
 def test_refusals(ringward: Ringward, daemon: FakeDaemon, action: str, answer: Answer, code: int, said: str) -> None:
     """Each has its exit code and its reason."""
-    daemon.on("POST", f"/api/tasks/web/{action}", answer)
+    daemon.on("POST", f"/api/units/{action}", answer)
     result = ringward(action, "web")
     assert (result.exit_code, said in result.stderr) == (code, True)
 
@@ -54,7 +116,6 @@ def test_refusals(ringward: Ringward, daemon: FakeDaemon, action: str, answer: A
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("start", "wbe"), 'no task, service or run named "wbe" (did you mean "web"?)'),
         (("logs", "bakcup"), 'no task, service or run named "bakcup" (did you mean "backup"?)'),
         (("run", "bakcup"), 'no task named "bakcup" (did you mean "backup"?)'),
         (("run", "wbe"), 'no task named "wbe"'),
@@ -68,37 +129,102 @@ def test_a_name_with_a_typing_error(
     units = [{"name": "web", "kind": "service"}, {"name": "backup", "kind": "task"}]
     daemon.on("GET", "/api/tasks", {"items": units})
     missing = problem(404, "There is no such task")
-    for method, path in (("POST", "start"), ("GET", "runs"), ("POST", "run"), ("GET", "schedule")):
+    for method, path in (("GET", "runs"), ("POST", "run"), ("GET", "schedule")):
         daemon.on(method, f"/api/tasks/{arguments[1]}/{path}", missing)
     assert ringward(*arguments).stderr == f"ringward: {said}\n"
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", [*ACTIONS, "stop"])
 def test_what_is_no_name(ringward: Ringward, daemon: FakeDaemon, action: str) -> None:
-    """Nobody is asked about it."""
+    """The daemon is not asked about a text that cannot be a name."""
     assert ringward(action, "a/b").exit_code == exit_codes.REFUSED
     assert daemon.requests == []
 
 
-def test_a_service_is_stopped_as_a_whole(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Its runs are named, but not recycled one by one; --force hurries each of them afterwards."""
-    daemon.on("GET", "/api/tasks/web", {"name": "web", "kind": "service"})
-    daemon.on("GET", "/api/tasks/web/runs", {"items": [{"id": RUN}], "total": 1})
-    daemon.on("POST", "/api/tasks/web/stop", Answer(204))
-    daemon.on("POST", f"/api/runs/{RUN}/stop", Answer(204))
+def test_a_failed_start(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """The exit code is 1, after the reason and the last lines of the log of each service that did not start."""
+    acted(daemon, "start", "started", "web", "bad")
+    daemon.on("GET", "/api/tasks/web", service())
+    daemon.on("GET", "/api/tasks/bad", service("bad", state="backoff", ready=False, failures=1))
+    daemon.on("GET", "/api/tasks/bad/runs", {"items": [run(taskName="bad", endReason="failed")], "total": 1})
+    lines = [{"n": 0, "ts": 1, "stream": "stderr", "text": "cannot bind port 80"}]
+    daemon.on("GET", f"/api/runs/{RUN}/ending", {"reason": "failed", "exitCode": 3, "lastLines": lines})
+    result = ringward("start", "web", "bad")
+    assert result.exit_code == exit_codes.REFUSED
+    assert result.stderr == (
+        "ringward: bad did not start: its process exited with code 3; another attempt follows\n"
+        "  | cannot bind port 80\n"
+    )
+
+
+def test_a_time_limit(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A service that is not ready when the time is up is reported with the last lines of its log."""
+    acted(daemon, "restart", "restarted", runIds=[OTHER])
+    daemon.on("GET", "/api/tasks/web", service(state="starting", ready=False, detail="waits for db to be ready"))
+    daemon.on("GET", "/api/tasks/web/runs", {"items": [], "total": 0})
+    result = ringward("restart", "web", "--timeout", "0")
+    assert result.exit_code == exit_codes.REFUSED
+    assert result.stderr == "ringward: web did not restart: starting (waits for db to be ready) after 0 s\n"
+
+
+def test_no_wait(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """With --no-wait the command ends when the daemon has the request."""
+    acted(daemon, "start", "started")
+    assert ringward("start", "--no-wait", "web").exit_code == 0
+    assert [request.path for request in daemon.requests] == ["/api/units/start"]
+    assert ringward("start", "--no-wait", "--timeout", "1s", "web").exit_code == exit_codes.USAGE
+
+
+def test_a_stop(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """The ids of the runs are printed, and the command waits until they have ended."""
+    acted(daemon, "stop", "stopped", runIds=[RUN])
+    daemon.on("GET", "/api/tasks/web", service())
+    daemon.on("GET", "/api/tasks/web/runs", {"items": [run()], "total": 1}, {"items": [], "total": 0})
     assert ringward("stop", "web").stdout == f"{RUN}\n"
-    assert posts(daemon) == [("/api/tasks/web/stop", {})]
+    assert len(daemon.asked("/api/tasks/web/runs")) == 2
     assert json.loads(ringward("stop", "--force", "--json", "web").stdout) == {"stopped": [RUN]}
-    assert posts(daemon)[1:] == [("/api/tasks/web/stop", {}), (f"/api/runs/{RUN}/stop", {"force": "true"})]
+    assert [query for _, query, _ in asked(daemon)] == [{}, {"force": "true"}]
 
 
-def test_a_task_is_not(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Its runs are stopped, its schedule goes on."""
-    daemon.on("GET", "/api/tasks/job", {"name": "job", "kind": "task"})
-    daemon.on("GET", "/api/tasks/job/runs", {"items": [{"id": RUN}], "total": 1})
+def test_a_stop_that_takes_too_long(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Runs that have not ended when the time is up make the exit code 1."""
+    acted(daemon, "stop", "stopped", runIds=[RUN])
+    daemon.on("GET", "/api/tasks/web/runs", {"items": [run()], "total": 1})
+    result = ringward("stop", "web", "--timeout", "0")
+    assert (result.exit_code, result.stdout) == (exit_codes.REFUSED, f"{RUN}\n")
+    assert result.stderr == "ringward: web did not stop: waits for 1 run to end after 0 s\n"
+
+
+def test_a_stop_of_runs_and_units(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Ids of runs and names may be mixed."""
+    acted(daemon, "stop", "stopped", runIds=[])
+    daemon.on("GET", f"/api/runs/{RUN}", run(status="running"))
     daemon.on("POST", f"/api/runs/{RUN}/stop", Answer(204))
-    assert ringward("stop", "job").stdout == f"{RUN}\n"
-    assert posts(daemon) == [(f"/api/runs/{RUN}/stop", {})]
+    assert ringward("stop", "--no-wait", RUN.lower(), "web").stdout == f"{RUN}\n"
+    assert asked(daemon) == [("/api/units/stop", {}, {"names": ["web"]}), (f"/api/runs/{RUN}/stop", {}, None)]
+
+
+def test_a_stop_of_a_removed_unit(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Runs of a unit that left the configuration are stopped one by one."""
+    missing = [{"location": "body.names[0]", "message": 'no task or service named "gone"'}]
+    daemon.on("POST", "/api/units/stop", problem(404, "No", missing))
+    daemon.on("GET", "/api/tasks/gone/runs", {"items": [run(taskName="gone")], "total": 1})
+    daemon.on("POST", f"/api/runs/{RUN}/stop", Answer(204))
+    assert ringward("stop", "--no-wait", "gone").stdout == f"{RUN}\n"
+
+
+def test_a_stop_of_everything(ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--all asks first, and refuses where nobody can be asked; --yes answers."""
+    acted(daemon, "stop", "stopped", runIds=[])
+    daemon.on("GET", "/api/tasks", {"items": [service()]})
+    result = ringward("stop", "--all")
+    assert (result.exit_code, "--yes" in result.stderr) == (exit_codes.USAGE, True)
+    assert asked(daemon) == []
+    monkeypatch.setattr("supervisor.cli.units.unit_choice.is_interactive", lambda: True)
+    assert ringward("stop", "--all").exit_code == exit_codes.INTERRUPTED
+    assert asked(daemon) == []
+    assert ringward("stop", "--all", "--yes", "--no-wait").exit_code == 0
+    assert asked(daemon) == [("/api/units/stop", {}, {"all": True})]
 
 
 def test_a_rolling_restart_in_ps(ringward: Ringward, daemon: FakeDaemon) -> None:

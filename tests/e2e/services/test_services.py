@@ -375,7 +375,7 @@ def test_service_commands(daemon: Daemon) -> None:
     wrong = daemon.cli("start", "t")
     assert (wrong.returncode, "t is a task" in wrong.stderr) == (1, True)
     unknown = daemon.cli("pause", "nothing")
-    assert (unknown.returncode, 'no task, service or run named "nothing"' in unknown.stderr) == (1, True)
+    assert (unknown.returncode, 'no task named "nothing"' in unknown.stderr) == (1, True)
 
 
 def test_events_have_rfc_3339_times(daemon: Daemon) -> None:

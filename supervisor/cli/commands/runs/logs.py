@@ -122,8 +122,8 @@ def _print_units(
     grep: str | None,
 ) -> None:
     from supervisor.cli.client import Refused
-    from supervisor.cli.commands.runs.unit_logs import Selected, UnitFollower, UnitPrinter
     from supervisor.cli.follow import Patience
+    from supervisor.cli.units.unit_logs import Selected, UnitFollower, UnitPrinter
 
     selected = Selected(names, group, tag)
     # A search is meant to find lines wherever they are.
@@ -148,7 +148,7 @@ def _print_units(
 def _moment(text: str | None) -> str | None:
     from datetime import UTC, datetime
 
-    from supervisor.cli.commands.runs.unit_logs import moment_of
+    from supervisor.cli.units.unit_logs import moment_of
 
     if text is None:
         return None

@@ -1,82 +1,248 @@
-"""``ringward start``, ``restart``, ``pause`` and ``resume``: one request about one unit each."""
+"""``ringward start``, ``stop``, ``restart``, ``pause`` and ``resume``: one request about any number of units."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from supervisor.cli.naming import service_names, task_names
+from supervisor.cli import exit_codes
+from supervisor.cli.naming import Names, all_names, service_names, task_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
+from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, confirm_all, is_glob
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+    from supervisor.cli.records import Record
+    from supervisor.cli.units.waiting import Missed, Wanted
 
 
 class _Verb(NamedTuple):
-    """One row: the argument of a command, an example of its use, and its help.
+    """One row: an example of a command, its help, and what it needs.
 
     Attributes:
-        options: Further flags, which the API takes as query parameters of the same name, with their help.
+        what: the units that it needs, for messages.
+        complete: the names that a shell completes.
+        metavar: the argument in the help.
+        flags: query parameters of the API, with their help.
+        waits: what has not happened when a wait fails; None: the command has nothing to wait for.
     """
 
-    argument: str
     example: str
     help: str
-    options: dict[str, str] = {}  # noqa: RUF012 - never changed
+    what: str
+    complete: Names
+    metavar: str = "[SERVICE]..."
+    flags: dict[str, str] = {}  # noqa: RUF012 - never changed
+    waits: str | None = None
 
 
 _VERBS = {
     "start": _Verb(
-        "service",
-        "ringward start web",
-        """Start a service.
+        "ringward start web 'worker-*'",
+        """Start services, and wait until they run.
 
-        Running instances continue. Stopping instances start again afterwards, and fatal ones are tried again. The
-        command does not wait until the service runs.
+        A service has started when its readiness check passes; without one, when its processes have lived for a second.
+        Running instances continue. Stopping instances start again afterwards, and fatal ones are tried again.
+
+        Exits with 1 if a service did not start, after the reason and the last lines of its log.
         """,
+        "services",
+        service_names,
+        waits="did not start",
+    ),
+    "stop": _Verb(
+        "ringward stop --group shop",
+        """Stop runs, all active and waiting runs of tasks, or services, and wait until they have ended.
+
+        Prints the ids of the runs. A stopped service stays stopped until someone starts it or the daemon restarts.
+        After the stop of a single run of a service, its instance starts again after restart_delay. Services stop after
+        those that depend on them.
+        """,
+        "runs, tasks or services",
+        all_names,
+        "[RUN|TASK|SERVICE]...",
+        {"force": "Kill at once, without a graceful stop."},
+        waits="did not stop",
     ),
     "restart": _Verb(
-        "service",
         "ringward restart --rolling web",
-        """Restart a service; a stopped service starts.
+        """Restart services, and wait until they run; stopped services start.
 
-        The command does not wait for the result.
+        Exits with 1 if a service did not start again, after the reason and the last lines of its log.
         """,
-        {"rolling": "Restart one instance after the other, each when the previous one is ready."},
+        "services",
+        service_names,
+        flags={"rolling": "Restart one instance after the other, each when the previous one is ready."},
+        waits="did not restart",
     ),
     "pause": _Verb(
-        "task",
         "ringward pause backup",
-        """Pause a task's schedule until it is resumed, also across restarts of the daemon.
+        """Pause the schedules of tasks until they are resumed, also across restarts of the daemon.
 
-        Active runs continue, and the task can still be run by hand.
+        Active runs continue, and the tasks can still be run by hand.
         """,
+        "tasks",
+        task_names,
+        "[TASK]...",
     ),
     "resume": _Verb(
-        "task",
         "ringward resume backup",
-        """Resume a task's schedule from now on.
+        """Resume the schedules of tasks from now on.
 
         Times during the pause are not caught up.
         """,
+        "tasks",
+        task_names,
+        "[TASK]...",
     ),
 }
-_COMPLETIONS = {"service": service_names, "task": task_names}
 
 
 def _command(name: str, verb: _Verb) -> click.Command:
-    def call(settings: Settings, as_json: bool, **values: str | bool) -> None:
-        from supervisor.cli.lookups import ask_of, find_task
-        from supervisor.cli.tables import show_json
+    def call(
+        settings: Settings,
+        names: tuple[str, ...],
+        group: str | None,
+        tag: str | None,
+        everything: bool,
+        as_json: bool,
+        timeout: str | None = None,
+        no_wait: bool = False,
+        yes: bool = False,
+        **flags: bool,
+    ) -> int:
+        from supervisor.cli.units.waiting import Missed, seconds, wait_for
 
-        api, unit = settings.api(), str(values[verb.argument])
-        ask_of(api, unit, name, {option: "true" for option in verb.options if values[option]} or None)
+        choice = choice_of(names, group, tag, everything=everything, needed=verb.what)
+        timeout_s = seconds(timeout)
+        if no_wait and timeout_s is not None:
+            raise click.UsageError("--timeout cannot be combined with --no-wait")
+        api = settings.api()
+        if name == "stop" and everything and not yes:
+            confirm_all(lambda: [unit["name"] for unit in api.get("/api/tasks")["items"]], "Stop")
+        query = {flag: "true" for flag, given in flags.items() if given}
+        runs = _named_runs(api, choice.names) if name == "stop" else {}
+        choice = replace(choice, names=tuple(one for one in choice.names if one not in runs))
+        units = _act(api, name, choice, query, runs) if choice != UnitChoice() else []
+        stopped = [run for found in runs.values() for run in found]
+        for run in stopped:
+            api.tell(f"/api/runs/{run['id']}/stop", query or None)
+        ids = [*(run["id"] for run in stopped), *(run_id for unit in units for run_id in unit.get("runIds") or ())]
+        if name == "stop" and not as_json:
+            _show_runs(ids, names)
+        missed = [Missed(one["name"], "a rolling restart is in progress") for one in units if one["result"] == "busy"]
+        if verb.waits is not None and not no_wait:
+            wanted = _wanted(api, name, units, stopped, rolling="rolling" in query)
+            missed += wait_for(api, wanted, timeout_s, lambda text: click.echo(f"ringward: {text}", err=True))
         if as_json:
-            show_json(find_task(api, unit))
+            _show_json(api, name, choice, units, ids, missed)
+        for one in missed:
+            one.tell(verb.waits or "is unchanged")
+        return exit_codes.REFUSED if missed else exit_codes.OK
 
-    function: Callable[..., None] = pass_settings(call)
-    function = click.option("--json", "as_json", is_flag=True, help="Print its record as JSON.")(function)
-    for option, text in verb.options.items():
-        function = click.option(f"--{option}", is_flag=True, help=text)(function)
-    function = click.argument(verb.argument, shell_complete=_COMPLETIONS[verb.argument])(function)
+    function: Callable[..., Any] = pass_settings(call)
+    function = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(function)
+    if verb.waits is not None:
+        function = click.option("--timeout", metavar="DURATION", help="Limit of the wait, such as 30s.")(function)
+        function = click.option("--no-wait", is_flag=True, help="Do not wait for the result.")(function)
+    if name == "stop":
+        function = click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")(function)
+    for flag, text in verb.flags.items():
+        function = click.option(f"--{flag}", is_flag=True, help=text)(function)
+    function = choosing(verb.complete, verb.metavar)(function)
     return click.command(name, help=verb.help, epilog=f"Example: {verb.example}")(client_options(function))
 
 
 commands = {name: _command(name, verb) for name, verb in _VERBS.items()}
+
+
+def _named_runs(api: "Api", names: Iterable[str]) -> "dict[str, list[Record]]":
+    """Return the runs whose ids are among the names, by name."""
+    from supervisor.cli.lookups import find_run
+
+    found = {name: find_run(api, name) for name in dict.fromkeys(names)}
+    return {name: [run] for name, run in found.items() if run is not None}
+
+
+def _act(
+    api: "Api", name: str, choice: UnitChoice, query: dict[str, str], runs: "dict[str, list[Record]]"
+) -> "list[Record]":
+    """Send the request, and return the units of the answer.
+
+    Of a stop, names that are no configured units, but have runs, move from the choice to `runs`.
+
+    Raises:
+        Failure: a name matches nothing or is of the wrong kind, and nothing was done.
+    """
+    from supervisor.cli.client import Refused
+    from supervisor.cli.failure import Failure
+    from supervisor.cli.follow import gone
+
+    try:
+        found: list[Record] = api.post(f"/api/units/{name}", query or None, choice.body())["units"]
+    except Refused as err:
+        removed = _removed(api, choice.names) if name == "stop" and gone(err) else {}
+        if removed:
+            runs |= removed
+            rest = replace(choice, names=tuple(one for one in choice.names if one not in removed))
+            return _act(api, name, rest, query, runs) if rest != UnitChoice() else []
+        if gone(err) and not err.errors:
+            raise Failure("this command needs a newer daemon; upgrade it: ringward upgrade") from err
+        if err.code == exit_codes.REFUSED and err.errors:
+            raise Failure("\n".join(dict.fromkeys(str(error["message"]) for error in err.errors))) from err
+        raise
+    return found
+
+
+def _removed(api: "Api", names: Iterable[str]) -> "dict[str, list[Record]]":
+    """Return the unfinished runs of units that are no longer configured, by name."""
+    from supervisor.cli.lookups import UnknownName, find_task, runs_of
+
+    found: dict[str, list[Record]] = {}
+    for name in names:
+        if not is_glob(name) and find_task(api, name) is None:
+            with suppress(UnknownName):  # it has never been configured
+                found[name] = [*runs_of(api, name, status="pending,running")]
+    return found
+
+
+def _wanted(api: "Api", name: str, units: "list[Record]", runs: "list[Record]", *, rolling: bool) -> "list[Wanted]":
+    """Return the states to wait for, each with its time limit."""
+    from supervisor.cli.units.waiting import Wanted, records, start_limits, stop_limit
+
+    names = [str(unit["name"]) for unit in units if unit["result"] != "busy"]
+    leaving = {str(unit["name"]): frozenset(unit.get("runIds") or ()) for unit in units}
+    if name != "stop":
+        limits = start_limits(api, records(api, names), rolling=rolling)
+        return [Wanted(one, "ready", leaving[one], at_once=True, limit_s=limits.get(one)) for one in names]
+    tasks = {str(run["taskName"]) for run in runs}
+    limit_s = stop_limit(records(api, [*tasks, *names]))
+    of_runs = {task: frozenset(run["id"] for run in runs if run["taskName"] == task) for task in tasks}
+    return [Wanted(one, "ended", ids, limit_s=limit_s) for one, ids in (*leaving.items(), *of_runs.items()) if ids]
+
+
+def _show_runs(ids: list[str], names: tuple[str, ...]) -> None:
+    """Print the ids of the runs that a stop ends."""
+    for run_id in ids:
+        click.echo(run_id)
+    if not ids:
+        what = names[0] if len(names) == 1 and not is_glob(names[0]) else "the selection"
+        click.echo(f"ringward: {what} has no active runs", err=True)
+
+
+def _show_json(
+    api: "Api", name: str, choice: UnitChoice, units: "list[Record]", ids: list[str], missed: "list[Missed]"
+) -> None:
+    """Print the ids of stopped runs, the record of the one named unit, or the result for each unit."""
+    from supervisor.cli.lookups import find_task
+    from supervisor.cli.tables import show_json
+
+    why = {one.name: one.why for one in missed}
+    if name == "stop":
+        show_json({"stopped": ids, "missed": why} if why else {"stopped": ids})
+    elif choice.exact and len(choice.names) == 1:
+        show_json(find_task(api, choice.names[0]))
+    else:
+        show_json({"units": [{**unit, "missed": why[unit["name"]]} if unit["name"] in why else unit for unit in units]})

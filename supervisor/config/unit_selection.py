@@ -6,13 +6,34 @@ is an error. A name, glob, group or tag that matches nothing is an error too, so
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from supervisor.scheduler.runs.live_units import Unit
+from typing import Any, Protocol, TypeVar
 
 _GLOB = frozenset("*?[")
+
+
+class Unit(Protocol):
+    """A task or service, as far as a selector looks at it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def kind(self) -> str:
+        """``task`` or ``service``."""
+
+    @property
+    def group(self) -> str | None:
+        """Its group."""
+
+    @property
+    def tags(self) -> Sequence[str]:
+        """Its tags."""
+
+
+U = TypeVar("U", bound=Unit)
 
 
 @dataclass(frozen=True)
@@ -42,9 +63,9 @@ class Kinds:
         misfit: the message about a unit that the command does not fit.
     """
 
-    fits: Callable[[Unit], bool]
+    fits: Callable[[Any], bool]
     what: str
-    misfit: Callable[[Unit], str] = lambda unit: unit.name
+    misfit: Callable[[Any], str] = lambda unit: f"{unit.name} is a {unit.kind}"
 
 
 class NotSelected(Exception):
@@ -56,14 +77,14 @@ class NotSelected(Exception):
         self.errors = errors
 
 
-def select(units: Mapping[str, Unit], wanted: Selector, kinds: Kinds) -> list[Unit]:
-    """Return the selected units in the order of the configuration.
+def select(units: Iterable[U], wanted: Selector, kinds: Kinds) -> list[U]:
+    """Return the selected units in their order.
 
     Raises:
         NotSelected: a part of the selector matches nothing, or names a unit of the wrong kind.
     """
     reach = None if wanted.reach is None else _matcher(wanted.reach)
-    visible = {name: unit for name, unit in units.items() if reach is None or reach(name)}
+    visible = {unit.name: unit for unit in units if reach is None or reach(unit.name)}
     fitting = [unit for unit in visible.values() if kinds.fits(unit)]
     missing: list[dict[str, Any]] = []
     misfits: list[dict[str, Any]] = []
@@ -109,8 +130,8 @@ def _is_meant(unit: Unit, wanted: Selector, named: set[str]) -> bool:
 
 def _labels(unit: Unit, key: str) -> Iterable[str]:
     if key == "tag":
-        return unit.definition.tags
-    return () if unit.definition.group is None else (unit.definition.group,)
+        return unit.tags
+    return () if unit.group is None else (unit.group,)
 
 
 def _matcher(globs: Iterable[str]) -> Callable[[str], Any]:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.load import load
-from supervisor.scheduler.control.unit_selection import Kinds, NotSelected, Selector, select
-from supervisor.scheduler.runs.live_units import Unit
+from supervisor.config.model import Service, Task
+from supervisor.config.unit_selection import Kinds, NotSelected, Selector, select
 
 CONFIG = """
 [tasks.backup]
@@ -24,17 +24,16 @@ group = "shop"
 run = "true"
 tags = ["eu"]
 """
-SERVICES = Kinds(lambda unit: unit.service is not None, "service", lambda unit: f"{unit.name} is a task")
+SERVICES = Kinds(lambda unit: unit.kind == "service", "service")
 
 
 @pytest.fixture
-def units(tmp_path: Path) -> dict[str, Unit]:
+def units(tmp_path: Path) -> list[Task | Service]:
     path = tmp_path / "ringward.toml"
     path.write_text(CONFIG)
     path.chmod(0o600)
     config = load(str(path))
-    tasks = {name: Unit(task) for name, task in config.tasks.items()}
-    return tasks | {name: Unit(service) for name, service in config.services.items()}
+    return [*config.tasks.values(), *config.services.values()]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def units(tmp_path: Path) -> dict[str, Unit]:
         (Selector(reach=()), []),
     ],
 )
-def test_who_is_meant(units: dict[str, Unit], selector: Selector, names: list[str]) -> None:
+def test_who_is_meant(units: list[Task | Service], selector: Selector, names: list[str]) -> None:
     """Names and globs are united, group and tag narrow, and units outside the reach do not exist."""
     assert [unit.name for unit in select(units, selector, SERVICES)] == names
 
@@ -77,7 +76,9 @@ def test_who_is_meant(units: dict[str, Unit], selector: Selector, names: list[st
         (Selector(tag="edge", reach=("worker",)), 404, ['no tag named "edge"']),
     ],
 )
-def test_what_matches_nothing(units: dict[str, Unit], selector: Selector, status: int, messages: list[str]) -> None:
+def test_what_matches_nothing(
+    units: list[Task | Service], selector: Selector, status: int, messages: list[str]
+) -> None:
     """Each part that matches nothing is reported, with a similar name, and hidden units are not suggested."""
     with pytest.raises(NotSelected) as raised:
         select(units, selector, SERVICES)

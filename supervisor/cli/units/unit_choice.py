@@ -1,0 +1,167 @@
+"""The units that a command applies to: names and globs, a group, a tag, or all."""
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from supervisor.cli.failure import Failure
+from supervisor.cli.naming import Names
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+    from supervisor.cli.records import Record
+    from supervisor.config.unit_selection import Kinds
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_GLOB = frozenset("*?[")
+_NAME_OR_GLOB = re.compile(r"[a-zA-Z0-9._:*?\[\]!^-]{1,100}")
+_SHOWN = 10
+
+
+def choosing(complete: Names, metavar: str = "[NAME]...") -> Callable[[F], F]:
+    """Add the arguments that say which units a command is about; :func:`choice_of` takes them."""
+
+    def add(function: F) -> F:
+        for one in reversed(
+            (
+                click.argument("names", metavar=metavar, nargs=-1, shell_complete=complete),
+                click.option("--group", metavar="GROUP", help="Only units of this group."),
+                click.option("--tag", metavar="TAG", help="Only units with this tag."),
+                click.option("--all", "everything", is_flag=True, help="All units."),
+            )
+        ):
+            function = one(function)
+        return function
+
+    return add
+
+
+@dataclass(frozen=True)
+class UnitChoice:
+    """Names and globs, narrowed by group and tag; or all."""
+
+    names: tuple[str, ...] = ()
+    group: str | None = None
+    tag: str | None = None
+    everything: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether it consists of exact names alone."""
+        return bool(self.names) and self.group is None and self.tag is None and not any(map(is_glob, self.names))
+
+    def body(self) -> dict[str, Any]:
+        """Return the selector for the API."""
+        if self.everything:
+            return {"all": True}
+        given = {"names": list(self.names) or None, "group": self.group, "tag": self.tag}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def records(self, api: "Api", kinds: "Kinds") -> "list[Record]":
+        """Return the records of the chosen units, in the order of the names given, else of the API.
+
+        Raises:
+            Failure: a name, glob, group or tag matches nothing, or a name is of the wrong kind.
+        """
+        from supervisor.cli.lookups import find_task
+        from supervisor.config.unit_selection import NotSelected, Selector, select
+
+        if self.exact:
+            found = {name: find_task(api, name) for name in self.names}
+            if all(unit is not None and kinds.fits(_Listed(unit)) for unit in found.values()):
+                return [unit for unit in found.values() if unit is not None]
+        listed = [_Listed(item) for item in api.get("/api/tasks")["items"]]
+        try:
+            chosen = select(listed, Selector(self.names or None, self.group, self.tag), kinds)
+        except NotSelected as err:
+            raise Failure("\n".join(dict.fromkeys(str(error["message"]) for error in err.errors))) from err
+        return [one.record for one in chosen]
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A record of the API as selectors look at it."""
+
+    record: "Record"
+
+    @property
+    def name(self) -> str:
+        return str(self.record["name"])
+
+    @property
+    def kind(self) -> str:
+        return str(self.record["kind"])
+
+    @property
+    def group(self) -> str | None:
+        found: str | None = self.record.get("group")
+        return found
+
+    @property
+    def tags(self) -> list[str]:
+        found: list[str] = self.record.get("tags") or []
+        return found
+
+
+def choice_of(
+    names: tuple[str, ...],
+    group: str | None,
+    tag: str | None,
+    *,
+    everything: bool,
+    needed: str | None = None,
+) -> UnitChoice:
+    """Return the choice for the arguments of :func:`choosing`.
+
+    Args:
+        names: names and globs.
+        group: the group.
+        tag: the tag.
+        everything: whether ``--all`` was given.
+        needed: the kind of units that must be named; None: no choice means all.
+
+    Raises:
+        click.UsageError: the arguments choose nothing, or contradict each other.
+    """
+    if "" in (*names, group, tag):
+        raise click.UsageError("a name, --group or --tag is empty")
+    for name in names:
+        if not _NAME_OR_GLOB.fullmatch(name):
+            raise Failure(f'not a name: "{name}"')
+    narrowed = bool(names) or group is not None or tag is not None
+    if everything and narrowed:
+        raise click.UsageError("--all cannot be combined with names, --group or --tag")
+    if needed is not None and not narrowed and not everything:
+        raise click.UsageError(f"name {needed}, or use --group, --tag or --all")
+    return UnitChoice(names, group, tag, everything or not narrowed)
+
+
+def is_glob(name: str) -> bool:
+    """Return whether it is a pattern; names have no such characters."""
+    return not _GLOB.isdisjoint(name)
+
+
+def is_interactive() -> bool:
+    """Return whether a user can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm_all(names: Callable[[], list[str]], verb: str) -> None:
+    """Ask whether to act on everything.
+
+    Raises:
+        click.UsageError: nobody can be asked.
+        Failure: the answer is no.
+    """
+    if not is_interactive():
+        raise click.UsageError("--all needs --yes, because nobody can be asked here")
+    found = names()
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    click.echo(f"{', '.join(found[:_SHOWN])}{more}", err=True)
+    if not click.confirm(f"{verb} all {len(found)}?", err=True):
+        raise Failure("nothing was done")

@@ -1,0 +1,323 @@
+"""Waiting until units are in the wanted state, and why they did not get there."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from supervisor.cli.client import Api, Refused, Unreachable
+from supervisor.cli.follow import Patience
+from supervisor.cli.lookups import UnknownName, find_task, runs_of
+from supervisor.cli.records import Record
+from supervisor.cli.terminal import harmless
+
+ALIVE_S = 1.0
+"""Without a readiness check, an instance has started when its process lives for so long."""
+_ALLOWANCE_S = 10.0
+"""Time beyond that of the definition, for a busy host."""
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 0.5
+_ONE_BY_ONE = 8
+"""Up to so many units are asked for one by one."""
+_TAIL_LINES = 10
+_STOPPED_ANYWAY = ("stopped", "exited")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a unit stands: reached, failed with a reason, or under way."""
+
+    text: str
+    reached: bool = False
+    failed: bool = False
+
+
+@dataclass(eq=False)
+class Wanted:
+    """The state that a unit is waited for.
+
+    Attributes:
+        name: name of the unit.
+        state: ``running``, ``ready``, ``stopped``, ``idle``, or ``ended``: the runs `leaving` have ended.
+        leaving: ids of the runs that are to end.
+        at_once: whether the first failure ends the wait, as after a start; else only a final one.
+        limit_s: seconds until the wait gives up; None: it does not.
+    """
+
+    name: str
+    state: str
+    leaving: frozenset[str] = frozenset()
+    at_once: bool = False
+    limit_s: float | None = None
+    _lives: dict[int, tuple[str, float]] = field(default_factory=dict)
+    """By instance: the run that was seen first, and when."""
+
+    def look(self, unit: Record | None, active: Callable[[], Iterable[str]], now_s: float) -> Standing:
+        """Return how the unit stands now.
+
+        Args:
+            unit: its record; None: it is not configured.
+            active: returns the ids of its runs that have not ended.
+            now_s: the time on a monotonic clock.
+        """
+        if self.state == "ended":
+            left = self.leaving.intersection(active())
+            return Standing("ended", reached=True) if not left else Standing(f"{_runs(len(left))} to end")
+        if unit is None:
+            return Standing("no longer configured", reached=self.state in ("stopped", "idle"), failed=True)
+        busy = unit["active"]["running"] + unit["active"]["pending"]
+        if self.state == "idle" or (self.state == "stopped" and unit["kind"] == "task"):
+            return Standing("idle", reached=True) if not busy else Standing(f"{_runs(busy)} to end")
+        if unit["kind"] == "task":
+            return Standing("running" if unit["active"]["running"] else "idle", reached=unit["active"]["running"] > 0)
+        if self.state == "stopped":
+            return Standing(str(unit["state"]), reached=unit["state"] == "stopped")
+        return self._is_up(unit, now_s)
+
+    def _is_up(self, unit: Record, now_s: float) -> Standing:
+        instances = unit["instances"]
+        reached = [self._has_done_its_work(unit, one) or self._instance_is_up(unit, one, now_s) for one in instances]
+        for one in instances:
+            if not self._has_done_its_work(unit, one) and (why := self._why_failed(one)):
+                return Standing(why, failed=True)
+        if rolling := unit.get("rolling"):
+            return Standing(f"{unit['state']} (rolling {rolling['done']}/{rolling['total']})")
+        detail = next((f" ({one['detail']})" for one in instances if one.get("detail") and not one.get("ready")), "")
+        return Standing(f"{unit['state']}{detail}", reached=bool(instances) and all(reached))
+
+    def _has_done_its_work(self, unit: Record, one: Record) -> bool:
+        """Return whether an instance that is not restarted has exited with success since it was started."""
+        last = unit.get("lastRun") or {}
+        return self.at_once and one["state"] == "exited" and last.get("endReason") == "succeeded"
+
+    def _instance_is_up(self, unit: Record, one: Record, now_s: float) -> bool:
+        run_id, index = one.get("runId"), int(one["index"])
+        lives = run_id is not None and run_id not in self.leaving and one["state"] in ("starting", "running")
+        if not lives:
+            return False
+        first, since_s = self._lives.setdefault(index, (run_id, now_s))
+        if first != run_id and not self.at_once:
+            self._lives[index] = run_id, now_s
+            return False
+        checked = self.state == "ready" and bool(unit["definition"].get("ready"))
+        return bool(one.get("ready")) or (not checked and now_s - since_s >= ALIVE_S)
+
+    def _why_failed(self, one: Record) -> str | None:
+        state, index = str(one["state"]), int(one["index"])
+        if state == "fatal":
+            return f"gave up after {one.get('failures', 0)} quick failures"
+        if not self.at_once:
+            return None
+        first = self._lives.get(index, (None, 0.0))[0]
+        again = first is not None and one.get("runId") not in (None, first)
+        if state == "backoff" or again:
+            return "another attempt follows"
+        return state if state in _STOPPED_ANYWAY else None
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A unit that did not get into the wanted state, why, and the last lines of its log."""
+
+    name: str
+    why: str
+    lines: tuple[str, ...] = ()
+
+    def tell(self, what: str) -> None:
+        """Print it to standard error; `what` did not happen, such as ``start``."""
+        print(f"ringward: {self.name} {what}: {harmless(self.why)}", file=sys.stderr)
+        for line in self.lines:
+            print(f"  | {harmless(line)}", file=sys.stderr)
+
+
+class LiveLines:
+    """One line per unit on the terminal of standard error, drawn again as they change; elsewhere nothing."""
+
+    def __init__(self) -> None:
+        self._file = sys.stderr
+        self._enabled = self._file.isatty()
+        self._drawn: list[str] = []
+
+    def show(self, standings: "Mapping[Wanted, Standing]") -> None:
+        """Draw the lines: of those that are under way, if there is no room for all."""
+        if not self._enabled:
+            return
+        import shutil
+
+        size = shutil.get_terminal_size()
+        shown = [(wanted.name, one) for wanted, one in standings.items()]
+        if len(shown) > size.lines - 2:
+            shown = [(name, one) for name, one in shown if not one.reached][: max(size.lines - 2, 1)]
+        width = max((len(name) for name, _ in shown), default=0)
+        lines = [f"{name:<{width}}  {harmless(one.text)}"[: size.columns - 1] for name, one in shown]
+        if lines == self._drawn:
+            return
+        self.clear()
+        self._file.write("".join(f"{line}\n" for line in lines))
+        self._file.flush()
+        self._drawn = lines
+
+    def clear(self) -> None:
+        """Remove the lines."""
+        if self._drawn:
+            self._file.write(f"\x1b[{len(self._drawn)}F\x1b[J")
+            self._file.flush()
+            self._drawn = []
+
+
+def wait_for(api: Api, wanted: Sequence[Wanted], timeout_s: float | None, say: Callable[[str], None]) -> list[Missed]:
+    """Wait until each unit is in its wanted state, or has failed, or its time is up; return those that are not.
+
+    Args:
+        api: the daemon.
+        wanted: the states.
+        timeout_s: replaces the time limit of each.
+        say: takes remarks while the daemon is away.
+
+    Raises:
+        Unreachable: the daemon was away for too long.
+    """
+    patience, lines, began_s, pause_s = Patience(say), LiveLines(), time.monotonic(), _FIRST_PAUSE_S
+    waiting, missed, standings = list(wanted), list[Missed](), dict[Wanted, Standing]()
+    try:
+        while waiting:
+            now_s = time.monotonic()
+            found = patience.insist(partial(_look, api, tuple(waiting), now_s))
+            patience.heard()
+            standings |= found
+            for one in list(waiting):
+                standing = found[one]
+                limit_s = one.limit_s if timeout_s is None else timeout_s
+                late = limit_s is not None and now_s - began_s >= limit_s
+                if standing.reached or standing.failed or late:
+                    waiting.remove(one)
+                if not standing.reached and (standing.failed or late):
+                    after = "" if standing.failed else f" after {round(now_s - began_s)} s"
+                    missed.append(_missed(api, one, f"{standing.text}{after}"))
+            lines.show(standings)
+            if waiting:
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+    finally:
+        lines.clear()
+    return missed
+
+
+def _look(api: Api, waiting: Sequence[Wanted], now_s: float) -> dict[Wanted, Standing]:
+    names = [one.name for one in waiting if one.state != "ended"]
+    units = records(api, names)
+
+    def active(name: str) -> list[str]:
+        try:
+            return [str(run["id"]) for run in runs_of(api, name, status="pending,running")]
+        except UnknownName:  # it is not configured, and has no runs
+            return []
+
+    return {one: one.look(units.get(one.name), partial(active, one.name), now_s) for one in waiting}
+
+
+def records(api: Api, names: Sequence[str]) -> dict[str, Record]:
+    """Return the records of the units that are configured, by name."""
+    if len(names) > _ONE_BY_ONE:
+        with suppress(Refused):  # a run may not list all units
+            wanted = set(names)
+            return {one["name"]: one for one in api.get("/api/tasks")["items"] if one["name"] in wanted}
+    found = {name: find_task(api, name) for name in names}
+    return {name: unit for name, unit in found.items() if unit is not None}
+
+
+def _missed(api: Api, wanted: Wanted, why: str) -> Missed:
+    """Return the failure with the end of the newest run, and the last lines of its log."""
+    with suppress(UnknownName, Refused, Unreachable):
+        run = next(runs_of(api, wanted.name, status="ended" if wanted.at_once else None, limit=1), None)
+        if run is not None and wanted.state in ("running", "ready") and run["id"] not in wanted.leaving:
+            if run["status"] == "ended":
+                ending = api.get(f"/api/runs/{run['id']}/ending")
+                lines = ending["lastLines"]
+                why = f"{_how_ended(ending)}; {why}"
+            else:
+                lines = api.get(f"/api/runs/{run['id']}/log", {"from": -_TAIL_LINES})["lines"]
+            return Missed(wanted.name, why, tuple(str(line["text"]) for line in lines[-_TAIL_LINES:]))
+    return Missed(wanted.name, why)
+
+
+def _how_ended(ending: Record) -> str:
+    reason, code = str(ending["reason"]), int(ending["exitCode"])
+    if signal := ending.get("signal"):
+        return f"its process was ended by {signal}"
+    if reason == "start_failed":
+        return "its command could not start"
+    return f"its process exited with code {code}" if code >= 0 else f"its last run ended: {reason}"
+
+
+def _runs(count: int) -> str:
+    return "waits for 1 run" if count == 1 else f"waits for {count} runs"
+
+
+# Time limits, from the definitions.
+
+
+def start_limits(api: Api, units: Mapping[str, Record], *, rolling: bool = False) -> dict[str, float | None]:
+    """Return the seconds that the start or restart of each unit may take: its own, and of its dependencies."""
+    known: dict[str, Record | None] = dict(units)
+    found: dict[str, float | None] = {}
+
+    def limit(name: str) -> float | None:
+        """Return the limit; None: a task, or a unit that we may not see, takes the time that it takes."""
+        if name not in known:
+            known[name] = _visible(api, name)
+        unit = known[name]
+        if unit is None or unit["kind"] == "task":
+            return None
+        if name not in found:
+            ready = unit["definition"].get("ready")
+            own = grace_s(unit) + (int(ready["timeoutMs"]) / 1000 if isinstance(ready, Record) else ALIVE_S)
+            below = [limit(one["name"]) for one in unit["definition"].get("dependsOn") or ()]
+            first = max((one for one in below if one is not None), default=_ALLOWANCE_S)
+            found[name] = None if None in below else own * (len(unit["instances"]) if rolling else 1) + first
+        return found[name]
+
+    return {name: limit(name) for name in units}
+
+
+def _visible(api: Api, name: str) -> Record | None:
+    try:
+        return find_task(api, name)
+    except Refused:
+        return None
+
+
+def stop_limit(units: Mapping[str, Record]) -> float:
+    """Return the seconds that a stop of all these units may take: services may stop one after the other."""
+    services = [grace_s(unit) for unit in units.values() if unit["kind"] == "service"]
+    tasks = [grace_s(unit) for unit in units.values() if unit["kind"] == "task"]
+    return max(sum(services), max(tasks, default=0.0)) + _ALLOWANCE_S
+
+
+def grace_s(unit: Record) -> float:
+    """Return the seconds that a process of a unit has to end before it is killed."""
+    definition: dict[str, Any] = unit["definition"]
+    steps = definition.get("stopSignal")
+    ladder = sum(wait_ms for _signal, wait_ms in steps) if isinstance(steps, list) else 0
+    return (int(definition.get("gracefulStopMs", 0)) + ladder) / 1000
+
+
+def seconds(text: str | None) -> float | None:
+    """Return the seconds of a duration such as 30s.
+
+    Raises:
+        click.UsageError: it is none.
+    """
+    import click
+
+    from supervisor.config.value_types.durations import parse_duration
+
+    if text is None:
+        return None
+    try:
+        return parse_duration(text) / 1000
+    except ValueError as err:
+        raise click.UsageError(f'--timeout must be a duration such as "30s": {text!r}') from err

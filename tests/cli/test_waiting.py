@@ -1,0 +1,121 @@
+"""When a unit has reached a state, or has failed to, and how long that may take."""
+
+from typing import Any
+
+import pytest
+
+from supervisor.cli.records import Record, parse
+from supervisor.cli.units.waiting import Wanted, stop_limit
+from tests.support.fake_daemon import RUN
+
+OTHER = RUN[:-1] + "W"
+
+
+def unit(*instances: dict[str, Any], ready: bool = False, **more: Any) -> Record:
+    import json
+
+    definition: dict[str, Any] = {"gracefulStopMs": 5000} | ({"ready": {"timeoutMs": 60_000}} if ready else {})
+    state = instances[0]["state"] if instances else "stopped"
+    record = {"name": "web", "kind": "service", "state": state, "definition": definition}
+    record |= {
+        "active": {"running": 1, "pending": 0},
+        "instances": [{"index": n} | one for n, one in enumerate(instances)],
+    }
+    return parse(json.dumps(record | more))
+
+
+def runs(state: str = "running", run_id: str = RUN, **more: Any) -> dict[str, Any]:
+    return {"state": state, "runId": run_id, **more}
+
+
+def looks(wanted: Wanted, *looks: tuple[float, Record | None], active: tuple[str, ...] = ()) -> list[str]:
+    """How the unit stands at each time: reached, failed or waits."""
+    found = [wanted.look(record, lambda: active, now_s) for now_s, record in looks]
+    return ["reached" if one.reached else "failed" if one.failed else "waits" for one in found]
+
+
+def test_alive_for_a_second() -> None:
+    """Without a readiness check, a service is ready when its process has lived for a second."""
+    wanted = Wanted("web", "ready", at_once=True)
+    assert looks(
+        wanted, (0, unit({"state": "starting"})), (1, unit(runs())), (1.9, unit(runs())), (2, unit(runs()))
+    ) == [
+        "waits",
+        "waits",
+        "waits",
+        "reached",
+    ]
+
+
+def test_a_readiness_check() -> None:
+    """With a readiness check, only the check counts; of several instances, each has to pass."""
+    wanted = Wanted("web", "ready", at_once=True)
+    both = unit(runs(ready=True), runs(run_id=OTHER, ready=True), ready=True)
+    one = unit(runs(ready=True), runs(run_id=OTHER), ready=True)
+    assert looks(wanted, (0, one), (9, one), (9.1, both)) == ["waits", "waits", "reached"]
+    assert looks(Wanted("web", "running"), (0, one), (1, one)) == ["waits", "reached"]
+
+
+def test_the_run_before_a_restart_does_not_count() -> None:
+    """After a restart, the old process is not taken for the new one."""
+    wanted = Wanted("web", "ready", frozenset([RUN]), at_once=True)
+    old, new = unit(runs(ready=True)), unit(runs(run_id=OTHER, ready=True))
+    rolling = unit(runs(run_id=OTHER, ready=True), rolling={"done": 1, "total": 2})
+    assert looks(wanted, (0, old), (5, old), (6, rolling), (7, new)) == ["waits", "waits", "waits", "reached"]
+
+
+@pytest.mark.parametrize(
+    ("later", "standing"),
+    [
+        (unit({"state": "backoff"}), "failed"),
+        (unit(runs(run_id=OTHER)), "failed"),
+        (unit({"state": "fatal", "failures": 4}), "failed"),
+        (unit({"state": "stopped"}), "failed"),
+        (unit({"state": "exited"}), "failed"),
+        (unit({"state": "exited"}, lastRun={"endReason": "succeeded"}), "reached"),
+        (None, "failed"),
+    ],
+)
+def test_a_start_that_fails(later: Record | None, standing: str) -> None:
+    """A start fails with the first exit, unless the service is one that ends with success."""
+    assert looks(Wanted("web", "ready", at_once=True), (0, unit(runs())), (0.5, later)) == ["waits", standing]
+
+
+def test_a_wait_outlasts_failures() -> None:
+    """A wait goes on over restarts of the service, and ends when the service gives up."""
+    wanted = Wanted("web", "ready")
+    steps = [runs(), {"state": "backoff"}, runs(run_id=OTHER), runs(run_id=OTHER)]
+    found = looks(wanted, *((float(at), unit(one)) for at, one in enumerate(steps)))
+    assert found == ["waits", "waits", "waits", "reached"]
+    assert looks(wanted, (9, unit({"state": "fatal"}))) == ["failed"]
+
+
+def test_runs_that_are_to_end() -> None:
+    """Only the runs that were there at first are waited for."""
+    wanted = Wanted("job", "ended", frozenset([RUN]))
+    assert looks(wanted, (0, None), active=(RUN, OTHER)) == ["waits"]
+    assert looks(wanted, (0, None), active=(OTHER,)) == ["reached"]
+
+
+def test_idle_and_stopped() -> None:
+    """A task is idle when nothing of it runs or waits; a service is stopped when all instances are."""
+    task: dict[str, Any] = {"kind": "task", "instances": None}
+    idle, busy = {"running": 0, "pending": 0}, {"running": 0, "pending": 1}
+    for state in ("idle", "stopped"):
+        assert looks(Wanted("job", state), (0, unit(**task, active=busy)), (0, unit(**task, active=idle))) == [
+            "waits",
+            "reached",
+        ]
+    assert looks(Wanted("job", "running"), (0, unit(**task, active=busy)), (0, unit(**task))) == ["waits", "reached"]
+    assert looks(Wanted("web", "stopped"), (0, unit(runs("stopping"))), (0, unit(runs("stopped"))), (0, None)) == [
+        "waits",
+        "reached",
+        "reached",
+    ]
+
+
+def test_the_time_for_a_stop() -> None:
+    """Services may stop one after the other, each within its ladder of signals and graceful_stop."""
+    ladder = unit()
+    ladder["definition"]["stopSignal"] = [["SIGINT", 2000], ["SIGTERM", 3000]]
+    assert stop_limit({"a": unit(), "b": ladder}) == 5 + 10 + 10

@@ -1,0 +1,101 @@
+"""Commands that wait, against the whole daemon."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+SLEEPS = 'run = "exec sleep 1000"\n'
+
+
+@pytest.mark.lent
+def test_start_waits_for_readiness(daemon: Daemon, tmp_path: Path) -> None:
+    """After a start, services with a check are ready, those that they depend on too, and a stop leaves nothing."""
+    flag = tmp_path / "flag"
+    daemon.write(
+        f'[services.db]\nautostart = false\n{SLEEPS}ready = {{ exec = "test -e \'{flag}\'", every = "50ms" }}\n'
+        f'[services.app]\nautostart = false\n{SLEEPS}depends_on = ["db"]\ngroup = "shop"\n'
+    )
+    daemon.start()
+    command = [*daemon.client_command(), "start", "--group", "shop", "--config", str(daemon.config)]
+    waits = subprocess.Popen(command, env=daemon.environment())
+    until(lambda: daemon.task("db")["state"] == "starting" and daemon.task("app")["state"] == "starting", "the start")
+    assert waits.poll() is None
+    flag.touch()
+    assert waits.wait(60) == 0
+    assert daemon.task("app")["state"] == daemon.task("db")["state"] == "running"
+    runs = [daemon.runs(name)[0]["id"] for name in ("db", "app")]
+    done = daemon.cli("stop", "app", "db")
+    assert (done.returncode, sorted(done.stdout.split())) == (0, sorted(runs))
+    assert daemon.task("app")["state"] == daemon.task("db")["state"] == "stopped"
+
+
+@pytest.mark.lent
+def test_a_start_that_fails(daemon: Daemon) -> None:
+    """The exit code is 1, after the reason and the last lines of the log; the services that started are left alone."""
+    daemon.write(
+        f"[services.good]\nautostart = false\n{SLEEPS}"
+        '[services.bad]\nautostart = false\nrun = "echo cannot bind port 80 >&2; exit 3"\nrestart_delay = "1h"\n'
+        f'[services.slow]\nautostart = false\n{SLEEPS}ready = {{ exec = "false", timeout = "1h" }}\n'
+    )
+    daemon.start()
+    done = daemon.cli("start", "good", "bad")
+    assert done.returncode == 1
+    assert "ringward: bad did not start: its process exited with code 3" in done.stderr
+    assert "  | cannot bind port 80\n" in done.stderr
+    assert "good" not in done.stderr
+    assert daemon.task("good")["state"] == "running"
+    done = daemon.cli("restart", "slow", "--timeout", "100ms")
+    assert (done.returncode, "slow did not restart: starting" in done.stderr) == (1, True)
+    assert daemon.cli("wait", "slow", "--for", "running").returncode == 0
+
+
+def test_a_restart_waits_over_killed_helpers(daemon: Daemon) -> None:
+    """A scheduler and API server that die during the wait delay its result, and do not change it."""
+    daemon.write(f'[services.web]\n{SLEEPS}instances = 2\nready = {{ exec = "sleep 0.5", every = "50ms" }}\n')
+    daemon.start()
+    assert daemon.cli("wait", "web", "--timeout", "1m").returncode == 0
+    command = [*daemon.client_command(), "restart", "--rolling", "web", "--config", str(daemon.config)]
+    waits = subprocess.Popen(command, env=daemon.environment())
+    until(lambda: "rolling" in daemon.task("web"), "the restart")
+    daemon.kill_helper("ringward scheduler")
+    daemon.helper("ringward gunicorn").kill()
+    assert waits.wait(60) == 0
+    assert len(daemon.runs("web")) == 4
+    assert all(one["ready"] for one in daemon.task("web")["instances"])
+
+
+@pytest.mark.lent
+def test_waiting_for_a_task(daemon: Daemon, tmp_path: Path) -> None:
+    """A wait ends with the runs of a task, and a run's own wait with that run."""
+    flag = tmp_path / "flag"
+    daemon.write(f"[tasks.t]\nrun = \"while ! test -e '{flag}'; do sleep 0.05; done\"\n")
+    daemon.start()
+    assert daemon.cli("wait", "t").returncode == 0
+    run_id = daemon.trigger("t")
+    assert daemon.cli("wait", "t", "--for", "running").returncode == 0
+    assert daemon.cli("wait", run_id, "--timeout", "0").returncode == 1
+    done = daemon.cli("wait", "t", "--timeout", "0")
+    assert (done.returncode, done.stderr) == (1, "ringward: t is not idle: waits for 1 run to end after 0 s\n")
+    flag.touch()
+    assert daemon.cli("wait", "t", "--for", "ended").returncode == daemon.cli("wait", run_id).returncode == 0
+    assert daemon.run(run_id)["status"] == "ended"
+
+
+@pytest.mark.lent
+def test_a_typing_error_changes_nothing(daemon: Daemon) -> None:
+    """Nothing is stopped if one of the names is wrong."""
+    daemon.write(f"[services.web]\n{SLEEPS}[tasks.t]\nrun = 'true'\n")
+    daemon.start()
+    assert daemon.cli("wait", "web", "--for", "running").returncode == 0
+    done = daemon.cli("stop", "web", "wbe")
+    assert (done.returncode, done.stderr) == (1, 'ringward: no task or service named "wbe" (did you mean "web"?)\n')
+    assert daemon.cli("stop", "--all").returncode == 64
+    assert daemon.cli("restart", "t").stderr == "ringward: t is a task; use ringward run t\n"
+    assert daemon.task("web")["state"] == "running"
+    shown = json.loads(daemon.cli("stop", "--json", "--all", "--yes").stdout)
+    assert shown == {"stopped": [daemon.runs("web")[0]["id"]]}
