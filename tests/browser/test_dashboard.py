@@ -204,9 +204,9 @@ def test_the_audit_names_runs(page: Page, site: Site) -> None:
     expect(page).not_to_have_url(re.compile(site.done["colours"]))
     expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
     again = page.url.rpartition("/")[2]
+    site.see(page, "#/audit")  # the page of a deleted run would report a failed request
     selector = {"match_all": True, "filter": {"task_name": "colours", "search": again}}
     assert site.request("POST", "/api/runs/bulk/delete", selector).json()["affected"] == 1
-    site.see(page, "#/audit")
 
     def row(action: str) -> Locator:
         return page.get_by_role("row").filter(has_text=action).first

@@ -16,6 +16,8 @@ TOKEN = os.environ["FUZZ_TOKEN"]
 UNTOLD = {
     "body.params": "each task declares parameters of its own",
     "header.Idempotency-Key": "is good for the same request only",
+    "header.Last-Event-ID": "is the id of an earlier event of the same stream",
+    "header.Ringward-Deadline": "is a time, a format that a generator of clients knows only in queries",
     "query.cursor": "what an earlier answer of the same search gave",
     "query.q": "may have to be a regular expression",
 }

@@ -297,7 +297,7 @@ def test_a_moved_runtime_directory_serves_workers(make: Make) -> None:
         gate.write("\n")
         until(lambda: serves(daemon, 2), "the move")
         place = daemon.runtime_dir()
-        assert f"it is in {place} now" in daemon.said()
+        assert f"its files are now in {place}" in daemon.said()
         assert_served_from(place, daemon, 2)
         gunicorn = daemon.helper("ringward gunicorn").pid
         assert upgrade(daemon)["state"] == "done"

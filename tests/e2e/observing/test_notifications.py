@@ -157,7 +157,7 @@ def test_notify_test(daemon: Daemon, web: Web) -> None:
     assert "dead could not deliver the message" in done.stderr
     assert "token-of-the-hook" not in done.stderr
     done = daemon.cli("notify", "test", "nobody")
-    assert (done.returncode, "no notifier nobody" in done.stderr) == (1, True)
+    assert (done.returncode, 'No notifier named "nobody"' in done.stderr) == (1, True)
 
 
 def test_heartbeat_urls(daemon: Daemon, web: Web) -> None:

@@ -73,7 +73,7 @@ def test_a_taken_port(daemon: Daemon) -> None:
         daemon.config.write_text(f'[daemon]\ndata_dir = "data"\n[http]\nlisten = ["127.0.0.1:{port}"]\n')
         outcome = up(daemon)
     assert outcome.returncode == 71
-    assert outcome.stderr.startswith(f"ringward: cannot listen on 127.0.0.1:{port}: Address already in use; another")
+    assert outcome.stderr.startswith(f"ringward: cannot listen on 127.0.0.1:{port}: Address already in use: another")
 
 
 def test_a_second_daemon_names_the_first(started: Daemon) -> None:
