@@ -1,10 +1,10 @@
-"""Logs of units on the wire: runs, lines and ends within one stream, and results of a search."""
+"""Events of a stream of the logs of units: runs, lines, gaps and ends."""
 
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from api.schemas.records import DateTime, Document, Int64, Reason, SearchHit, StreamName, Ulid
+from api.schemas.records import DateTime, Int64, Reason, StreamName, Ulid
 
 _R = Annotated[Int64, Meta(description="The run, by its number in this stream.", ge=0)]
 
@@ -58,22 +58,3 @@ class UnitDone(Struct):
     """All lines up to `until` were sent."""
 
     runs: Annotated[Int64, Meta(description="Number of runs that this stream announced.")]
-
-
-class UnitHit(SearchHit, kw_only=True, rename="camel"):
-    """A line that was found, and its unit."""
-
-    task_name: str
-    instance_index: Int64
-
-
-class UnitSearchPage(Document, kw_only=True, rename="camel"):
-    """What a search found so far. It may be empty and yet not be exhausted."""
-
-    items: list[UnitHit]
-    next_cursor: (
-        Annotated[str, Meta(description="Continues the search; absent if the search is exhausted.")] | UnsetType
-    ) = UNSET
-    exhausted: Annotated[bool, Meta(description="All runs were searched; active runs up to now.")]
-    scanned_runs: Annotated[Int64, Meta(description="Runs that this call searched.")]
-    scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call searched.")]
