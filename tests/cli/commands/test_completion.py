@@ -1,0 +1,93 @@
+"""Completion in real shells, with the scripts that ``ringward completion`` prints."""
+
+import contextlib
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import Ringward
+from tests.support.waiting import until
+
+ENV = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": "/nowhere", "TERM": "dumb", "PS1": "$ "}
+CASES = (
+    ("ringward compl", "completion"),
+    ("ringward validate --config my", "my.toml"),
+    ("ringward --data dir", "directory/"),
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with a file and a directory to be completed."""
+    (tmp_path / "my.toml").touch()
+    (tmp_path / "directory").mkdir()
+    return tmp_path
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+def test_fish_completes(ringward: Ringward, place: Path) -> None:
+    """Fish completes commands, options, files and directories."""
+    script = place / "script.fish"
+    script.write_text(ringward("completion", "fish").output)
+    for line, expected in CASES:
+        command = ["fish", "--no-config", "-c", f"source script.fish; complete -C '{line}'"]
+        done = subprocess.run(command, cwd=place, env=ENV, capture_output=True, text=True, check=True)
+        assert done.stdout.split()[0].endswith(expected), done
+    options = ["fish", "--no-config", "-c", "source script.fish; complete -C 'ringward logs --fol'"]
+    done = subprocess.run(options, cwd=place, env=ENV, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("--follow\t")
+
+
+class Zsh:
+    """An interactive zsh on a terminal of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self._fd, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            ["zsh", "-f", "-i"], cwd=place, env=ENV, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        )
+        os.close(theirs)
+        os.set_blocking(self._fd, False)
+        self._seen = ""
+
+    def shows(self, text: str) -> bool:
+        """Whether a text has come since the last line was sent."""
+        with contextlib.suppress(BlockingIOError):
+            self._seen += os.read(self._fd, 65536).decode(errors="replace")
+        return text in self._seen
+
+    def send(self, text: str) -> None:
+        """Type a text."""
+        self._seen = ""
+        os.write(self._fd, text.encode())
+
+    def close(self) -> None:
+        """End the shell."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self._fd)
+
+
+@pytest.fixture
+def zsh(place: Path, ringward: Ringward) -> Iterator[Zsh]:
+    """A zsh that has read the script."""
+    (place / "script.zsh").write_text(ringward("completion", "zsh").output)
+    one = Zsh(place)
+    one.send("autoload -Uz compinit; compinit -D -u; source script.zsh; PS2=; echo rea''dy\n")
+    until(lambda: one.shows("ready"), "the script to be read")
+    yield one
+    one.close()
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")
+@pytest.mark.parametrize(("line", "expected"), [*CASES, ("ringward logs --fol", "--follow")])
+def test_zsh_completes(zsh: Zsh, line: str, expected: str) -> None:
+    """Zsh completes commands, options, files and directories."""
+    zsh.send(f"{line}\t")
+    until(lambda: zsh.shows(line.rpartition(" ")[0] + " " + expected), "the completed line")
