@@ -189,6 +189,6 @@ def test_the_dashboard_through_a_proxy(
         pipe.write("before one's eyes\n")
         pipe.flush()
         expect(page.get_by_role("log")).to_contain_text("before one's eyes")
-    expect(page.get_by_role("region", name="Verdict")).to_contain_text("It succeeded")
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
     context.close()
     complaints[:] = [one for one in complaints if "401" not in one]

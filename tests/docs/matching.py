@@ -22,6 +22,8 @@ _VARIABLE = {
 }
 """How each looks on a page, and what stands for it in output."""
 _FINDER = re.compile("|".join(f"(?P<{name}>{shown})" for name, (shown, _) in _VARIABLE.items()))
+_ERASED = re.compile(r"\x1b\[(\d+)F\x1b\[J")
+"""What a live display writes to remove so many lines above the cursor."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -67,7 +69,10 @@ def ids_of(text: str) -> list[str]:
 
 
 def plain(output: str) -> str:
-    """Without colours, carriage returns and blanks at the ends of lines; every line ends."""
+    """Without erased lines, colours, carriage returns and blanks at the ends of lines; every line ends."""
+    while (found := _ERASED.search(output)) is not None:
+        before = output[: found.start()].splitlines(keepends=True)
+        output = "".join(before[: max(0, len(before) - int(found[1]))]) + output[found.end() :]
     text = _COLOURS.sub("", output).replace("\r", "")
     lines = [line.rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:

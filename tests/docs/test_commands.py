@@ -15,6 +15,7 @@ NOT_RUN = {
     "changes the host": 13,
     "installs": 1,
     "needs a container engine": 1,
+    "needs another environment": 1,
     "other people's programs": 1,
     "reads what this host may not have": 5,
     "sends to others": 2,

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
@@ -118,10 +119,6 @@ def with_descriptors(table: dict[str, Any]) -> None:
     for pair in table["lives"]["records"].values():
         pair[0] = os.memfd_create("record", os.MFD_CLOEXEC)
     table["api"].update(pid=os.getpid(), pidfd=os.pidfd_open(os.getpid()), sock=a_socket())
-    me = look(os.getpid())
-    assert me is not None
-    for left in table["lives"]["left_running"]:
-        left[2:] = [None, [[me.pid, me.start]]]
 
 
 FIELDS: dict[int, dict[type, str]] = {
@@ -221,9 +218,18 @@ def control(old: Path) -> Iterator[Callable[[Boot], ControlThread]]:
     shutil.rmtree(place)
 
 
+@pytest.fixture
+def leftover() -> Iterator[subprocess.Popen[bytes]]:
+    """A process without children, in place of what a run has left."""
+    process = subprocess.Popen(["sleep", "infinity"])
+    yield process
+    process.kill()
+    process.wait()
+
+
 @pytest.mark.parametrize("old", [path for path in ARCHIVES if path.name >= FORMAT_3], indirect=True, ids=name_of)
 def test_a_handover_is_passed_on_field_by_field(
-    table: dict[str, Any], control: Callable[[Boot], ControlThread]
+    table: dict[str, Any], control: Callable[[Boot], ControlThread], leftover: subprocess.Popen[bytes]
 ) -> None:
     """A root that takes over all of an older handover hands over the same, in each field.
 
@@ -231,6 +237,10 @@ def test_a_handover_is_passed_on_field_by_field(
     leftovers, unacknowledged exits, records, helpers, listeners, and requests to the service manager.
     """
     with_descriptors(table)
+    found_left = look(leftover.pid)
+    assert found_left is not None
+    for left in table["lives"]["left_running"]:
+        left[2:] = [None, [[found_left.pid, found_left.start]]]
     given: Handover = from_json(Handover, table)
     assert json.loads(json.dumps(to_json(given))) == table
     root = control(given.boot)
