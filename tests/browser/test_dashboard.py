@@ -209,7 +209,7 @@ def test_the_audit_names_runs(page: Page, site: Site) -> None:
     assert site.request("POST", "/api/runs/bulk/delete", selector).json()["affected"] == 1
 
     def row(action: str) -> Locator:
-        return page.get_by_role("row").filter(has_text=action).first
+        return page.get_by_role("row").filter(has_text=action).filter(has_text=again)
 
     def is_there() -> bool:
         page.get_by_role("button", name="Refresh").click()
