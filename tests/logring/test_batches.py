@@ -67,7 +67,7 @@ def test_batches_have_the_lines_of_the_log(mixed: Log) -> None:
 
 
 def test_any_line_may_be_the_first(mixed: Log) -> None:
-    """A page of batches begins with the line that was asked for, also in the middle of what was read together."""
+    """A page of batches begins with the requested line, also in the middle of a batch that was read at once."""
     lines = mixed.lines()
     for start in range(len(lines)):
         page = mixed.reader.read_batches(start, 10)

@@ -60,7 +60,7 @@ def test_tail_of_an_empty_log(log: Log, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_check(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
-    """`check` succeeds for what is whole, and names what is damaged."""
+    """`check` succeeds for whole files, and names the damage in others."""
     assert main(["check", log.ring_path]) == 0
     assert "not sealed" in capsys.readouterr().out
     log.finish(T0 + 30)
@@ -75,7 +75,7 @@ def test_check(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is not there, empty or foreign is said in one line."""
+    """A missing, empty or foreign file gets an error of one line."""
     path = tmp_path / "x"
     assert main(["dump", str(path)]) == 2
     assert capsys.readouterr().err == f"{path}: No such file or directory\n"

@@ -12,7 +12,7 @@ MakeLog = Callable[..., Log]
 
 
 def test_until_it_is_sealed(make_log: MakeLog) -> None:
-    """Each line once, from before the log exists to its end; whoever follows decides how to wait."""
+    """Each line arrives once, from before the log exists to its end; the follower decides how to wait."""
     log = make_log(file_blocks=1000)
     printed = [b"%06d" % number for number in range(9000)]
     steps = iter(range(0, 10_000, 1000))

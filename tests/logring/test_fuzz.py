@@ -1,6 +1,6 @@
 """Whatever is done to a ring or a log file: reading it ends, within bounds, with lines or a documented error.
 
-`tests.logring.support.fuzz` has what is tried and what is checked; `make fuzz` goes on for longer.
+`tests.logring.support.fuzz` has the mutations and the checks; `make fuzz` goes on for longer.
 """
 
 import random
@@ -83,7 +83,7 @@ def test_every_byte(kind: str, specimens: dict[str, Specimen], tmp_path: Path) -
 
 
 def test_every_byte_that_nobody_uses(specimens: dict[str, Specimen], tmp_path: Path) -> None:
-    """What is not used yet can hold anything."""
+    """Unused space can hold anything."""
     for original in (specimens[kind] for kind in SMALL):
         (part,) = original.parts
         data = bytearray(original.parts[part])
@@ -197,7 +197,7 @@ def test_nonsense_in_the_state(offset: int, value: bytes, specimens: dict[str, S
 
 
 def test_ring_beside_a_file_that_is_nonsense(specimens: dict[str, Specimen], tmp_path: Path) -> None:
-    """What is in the ring can be read whatever stands for the file; else the error says where to go on."""
+    """Lines in the ring can be read whatever is at the path of the file; else the error says where to resume."""
     original = specimens["ring and file"]
     in_ring = [place for place in original.places if place.part == "ring"]
     first = in_ring[0].first_line
@@ -213,7 +213,7 @@ def test_ring_beside_a_file_that_is_nonsense(specimens: dict[str, Specimen], tmp
 
 
 def test_many_missing_blocks_are_one(specimens: dict[str, Specimen], tmp_path: Path) -> None:
-    """Of a file cut short, what is missing is told once, however many blocks it says that it has."""
+    """A truncated file reports the missing lines once, however many blocks it claims to have."""
     data = specimens["sealed file"].parts["file"]
     data = static_of(data, 20, (0xFFFFFFFF).to_bytes(4, "little"))
     for offset in (8, 64 + 8):
@@ -223,7 +223,7 @@ def test_many_missing_blocks_are_one(specimens: dict[str, Specimen], tmp_path: P
     reader = LogReader(None, str(path))
     blocks = list(reader.blocks())
     damaged = [block for block in blocks if isinstance(block, LogError)]
-    # And the last block that is there, whose lines are those of the head by what the state says now.
+    # And the last block, which holds the lines of the head according to the current state.
     assert len(damaged) == 2
     assert blocks[-2:] == damaged
     reader.close()

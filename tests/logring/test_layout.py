@@ -1,4 +1,4 @@
-"""The format: what is packed is what is parsed, and damage is noticed."""
+"""The format: parsing gives back the packed values, and damage is noticed."""
 
 import struct
 
@@ -42,7 +42,7 @@ def make_publication(seq: int, lines: int = 10) -> Publication:
 
 
 def test_static_part_round_trip() -> None:
-    """The static part is 256 bytes and says again what it was told."""
+    """The static part is 256 bytes and gives back its values."""
     packed = make_static().pack()
     assert len(packed) == STATIC_SIZE
     parsed = Static.parse(packed, "x")
@@ -50,7 +50,7 @@ def test_static_part_round_trip() -> None:
 
 
 def test_static_part_damage() -> None:
-    """A foreign file, a newer format, a damaged page and the wrong kind are told apart."""
+    """A foreign file, a newer format, a damaged page and the wrong kind are distinguished."""
     packed = make_static().pack()
     with pytest.raises(ForeignFile):
         Static.parse(b"\x7fELF" + packed[4:], "x")
@@ -65,7 +65,7 @@ def test_static_part_damage() -> None:
 
 
 def test_publication_round_trip() -> None:
-    """A publication is 128 bytes and says again what it was told; any changed byte makes it invalid."""
+    """A publication is 128 bytes and gives back its values; any changed byte makes it invalid."""
     packed = make_publication(5).pack()
     assert len(packed) == PUBLICATION_SIZE
     parsed = Publication.parse(packed, 0)
@@ -95,7 +95,7 @@ def test_newer_copy_counts(older: int, later: int) -> None:
 
 
 def test_block_header_round_trip() -> None:
-    """A block header is 64 bytes; a torn one, or one whose numbers contradict each other, is none."""
+    """A block header is 64 bytes; a torn header, or contradictory numbers, make it invalid."""
     header = make_publication(5).header
     packed = header.pack()
     assert len(packed) == 64

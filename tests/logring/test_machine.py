@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, a log is what a plain list of lines would be."""
+"""After any events in any order, a log equals a plain list of lines."""
 
 import os
 import tempfile
@@ -151,7 +151,7 @@ class LogMachine(RuleBasedStateMachine):
         self.directory.cleanup()
 
 
-# Who is killed between two statements leaves open what it had open.
+# A writer killed between two statements leaves its descriptors open.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(

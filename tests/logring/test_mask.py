@@ -20,7 +20,7 @@ def test_a_secret_is_replaced() -> None:
 
 
 def test_a_secret_across_chunks() -> None:
-    """Its beginning is held back until it is clear what it is."""
+    """The beginning of a secret is held back until more text decides."""
     mask = Mask([b"hunter2!"])
     assert mask.feed(b"pass: hunt") == b"pass: "
     assert mask.feed(b"er") == b""
@@ -75,7 +75,7 @@ def test_a_longer_secret_that_does_not_come() -> None:
 
 
 def test_a_secret_that_overlaps_itself() -> None:
-    """What is shown as replaced already is not looked at again, however long it goes on."""
+    """Text that was replaced already is not scanned again, however long it is."""
     mask = Mask([b"000000"])
     shown = b""
     for _ in range(1000):
@@ -110,7 +110,7 @@ PIECES = st.lists(
     pieces=PIECES, cuts=st.lists(st.integers(0, 200), max_size=12), known=st.sets(st.sampled_from(SECRETS), min_size=1)
 )
 def test_any_chunks(pieces: list[bytes], cuts: list[int], known: set[bytes]) -> None:
-    """What is shown has no secret in it, and apart from the secrets it is what was printed."""
+    """The visible text contains no secret, and is otherwise the printed text."""
     whole = b"".join(pieces)
     mask = Mask(known)
     shown = b""

@@ -1,4 +1,4 @@
-"""Searching finds what a loop over all lines finds, and nothing harms it."""
+"""A search finds the same as a loop over all lines, and no input harms it."""
 
 import gc
 import math
@@ -158,7 +158,7 @@ def test_like_a_loop_over_all_lines(
 ) -> None:
     """Any log, pattern, filter and budget; live and sealed; the bytes add up to the text from the start on.
 
-    With `least_bytes` each call is over as soon as it looks at the clock, behind so many.
+    With `least_bytes` each call ends at its first look at the clock, after that many lines.
     """
     try:
         expected = oracle(text, regex=regex, ignore_case=ignore_case)
@@ -306,7 +306,7 @@ def test_both_sides_of_a_split_line(log: Log) -> None:
     ],
 )
 def test_bad_patterns(text: str, regex: bool, said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Refused in words about what was typed; nothing is printed beside that."""
+    """The error speaks about the typed pattern; nothing else is printed."""
     with pytest.raises(BadPattern, match=re.escape(said)) as caught:
         Pattern(text, regex=regex)
     assert "(?m)" not in str(caught.value)
@@ -357,7 +357,7 @@ def test_an_absent_log_is_empty(log: Log) -> None:
 
 
 def test_a_live_log_goes_on(log: Log) -> None:
-    """What is exhausted now can be gone on with later; the unfinished line counts when it is finished."""
+    """A search that reached the end can resume later; the unfinished line counts once it is finished."""
     log.feed(STDOUT, b"a1\nb\na2")
     part = search(log.reader, Pattern("a"), limit=9, max_bytes=1 << 30)
     assert ([hit.n for hit in part.hits], part.next, part.exhausted) == ([0], 2, True)
@@ -371,7 +371,7 @@ def test_a_live_log_goes_on(log: Log) -> None:
 
 
 def test_patterns_that_are_slow_elsewhere(log: Log) -> None:
-    """What takes Python's engine for ever comes to an end."""
+    """A pattern that Python's engine would never finish ends."""
     log.feed(STDOUT, b"a" * 1000 + b"\n")
     for text in (r"(a*)*b", r"(a+)+$b", r"(a|aa)+b", r"(.*)(.*)(.*)(.*)x"):
         assert found(log, text, regex=True) == []

@@ -26,7 +26,7 @@ MakeLog = Callable[..., Log]
 
 @given(hostile, st.integers(1, 40), st.booleans())
 def test_a_drawing_is_carried_at_any_point(data: bytes, size: int, full: bool) -> None:
-    """Whatever a program was in the middle of drawing: what settles, its history and what is shown are the same."""
+    """At whatever point of a drawing: settled lines, their history and the shown lines are the same."""
     here = Redraw(full=full)
     there = Redraw(full=full)
     for piece in pieces(data, size):
@@ -37,7 +37,7 @@ def test_a_drawing_is_carried_at_any_point(data: bytes, size: int, full: bool) -
 
 
 def test_a_secret_is_masked_over_the_edge(make_log: MakeLog) -> None:
-    """The first half of a secret is held back, the second half comes in another program: nobody sees either."""
+    """The first half of a secret is held back, the second half comes in another program: neither is shown."""
     log = make_log()
     log.writer.mask([b"hunter2-hunter2"])
     log.feed(STDOUT, b"the password is hunter2-")
@@ -51,7 +51,7 @@ def test_a_secret_is_masked_over_the_edge(make_log: MakeLog) -> None:
 
 
 def test_a_secret_that_is_drawn_is_masked_over_the_edge(make_log: MakeLog) -> None:
-    """What is redrawn is cleaned of secrets in the other program, too."""
+    """Redrawn lines are masked in the other program too."""
     log = make_log()
     log.writer.mask([b"hunter2-hunter2"])
     log.writer.redraw(STDOUT, full=True)

@@ -11,7 +11,7 @@ from tests.store.databases import BACKENDS, database
 
 @pytest.fixture(params=BACKENDS)
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """What is opened: a file, or the URL of a schema; see `database`."""
+    """The database to open: a file, or the URL of a schema; see `database`."""
     with database(request, request.param, tmp_path) as where:
         yield where
 

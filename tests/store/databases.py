@@ -18,7 +18,7 @@ on_postgresql = pytest.mark.parametrize("path", ["postgresql"], indirect=True)
 
 @contextlib.contextmanager
 def database(request: pytest.FixtureRequest, backend: str, directory: Path) -> Iterator[str]:
-    """What is opened, which has no rows, and for a test marked `own` no tables either.
+    """The database to open, which has no rows, and for a test marked `own` no tables either.
 
     A file, which is not there yet if it has no tables, or the URL of a schema.
     """

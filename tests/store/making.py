@@ -19,7 +19,7 @@ def ulid_of(at_ms: int) -> str:
 
 
 def make_run(**fields: Any) -> Run:
-    """A pending first attempt of task "a", or what the fields say."""
+    """A pending first attempt of task "a", with the given fields replaced."""
     base: dict[str, Any] = {
         "id": new_ulid(),
         "task_name": "a",

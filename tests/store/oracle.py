@@ -1,4 +1,4 @@
-"""What the lists of runs must be, in plain Python."""
+"""The expected lists of runs, in plain Python."""
 
 from store.runs.run_pages import SortField
 from store.runs.writes import Run, RunFilter
@@ -23,7 +23,7 @@ def matches(run: Run, wanted: RunFilter) -> bool:
 
 
 def sort_value(run: Run, field: SortField, now_ms: int) -> bytes | tuple[str, str] | int | None:
-    """What a run is sorted by; None: missing."""
+    """The sort key of a run; None: missing."""
     if field == "task_name":
         return run.task_name.encode()
     if field == "status":

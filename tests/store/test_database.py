@@ -36,7 +36,7 @@ def files(path: str) -> dict[str, int]:
 @on_sqlite
 @pytest.mark.parametrize("mask", [0, 0o022, 0o277, 0o777])
 def test_private(path: str, mask: int) -> None:
-    """The database, its -wal and its -shm are 0600 under any umask, also those that a reader makes."""
+    """The database, its -wal and its -shm are 0600 under any umask, even when a reader makes them."""
     before = os.umask(mask)
     try:
         with_writer = open_writer(path)
@@ -103,7 +103,7 @@ def test_reader_of_a_file_cannot_write(reader: Database) -> None:
 @pytest.mark.own
 @on_sqlite
 def test_reader_never_checkpoints(path: str) -> None:
-    """What a crashed writer left in the WAL stays there, byte for byte, whatever readers do and however they close."""
+    """The WAL of a crashed writer stays, byte for byte, whatever readers do and however they close."""
     code = (
         "import os, sys; from store.database import open_writer; from store.daemon_values import set_meta\n"
         "db = open_writer(sys.argv[1])\n"
@@ -130,7 +130,7 @@ def test_query_limit(path: str, writer: Database, monkeypatch: pytest.MonkeyPatc
         short.rows(ENDLESS)
 
     def found() -> list[tuple[str, str]]:
-        with suppress(QueryTimeout):  # whoever has so little time may need several attempts
+        with suppress(QueryTimeout):  # with so little time several attempts may be needed
             return short.fetch(MetaModel.select().tuples())
         return []
 
@@ -262,7 +262,7 @@ def test_fork(reader: Database) -> None:
 @pytest.mark.own
 @on_sqlite
 def test_not_ready(path: str) -> None:
-    """Without a database, with an empty one, and with one that is not set up, a reader says that it is not ready."""
+    """Without a database, and with an empty or unprepared one, a reader says that it is not ready."""
     with pytest.raises(NotReady, match=r"ringward\.db does not exist"):
         open_reader(path)
     assert not os.path.exists(path)
@@ -335,7 +335,7 @@ def test_other_application(path: str) -> None:
 
 @pytest.mark.parametrize("opening", [open_writer, open_reader])
 def test_directory(tmp_path: Path, opening: type[Database]) -> None:
-    """A path that is a directory, or in one that does not exist, raises an error of the store that names it."""
+    """A path that is a directory, or lies in a missing directory, raises a store error that names it."""
     with pytest.raises(StoreError, match=tmp_path.name):
         opening(str(tmp_path))
     with pytest.raises(StoreError, match="missing"):
@@ -360,7 +360,7 @@ def test_locked(path: str, writer: Database, monkeypatch: pytest.MonkeyPatch) ->
 
 @on_sqlite
 def test_disk_full(writer: Database) -> None:
-    """A full disk raises DiskFull; what was stored before can be read, and writing goes on when there is room."""
+    """A full disk raises DiskFull; stored rows can be read, and writing goes on when there is room."""
     run = make_run()
     insert_run(writer, run)
     pages = writer.rows("PRAGMA page_count")[0][0]

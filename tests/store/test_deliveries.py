@@ -31,7 +31,7 @@ def due(db: Database, now_ms: int, *without: str, most: int = 10) -> list[list[s
 
 
 def test_what_is_due(writer: Database) -> None:
-    """One message of each notifier, the oldest first, whoever waits longest first; as it was stored."""
+    """One message of each notifier, the longest waiting first, exactly as stored."""
     add(writer, draft(T0 + 1, "b"), draft(T0 + 2, "a"), draft(T0 + 3, "b"), draft(T0 + 9, "c"))
     assert due(writer, T0) == []
     assert due(writer, T0 + 5) == [[f"at {T0 + 1}"], [f"at {T0 + 2}"]]
@@ -44,7 +44,7 @@ def test_what_is_due(writer: Database) -> None:
 
 
 def test_quiet_hours(writer: Database) -> None:
-    """What is held back is due when they end, all of it together; what is not goes before."""
+    """Held messages are due together when quiet hours end; others go before."""
     end = T0 + HOUR_MS
     add(writer, draft(T0, until=end), draft(T0 + 1, until=end), draft(T0 + 2))
     assert due(writer, T0 + 2) == [[f"at {T0 + 2}"]]
@@ -56,7 +56,7 @@ def test_quiet_hours(writer: Database) -> None:
 
 
 def test_a_digest(writer: Database) -> None:
-    """The first message of a notifier waits, those that come meanwhile go with it, the next one begins another."""
+    """The first message of a notifier waits, later messages join it, and the next begins another batch."""
     add(writer, draft(T0), draft(T0 + 50), draft(T0 + 60, "other"), digest_ms=100)
     assert due(writer, T0 + 99) == []
     assert due(writer, T0 + 100) == [[f"at {T0}", f"at {T0 + 50}"]]
@@ -99,7 +99,7 @@ def test_bounded(writer: Database, reader: Database) -> None:
 
 
 def test_who_was_told(writer: Database) -> None:
-    """Once in a window for each notifier, kind and task; whoever was told hears that it is over, once."""
+    """Once in a window for each notifier, kind and task; each notifier that sent it also sends the recovery, once."""
     tell = deliveries.tell
     assert tell(writer, "n", "run.failed", "t", T0, HOUR_MS)
     assert not tell(writer, "n", "run.failed", "t", T0 + HOUR_MS - 1, HOUR_MS)
@@ -152,7 +152,7 @@ class Model:
 
 
 def test_against_a_list(writer: Database) -> None:
-    """Whatever is added, fails and is delivered: what is due is what a plain list says."""
+    """After any additions, failures and deliveries, the due messages are those of a plain list."""
     random = Random(1)
     model = Model()
     for step in range(150):

@@ -15,7 +15,7 @@ def test_numbers(writer: Database, reader: Database) -> None:
 
 
 def test_many_at_once(writer: Database, reader: Database) -> None:
-    """Any number of events is stored in its order, in one transaction or none, behind what was there."""
+    """Any number of events is stored in order, in one transaction or none, behind earlier events."""
     append(writer, "first", {}, T0)
     numbers = iter(range(2, 1000))
     for count in (1, 2, 15, 16, 17, 33):

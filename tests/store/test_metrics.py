@@ -16,7 +16,7 @@ def fill(db: Database, start: int, count: int, *, step: int = FINE_MS) -> None:
 
 
 def test_as_it_was_stored(writer: Database, reader: Database) -> None:
-    """Five-second samples come back as they are, with what was not measured left out."""
+    """Five-second samples come back as stored, without the values that were not measured."""
     assert metrics.newest(reader) is None
     fill(writer, T0 + 123, 3)
     found = metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)
@@ -36,7 +36,7 @@ def test_means(writer: Database, reader: Database) -> None:
 
 
 def test_minutes(writer: Database, reader: Database) -> None:
-    """A minute is stored when it is over, with its mean; one that a restart cut in two is stored later, once."""
+    """A minute is stored when it has passed, with its mean; a minute split by a restart is stored later, once."""
     fill(writer, T0, 13)
     assert [one.cpu for one in metrics.samples(reader, T0, T0 + DAY_MS, COARSE_MS)] == [5.5]
     fill(writer, T0 + 10 * COARSE_MS, 1)
@@ -54,7 +54,7 @@ def test_ten_minutes(writer: Database, reader: Database) -> None:
 
 
 def test_the_same_interval_twice(writer: Database, reader: Database) -> None:
-    """A clock that steps back replaces what it had measured."""
+    """After a clock steps back, new samples replace those of the same times."""
     fill(writer, T0, 3)
     metrics.add(writer, Sample(T0 + FINE_MS, cpu=99.0))
     assert [one.cpu for one in metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)] == [0.0, 99.0, 2.0]

@@ -35,7 +35,7 @@ def test_what_is_no_repeat(writer: Database, reader: Database) -> None:
 
 
 def test_marks(writer: Database, reader: Database) -> None:
-    """Reading and unreading are told apart from doing nothing; a repeat of what was read is unread again."""
+    """Marking as read or unread says whether anything changed; a repeated notification is unread again."""
     one, other = add(writer, draft()), add(writer, draft(kind="other"))
     assert notifications.unread_count(reader) == 2
     assert notifications.mark(writer, one.id, T0 + 5)

@@ -38,7 +38,7 @@ def test_ends(writer: Database, used: int, now: int, alive: bool) -> None:
 
 
 def test_former_passwords(writer: Database) -> None:
-    """The sessions of other passwords end for good; those of this one stay."""
+    """Sessions of other passwords end; sessions of the current password stay."""
     for secret_hash, tag in (("a", "old"), ("b", "new"), ("c", "older")):
         sessions.create(writer, secret_hash, tag, T0)
     assert sessions.delete_of_others(writer, "new") == 2

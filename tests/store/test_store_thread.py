@@ -33,7 +33,7 @@ def until_done(store: StoreThread, n: int) -> None:
 
 
 def hold(store: StoreThread) -> Callable[[], None]:
-    """Keep the store thread busy, so that what is submitted next is one batch; returns what lets it go on."""
+    """Keep the store thread busy, so that the next submissions are one batch; return the function that releases it."""
     inside, go = threading.Event(), threading.Event()
 
     def block(_: Database) -> None:
@@ -75,7 +75,7 @@ def test_results(store: StoreThread, path: str) -> None:
 
 
 def test_one_transaction(store: StoreThread, path: str) -> None:
-    """What was queued during a commit is one transaction: nobody else sees a part of it."""
+    """Functions queued during a commit form one transaction: no reader sees a part of it."""
     seen: list[object] = []
     release = hold(store)
     for n in range(20):
@@ -145,7 +145,7 @@ def test_full_disk(store: StoreThread, path: str, alone: bool) -> None:
 
 @on_sqlite
 def test_locked(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While somebody else writes, every function of a batch gets Busy after one wait; later ones are stored."""
+    """While another process writes, every function of a batch gets Busy after one wait; later ones are stored."""
     monkeypatch.setattr("store.backends.sqlite.BUSY_WAIT_S", 0.05)
     store, other = StoreThread(open_writer(path)), open_writer(path)
     got: list[Any] = []
@@ -217,7 +217,7 @@ def test_from_many_threads(store: StoreThread, path: str) -> None:
 
 
 def test_reading_inside(store: StoreThread) -> None:
-    """A function sees its own changes and those of the functions before it."""
+    """A function sees its own changes and the changes of earlier functions."""
     got: list[Any] = []
     release = hold(store)
     store.submit(put("a"), lambda _: None)

@@ -21,7 +21,7 @@ from tests.store.making import T0, make_run
 
 
 def test_upsert(writer: Database, reader: Database) -> None:
-    """A new definition replaces the old one and leaves alone what is remembered."""
+    """A new definition replaces the old one and keeps the remembered state."""
     upsert_task(writer, "a", "task", "{1}")
     assert get_task(reader, "a") == TaskRecord("a", "task", "{1}", True, False, False, None, None, None)
     assert update_task(writer, "a", paused=True, last_instant=T0, next_run_at=T0 + 5)
@@ -33,7 +33,7 @@ def test_upsert(writer: Database, reader: Database) -> None:
 
 
 def test_refused(writer: Database) -> None:
-    """Only what is remembered can be changed, and only of a task that exists."""
+    """Only remembered state can be changed, and only of an existing task."""
     upsert_task(writer, "a", "task", "{}")
     for bad in ({}, {"definition": ""}, {"configured": True}, {"nonsense": 1}):
         with pytest.raises(ValueError, match="cannot be changed"):
@@ -42,7 +42,7 @@ def test_refused(writer: Database) -> None:
 
 
 def test_forget(writer: Database) -> None:
-    """What is not configured any more disappears from the list, keeps its row, and can come back; it is as new then."""
+    """A task removed from the configuration leaves the list, keeps its row, and can return as if new."""
     for name in ("c", "B", "a"):
         upsert_task(writer, name, "task", "{}")
     update_task(writer, "a", last_instant=T0, next_run_at=T0 + 9, paused=True, fatal_since=T0)
@@ -74,7 +74,7 @@ def test_active_counts(writer: Database) -> None:
 def test_last_runs(writer: Database) -> None:
     """The last run is the one stored last, whatever the clock said; when that is deleted, the newest that is visible.
 
-    Until it ends as well as after, and when those that were stored before it end after it.
+    Before it ends as well as after, and when runs stored earlier end later.
     """
     for name in ("a", "b", "c"):
         upsert_task(writer, name, "task", "{}")

@@ -40,7 +40,7 @@ def test_expiry(writer: Database) -> None:
 
 
 def test_touch(writer: Database) -> None:
-    """The last use is stored at most once a minute, whoever reports it."""
+    """The last use is stored at most once a minute, whichever worker reports it."""
     tokens.create(writer, token())
     assert tokens.touch(writer, "h", T0)
     assert not tokens.touch(writer, "h", T0 + TOUCH_MS - 1)
@@ -52,7 +52,7 @@ def test_touch(writer: Database) -> None:
 
 
 def test_full(writer: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is an end to them, which is told."""
+    """The number of tokens is limited, and the error says so."""
     monkeypatch.setattr(tokens, "MAX_TOKENS", 1)
     tokens.create(writer, token())
     assert tokens.create(writer, token("m", "i")) == "full"

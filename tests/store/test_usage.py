@@ -1,4 +1,4 @@
-"""What the runs of tasks and services took, as it is summed up."""
+"""Sums of the resources that runs of tasks and services used."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def spans(db: Database, task: str = "a") -> dict[int, int]:
 
 
 def test_short_runs(writer: Database, reader: Database) -> None:
-    """What they took counts when they end, to the microsecond; what never started, and other tasks, do not."""
+    """Their usage counts when they end, to the microsecond; unstarted runs and other tasks do not count."""
     for number in (1, 2):
         end(writer, begin(writer), T0 + number, user_us=number, system_us=7, max_rss_bytes=number, write_bytes=number)
     end(writer, begin(writer), T0 + SPAN_MS, user_us=5)
@@ -59,13 +59,13 @@ def test_short_runs(writer: Database, reader: Database) -> None:
 
 
 def test_a_run_that_goes_on(writer: Database, reader: Database) -> None:
-    """It counts when it takes it, also what is not settled yet; its end adds the rest, and nothing twice."""
+    """Usage counts while it happens, before the run ends; the end adds the rest, and nothing twice."""
     upsert_task(writer, "a", "service", "{}")
     run_id = begin(writer)
     run_samples.add_pass(writer, 1, {run_id: reading(T0 + SPAN_MS - 1, 100, written=4)})
     run_samples.add_pass(writer, 2, {run_id: reading(T0 + SPAN_MS, 250, 3000, written=5)})
     assert usage.ever(reader)["a"] == Used(0, 250_000, 25_000, 3000, None, 5)
-    assert usage.in_window(reader, Window(T0, T0 + SPAN_MS)) == {}, "that is told by the time of the last sample"
+    assert usage.in_window(reader, Window(T0, T0 + SPAN_MS)) == {}, "the time of the last sample shows that"
     before = usage.in_window(reader, EVER)
     assert before == {"a": Used(0, 250_000, 25_000, 3000, None, 5)}
     settled = [reading(T0 + SPAN_MS - 1, 100, written=4), reading(T0 + SPAN_MS, 250, 3000, written=5)]
@@ -81,7 +81,7 @@ def test_a_run_that_goes_on(writer: Database, reader: Database) -> None:
     assert usage.in_window(reader, EVER) == {"a": whole}
     assert usage.ever(reader) == {"a": whole._replace(peak_rss_bytes=None)}
     run_samples.settle(writer, 4, {run_id: [reading(T0 + 3 * SPAN_MS, 1000)]})
-    assert usage.in_window(reader, EVER) == {"a": whole}, "what comes after the end counts nothing"
+    assert usage.in_window(reader, EVER) == {"a": whole}, "samples after the end count nothing"
 
 
 def test_a_run_of_which_the_kernel_tells_nothing(writer: Database, reader: Database) -> None:
@@ -122,7 +122,7 @@ def test_older_spans(writer: Database, reader: Database) -> None:
 
 
 def test_windows() -> None:
-    """As wide as what is kept of that time needs, and no wider."""
+    """As wide as the stored samples of that time need, and no wider."""
     now = T0 + 1234
     for age, width in ((0, SPAN_MS), (6 * HOUR_MS, SPAN_MS), (6 * HOUR_MS + 1, HOUR_MS), (40 * DAY_MS, DAY_MS)):
         start = now - age

@@ -1,4 +1,4 @@
-"""What a dead writer left is saved, whatever it was doing."""
+"""The ring of a dead writer is saved, at whatever step the writer died."""
 
 import os
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def test_continued_line_stays_continued(make_log: MakeLog) -> None:
 
 
 def test_what_was_read_and_not_published(make_log: MakeLog) -> None:
-    """In a ring of one slot, what was read before the death does not spoil the block before, which is in the file."""
+    """In a ring of one slot, lines read before the death do not damage the previous block, which is in the file."""
     log = make_log(blocks=1, block_size=4096)
     lines = [b"x" * 699] * 5 + [b"y" * 297]
     log.feed(STDOUT, b"".join(line + b"\n" for line in lines))
@@ -114,7 +114,7 @@ def test_death_while_publishing(make_log: MakeLog) -> None:
 
 
 def test_death_while_mirroring(make_log: MakeLog) -> None:
-    """A writer that died while it mirrored more of an unfinished line leaves what it had mirrored before."""
+    """A writer that died while it mirrored an unfinished line leaves the part that it had mirrored before."""
     log = make_log()
     log.feed(STDOUT, b"first")
     log.writer.mirror_pending()

@@ -60,7 +60,7 @@ def test_lines_of_our_own_wait_for_a_slot(make_log: MakeLog) -> None:
 
 
 def test_waiting_lines_are_placed_before_what_is_read_next(make_log: MakeLog) -> None:
-    """What waited for a slot comes before what is printed after it."""
+    """Lines that waited for a slot come before lines printed later."""
     log = make_log(blocks=1, block_size=4096)
     assert log.file is not None
     lines = log.fill_ring()
@@ -85,7 +85,7 @@ def test_file_thread_is_wanted_when_half_the_ring_waits(make_log: MakeLog) -> No
 
 @pytest.mark.parametrize("file_blocks", [1, 2, 5])
 def test_drop_old(make_log: MakeLog, file_blocks: int) -> None:
-    """When the file is full its oldest block gives way, and everybody is told which lines are left."""
+    """When the file is full, its oldest block is dropped, and every reader learns which lines are left."""
     log = make_log(blocks=2, block_size=4096, file_blocks=file_blocks)
     lines = fill(log, 2000)
     log.writer.mirror_pending()
@@ -190,7 +190,7 @@ def test_reader_across_the_whole_life(make_log: MakeLog) -> None:
 
 
 def test_what_was_read_last(make_log: MakeLog) -> None:
-    """Whoever stands at the end finds each new line at once, over blocks and wraps; from elsewhere nobody does."""
+    """A reader at the end finds each new line at once, across blocks and wraps; the shortcut holds only at the end."""
     log = make_log(blocks=2, block_size=4096)
     end = apart = 0
     for number in range(500):
@@ -220,7 +220,7 @@ def test_reader_that_missed_the_seal(make_log: MakeLog) -> None:
 
 
 def test_unfinished_block_reaches_the_file(make_log: MakeLog) -> None:
-    """What is written each second can be read when ring and machine are gone; a changed block is written again."""
+    """Lines written each second survive the loss of ring and machine; a changed block is written again."""
     log = make_log()
     assert log.file is not None
     lines = fill(log, 500)
@@ -341,7 +341,7 @@ def test_damaged_header_in_the_middle(make_log: MakeLog) -> None:
 
 
 def test_truncated_file(make_log: MakeLog) -> None:
-    """Of a half-copied file what is there is readable, the rest is an error."""
+    """The part of a half-copied file that is present is readable; the rest is an error."""
     log = make_log(block_size=4096)
     lines = fill(log, 1000)
     log.finish(T0 + 1000)
@@ -379,7 +379,7 @@ def test_other_files(tmp_path: Path, make_log: MakeLog) -> None:
 
 
 def test_a_file_of_which_nothing_reached_the_disk(tmp_path: Path) -> None:
-    """Of one that was begun before the machine died, the size may be all that is known: it is an empty log."""
+    """If the machine died just after the file was begun, it may hold only its size: it is an empty log."""
     path = tmp_path / "a.log"
     path.write_bytes(bytes(FILE_BLOCKS_AT + PAGE))
     reader = LogReader(None, str(path))
@@ -493,7 +493,7 @@ def test_a_block_that_claims_lines_behind_the_end(make_log: MakeLog) -> None:
 @pytest.mark.parametrize("how", ["removed", "moved"])
 @pytest.mark.parametrize("then", ["written", "finished"])
 def test_a_file_that_loses_its_name(make_log: MakeLog, tmp_path: Path, how: str, then: str) -> None:
-    """A log file that somebody removes or moves away is made again, whole, when it is next written or finished."""
+    """A log file that is removed or moved away is made again, whole, at the next write or at the end."""
     log = make_log(blocks=2, block_size=4096)
     lines = log.fill_ring()
     assert log.file is not None

@@ -1,4 +1,4 @@
-"""What damage to a packed log file costs: what it hits."""
+"""Damage to a packed log file costs only the lines that it hits."""
 
 import os
 import struct
@@ -62,7 +62,7 @@ def readable(path: str) -> dict[int, Line] | None:
 
 
 def telling(good: bytes, edges: Sequence[int]) -> list[int]:
-    """All places but most of those that are within a frame."""
+    """All offsets except most of the offsets inside a frame."""
     near = {edge + step for edge in edges for step in range(-HEADER_SIZE, HEADER_SIZE)}
     return [at for at in range(1, len(good)) if at < PACKED_BLOCKS_AT or at in near or at % OF_FRAMES == 0]
 
@@ -89,7 +89,7 @@ def test_every_flipped_byte(make_log: MakeLog) -> None:
 
 
 def test_every_truncation(make_log: MakeLog) -> None:
-    """What is cut off is gone, with the block that is cut; the rest is read."""
+    """Truncation loses the cut block and all after it; the rest is read."""
     path, lines, blocks = small_packed(make_log)
     good = Path(path).read_bytes()
     index = Index.parse(good[INDEX_RECORD_AT:])
@@ -155,7 +155,7 @@ def test_hostile_lengths(make_log: MakeLog) -> None:
 
 
 def test_newer_and_foreign(make_log: MakeLog) -> None:
-    """A codec of a later release is told apart from damage, and so are newer versions and other kinds."""
+    """A codec of a later release is not reported as damage, nor are newer versions and other kinds."""
     path, _, _ = small_packed(make_log)
     good = Path(path).read_bytes()
     header = good[PACKED_BLOCKS_AT : PACKED_BLOCKS_AT + HEADER_SIZE]

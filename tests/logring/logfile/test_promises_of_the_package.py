@@ -1,4 +1,4 @@
-"""What the package promises as a whole."""
+"""Promises of the whole package."""
 
 import gzip
 import subprocess
@@ -37,7 +37,7 @@ def test_writing_side_is_light() -> None:
 
 
 def test_first_format_can_be_read(tmp_path: Path) -> None:
-    """A ring and a log file of format 1, written once, are readable for ever."""
+    """A ring and a log file of format 1, written long ago, stay readable."""
     expected = [
         Line(0, T0, STDOUT, b"one", continued=False, frames=False),
         Line(1, T0, STDOUT, b"", continued=False, frames=False),

@@ -67,7 +67,7 @@ def test_numbers_go_on(
 
 
 def test_who_follows_goes_on(make_log: MakeLog) -> None:
-    """A reader that had mapped the ring sees what the next writer adds, an unfinished line too."""
+    """A reader that had mapped the ring sees lines of the next writer, and its unfinished line."""
     log = make_log()
     log.feed(STDOUT, b"one\ntwo\nhalf")
     log.writer.mirror_pending()

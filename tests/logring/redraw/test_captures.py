@@ -1,4 +1,4 @@
-"""What real programs draw, and the logs that come of it; see captures/README.rst."""
+"""Output of real programs that redraw, and the resulting logs; see captures/README.rst."""
 
 import re
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_the_log(path: Path, size: int) -> None:
 
 @pytest.mark.parametrize("path", TERMINALS, ids=named)
 def test_the_screen(path: Path) -> None:
-    """The log has what a terminal shows in the end, and besides only what had to stay."""
+    """The log has the final screen of a terminal, and beside it only lines that had to stay."""
     data = path.read_bytes()
     lines = COLOURS.sub("", text_of(reduced([data], full=True)).decode()).splitlines()
     rows = [line[at : at + COLUMNS].rstrip() for line in lines for at in range(0, len(line), COLUMNS) if line.strip()]
@@ -52,7 +52,7 @@ def test_the_screen(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CAPTURES, ids=named)
 def test_the_history(path: Path) -> None:
-    """Where it is watched as it is drawn, something of what was drawn over is remembered."""
+    """If the drawing is watched, some of the overwritten states are remembered."""
     data = path.read_bytes()
     histories = [drawn.frames for drawn in drawn_of(reduced(pieces(data, 64), full=path.suffix == ".tty"))]
     if path.name == "pip.pipe":  # draws only when it is done

@@ -97,7 +97,7 @@ def test_what_was_drawn(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> 
     batch=st.integers(1, 20),
 )
 def test_any_frames(tmp_path_factory: pytest.TempPathFactory, lines: list[Frames], batch: int) -> None:
-    """What is there is right, the newest are there, and the file does not grow beyond its capacity."""
+    """All entries are right, the newest are present, and the file does not grow beyond its capacity."""
     path = str(tmp_path_factory.mktemp("frames") / "f")
     queue = FrameQueue()
     writer = FramesWriter(path, RUN, queue, 1)
@@ -128,7 +128,7 @@ def test_the_oldest_go_first(sidecar: tuple[FrameQueue, FramesWriter], path: str
 
 
 def test_it_goes_on_after_a_restart(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
-    """A writer that comes later leaves what is there, and adds to it."""
+    """A later writer keeps the existing entries and appends."""
     queue, writer = sidecar
     queue.add(1, frames_of(1))
     writer.write()
@@ -151,7 +151,7 @@ def test_it_goes_on_after_a_restart(sidecar: tuple[FrameQueue, FramesWriter], pa
 def test_a_full_disk_costs_history_alone(
     sidecar: tuple[FrameQueue, FramesWriter], path: str, monkeypatch: pytest.MonkeyPatch, *, short: bool
 ) -> None:
-    """What cannot be written is given up, even in the middle; what comes later is written."""
+    """An entry that cannot be written is dropped, even half-written; later entries are written."""
     queue, writer = sidecar
     queue.add(1, frames_of(1))
     writer.write()
@@ -181,7 +181,7 @@ def written(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> bytes:
 
 
 def test_every_truncation(sidecar: tuple[FrameQueue, FramesWriter], path: str) -> None:
-    """What is whole is read, and nothing else."""
+    """Only whole entries are read."""
     whole = written(sidecar, path)
     for size in (*range(HEADER_SIZE + 1), *range(BLOCKS_AT - 1, len(whole), 7)):
         Path(path).write_bytes(whole[:size])
@@ -223,7 +223,7 @@ def test_numbers_that_cannot_be(sidecar: tuple[FrameQueue, FramesWriter], path: 
 
 
 def test_foreign_newer_and_damaged(path: str) -> None:
-    """Each is told apart."""
+    """Each case is distinguished."""
     os.makedirs(os.path.dirname(path))
     header = pack_header(RUN.encode(), 2)
     for data, error in (

@@ -50,7 +50,7 @@ def test_plain_lines_are_no_flood() -> None:
 
 
 def test_a_flood_that_begins_within_a_line() -> None:
-    """What was begun is settled with its history."""
+    """A line that was begun settles with its history."""
     drawing = Drawing(full=False)
     pieces = drawing.feed(b"1\r2\r", 0)
     pieces += drawing.feed(b"3\n" + b"a\rb\n" * 1000, 0)

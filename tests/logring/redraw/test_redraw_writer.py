@@ -1,4 +1,4 @@
-"""Output of programs that redraw, through the writer: what settles is the log, what is drawn is shown and saved."""
+"""Programs that redraw, through the writer: settled lines are the log, drawn lines are shown and saved."""
 
 import os
 import tempfile
@@ -21,7 +21,7 @@ MakeLog = Callable[..., Log]
 
 
 def reduced(data: bytes, *, full: bool) -> bytes:
-    """What the reducer alone makes of all of a stream's output."""
+    """The lines that the reducer alone makes of a whole stream."""
     redraw = Redraw(full=full)
     settled = redraw.feed(data)
     text = b"".join(one.text + b"\n" if isinstance(one, Drawn) else one for one in settled)
@@ -30,7 +30,7 @@ def reduced(data: bytes, *, full: bool) -> bytes:
 
 
 def joined(lines: list[Line], stream: int) -> list[bytes]:
-    """Whole lines of a stream, those that were split put together."""
+    """Whole lines of a stream, with split lines joined."""
     found: list[bytes] = []
     for line in lines:
         if line.stream == stream:
@@ -121,7 +121,7 @@ def drawing_log(make_log: MakeLog, **arguments: int) -> Log:
 
 
 def test_a_progress_bar_is_one_line(make_log: MakeLog) -> None:
-    """What a line looked like in the end is kept, with when it settled and how often it was drawn."""
+    """The final state of a line is kept, with the time when it settled and the number of times it was drawn."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"begin\n10%", T0)
     log.feed(STDOUT, b"\r20%", T0 + 1)
@@ -186,7 +186,7 @@ def test_a_long_settled_line_is_split(make_log: MakeLog) -> None:
 
 @pytest.mark.parametrize(("end", "stored"), [(b"", b"50%"), (b"\n", b"50%\n"), (b"\n\n", b"50%\n\n")])
 def test_end_of_file(make_log: MakeLog, end: bytes, stored: bytes) -> None:
-    """What is drawn when the stream ends is its last line, with a newline only if it had one."""
+    """The line being drawn at the end of the stream is its last line, with a newline only if it had one."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"10%\r50%" + end)
     log.writer.finish_stream(STDOUT, T0 + 1)
@@ -211,7 +211,7 @@ def test_without_memory_lines_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_dead_writers_screen_is_saved(make_log: MakeLog) -> None:
-    """What both streams drew when the writer died is in the log, behind what had settled."""
+    """The drawings of both streams at the death of the writer are in the log, behind the settled lines."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"begin\n10%\r50%")
     log.feed(STDERR, b"first\rsecond", T0 + 1)
@@ -234,7 +234,7 @@ def test_a_dead_writers_rows_are_saved(make_log: MakeLog, monkeypatch: pytest.Mo
 
 
 def test_a_settled_part_of_an_unfinished_line(make_log: MakeLog) -> None:
-    """What the reducer let go of before the line was complete is not fed again, and is saved with what follows."""
+    """Text that the reducer released before its line was complete is not fed again, and is saved with the rest."""
     log = make_log()
     log.writer.redraw(STDOUT, full=True)
     up = b"\x1b[1A"
@@ -258,7 +258,7 @@ def test_what_was_drawn_over_is_not_saved(make_log: MakeLog) -> None:
 
 
 def test_waiting_frames_are_bounded() -> None:
-    """What the file thread does not take in time is not kept; it is woken once when much waits."""
+    """Entries that the file thread does not take in time are dropped; it is woken once when many wait."""
     queue = FrameQueue()
     frames = ((b"x" * 1000,),) * 10
     size = sum(map(history_size, frames))
@@ -321,7 +321,7 @@ def there(log: Log) -> list[Line]:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(st.tuples(st.sampled_from([STDOUT, STDERR]), st.integers(1, 300)), max_size=60))
 def test_a_full_log_drops_whole_lines(steps: list[tuple[int, int]]) -> None:
-    """What is kept of each stream is its beginning; what is dropped is counted, drawn or not."""
+    """The beginning of each stream is kept; all dropped lines are counted, drawn or not."""
     with tempfile.TemporaryDirectory() as directory:
         log = Log(Path(directory), blocks=2, block_size=4096, file_blocks=4, policy="drop_new")
         output = {STDOUT: b"", STDERR: b""}

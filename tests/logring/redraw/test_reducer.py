@@ -47,7 +47,7 @@ def text(data: bytes, *, full: bool) -> bytes:
     ],
 )
 def test_carriage_returns(full: bool, data: bytes, expected: bytes) -> None:
-    """What follows one is written over the line, cell by cell; what is erased is gone; colours stay with cells."""
+    """Text after a carriage return overwrites the line cell by cell; erased cells are gone; colours stay with cells."""
     assert text(data, full=full) == expected
 
 
@@ -107,7 +107,7 @@ def test_a_pipe_is_not_busy_between_lines() -> None:
 
 
 def test_the_region_is_what_is_seen() -> None:
-    """While a line is drawn, it shows what the terminal shows."""
+    """While a line is drawn, it shows the same as a terminal."""
     reducer = Redraw(full=PIPE)
     reducer.feed(b"downloading\r 10%")
     assert reducer.region() == (b" 10%loading",)
@@ -161,7 +161,7 @@ def test_endless_lines_are_handed_on(full: bool) -> None:
     ],
 )
 def test_hostile_output_is_bounded(data: bytes) -> None:
-    """Neither time nor memory grows with what a sequence asks for."""
+    """Neither time nor memory grows with the numbers in a sequence."""
     reducer = Redraw(full=TERMINAL)
     for piece in pieces(data, 4096):
         for item in reducer.feed(piece):
@@ -186,7 +186,7 @@ def test_a_block_settles_at_the_end() -> None:
 
 
 def test_a_block_is_shown_while_it_is_drawn() -> None:
-    """Its rows as they are now, those that follow it too."""
+    """Its rows as they are now, and the rows after it."""
     reducer = Redraw(full=TERMINAL)
     assert text_of(reducer.feed(THREE)) == b"A\nB\nC\n"
     assert reducer.region() == (b"a2", b"b2", b"c2")
@@ -225,7 +225,7 @@ def test_lines_above_a_bar_do_not_wait_for_ever() -> None:
 
 
 def test_rows_that_leave_the_screen_settle() -> None:
-    """Nothing can reach them any more, so they do not wait for the end of what is drawn below them."""
+    """The cursor cannot reach them any more, so they do not wait for the drawing below them."""
     reducer = Redraw(full=TERMINAL)
     settled = reducer.feed(b"start\n")
     for number in range(60):
@@ -252,5 +252,5 @@ def test_a_long_line_in_a_block_stays_one_line() -> None:
 
 
 def test_the_screen_can_be_cleared() -> None:
-    """What was printed before stays in the log; what follows is there as well."""
+    """Lines printed before stay in the log; later lines are there as well."""
     assert text(b"old\n" * 3 + b"\x1b[H\x1b[2J\x1b[3Jnew\nnewer\n", full=TERMINAL) == b"old\n" * 3 + b"new\nnewer\n"

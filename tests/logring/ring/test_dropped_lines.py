@@ -37,7 +37,7 @@ def available(log: Log) -> tuple[list[Line], list[range]]:
 
 @pytest.mark.parametrize("policy", ["drop_new", "kill"])
 def test_a_full_log_keeps_its_oldest_lines(make_log: MakeLog, policy: str) -> None:
-    """What comes after is counted; the last line says so; the numbers in between are a hole. Live and sealed alike."""
+    """Later lines are counted; the last line says so; the numbers in between are a hole. Live and sealed alike."""
     log = make_log(file_blocks=4, policy=policy)
     printed = [b"%06d" % number for number in range(9000)]
     for number in range(0, 9000, 100):
@@ -84,7 +84,7 @@ def test_a_log_that_is_just_full_has_lost_nothing(make_log: MakeLog) -> None:
 
 
 def test_old_lines_give_way_by_default(make_log: MakeLog) -> None:
-    """drop_old never drops what comes."""
+    """drop_old never drops new lines."""
     log = make_log(file_blocks=4)
     log.feed(STDOUT, b"x" * 1_000_000)
     log.finish()
@@ -148,7 +148,7 @@ def test_the_end_of_a_run_on_a_short_disk(make_log: MakeLog) -> None:
 
 
 def test_a_ring_that_is_full_before_the_disk_is_found_short(make_log: MakeLog) -> None:
-    """The place for that line is spared from the start: nobody says before that the disk will be short."""
+    """Room for that line is reserved from the start, since a full disk gives no warning."""
     log = make_log(blocks=3)
     log.fill_ring()
     log.writer.shortage = "the disk is full"
@@ -158,7 +158,7 @@ def test_a_ring_that_is_full_before_the_disk_is_found_short(make_log: MakeLog) -
 
 
 def test_a_ring_of_one_block_on_a_short_disk(make_log: MakeLog) -> None:
-    """Without a place for that line the log is sealed all the same, and its count says what is missing."""
+    """Without room for that line the log is sealed all the same, and its count says how many lines are missing."""
     log = make_log(blocks=1)
     log.writer.shortage = "the disk is full"
     for _ in range(300):
@@ -186,7 +186,7 @@ def test_notes_are_bounded(make_log: MakeLog) -> None:
 
 
 def test_output_cannot_forge_the_notice(make_log: MakeLog) -> None:
-    """What a program prints is never in the stream of our own lines."""
+    """Output of a program is never in the system stream."""
     log = make_log()
     log.feed(STDOUT, b"9 lines (9 bytes) dropped: the log is full\n")
     log.finish()
@@ -194,7 +194,7 @@ def test_output_cannot_forge_the_notice(make_log: MakeLog) -> None:
 
 
 def test_a_ring_that_can_be_made_later(make_log: MakeLog, tmp_path: Path) -> None:
-    """When shared memory was short only at first, the log begins with what is missing."""
+    """When shared memory was short only at first, the log begins with the count of missing lines."""
     log = make_log()
     log.writer.path = str(tmp_path / "missing" / "run.ring")
     log.feed(STDOUT, b"lost\nhalf", T0)
@@ -214,7 +214,7 @@ def test_a_ring_that_can_be_made_later(make_log: MakeLog, tmp_path: Path) -> Non
 
 
 def test_a_dead_writer_of_a_full_log(make_log: MakeLog) -> None:
-    """What a writer that was killed in a gap left is saved: count, hole and kept lines."""
+    """After a kill within a gap, the count, the hole and the kept lines are saved."""
     log = make_log(file_blocks=3, policy="drop_new")
     log.feed(STDOUT, b"".join(b"%06d\n" % number for number in range(9000)))
     log.feed(STDOUT, b"unfinished")
@@ -250,7 +250,7 @@ STEPS = st.one_of(
     policy=st.sampled_from(["drop_old", "drop_new", "kill"]),
 )
 def test_nothing_is_lost_uncounted(steps: list[Step], blocks: int, file_blocks: int, policy: str) -> None:
-    """Whatever fails and recovers: what is kept is what was printed, in order, and all the rest is counted."""
+    """Through any failures and recoveries, kept lines are as printed and in order, and all others are counted."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         log = Log(Path(directory), blocks=blocks, block_size=4096, file_blocks=file_blocks, policy=policy)
         try:
@@ -283,7 +283,7 @@ def run(log: Log, steps: list[Step], patch: pytest.MonkeyPatch) -> None:
 
 
 def disturb(log: Log, step: str, patch: pytest.MonkeyPatch) -> None:
-    """What the file thread and the disk do meanwhile."""
+    """Behaviour of the file thread and the disk meanwhile."""
     assert log.file is not None
     if step in ("short", "fail"):
         log.writer.shortage = "the disk is full"
@@ -299,14 +299,14 @@ def disturb(log: Log, step: str, patch: pytest.MonkeyPatch) -> None:
 
 
 def compare(log: Log, printed: dict[int, list[bytes]], own: int) -> None:
-    """Hold what can be read against what was printed, and our `own` lines."""
+    """Compare the readable lines with the printed ones, and our `own` lines."""
     lines, holes = available(log)
     head = log.reader.head()
     assert head.lines == log.writer.lines
     kept = {stream: [line.text for line in lines if line.stream == stream] for stream in (STDOUT, STDERR)}
     for stream in (STDOUT, STDERR):
         remaining = iter(printed[stream])
-        assert all(text in remaining for text in kept[stream]), "kept what was not printed, or in another order"
+        assert all(text in remaining for text in kept[stream]), "kept lines that were not printed, or in another order"
     notes = [line.text for line in lines if line.stream == SYSTEM]
     notices = len([text for text in notes if b" dropped: " in text])
     if not head.first_available:

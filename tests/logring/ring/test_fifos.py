@@ -11,7 +11,7 @@ from logring.redraw.history_format import read_frames
 
 
 def test_fifos(tmp_path: Path) -> None:
-    """Whatever is read does not wait for whoever would write into one."""
+    """No reader waits for a process that would write into a FIFO."""
     path = str(tmp_path / "fifo")
     os.mkfifo(path)
     for read in (

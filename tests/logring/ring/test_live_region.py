@@ -1,4 +1,4 @@
-"""The live region: what is drawn at this moment, in the ring."""
+"""The live region of the ring: the line being drawn at this moment."""
 
 import subprocess
 import sys
@@ -61,7 +61,7 @@ def test_what_a_bar_looks_like_now(make_log: MakeLog) -> None:
 
 
 def test_an_unchanged_region_costs_no_epoch(make_log: MakeLog) -> None:
-    """Who draws the same again wakes nobody."""
+    """A redraw without a change wakes no reader."""
     log = drawing_log(make_log)
     log.feed(STDOUT, b"10%\r20%")
     log.writer.mirror_pending()
@@ -209,7 +209,7 @@ writer.seal(2)
 
 
 def test_reader_beside_a_writer_at_full_speed(tmp_path: Path) -> None:
-    """What is read belongs together, always, and is never older than what was read before."""
+    """Each read is consistent, and never older than the read before."""
     path = str(tmp_path / "r.ring")
     with subprocess.Popen([sys.executable, "-c", _WRITER, path], cwd=ROOT) as child:
         reader = LogReader(path, None)

@@ -1,4 +1,4 @@
-"""Shared memory that is short: the log gets smaller, the run goes on, nobody is killed."""
+"""Shared memory is short: the log gets smaller, the run goes on, and no process is killed."""
 
 import errno
 import os

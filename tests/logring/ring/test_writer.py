@@ -182,7 +182,7 @@ def test_appended_lines(make_log: MakeLog) -> None:
 
 
 def test_memory_only_log_drops_the_oldest(make_log: MakeLog) -> None:
-    """Without a log file the oldest block gives way, is never waited for, and what is left is readable."""
+    """Without a log file the oldest block is dropped at once, and the remaining blocks are readable."""
     log = make_log(block_size=4096, blocks=2, file_blocks=0, first_line=500)
     for number in range(500, 3000):
         log.writer.append(STDOUT, b"%d\n" % number, T0 + number)
@@ -210,7 +210,7 @@ def test_ring_that_takes_the_place_of_another(make_log: MakeLog) -> None:
 
 
 def test_resolve(make_log: MakeLog) -> None:
-    """Anchors count from the start or from the end and stay within what is kept."""
+    """Anchors count from the start or from the end and stay within the kept lines."""
     log = make_log()
     log.feed(STDOUT, b"x\n" * 100)
     for anchor, line in ((0, 0), (7, 7), (100, 100), (1000, 100), (-1, 99), (-100, 0), (-1000, 0)):

@@ -45,7 +45,7 @@ def test_reader_beside_a_writer_at_full_speed(tmp_path: Path, blocks: int, block
 
 @pytest.mark.parametrize("file_blocks", [1, 3])
 def test_slow_reader_beside_a_writer_that_drops(tmp_path: Path, file_blocks: int) -> None:
-    """While blocks give way under a reader it is told what is gone, and what it gets is right."""
+    """When blocks are dropped under a reader, it learns which lines are gone, and all lines it gets are right."""
     ring, log = str(tmp_path / "r.ring"), str(tmp_path / "r.log")
     with child_writer(ring, log, 40_000, file_blocks, 2, 4096, file_blocks) as child:
         reader = LogReader(ring, log)

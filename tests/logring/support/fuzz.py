@@ -1,7 +1,7 @@
 """Damage rings and log files in every way there is, and let every reader at them.
 
-``python -m tests.logring.support.fuzz SECONDS [SEED]`` does it for a while; `make fuzz` is that. What is found is left
-in a directory whose name is printed, with the seed of the mutant.
+``python -m tests.logring.support.fuzz SECONDS [SEED]`` does it for a while; `make fuzz` is that. A finding is left in a
+directory whose name is printed, with the seed of the mutant.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from tests.logring.support.mutations import Mutant, mutant
 from tests.logring.support.specimens import FRAMES, KINDS, RUN_FRAMES, Place, Specimen, specimen
 
 MEMORY_BYTES = 256 << 20
-"""What the reading of a specimen of 100 KB may take, whatever the specimen says of itself."""
+"""Limits on reading a specimen of 100 KB, whatever sizes it claims."""
 _READS = 20_000
 _WATCHDOG_S = 60
 _ANCHORS = (0, 1, -1, -10, 10**6, -(10**6), 2**63, -(2**63), 2**64)
@@ -41,7 +41,7 @@ class Defect(AssertionError):
 
 @contextlib.contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Whoever takes more than MEMORY_BYTES within gets a MemoryError."""
+    """An allocation beyond MEMORY_BYTES raises MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm", encoding="ascii") as file:
         now = int(file.read().split()[0]) * resource.getpagesize()
@@ -60,7 +60,7 @@ def bounded_reading() -> Iterator[None]:
 
     def counting(fd: int, size: int, at: int) -> bytes:
         if next(count) > _READS:
-            raise Defect("reads the file for ever")
+            raise Defect("reads the file without an end")
         return pread(fd, size, at)
 
     os.pread = counting
@@ -74,7 +74,7 @@ def examine(directory: str, original: Specimen, changed: Mutant, *, thorough: bo
     """Read a mutant, which stands in `directory`, in every way.
 
     Raises:
-        Defect: what was found is not what is documented.
+        Defect: the result differs from the documentation.
         Exception: any error that is not documented.
     """
     ring, file = (os.path.join(directory, part) for part in ("ring", "file"))
@@ -278,7 +278,7 @@ def fuzz_one(directory: str, rng: random.Random, specimens: list[Specimen], othe
 
 
 def main() -> int:
-    """Fuzz until the time is over or something is found."""
+    """Fuzz until the time runs out or a defect is found."""
     seconds = float(sys.argv[1])
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else int.from_bytes(os.urandom(4))
     specimens = [specimen(kind) for kind in KINDS]

@@ -47,7 +47,7 @@ class World:
 
     Attributes:
         now_ms: the clock.
-        survives: where what is left of a killed writer was copied.
+        survives: where the files of a killed writer were copied.
     """
 
     def __init__(self, directory: Path, *, blocks: int, block_size: int, file_blocks: int) -> None:
@@ -75,7 +75,7 @@ class World:
         ring.fallocate, log_file.pwritev = self._fallocate, self._pwritev
         for cursor in self.cursors:
             cursor.reader.close()
-        if self._killed:  # in the middle of anything: what it had open is all that can be relied on
+        if self._killed:  # at any step: only its open descriptors can be relied on
             with suppress(AttributeError):
                 self.log.writer._view.release()
             with suppress(AttributeError):
@@ -246,7 +246,7 @@ class World:
                 reader.close()
 
     def kill(self, action: Callable[[], None], after: int) -> None:
-        """Do something, and be killed before statement number `after` of the writing side; then save what is left.
+        """Do something, and be killed before statement number `after` of the writing side; then save the remains.
 
         When the action has less statements, the writer is killed behind it.
         """
@@ -304,7 +304,7 @@ class World:
         raise Killed
 
     def _save(self) -> None:
-        """What was published and mirrored is there: before the rescue, and after it."""
+        """Published and mirrored lines are there, before the rescue and after it."""
         self.disk_fills(None)
         if self._reading is not None:  # as much as may have been read when the end came
             self.model.add(self._reading, self.queued[self._reading], self.now_ms)
@@ -334,7 +334,7 @@ class World:
         reader.close()
 
     def disk_syncs(self) -> None:
-        """What was written until now survives a power loss."""
+        """All lines written until now survive a power loss."""
         writer = self.log.writer
         if os.path.exists(self.log.log_path):
             self._synced = Path(self.log.log_path).read_bytes()
@@ -342,7 +342,7 @@ class World:
             self._synced_lines = writer._head.first_line if complete and writer._open else 0
 
     def lose_power(self, seed: int) -> None:
-        """No ring is left, and of the file any pages that were not synced: what is whole can be read."""
+        """The ring is gone, and any pages of the file that were not synced; whole blocks can be read."""
         if not self._synced or self.log.writer.head_block >= self.log.writer.file_blocks:
             return
         rng = random.Random(seed)
@@ -365,6 +365,6 @@ class World:
             assert following > position
             position = following
         reader.close()
-        # A page that never reached the disk is zero: only a line of zeros can pass for one that was printed.
+        # A page that never reached the disk is zero: only a line of zeros can pass for a printed one.
         self.compare([line for line in lines.values() if b"\0" not in line.text])
         assert set(range(self._synced_lines)) <= set(lines)

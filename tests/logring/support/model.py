@@ -1,4 +1,4 @@
-"""A log as a plain list of lines: what the real one is compared with."""
+"""A log as a plain list of lines, with which the real log is compared."""
 
 from dataclasses import dataclass, field
 

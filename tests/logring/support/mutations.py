@@ -1,7 +1,7 @@
 """Ways to damage a ring or a log file.
 
-A *repaired* mutation changes a record and then makes its crc right again, so that what stands behind the crc is
-tested: a record can be whole and still say nonsense, because a defect or another program wrote it.
+A *repaired* mutation changes a record and corrects its CRC, so that the checks behind the CRC are tested: a defect, or
+another program, can write a record that is whole and still makes no sense.
 """
 
 import random

@@ -18,7 +18,7 @@ def reduced(parts: Iterable[bytes], *, full: bool) -> list[bytes | Drawn]:
 
 
 def text_of(settled: list[bytes | Drawn]) -> bytes:
-    """The log that comes of it."""
+    """The resulting log."""
     return b"".join(item.text + b"\n" if isinstance(item, Drawn) else item for item in settled)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of logring share: a log with pipes, and a program that writes numbered lines."""
+"""Shared by the tests of logring: a log with pipes, and a program that writes numbered lines."""
 
 import json
 import os
@@ -79,7 +79,7 @@ class Log:
         return lines
 
     def carry_over(self) -> None:
-        """Have another program go on with the log, which knows nothing but what it is handed."""
+        """Continue the log in another program, which knows only the handed-over state."""
         found = json.loads(json.dumps(dump(self.writer, os.dup)))
         self.writer.close()
         self.writer = load(found)

@@ -39,7 +39,7 @@ RUN_FRAMES = {
 
 
 class Specimen(NamedTuple):
-    """What can stand on a machine: a ring, a log file, and a sidecar, by the names "ring", "file" and FRAMES."""
+    """Files found on a machine: a ring, a log file, and a sidecar, by the names "ring", "file" and FRAMES."""
 
     name: str
     parts: dict[str, bytes]

@@ -71,7 +71,7 @@ def test_not_ready(postgres: PostgresServer) -> None:
 
 
 def test_other_application(postgres: PostgresServer) -> None:
-    """A schema with somebody else's tables is refused and left as it is."""
+    """A schema with foreign tables is refused and left as it is."""
     url = postgres.create()
     name = url.rpartition("%3D")[2]
     postgres.ask(f"CREATE TABLE {name}.theirs (a int)")
@@ -130,7 +130,7 @@ def test_place() -> None:
 
 @on_postgresql
 def test_nul(writer: Database, reader: Database) -> None:
-    """A NUL, for which PostgreSQL has no place in a text, is stored as its symbol; in JSON it stays what it is."""
+    """A NUL, which PostgreSQL cannot store in a text, is stored as its symbol; in JSON it stays a NUL."""
     draft = Notification("0" * 26, "k", "info", "a\0b", "", None, None, 1, T0, T0)
     notify(writer, draft, window_ms=1, keep=10)
     assert page(reader, 1)[0].title == "a\N{SYMBOL FOR NULL}b"
@@ -155,7 +155,7 @@ def test_query_limit(path: str, writer: Database) -> None:
         short.rows("SELECT pg_sleep(60)")
 
     def one() -> list[Any]:
-        with suppress(QueryTimeout):  # whoever has so little time may need several attempts
+        with suppress(QueryTimeout):  # with so little time several attempts may be needed
             return short.rows("SELECT 1")
         return []
 
@@ -202,7 +202,7 @@ def test_read_only_for_a_time(path: str, writer: Database, postgres: PostgresSer
 
 @on_postgresql
 def test_hung_up_within_a_transaction(writer: Database, postgres: PostgresServer) -> None:
-    """What was written before is not stored, and nothing more of that transaction is written on its own."""
+    """Earlier writes of that transaction are not stored, and its later writes are not stored on their own."""
 
     def cut() -> None:
         with writer.transaction():
@@ -264,7 +264,7 @@ def test_cut_off_in_a_commit(path: str, monkeypatch: pytest.MonkeyPatch, stored:
 
 
 def test_refused(postgres: PostgresServer) -> None:
-    """A server that is there and does not let us in is told from one that is away; no secret is in the error."""
+    """A server that refuses the login is distinguished from one that is down; no secret is in the error."""
     with pytest.raises(Refused, match="no_such_database") as caught:
         open_writer(postgres.url("no_such_database"))
     assert PASSWORD not in str(caught.value)
@@ -282,7 +282,7 @@ def test_refused(postgres: PostgresServer) -> None:
 
 @pytest.mark.parametrize("option", ["sslmode=bogus", "target_session_attrs=bogus", "port=1,2"])
 def test_options_that_libpq_does_not_take(option: str, tmp_path: Path) -> None:
-    """No server was asked, so nobody waits until one is there."""
+    """No server was asked, so no reader waits for one."""
     with pytest.raises(Unusable, match=option.partition("=")[0].split("_")[0]) as caught:
         open_writer(f"postgresql://me:hidden@/db?host={tmp_path}&{option}")
     assert "hidden" not in str(caught.value)
@@ -385,7 +385,7 @@ def test_plans(writer: Database) -> None:
 
 
 def test_tables_that_are_gone(postgres: PostgresServer) -> None:
-    """A writer that comes back to an empty schema leaves it so for whoever restores it, and goes on after that."""
+    """A writer that comes back to an empty schema leaves it empty for a restore, and goes on afterwards."""
     url = postgres.create()
     name = url.rpartition("%3D")[2]
     writer = open_writer(url)

@@ -41,7 +41,7 @@ def as_them(look: Callable[[], bool]) -> bool:
 
 
 def test_beside_the_writer(path: str) -> None:
-    """They read what is stored, without the right to write the -shm."""
+    """They read all stored rows, without the right to write the -shm."""
     writer = open_writer(path)
     set_meta(writer, "k", 1)
     assert as_them(lambda: get_meta(open_reader(path), "k") == 1)
@@ -73,7 +73,7 @@ def test_after_a_writer_that_was_killed(path: str) -> None:
 
 
 def test_before_the_writer(path: str) -> None:
-    """Whoever leaves last takes the -shm along, which only the next writer can make: that is waited for."""
+    """The last process to close removes the -shm, which only the next writer can make: the reader waits for that."""
     open_writer(path).close()
     assert not Path(f"{path}-shm").exists()
     assert as_them(lambda: waits(path))

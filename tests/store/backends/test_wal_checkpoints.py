@@ -25,7 +25,7 @@ def moved(path: Path) -> int:
 
 
 def test_the_thread_moves_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written comes into the database file though the writer never moves anything; nothing is lost by it."""
+    """Written rows reach the database file though the writer never checkpoints; nothing is lost."""
     monkeypatch.setattr(wal_checkpoints, "PAGES_BY_WRITER", 10**9)
     monkeypatch.setattr(wal_checkpoints, "MOST_PAGES", 10**9)
     path = tmp_path / "ringward.db"
@@ -43,7 +43,7 @@ def test_the_thread_moves_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("most", ["PAGES_BY_WRITER", "MOST_PAGES"])
 def test_the_wal_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
-    """The writer does the rest, so the WAL does not grow for ever: of few pages that are left, or else of very many."""
+    """The writer does the rest, so that the WAL does not grow without end: when few pages are left, or very many."""
     monkeypatch.setattr(wal_checkpoints, "PAGES_BESIDE", 200 if most == "PAGES_BY_WRITER" else 10**9)
     monkeypatch.setattr(wal_checkpoints, most, 1000)
     path = tmp_path / "ringward.db"
@@ -59,7 +59,7 @@ def test_the_wal_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mo
 
 
 def test_who_waits_finds_the_wal_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work that lets the thread finish when it is told to never makes the WAL long, and no commit moves anything."""
+    """If the work lets the thread finish when asked, the WAL never gets long, and no commit checkpoints."""
     monkeypatch.setattr(wal_checkpoints, "PAGES_OF_BACKLOG", 200)
     monkeypatch.setattr(wal_checkpoints, "PAGES_BY_WRITER", 10**9)
     path = tmp_path / "ringward.db"

@@ -30,7 +30,7 @@ def damage(path: str) -> None:
 
 
 def test_a_copy_while_it_is_written(path: str) -> None:
-    """The copy has what was stored, and nobody else may read it; the next one takes its place."""
+    """The copy has all stored rows, and no other user may read it; the next copy replaces it."""
     writer = open_writer(path)
     set_meta(writer, "a", 1)
     make_copy(path)
@@ -55,7 +55,10 @@ def test_a_damaged_one_is_not_copied(path: str) -> None:
 
 
 def test_starting_again(path: str) -> None:
-    """The damaged one is kept. What may have happened since the copy does not happen again, nor has an event its id."""
+    """The damaged one is kept.
+
+    Instants that may have run since the copy do not run again, and no event gets an id used since.
+    """
     writer = open_writer(path)
     upsert_task(writer, "t0", "task", "{}")
     update_task(writer, "t0", last_instant=T0)
@@ -151,7 +154,7 @@ def test_who_reads_meanwhile(path: str) -> None:
 
 
 def test_two_damaged_ones_of_one_second(path: str) -> None:
-    """A damaged database is never replaced by the next one that is moved aside, even within the same second."""
+    """A damaged database that was moved aside is never replaced by the next, even within the same second."""
     open_writer(path).close()
     make_copy(path)
     kept: dict[str, bytes] = {}

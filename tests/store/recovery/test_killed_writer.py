@@ -48,7 +48,7 @@ while True:
 
 @pytest.mark.parametrize("lines", [1, 150])
 def test_kill(path: str, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was acknowledged before a kill -9 is there afterwards, run and event together, and nothing by halves."""
+    """All writes acknowledged before a kill -9 are there afterwards, run and event together, nothing by halves."""
     monkeypatch.setattr(postgres, "BUSY_WAIT_S", 60.0)
     acknowledged = []
     with subprocess.Popen([sys.executable, "-c", WRITER, path], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -61,7 +61,8 @@ def test_kill(path: str, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if not acknowledged[-1][1:] or len(acknowledged[-1][1]) < 26:
         acknowledged.pop()
     if path.startswith("postgresql:"):
-        open_writer(path).close()  # a server finishes what it has heard: until the session of the killed one has ended
+        # A server finishes the statements it received: wait until the session of the killed client has ended.
+        open_writer(path).close()
     for opening in (partial(open_reader, limit_s=None), open_writer):
         db = opening(path)
         stored = {event.seq: event.body["id"] for event in events.since(db, 0, limit=10**6)}
@@ -105,7 +106,7 @@ def test_readers_in_other_processes(path: str) -> None:
                 assert writer.stdout.readline()
                 for reader in readers:
                     assert reader.stdin is not None
-                    with contextlib.suppress(BrokenPipeError):  # why it ended is told below
+                    with contextlib.suppress(BrokenPipeError):  # the cause is asserted below
                         reader.stdin.write("\n")
                         reader.stdin.flush()
             writer.kill()

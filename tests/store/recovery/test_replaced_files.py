@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 
 class Store:
-    """A store thread, and what it says."""
+    """A store thread, and its messages."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class Store:
         return results[0]
 
     def get(self, name: str) -> object:
-        """What a reader that comes now finds."""
+        """The rows that a new reader finds."""
         reader = open_reader(str(self.path))
         try:
             return get_meta(reader, name)
@@ -61,7 +61,7 @@ def part(store: Store, name: str) -> Path:
 
 @pytest.mark.parametrize("parts", [("",), ("-wal",), ("-shm",), ("-wal", "-shm"), ("", "-wal"), ("", "-wal", "-shm")])
 def test_removed(store: Store, parts: tuple[str, ...]) -> None:
-    """Whatever part is removed, the next transaction saves everything, is stored as well, and it is told once."""
+    """If any of the files is removed, the next transaction saves everything, is stored too, and reports it once."""
     for name in parts:
         part(store, name).unlink()
     assert store.set("after", 2) is None
@@ -80,7 +80,7 @@ def test_removed(store: Store, parts: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("parts", [("",), ("-wal",), ("-shm",), ("-wal", "-shm"), ("", "-wal", "-shm")])
 def test_removed_while_somebody_reads(store: Store, parts: tuple[str, ...]) -> None:
-    """A reader that was there before finds the new files at its next query, and what is written to them."""
+    """An older reader finds the new files, and later rows in them, at its next query."""
     reader = open_reader(str(store.path))
     assert get_meta(reader, "before") == 1
     for name in parts:
@@ -132,7 +132,7 @@ def test_replaced(store: Store, tmp_path: Path, wal: bool) -> None:
 
 
 def test_replaced_at_the_end(store: Store, tmp_path: Path) -> None:
-    """A daemon that ends leaves the file that somebody put there, and its parts, as they are."""
+    """A daemon that ends leaves a foreign file there, and its companions, as they are."""
     backup = another(tmp_path)
     os.replace(backup, store.path)
     part(store, "-wal").unlink()
@@ -143,7 +143,7 @@ def test_replaced_at_the_end(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_foreign_wal(store: Store) -> None:
-    """A -wal with content that somebody put beside the database is not taken for its own."""
+    """A foreign -wal with content beside the database is not taken for its own."""
     part(store, "-wal").unlink()
     part(store, "-wal").write_bytes(b"anything")
     assert isinstance(store.set("after", 2), Replaced)

@@ -1,4 +1,4 @@
-"""What is taken over from a damaged database that its copy is too old to have."""
+"""Rows of a damaged database that its older copy lacks are salvaged."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ AFTER = 200
 
 
 class Made(NamedTuple):
-    """A database, its copy, and what has happened since that was made."""
+    """A database, its copy, and the changes since the copy."""
 
     path: str
     younger: list[Run]
@@ -181,7 +181,7 @@ def test_what_may_be_older(made: Made, path: str) -> None:
 
 
 def test_no_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be read in time is given up, and counts as unreadable; instants count as accounted for then."""
+    """Rows that cannot be read in time count as unreadable; their instants then count as accounted for."""
     monkeypatch.setattr("store.recovery.salvage._LIMIT_S", -1.0)
     overwrite(path, [1])
     with restored(path) as (database, found):

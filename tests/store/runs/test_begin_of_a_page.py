@@ -7,7 +7,7 @@ from store.runs.run_pages import Window, begin
 
 
 def test_where_pages_begin() -> None:
-    """What is found is between the bounds, which are near each other, after few looks, wherever the others stand."""
+    """After few probes the result lies between two close bounds, wherever the other runs are."""
     rnd = random.Random(3)
     for _ in range(2000):
         ended = sorted(rnd.sample(range(0, 100_000, 2), rnd.choice([1, 30, 3000])))

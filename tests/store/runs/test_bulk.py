@@ -142,7 +142,7 @@ def test_ids(writer: Database, many: list[Run]) -> None:
 
 
 def test_ids_of_others(writer: Database, many: list[Run]) -> None:
-    """Whoever may know of some tasks only selects no run of another, deleted or not, not even by its id."""
+    """A token limited to some tasks selects no run of another task, deleted or not, not even by its id."""
     selector = RunSelector(ids=[run.id for run in many], filter=RunFilter(tasks="b"))
     for rows in run_bulk.find_ended(writer, selector):
         run_bulk.mark_deleted(writer, rows, T0)
@@ -155,7 +155,7 @@ def test_ids_of_others(writer: Database, many: list[Run]) -> None:
 
 
 def test_what_was_deleted_last_is_listed_first(writer: Database, many: list[Run]) -> None:
-    """With the time of its deletion; what was restored is not there any more."""
+    """With the time of its deletion; restored runs are no longer listed."""
     some = [run.id for run in many if run.status == "ended"][:3]
     for later, run_id in enumerate(some):
         for rows in run_bulk.find_ended(writer, RunSelector(ids=[run_id])):
@@ -169,7 +169,7 @@ def test_what_was_deleted_last_is_listed_first(writer: Database, many: list[Run]
 
 
 def test_what_changed_since_the_read(writer: Database, many: list[Run]) -> None:
-    """A slice changes only those that it is still meant for."""
+    """A slice changes only runs that still match."""
     run = next(run for run in many if run.status == "ended")
     (rows,) = run_bulk.find_ended(writer, RunSelector(ids=[run.id]))
     assert run_bulk.unmark_deleted(writer, rows, 0) == 0
@@ -199,7 +199,7 @@ def test_a_slice_that_fails_leaves_nothing(writer: Database, many: list[Run]) ->
 
 
 def test_active_ones(writer: Database, many: list[Run]) -> None:
-    """Those that have not begun come before those that run."""
+    """Runs that have not begun come before running ones."""
     found = run_bulk.find_active(writer, RunSelector(match_all=True, filter=RunFilter(task_name="b")))
     statuses = [run.status for run_id in found for run in many if run.id == run_id]
     assert statuses == sorted(statuses)
@@ -230,7 +230,7 @@ def check_newest(writer: Database, many: list[Run], gone: list[str], wanted: Run
 
 
 def test_purge(writer: Database, many: list[Run]) -> None:
-    """What was deleted long enough ago goes for good, and which files go with it is noted until they are gone."""
+    """Runs deleted long enough ago are purged, and their files are noted until they are removed."""
     selector = RunSelector(match_all=True, filter=RunFilter(task_name="b"))
     for rows in run_bulk.find_ended(writer, selector):
         run_bulk.mark_deleted(writer, rows, T0)
@@ -316,7 +316,7 @@ def test_thousands_of_tasks(writer: Database, reader: Database, tasks: int) -> N
 
 @pytest.mark.parametrize("name", ["\0", "\N{SYMBOL FOR NULL}", "%", "x" * 5000])
 def test_names_that_are_none(writer: Database, many: list[Run], name: str) -> None:
-    """They are those of no run, in whatever way the runs are looked for."""
+    """They match no run, by whichever index the runs are looked up."""
     selector = RunSelector(match_all=True, filter=RunFilter(task_name=name))
     assert run_bulk.find_newest(writer, selector) == {}
     assert run_bulk.find_ended(writer, selector) == run_bulk.find_active(writer, selector) == []

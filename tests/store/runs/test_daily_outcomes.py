@@ -67,7 +67,7 @@ def test_in_one_transaction(writer: Database, reader: Database) -> None:
 
 
 def test_totals(writer: Database, reader: Database) -> None:
-    """Of configured tasks, for ever, with the time of the last end."""
+    """Of configured tasks, without expiry, with the time of the last end."""
     upsert_task(writer, "a", "task", "{}")
     end(writer, at=T0)
     end(writer, at=T0 - 500 * DAY_MS)

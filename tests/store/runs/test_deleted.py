@@ -1,4 +1,4 @@
-"""Lists among many deleted runs: what is deleted counts nowhere, wherever in a list it lies."""
+"""Lists among many deleted runs: a deleted run counts nowhere, at whatever place in a list."""
 
 import random
 import signal
@@ -55,7 +55,7 @@ def delete(writer: Database, ids: list[str]) -> int:
 
 
 class Left(NamedTuple):
-    """What is visible after a deletion of one kind."""
+    """The visible runs after a deletion of one kind."""
 
     kind: str
     runs: list[Run]
@@ -117,7 +117,7 @@ def test_paging(left: Left, field: SortField) -> None:
 
 
 def test_numbers(left: Left) -> None:
-    """Totals and summary count what is visible, and the last failure is a visible one."""
+    """Totals and summary count visible runs, and the last failure is a visible one."""
     rnd = random.Random(left.kind)
     for wanted in (RunFilter(), *(random_filter(rnd, left.runs) for _ in range(3 * left.filters))):
         found = [run for run in left.visible if matches(run, wanted)]
@@ -145,7 +145,7 @@ STEPS = st.lists(
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_any_order(writer: Database, steps: list[tuple[str, int | str | None]]) -> None:
-    """After any deletions, restorations and removals for good, lists and sums are those of what is visible."""
+    """After any deletions, restores and purges, lists and sums are those of the visible runs."""
     writer.execute("DELETE FROM runs")
     visible: dict[str, Run] = {}
     hidden: dict[str, Run] = {}
@@ -203,7 +203,7 @@ while True:
 
 @pytest.mark.parametrize("lines", [1, 7, 12, 18])
 def test_killed_between_slices(path: str, lines: int) -> None:
-    """After a kill -9 whole slices are deleted or restored, those that were acknowledged among them; sums are exact."""
+    """After a kill -9 whole slices are deleted or restored, with all acknowledged ones; sums are exact."""
     acknowledged: list[int] = []
     with subprocess.Popen(
         [sys.executable, "-c", DELETER, path], cwd=ROOT, stdout=subprocess.PIPE, text=True

@@ -100,7 +100,7 @@ def test_against_oracle(
 ) -> None:
     """Every page of every filter and sort is what plain Python finds, with the exact total.
 
-    So it is whether what has not ended is put among the others at once, or where the page is was looked for before.
+    This holds whether unfinished runs are merged at once, or the position of the page was found before.
     """
     rnd = random.Random(f"{field} {direction}")
     for number in range(filled.filters):
@@ -121,7 +121,7 @@ def test_against_oracle(
 def test_reasons_that_are_sorted_alike(
     filled: Filled, direction: Direction, scan_limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that are told apart nowhere else stand among each other, by id."""
+    """Runs with equal keys are ordered by id."""
     monkeypatch.setattr("store.runs.run_pages._SCAN_LIMIT", scan_limit)
     alike = {"missed": "skipped", "start_failed": "failed"}
     rnd = random.Random(direction)
@@ -167,7 +167,7 @@ def test_empty(reader: Database) -> None:
 
 
 def test_bounds(filled: Filled) -> None:
-    """A page beyond the end is empty and a page of nothing too, with the total; what cannot be a page is refused."""
+    """A page beyond the end is empty and a page of nothing too, with the total; an impossible page is refused."""
     total = sum(run.deleted_at is None for run in filled.runs)
     assert list_runs(filled.reader, RunFilter(), offset=2**62, now_ms=NOW) == ([], total)
     for field in FIELDS:

@@ -1,4 +1,4 @@
-"""What runs take, as it is stored."""
+"""Resource samples of runs, as stored."""
 
 import itertools
 
@@ -56,7 +56,7 @@ def test_passes(writer: Database, reader: Database) -> None:
 
 
 def test_settled(writer: Database, reader: Database) -> None:
-    """A run's own row and the passes after it are one story, and nothing is told twice."""
+    """A run's own row and the later passes form one series, and nothing is counted twice."""
     for number in (1, 2, 3):
         run_samples.add_pass(writer, number, {A: reading(number), B: reading(number)})
     before = known(reader, A)
@@ -128,7 +128,7 @@ def test_a_clock_that_was_set_back(writer: Database, reader: Database) -> None:
 
 
 def test_purged_with_the_run(writer: Database, reader: Database) -> None:
-    """What is known of a run goes when the run does, not before, and that of others stays."""
+    """Samples of a run are removed with the run, not before, and those of others stay."""
     for run_id in (A, B):
         insert_run(writer, make_run(id=run_id, status="ended", end_reason="succeeded", ended_at=T0))
         run_samples.settle(writer, 0, {run_id: [reading(1)]})

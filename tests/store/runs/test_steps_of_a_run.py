@@ -1,4 +1,4 @@
-"""What a page costs, in steps of SQLite's virtual machine: the same number on every machine."""
+"""The cost of a page in steps of SQLite's virtual machine: the same number on every machine."""
 
 import itertools
 import random
@@ -40,7 +40,7 @@ FILTERS: dict[str, list[dict[str, Any]]] = {
 
 
 class Steps:
-    """Counts the steps of queries on runs; those on what is kept of times do not grow with the runs."""
+    """Counts the steps of queries on runs; queries on stored totals do not grow with the runs."""
 
     def __init__(self, database: Database, *, counts: bool = False) -> None:
         self.taken = 0
@@ -65,7 +65,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
             (reason,) = rnd.choices([*REASONS], [*REASONS.values()])
             started = None if reason in NEVER_STARTED else created + rnd.randrange(100)
             name = f"job-{int(rnd.random() ** 2 * 100):03}"
-            # What a task does takes about as long each time.
+            # The runs of a task take about equally long.
             quick, length = name in QUICK, int(rnd.expovariate(1 / 30_000))
             run = make_run(
                 id=new_ulid(created),
@@ -149,7 +149,7 @@ def test_deleting_one_run(tmp_path: Path) -> None:
 
 
 def test_listing_deleted_runs(tmp_path: Path) -> None:
-    """Those that are not shown are counted, and that is all, since these can be all runs there were."""
+    """Runs that are not shown are only counted, since they can be nearly all runs."""
     writer = open_writer(str(tmp_path / "ringward.db"))
     with writer.transaction():
         for number in range(2000):

@@ -1,4 +1,4 @@
-"""What a run writes before it prints its first line: somebody may wait for that."""
+"""The writes of a run before its first line, for which a person may wait."""
 
 from collections.abc import Callable
 from pathlib import Path
