@@ -95,7 +95,7 @@ class Commits(CommitListener):
 
 
 class Root:
-    """Keeps what was sent to the root."""
+    """Keeps the requests sent to the root."""
 
     protocol = PROTOCOL
 
@@ -113,7 +113,7 @@ class Root:
 
 
 class Watcher:
-    """Keeps what the watcher was asked, for a test to say what it sees."""
+    """Keeps the requests to the watcher, so that a test can answer them."""
 
     def __init__(self) -> None:
         self.open: dict[str, tuple[ProbeRequest, OnAnswer]] = {}
@@ -168,7 +168,7 @@ class Bench:
         """Deliver new messages."""
 
     def take_up(self, *, first: bool) -> None:
-        """Have a scheduler with what the store says; one that was there before is forgotten, with all that it knew."""
+        """Start a scheduler from the stored state; an earlier one is dropped, with its memory."""
         self.loop = Loop(self.clock, self.clock_stepped)
         store, event_log = cast(StoreThread, self.store), cast(EventLog, _Announcer())
         self.commits = Commits()

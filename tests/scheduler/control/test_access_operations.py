@@ -45,7 +45,7 @@ def test_tokens(bench: Make) -> None:
 
 
 def test_sessions(bench: Make) -> None:
-    """A new session removes those of another password, and ends at the logout."""
+    """A new session removes the sessions of another password, and ends at the logout."""
     one = bench("")
     sessions.create(one.store.database, "old", "former", 1)
     assert ask(one, "session_create", hash="new", password_tag="tag")["ok"]

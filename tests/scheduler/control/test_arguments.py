@@ -1,4 +1,4 @@
-"""What the operations of ``control.sock`` take."""
+"""Arguments of the operations of ``control.sock``."""
 
 import re
 from typing import Any
@@ -24,12 +24,12 @@ TABLE = re.compile(r"def operations\(self\).*?(?=\n    def |\Z)", re.DOTALL)
     ],
 )
 def test_arguments_of_another_kind(operation: str, arguments: dict[str, Any]) -> None:
-    """Files are named by ids, and what the database does not take would be tried for ever."""
+    """Files are named by ids, and a value that the database refuses would be retried without end."""
     assert wrong(operation, arguments) is not None
 
 
 def test_no_operation_is_forgotten() -> None:
-    """Those that say which they have, and the reload, have arguments that are looked at."""
+    """Every operation that declares arguments, and the reload, has them checked."""
     tables = [table for path in SCHEDULER.rglob("*.py") for table in TABLE.findall(path.read_text())]
     names = {name for table in tables for name in re.findall(r'"([a-z_]+)": ', table)}
     assert names | {"reload"} == OF_OPERATIONS.keys()

@@ -108,7 +108,7 @@ def jobs(bench: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch) -> Jobs
 
 
 def test_slices(jobs: Jobs) -> None:
-    """One slice is with the store at a time, what comes meanwhile goes before the next one; one event at the end."""
+    """The store gets one slice at a time, other changes go before the next slice, and one event is sent at the end."""
     jobs.delete()
     assert len(jobs.one.store.jobs) == 1
     run = jobs.one.trigger("t")
@@ -129,8 +129,10 @@ def test_slices(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("event", [None, "run.deleted"])
-def test_what_nobody_waits_for_gives_way(jobs: Jobs, monkeypatch: pytest.MonkeyPatch, event: str | None) -> None:
-    """Between two slices the database may put its pages into place; what somebody waits for goes on at once."""
+def test_jobs_without_a_client_pause_for_checkpoints(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, event: str | None
+) -> None:
+    """Between two slices the database may checkpoint; a job with a waiting client goes on at once."""
     clock = _HandClock()
     monkeypatch.setattr(jobs.one.loop, "_clock", clock)
     monkeypatch.setattr(jobs.db, "has_backlog", lambda: True)
@@ -163,7 +165,7 @@ def test_one_after_the_other(jobs: Jobs) -> None:
 
 
 def test_given_up(jobs: Jobs) -> None:
-    """A store that fails ends the job; what was done is announced, and the next job begins."""
+    """A store that fails ends the job; finished slices are announced, and the next job begins."""
     jobs.delete()
     jobs.slice()
     error = DiskFull()
@@ -208,7 +210,7 @@ def test_schedulers_that_die(jobs: Jobs) -> None:
 
 
 def test_the_answer_of_a_scheduler_that_dies(asked: "Asked") -> None:
-    """All is done, and nobody was told: who asks the same again hears what was done, and when; another one does not."""
+    """The work is done but not answered: a repeated request gets the counts and the time; another request does not."""
     jobs = asked.jobs
     answers: list[Any] = []
     asked.commands["bulk_delete"]({**ALL, "command": COMMAND}, answers.append)
@@ -297,7 +299,7 @@ def asked(jobs: Jobs) -> Asked:
 
 
 def test_undo_window(asked: Asked) -> None:
-    """What was deleted longer ago than the window is not restored, whether it was purged or not."""
+    """Runs deleted before the undo window are not restored, purged or not."""
     assert asked.ask("bulk_delete")["result"]["affected"] == 20
     assert asked.first == [run_id for (run_id,) in asked.jobs.db.rows("SELECT id FROM runs ORDER BY seq LIMIT 3")]
     assert asked.deleted == 1
@@ -319,7 +321,7 @@ def test_rerun_twice_is_once(asked: Asked) -> None:
 
 
 def test_stop_counts_what_it_stops(asked: Asked) -> None:
-    """Runs that are running and that wait are stopped; one that is being stopped already is no news."""
+    """Running and waiting runs are stopped; a run that is already stopping is not counted again."""
     one = asked.jobs.one
     made = [one.trigger("t") for _ in range(3)]
     one.store.work_all()

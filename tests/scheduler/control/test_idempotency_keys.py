@@ -14,7 +14,7 @@ Make = Callable[[str], Bench]
 
 
 class Asking:
-    """What API workers ask, and what they are answered."""
+    """Requests of API workers, and their answers."""
 
     def __init__(self, one: Bench) -> None:
         self._one = one

@@ -25,7 +25,7 @@ def trigger(one: Bench, commands: RunOperations, run_id: str) -> dict[str, Any]:
 
 
 def test_the_answer_has_the_row(bench: Make) -> None:
-    """Of a run that starts and of one that waits, exactly as it is stored; so nobody has to read it again."""
+    """For starting and waiting runs the answer has the row exactly as stored, so that no worker reads it again."""
     one = bench("[tasks.job]\nrun = 'true'\non_overlap = 'queue'\n")
     commands = RunOperations(one.engine, one.units, {})
     for run_id in (new_ulid(), new_ulid()):

@@ -103,7 +103,7 @@ def test_what_cannot_be_stored_is_not_done(bench: Make, operation: str) -> None:
 
 
 def test_a_start(bench: Make) -> None:
-    """A stopped service comes up, and what runs already is left alone."""
+    """A stopped service starts; running instances are left alone."""
     one = bench(SERVICE)
     unit = taken_up(one)
     asked(one, "service_stop")
@@ -177,7 +177,7 @@ def test_what_had_ended_for_good(bench: Make, operation: str, policy: str, statu
 
 
 def test_a_restart_of_a_stopped_service(bench: Make) -> None:
-    """It starts, rolling or not: there is nobody to go on serving meanwhile."""
+    """It starts, rolling or not: no instance is serving meanwhile."""
     one = bench(SERVICE)
     unit = taken_up(one)
     for rolling in (False, True):
@@ -206,7 +206,7 @@ def test_a_restart_that_is_asked_again(bench: Make) -> None:
 
 
 def test_refusals(bench: Make) -> None:
-    """404 what nobody knows, 409 the wrong kind, 503 in a shutdown; a stop is never too late."""
+    """Unknown units get 404, the wrong kind 409, a shutdown 503; a stop is accepted even then."""
     one = bench(SERVICE + '[tasks.t]\nrun = "true"\n')
     taken_up(one)
     for operation in ("service_start", "service_stop", "service_restart", "task_pause", "task_resume"):
@@ -253,8 +253,8 @@ def test_a_resumed_schedule(bench: Make) -> None:
     assert one.root.sent == []
 
 
-def test_resuming_what_was_not_paused(bench: Make) -> None:
-    """It changes nothing: what is due stays due."""
+def test_resuming_an_unpaused_task(bench: Make) -> None:
+    """It changes nothing: the next instant stays."""
     one = bench(TASK)
     one.units["t"].last_instant = 60_000
     update_task(one.store.database, "t", last_instant=60_000)
@@ -275,7 +275,7 @@ def test_a_restart_without_a_delay(bench: Make) -> None:
 
 
 def test_no_restart_without_a_delay_while_the_daemon_ends(bench: Make) -> None:
-    """What ends then stays down."""
+    """A service that ends then stays down."""
     one = bench('[services.s]\nrun = "true"\nhealthy_after = "0s"\nrestart_delay = "0s"\n')
     unit = taken_up(one)
     one.engine.ending = True

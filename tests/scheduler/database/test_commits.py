@@ -14,7 +14,7 @@ Make = Callable[[str], Bench]
 
 
 class Recorder:
-    """Commits changes and notes what becomes of them."""
+    """Commits changes and notes their results."""
 
     def __init__(self, one: Bench) -> None:
         self.one = one
@@ -40,8 +40,8 @@ class Recorder:
         self.one.committer.commit(change, can_wait=can_wait)
 
 
-def test_what_comes_together_is_stored_together(bench: Make) -> None:
-    """What comes while the store is busy is its next transaction."""
+def test_changes_during_a_commit_share_the_next_transaction(bench: Make) -> None:
+    """Changes made while the store is busy form its next transaction."""
     one = bench("")
     changes = Recorder(one)
     for name in "abc":
@@ -88,8 +88,8 @@ def test_what_can_wait_goes_with_others(tmp_path: Path) -> None:
     one.close()
 
 
-def test_nothing_overtakes(bench: Make) -> None:
-    """What was committed behind a change that cannot be stored is not stored before it, whenever it came."""
+def test_no_change_overtakes_an_earlier_one(bench: Make) -> None:
+    """Changes behind one that cannot be stored are never stored before it."""
     one = bench("")
     changes = Recorder(one)
     changes.commit("started")
@@ -107,8 +107,8 @@ def test_nothing_overtakes(bench: Make) -> None:
     assert one.committer.idle
 
 
-def test_one_that_fails_takes_nothing_with_it(bench: Make) -> None:
-    """A transaction that fails is repeated one by one; only the one that cannot be stored is given up."""
+def test_a_failing_change_does_not_discard_the_others(bench: Make) -> None:
+    """The changes of a failed transaction are retried one by one; only the failing change is dropped."""
     one = bench("")
     changes = Recorder(one)
     changes.commit("first")
@@ -150,8 +150,8 @@ def test_read_in_a_transaction(bench: Make) -> None:
     assert one.committer.idle
 
 
-def test_what_could_not_begin_is_not_tried_one_by_one(bench: Make) -> None:
-    """Each attempt takes long then: who waits is told after the first, and the rest is held."""
+def test_a_transaction_that_could_not_begin_is_not_split(bench: Make) -> None:
+    """Each attempt takes long then: waiting clients get an error after the first, and the rest is held."""
     one = bench("")
     changes = Recorder(one)
     for name in ("first", "awaited", "patient", "behind"):
@@ -164,8 +164,8 @@ def test_what_could_not_begin_is_not_tried_one_by_one(bench: Make) -> None:
     assert changes.done == ["first", "patient", "behind"]
 
 
-def test_who_waits_is_told_at_once(bench: Make) -> None:
-    """While the store is stuck, changes with somebody waiting are refused, those in the queue and new ones alike."""
+def test_waiting_clients_are_refused_while_the_store_is_stuck(bench: Make) -> None:
+    """While the store is stuck, changes with a waiting client are refused, queued and new ones alike."""
     one = bench("")
     changes = Recorder(one)
     changes.commit("patient")
@@ -181,8 +181,8 @@ def test_who_waits_is_told_at_once(bench: Make) -> None:
     assert changes.done == ["patient", "later"]
 
 
-def test_who_is_refused_may_commit_at_once(bench: Make) -> None:
-    """What a refusal commits itself is stored behind all that waits, and nothing that waits is lost."""
+def test_a_refusal_may_commit_at_once(bench: Make) -> None:
+    """A change that a refusal commits is stored behind all queued changes, and none of them is lost."""
     one = bench("")
     changes = Recorder(one)
     changes.commit("first")
@@ -216,7 +216,7 @@ def test_old_events_go(bench: Make) -> None:
 
 
 def test_a_refused_head_frees_the_others(bench: Make) -> None:
-    """When the one that held everything up is given up at last, all goes on."""
+    """When the blocking change is dropped at last, all others are stored."""
     one = bench("")
     changes = Recorder(one)
     answers = iter([False, True])
@@ -238,8 +238,8 @@ def storing(one: Bench) -> bool:
 
 
 @pytest.mark.parametrize("kind", [Busy, DiskFailed, DiskFull, ReadOnly, Unusable])
-def test_people_hear_of_it_once(tmp_path: Path, kind: type[StoreError]) -> None:
-    """Also when only what somebody waits for fails; what is to be told then is stored when that is possible again."""
+def test_a_failing_store_is_reported_once(tmp_path: Path, kind: type[StoreError]) -> None:
+    """This holds too if only changes with a waiting client fail; the notification is stored once that is possible."""
     clock = _SlowClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)
@@ -277,7 +277,7 @@ def test_damage_is_reported_behind_other_trouble(tmp_path: Path) -> None:
 
 
 def test_each_reason_is_logged_once(bench: Make, capfd: pytest.CaptureFixture[str]) -> None:
-    """A server that is back with an empty database needs somebody to restore it: that it was away does not hide it."""
+    """A server that returns with an empty database needs a restore: the earlier outage does not hide that."""
     one = bench("")
     changes = Recorder(one)
     for _ in range(2):
@@ -301,7 +301,7 @@ class _SlowClock(Clock):
 
 
 def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
-    """After 5 s what somebody waits for is refused, and it is said; the rest is stored when it answers again."""
+    """After 5 s changes with a waiting client are refused, with a log line; the rest is stored later."""
     clock = _SlowClock()
     one = Bench(tmp_path, "", clock)
     changes = Recorder(one)

@@ -1,4 +1,4 @@
-"""What a scheduler does about damage that somebody has met in the database."""
+"""Reactions of a scheduler to damage found in the database."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from tests.support.waiting import until
 
 @dataclass
 class Bench:
-    """A database, and what is decided about it."""
+    """A database, and the decisions about it."""
 
     path: str
     loop: Loop = field(default_factory=Loop)
@@ -42,7 +42,7 @@ class Bench:
         )
 
     def after(self, count: int) -> list[Any]:
-        """What was said when there were so many words."""
+        """The messages once there were so many."""
 
         def said() -> bool:
             self.loop.round(0)
@@ -76,7 +76,7 @@ def reported(one: Bench) -> None:
 
 @pytest.mark.parametrize("met", [stored, reported, lambda one: one.damage.suspected()])
 def test_damage_that_can_be_repaired(one: Bench, met: Callable[[Bench], None]) -> None:
-    """Whoever met it, once all was read the scheduler leaves; until then the root keeps the ends of runs."""
+    """Whichever process met it, the scheduler exits after a full check; until then the root keeps ends of runs."""
     make_copy(one.path)
     spoil(one.path)
     met(one)
@@ -101,8 +101,8 @@ def test_damage_that_cannot_be_repaired(one: Bench, copy: str) -> None:
     assert len(one.said) == 3
 
 
-def test_there_is_none(one: Bench) -> None:
-    """Nothing happens, and nobody suspects it any more."""
+def test_suspicion_without_damage_is_dropped(one: Bench) -> None:
+    """Nothing happens, and the suspicion is cleared."""
     make_copy(one.path)
     reported(one)
     assert one.after(2) == [True, False]

@@ -25,7 +25,7 @@ def sampled(one: Bench) -> HostSampler:
         one.loop.round(0.05)
         return bool(one.store.jobs)
 
-    # The next multiple of five seconds on the clock is what it waits for.
+    # It waits for the next multiple of five seconds on the clock.
     until(taken, "a sample")
     return made
 
@@ -49,8 +49,8 @@ def test_a_sample(bench: Make) -> None:
     sampler.close()
 
 
-def test_one_that_cannot_be_stored(bench: Make) -> None:
-    """It is given up, and holds up nothing."""
+def test_a_sample_that_cannot_be_stored(bench: Make) -> None:
+    """It is dropped, and delays nothing."""
     one = bench("")
     sampler = sampled(one)
     one.store.fail(DiskFull("full"))

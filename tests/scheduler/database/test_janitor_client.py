@@ -140,7 +140,7 @@ def test_once_at_start_and_then_never(keeping: Keeping) -> None:
 
 
 def test_ends_of_runs(keeping: Keeping) -> None:
-    """Any number of ends start one janitor, once a minute; what ends while it works is not forgotten."""
+    """Any number of ends start one janitor, once a minute; runs that end while it works are not forgotten."""
     for _ in range(3):
         keeping.one.want()
     assert keeping.loop.waiting() == [1000]

@@ -92,7 +92,7 @@ def test_a_person_says_so() -> None:
 
 
 def test_over_another_scheduler() -> None:
-    """Neither a step while no scheduler runs nor a doubt is forgotten by one that starts."""
+    """A new scheduler notices a step made while none ran, and keeps an earlier doubt."""
     hands = Hands()
     clock = RemovalClock(hands, "boot", None)
     hands.passes(1000)

@@ -16,7 +16,7 @@ from tests.scheduler.database.test_janitor_client import SlowLoop
 
 
 class _Lines(Log):
-    """Keeps what is said."""
+    """Keeps logged lines."""
 
     def __init__(self) -> None:
         super().__init__("test")

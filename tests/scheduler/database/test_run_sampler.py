@@ -39,7 +39,7 @@ class Clock:
         return timer
 
     def forward(self, ms: int) -> None:
-        """Let time pass, and what is due be called."""
+        """Advance time, and call everything due."""
         end = self.ms + ms
         while due := sorted((at, timer) for at, timer in self.timers if at <= end and not timer.cancelled):
             self.ms, timer = due[0]
@@ -97,7 +97,7 @@ def pid() -> Iterator[int]:
 
 
 def test_every_interval(bench: Make, pid: int) -> None:
-    """All running runs are sampled on the clock's fives, together in one row; one that ended is no more."""
+    """All running runs are sampled every five seconds by the clock, in one row; ended runs are not."""
     with sleeping() as other:
         one = Sampled(bench(""), {A: pid, B: other})
         one.forward(4)
@@ -147,7 +147,7 @@ def test_long_runs(bench: Make, pid: int) -> None:
 
 
 def test_the_next_scheduler_goes_on(bench: Make, pid: int) -> None:
-    """What a killed one had not moved into the run's row is there, and sums go on."""
+    """Samples that a killed scheduler had not moved into the run's row are kept, and sums continue."""
     before = Sampled(bench(""), {A: pid})
     before.forward(4)
     database = before.one.store.database
@@ -162,7 +162,7 @@ def test_the_next_scheduler_goes_on(bench: Make, pid: int) -> None:
     assert (found.user_ms, found.read_bytes) == (70_000, 5_000_000_000)
 
 
-def test_one_that_cannot_be_stored(bench: Make, pid: int) -> None:
+def test_a_sample_that_cannot_be_stored(bench: Make, pid: int) -> None:
     """It holds up nothing, and is in the run's row when that can be stored again."""
     one = Sampled(bench(""), {A: pid})
     for _ in range(10):
@@ -189,7 +189,7 @@ def test_never_stored_for_long(bench: Make, pid: int) -> None:
 
 
 def test_a_process_that_is_gone(bench: Make) -> None:
-    """A run whose end nobody has reported yet has no sample."""
+    """A run whose end is not reported yet has no sample."""
     with sleeping() as pid:
         one = Sampled(bench(""), {A: pid})
         one.forward(2)

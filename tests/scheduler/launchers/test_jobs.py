@@ -1,4 +1,4 @@
-"""Jobs of other engines: how runs wait for them, with a watcher that says what the test wants."""
+"""Jobs of other engines: how runs wait for them, with a watcher that the test controls."""
 
 import os
 from collections.abc import Iterator
@@ -99,7 +99,7 @@ class Desk(Bench):
         return self.watcher.open[f"{run.id}/{what}"][0]
 
     def answers(self, run: LiveRun, what: str, text: str | None, why: str | None = None) -> None:
-        """The watcher says what a command has printed, or why it has failed."""
+        """The watcher reports the output of a command, or why it failed."""
         _, on_answer = self.watcher.open.pop(f"{run.id}/{what}")
         on_answer({"op": "failed", "why": why} if text is None else {"op": "answered", "text": text})
         self.turn()
@@ -116,10 +116,10 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     one.close()
 
 
-def test_what_the_engine_calls_it(desk: Desk) -> None:
+def test_the_name_of_the_job_comes_from_the_probe(desk: Desk) -> None:
     """The first word of the probe, asked again until there is one, with all that the client has.
 
-    What cannot be printed is not taken into it: some databases cannot store it.
+    Unprintable characters are left out: some databases cannot store them.
     """
     run = desk.running()
     request = desk.asked(run, "probe")
@@ -170,8 +170,8 @@ def test_an_end_waits_for_the_job(desk: Desk, status: int, cause: str | None) ->
     assert behind.id in desk.root.take("spawn")
 
 
-def test_patience(desk: Desk) -> None:
-    """An engine that does not answer holds an end up for half a minute and what a job may take to end, no longer."""
+def test_an_engine_that_does_not_answer_delays_an_end(desk: Desk) -> None:
+    """An engine that does not answer delays an end by half a minute and the grace of the job, no longer."""
     run = desk.running()
     desk.exited(run.id, status=FAILED)
     for _ in range(3):
@@ -225,7 +225,7 @@ def test_stopping(desk: Desk) -> None:
 
 
 def test_a_dead_supervisor(desk: Desk) -> None:
-    """What it left is looked for by what was kept, whatever the configuration says now, until the engine answers."""
+    """Jobs that it left are looked up by their stored launcher, under any configuration, until the engine answers."""
     run = desk.running()
     path = Path(desk.boot.config_path)
     path.write_text('[tasks.t]\nrun = "false"\n')
@@ -273,8 +273,8 @@ def test_a_copy_of_the_data_directory(desk: Desk) -> None:
     assert desk.watcher.open == {}
 
 
-def test_where_nobody_can_be_asked(tmp_path: Path) -> None:
-    """Without a probe the end of the job is that of the command that stops it; one that fails is tried for a while."""
+def test_a_launcher_without_a_probe(tmp_path: Path) -> None:
+    """Without a probe the job ends with its stop command; a failing stop command is retried for a while."""
     desk = Desk(tmp_path, TASK.replace('probe = ["probe", "{run_id}"]\n', ""))
     for text in ("", None):
         run = desk.running()
@@ -301,7 +301,7 @@ def test_giving_up(desk: Desk) -> None:
 
 
 def test_another_scheduler(desk: Desk) -> None:
-    """Goes on with a stop that is under way, and knows what the engine calls the job."""
+    """A new scheduler continues a stop that is under way, and knows the name of the job."""
     run = desk.running()
     desk.answers(run, "probe", "4711")
     desk.another(running={run.id: "stop"})

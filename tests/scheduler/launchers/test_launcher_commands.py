@@ -56,7 +56,7 @@ def test_run_as_a_list(tmp_path: Path) -> None:
 
 
 def test_placeholders(tmp_path: Path) -> None:
-    """Each word stays one, without a value it is left out; what is doubled, or has a dollar in front, is not meant.
+    """Each word stays one, and is left out without a value; doubled braces, or a dollar in front, are no placeholder.
 
     Words for variables are repeated, for secrets only where their values are not shown.
     """
@@ -77,8 +77,8 @@ def test_placeholders(tmp_path: Path) -> None:
     assert found.argv[-4:] == ["/bin/sh", "-e", "-c", "true"]
 
 
-def test_who_is_who_and_where(tmp_path: Path) -> None:
-    """What the engine is told of user and directory, the client has not itself; and the other way round."""
+def test_user_and_directory_go_to_the_engine_or_the_client(tmp_path: Path) -> None:
+    """User and directory passed to the engine do not apply to the client, and the other way round."""
     unit = 'run = "true"\nuser = "root"\nworking_dir = "/srv"\n'
     told = spawn(tmp_path, 'preset = "systemd-run"', unit)
     assert (told.cwd, told.argv[-8:-6]) == (None, ["--working-directory=/srv", "--uid=root"])
@@ -117,7 +117,7 @@ def test_nomad_reads_no_template_in_a_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", ["echo dead", "echo 'No job(s) with prefix or ID found' >&2; exit 1"])
 def test_a_nomad_job_that_never_begins(tmp_path: Path, status: str) -> None:
-    """Somebody stopped it at the engine while it waited for a node: its client does not wait for ever."""
+    """The job was stopped at the engine while it waited for a node: its client does not wait without end."""
     nomad = tmp_path / "nomad"
     nomad.write_text(f"#!/bin/sh\ncase $2 in inspect) {status};; esac\n")
     nomad.chmod(0o755)
@@ -156,7 +156,7 @@ def test_the_script_means_what_it_says(arguments: list[str], env: dict[str, str]
 
 
 def test_the_end_of_a_job_over_ssh(tmp_path: Path) -> None:
-    """One that does not act on its signal is killed when its time is over, however long each look for it takes."""
+    """A job that ignores its signal is killed after its grace, however long each probe takes."""
     count = tmp_path / "count"
     sleep = tmp_path / "sleep"
     sleep.write_text(f"#!/bin/sh\necho >>{count}\nexec {shutil.which('sleep')} 1\n")

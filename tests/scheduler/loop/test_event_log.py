@@ -103,8 +103,8 @@ def test_a_ring_that_somebody_removes_is_made_again(tmp_path: Path) -> None:
     event_log.close(last=True)
 
 
-def test_what_another_scheduler_could_not_announce(tmp_path: Path) -> None:
-    """The next one announces it, and its ring has what came before, so that whoever resumes finds no hole."""
+def test_events_that_a_killed_scheduler_did_not_announce(tmp_path: Path) -> None:
+    """The next scheduler announces them, and its ring has earlier events, so that a resuming reader finds no hole."""
     database = open_writer(str(tmp_path / "ringward.db"))
     assert left_over(database, str(tmp_path)) == (1, [])
     stored = [draft("run.created", {"n": n}, 5000 + n) for n in range(1, 6)]

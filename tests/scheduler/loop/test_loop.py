@@ -44,7 +44,7 @@ def test_an_event_does_not_reach_a_successor() -> None:
 
 
 def test_cancelled_timers_take_no_memory() -> None:
-    """However many timers were cancelled long before they are due, only those that count are kept, in their order."""
+    """However many timers were cancelled long before they are due, only active timers are kept, in order."""
     loop = Loop()
     fired: list[int] = []
     for number in range(10_000):
@@ -74,7 +74,7 @@ class SetClock(Clock):
 
 
 def test_a_clock_that_was_set() -> None:
-    """Each step is told once, with its size; time that passes is none, also while the host sleeps."""
+    """Each step is reported once, with its size; passing time is no step, even while the host sleeps."""
     clock = SetClock()
     steps: list[int] = []
     loop = Loop(clock, steps.append)
@@ -113,7 +113,7 @@ def test_a_clock_that_was_set_back(bench: Callable[[str], Bench]) -> None:
 
 
 def test_an_alarm_rings_when_it_is_time() -> None:
-    """What waits for the wall clock is called when that shows the time, and nobody has to look in between."""
+    """A wall-clock timer is called when the clock shows its time, without polling in between."""
     loop = Loop()
     at_ms = loop.now_ms() + 200
     called: list[int] = []
@@ -136,7 +136,7 @@ def test_an_alarm_rings_when_it_is_time() -> None:
 
 
 class Ringer:
-    """An alarm that rings when the test says so; it stands for the kernel, whose clock nobody may set here."""
+    """An alarm that the test rings; it stands for the kernel, whose clock the test may not set."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -199,8 +199,8 @@ def test_without_an_alarm_the_clock_is_looked_at() -> None:
     assert loop._timeout_s() == 1
 
 
-def test_what_comes_last_in_a_round() -> None:
-    """It is called once, after all handlers and timers, what is urgent first; outside of a round at once."""
+def test_deferred_calls_come_last_in_a_round() -> None:
+    """It is called once, after all handlers and timers, urgent calls first; outside a round at once."""
     loop = Loop()
     called: list[str] = []
     send, urgent = (lambda: called.append("send")), (lambda: called.append("urgent"))

@@ -27,7 +27,7 @@ def writes(end: socket.socket) -> list[list[str]]:
 
 
 def test_lines_of_a_round_are_one_write(ends: tuple[socket.socket, socket.socket]) -> None:
-    """What is said in one round is written at its end, in order; outside of a round, at once."""
+    """Lines logged in one round are written at its end, in order; outside a round, at once."""
     log, loop = RoundLog("info", ends[1].fileno()), Loop()
     log.info("before there is a loop")
     log.attach(loop)
@@ -36,7 +36,7 @@ def test_lines_of_a_round_are_one_write(ends: tuple[socket.socket, socket.socket
 
     def say() -> None:
         log.info("one")
-        log.debug("nobody wants to know")
+        log.debug("not wanted at this level")
         log.warning("two")
         assert writes(ends[0]) == []
 
@@ -66,8 +66,8 @@ def test_no_write_is_longer_than_a_pipe_takes_whole(ends: tuple[socket.socket, s
     assert [lines for lines in found if len("".join(lines)) > select.PIPE_BUF] == [["y" * 5000]]
 
 
-def test_what_waits_can_be_written_at_once(ends: tuple[socket.socket, socket.socket]) -> None:
-    """A scheduler that dies of a defect has said before that what it had to say."""
+def test_waiting_lines_are_written_at_a_crash(ends: tuple[socket.socket, socket.socket]) -> None:
+    """A scheduler that dies of a defect writes its waiting lines first."""
     log, loop = RoundLog("info", ends[1].fileno()), Loop()
     log.attach(loop)
 

@@ -57,8 +57,8 @@ def turned(one: Bench, condition: Callable[[], object]) -> None:
     until(turn, "the loop")
 
 
-def test_a_run_waits_for_its_user(bench: Make, service: NameService) -> None:
-    """Nobody else does; runs of the same user ask together."""
+def test_only_runs_of_the_user_wait_for_the_lookup(bench: Make, service: NameService) -> None:
+    """Runs of other users do not wait; runs of the same user share one lookup."""
     one = prepared(bench, service)
     runs = [one.trigger("t"), one.trigger("other")]
     one.store.work_all()
@@ -90,13 +90,13 @@ def test_a_run_is_stopped_meanwhile(bench: Make, service: NameService) -> None:
 
 
 def test_a_name_service_that_does_not_answer(bench: Make, service: NameService) -> None:
-    """The run could not be started, and is told why; the answer that comes later is no more for it."""
+    """The run ends as not started, with the reason; a late answer does not start it."""
     one = prepared(bench, service, patience_ms=1)
     run = one.trigger("t")
     one.store.work_all()
     turned(one, lambda: spawned(one))
     assert spawned(one)[0]["refusal"] == "the user somebody could not be looked up within 1ms"
-    assert one.engine.user_lookup._open == {("somebody", False): []}, "nobody is kept who was answered"
+    assert one.engine.user_lookup._open == {("somebody", False): []}, "an answered lookup is not kept"
     service.go.set()
     answered: list[Identity] = []
     one.engine.user_lookup.ask(run.definition, answered.append)
@@ -131,15 +131,15 @@ def test_a_probe_waits_for_its_user(bench: Make, service: NameService, retaken: 
     assert (order.uid, order.gid, order.env["USER"]) == (7, 8, "somebody")
 
 
-def test_what_is_asked() -> None:
-    """Nobody, for the daemon's user; a user, who may not exist; and the daemon's own, for a clean environment."""
+def test_names_that_are_looked_up() -> None:
+    """None for the daemon's user; another user, who may not exist; and the daemon's own for a clean environment."""
     assert look_up(None, clean_env=False) == Identity()
     assert look_up("no-such-user", clean_env=False).refusal == "no such user: no-such-user"
     assert look_up(None, clean_env=True).variables["HOME"]
 
 
 def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is a reason, too: else nobody would ever hear of the question again."""
+    """Want of memory is a reason too: else the lookup would never be answered."""
 
     def resolve(_user: str) -> None:
         raise MemoryError

@@ -39,7 +39,7 @@ def test_further_attempts(bench: Make) -> None:
 
 
 def test_unlimited_attempts(bench: Make) -> None:
-    """A service with restart_attempts = "unlimited" is never given up, however often it ends at once."""
+    """A service with restart_attempts = "unlimited" is always restarted, however often it ends at once."""
     one = bench(service().replace("restart_attempts = 0", 'restart_attempts = "unlimited"'))
     unit = taken_up(one)
     (instance,) = unit.instances
@@ -58,7 +58,7 @@ def test_without_fatal_retry(bench: Make) -> None:
 
 
 def test_several_instances(bench: Make) -> None:
-    """All that are given up at the same time are one incident; it is over when all of them are well."""
+    """Instances that fail for good at the same time are one incident, which ends when all of them are well."""
     one = bench(service("0s", instances="3"))
     unit = taken_up(one)
     for instance in unit.instances[:2]:
@@ -87,8 +87,8 @@ def test_people_try_again(bench: Make, operation: str) -> None:
     assert told(one) == ["service.fatal"] * 2
 
 
-def test_people_give_it_up(bench: Make) -> None:
-    """A stop ends the incident, and nobody is told that it is back when it starts one day."""
+def test_a_stop_ends_the_incident(bench: Make) -> None:
+    """A stop ends the incident, and a later start sends no recovery."""
     one = bench(service("0s"))
     unit = taken_up(one)
     fails(one, unit.instances[0])
@@ -119,7 +119,7 @@ def test_it_comes_back_by_itself(bench: Make) -> None:
 
 
 def test_a_daemon_that_died_is_no_failure(bench: Make) -> None:
-    """What the supervisor's death ended counts for nothing, whatever the policy says."""
+    """Runs ended by the death of the supervisor count as no failure, whatever the policy says."""
     one = bench(service(restart='"never"'))
     unit = taken_up(one)
     (instance,) = unit.instances

@@ -1,4 +1,4 @@
-"""What people hear of."""
+"""Notifications: their causes and contents."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ def fail(one: Bench, status: int = FAILED, cause: str | None = None) -> str:
 
 
 def test_a_failed_task(bench: Make) -> None:
-    """One without retries is told of at once; what succeeds or is stopped is not."""
+    """A failure without retries is reported at once; successes and stops are not."""
     one = bench('[tasks.t]\nrun = "false"\n')
     fail(one, 0)
     fail(one, cause="stop")
@@ -58,7 +58,7 @@ def test_a_timeout(bench: Make) -> None:
 
 
 def test_only_the_last_attempt(bench: Make) -> None:
-    """As long as it is tried again nobody is told."""
+    """No notification is sent while attempts are left."""
     one = bench(RETRIED)
     fail(one)
     assert told(one) == []

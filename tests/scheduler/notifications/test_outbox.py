@@ -36,7 +36,7 @@ MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 class HandClock(Clock):
-    """Shows what the test says."""
+    """Shows the time that the test sets."""
 
     ms = 1_780_056_000_000
 
@@ -73,7 +73,7 @@ class Desk(Bench):
         self.begin()
 
     def begin(self, *, first: bool = True) -> None:
-        """Have an outbox that knows nothing but what is stored."""
+        """Start an outbox from the stored state only."""
         self.notifier_client = FakePost()
         self.outbox = Outbox(
             self.loop,
@@ -99,7 +99,7 @@ class Desk(Bench):
         return run.id
 
     def given(self) -> list[str]:
-        """URLs and titles of what the notifier process has got and not answered."""
+        """URLs and titles of messages that the notifier process received and has not answered."""
         return sorted(f"{order.url[7]} {order.title}" for order, _ in self.notifier_client.open)
 
     def answer(self, result: DeliveryResult = DeliveryResult()) -> None:  # noqa: B008 - frozen
@@ -216,7 +216,7 @@ def test_too_many(desk: Make, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_scheduler(desk: Make) -> None:
-    """What was under way is sent again, what had failed waits its time; another daemon tries everything at once."""
+    """Unanswered messages are sent again, failed ones wait for their time; another daemon tries everything at once."""
     one = desk(TO_BOTH)
     one.fail()
     one.notifier_client.open.sort(key=lambda item: item[0].url)
@@ -284,7 +284,7 @@ def test_what_the_task_itself_names(desk: Make) -> None:
 
 
 def test_an_instant_without_a_run(desk: Make) -> None:
-    """Is told as missed, with its reason; what somebody triggered and was refused is not."""
+    """A missed instant is reported with its reason; a refused trigger by a client is not."""
     one = desk('[tasks.own]\nrun = "false"\non_overlap = "skip"\nnotify_on_missed = "a"\n')
     one.trigger("own")
     one.trigger("own")
@@ -303,7 +303,7 @@ def test_an_instant_without_a_run(desk: Make) -> None:
 
 
 def test_quiet_hours(desk: Make) -> None:
-    """What comes in them is one message at their end."""
+    """Notifications during quiet hours are one message at their end."""
     one = desk('[daemon]\ntimezone = "UTC"\n[[routes]]\nnotify = "a"\nquiet = "11:00-13:00"\n')
     one.fail("t")
     one.fail("u")

@@ -1,4 +1,4 @@
-"""Who is told of what."""
+"""Routes from notifications to notifiers."""
 
 from fnmatch import fnmatchcase
 from itertools import product
@@ -66,7 +66,7 @@ def counts(rule: Route, fact: Fact) -> bool:
 
 
 def taken(rule: Route, fact: Fact) -> str:
-    """How a fact takes a route: "no", "yes", or "told", by those who heard of what is over."""
+    """Whether a fact takes a route: "no", "yes", or "told" (a recovery goes to notifiers that sent the failure)."""
     if rule.match.tasks is not None and not (fact.task and fnmatchcase(fact.task, rule.match.tasks)):
         return "no"
     named = fact.kind in rule.match.kinds
@@ -98,13 +98,13 @@ def oracle(fact: Fact, name: str, rules: list[Route]) -> Target | None:
 
 @given(facts(), st.lists(routes, max_size=4))
 def test_against_the_rules(fact: Fact, rules: list[Route]) -> None:
-    """Each notifier is told once, as the rules say, however many routes lead to it."""
+    """Each notifier gets one message, by the rules, however many routes lead to it."""
     wanted = [found for name in NAMES if (found := oracle(fact, name, rules)) is not None]
     assert targets(fact, rules, "UTC", NOON) == wanted
 
 
 def test_every_kind_has_a_severity() -> None:
-    """And what is over with a recovery is a kind as well."""
+    """Every kind that a recovery ends is a kind as well."""
     assert set(OF_KIND.values()) <= set(SEVERITIES)
     assert all(kind in KINDS and over <= set(KINDS) for kind, over in RECOVERIES.items())
 
