@@ -11,7 +11,7 @@ RUNS ?= 20
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat lint format bench fuzz soak soak-services soak-days soak-chaos docs man zipapp clean
+.PHONY: help run test test-quick test-repeat lint format bench fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -28,6 +28,7 @@ help:
 	@echo "make bench   run the benchmarks, and print a table"
 	@echo "make docs    build the documentation, build/docs/index.html"
 	@echo "make man     build the man pages ringward(1) and ringward.toml(5), build/man"
+	@echo "make bundle  bundle the modules of the dashboard for a release, api/static/bundle; needs npm"
 	@echo "make zipapp  build the single file, dist/ringward.pyz"
 	@echo "make clean   remove the environment, caches, and the data of the example"
 
@@ -81,6 +82,9 @@ man: $(VENV)/.dev-installed
 	$(BIN)/python -m sphinx -W -n --keep-going -q -b man docs build/man
 	@echo build/man/ringward.1 build/man/ringward.toml.5
 
+bundle: $(VENV)/.dev-installed
+	@PYTHON=$(abspath $(BIN))/python sh deploy/bundle.sh
+
 zipapp: $(VENV)/.dev-installed
 	$(BIN)/python -I deploy/zipapp/build.py dist/ringward.pyz
 
@@ -93,4 +97,4 @@ $(VENV)/.dev-installed: $(SOURCES)
 	@touch $(VENV)/.run-installed $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info examples/data .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist api/static/bundle *.egg-info examples/data .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -158,6 +158,6 @@ def build(context: Context) -> falcon.App[falcon.Request, falcon.Response]:
     for path, operations in paths.items():
         app.add_route(path, Route(context, operations))
     site = Site()
-    for path in site.paths:
+    for path in (*site.paths, "/static/{digest}/{name:path}"):
         app.add_route(path, site)
     return app

@@ -4,11 +4,13 @@ The floor is a page with a few lines of text, from the same server in the same b
 """
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from api.resources.pages import FOLDER
 from bench.client import Failed
 from bench.daemon import PASSWORD, Daemon, toml
 from bench.history import task_name
@@ -24,6 +26,11 @@ _LINES_A_SECOND = 10_000
 _FRAME_BARS_MS = (("p50", 0.5, 34.0), ("p99", 0.99, 50.0))
 """Two and three frames of a screen with 60 frames a second."""
 _PROCESSOR_BAR_MS = 700.0
+_FAR_MS = 150
+_FAR_BAR_MS = 1200.0
+_BUNDLE = f"{FOLDER}/bundle/sources.txt"
+_FILES_BAR = 12
+_KILOBYTES_BAR = 150.0
 
 _USABLE = """selector => new Promise((done) => {
   const look = () => {
@@ -86,6 +93,64 @@ def _opened(browser: Browser, daemon: Daemon, path: str, selector: str) -> float
         return took_ms
 
 
+def _weighed(browser: Browser, daemon: Daemon, path: str, selector: str) -> tuple[int, float, float]:
+    """Return requests, kilobytes and milliseconds until `selector` is usable over a link of 150 ms.
+
+    Streams, which never end, count as requests.
+    """
+    with _visitor(browser, daemon) as page:
+        link = page.context.new_cdp_session(page)
+        link.send("Network.enable")
+        conditions = {"offline": False, "latency": _FAR_MS, "downloadThroughput": -1, "uploadThroughput": -1}
+        link.send("Network.emulateNetworkConditions", conditions)
+        asked: list[str] = []
+        sizes: list[float] = []
+        link.on("Network.requestWillBeSent", lambda event: asked.append(event["request"]["url"]))
+        link.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+        page.goto(_site(daemon) + path, wait_until="commit")
+        took_ms: float = page.evaluate(_USABLE, selector)
+        page.wait_for_timeout(2 * _FAR_MS)
+        return len(asked), sum(sizes) / 1000, took_ms
+
+
+def _far(browser: Browser, daemon: Daemon, run: str, rounds: int) -> list[Row]:
+    """Measure the first view with an empty cache over a slow link, and the first line of a log."""
+    views = [_weighed(browser, daemon, "", ".units tbody button:not(:disabled)") for _ in range(rounds)]
+    lines = [_weighed(browser, daemon, f"#/run/{run}", "[data-n] .x") for _ in range(rounds)]
+    requests, kilobytes = max(one for one, _, _ in views), max(one for _, one, _ in views)
+    took_ms = quantile([one for _, _, one in lines], 0.5)
+    note = "" if os.path.exists(_BUNDLE) else "no bundle: run make bundle"
+    return [
+        Row(
+            "dashboard: requests of the first view",
+            str(requests),
+            "",
+            "",
+            f"<= {_FILES_BAR}",
+            requests <= _FILES_BAR,
+            note,
+        ),
+        Row(
+            "dashboard: size of the first view",
+            f"{kilobytes:.0f} KB",
+            "",
+            "",
+            f"<= {_KILOBYTES_BAR:g} KB",
+            kilobytes <= _KILOBYTES_BAR,
+            note,
+        ),
+        Row(
+            f"dashboard: first line of a log at {_FAR_MS} ms",
+            f"{took_ms:.0f} ms",
+            f"{_FAR_MS} ms",
+            f"{took_ms / _FAR_MS:.1f} x",
+            f"<= {_FAR_BAR_MS:g} ms",
+            took_ms <= _FAR_BAR_MS,
+            note,
+        ),
+    ]
+
+
 def dashboard(quick: bool) -> list[Row]:
     """Measure the first view, a log of 100 MB, and the frames at ten thousand lines a second."""
     rounds, lines, frames, seconds = (1, 10_000, 60, 10) if quick else (7, 1_000_000, 300, 20)
@@ -112,6 +177,7 @@ def dashboard(quick: bool) -> list[Row]:
                 f"dashboard: end of a log of {lines // 10_000} MB", in_turn(rounds, log, empty), "{:.0f} ms", _BAR_MS
             ),
         ]
+        rows += _far(browser, daemon, run, rounds)
         with _visitor(browser, daemon) as page:
             return [*rows, *_smooth(daemon, browser, page, client.trigger("talks")["id"], frames)]
 

@@ -229,6 +229,23 @@ def words(name: str, description: str, values: tuple[str, ...]) -> Param:
     return Param(name, parse, {"type": "array", "items": {"type": "string", "enum": [*values]}}, (), description)
 
 
+def several(name: str, description: str, shape: PathParam, most: int) -> Param:
+    """Declare a comma-separated list of at most `most` texts with the shape of a path parameter."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        given = _split(text)
+        if len(given) > most:
+            raise ValueError(f"must have at most {most} elements")
+        for value in given:
+            error = shape.check(value)
+            if error is not None:
+                raise ValueError(f'"{value}" {error.message}')
+        return given
+
+    schema = {"type": "array", "items": shape.schema, "maxItems": most}
+    return Param(name, parse, schema, (), description)
+
+
 def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, Any], list[ErrorDetail]]:
     """Return the values by documented name, and all errors."""
     by_name: dict[str, Param] = {}

@@ -1,6 +1,14 @@
-"""The static files of the dashboard. They are public, because they contain no data of the daemon."""
+"""The static files of the dashboard. They are public, because they contain no data of the daemon.
 
+Pages refer to their files under a URL that contains a digest of all of them: ``/static/DIGEST/js/main.js``. So browsers
+keep files for good, and load all anew after an upgrade. Modules import each other by relative paths, which stay within
+that digest. A release contains a bundle of the modules (``deploy/bundle.sh``). If there is none, or if the modules have
+changed since, browsers load the modules themselves.
+"""
+
+import hashlib
 import os
+from functools import cached_property
 from typing import NamedTuple
 
 import falcon
@@ -9,7 +17,10 @@ import api
 from api.operations.conditional import tag_of
 from api.operations.guard import HTML_POLICY
 
-_FOLDER = os.path.join(os.path.dirname(api.__file__), "static")
+FOLDER = os.path.join(os.path.dirname(api.__file__), "static")
+BUNDLE = "/static/bundle/"
+_SOURCES = f"{BUNDLE}sources.txt"
+"""The digest of the files that a bundle was made from."""
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -17,6 +28,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
+_FOR_GOOD = "public, max-age=31536000, immutable"
 
 
 class _File(NamedTuple):
@@ -25,52 +37,92 @@ class _File(NamedTuple):
     tag: str
 
 
-def _paths() -> dict[str, str]:
+class _Files(NamedTuple):
+    """All files by their path without the digest."""
+
+    digest: str
+    files: dict[str, _File]
+
+
+def _paths(folder: str) -> dict[str, str]:
     """Return each file by its URL path. Pages are at the top level, without their suffix."""
     found = {}
-    for folder, _, names in os.walk(_FOLDER):
+    for place, _, names in os.walk(folder):
         for name in names:
-            file = os.path.join(folder, name)
-            stem, suffix = os.path.splitext(os.path.relpath(file, _FOLDER))
-            if suffix == ".html":
+            file = os.path.join(place, name)
+            path = os.path.relpath(file, folder)
+            stem, suffix = os.path.splitext(path)
+            if suffix == ".html" and place == folder:
                 found["/" if stem == "index" else f"/{stem}"] = file
             elif suffix in _TYPES:
-                found[f"/static/{stem}{suffix}"] = file
+                found[f"/static/{path}"] = file
     return found
 
 
+def digest_of(contents: dict[str, bytes]) -> str:
+    """Return the digest of files by their URL paths, without those of the bundle."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path, data in sorted(contents.items()):
+        if not path.startswith(BUNDLE):
+            digest.update(f"{path} {len(data)}\n".encode())
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def read(folder: str = FOLDER) -> dict[str, bytes]:
+    """Return the content of all files by their URL paths."""
+    contents = {}
+    for path, name in _paths(folder).items():
+        with open(name, "rb") as source:
+            contents[path] = source.read()
+    return contents
+
+
 class Site:
-    """Serve the files that exist at start-up; each is read at its first request."""
+    """Serve the files that exist at start-up. They are read at the first request, all at once, so that they match."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str = FOLDER) -> None:
         self.allow = ["GET", "HEAD", "OPTIONS"]
-        self._names = _paths()
-        self.paths = tuple(self._names)
-        self._files: dict[str, _File] = {}
+        self._folder = folder
+        self.paths = tuple(_paths(folder))
 
-    def _file(self, path: str) -> _File:
-        file = self._files.get(path)
+    @cached_property
+    def _known(self) -> _Files:
+        contents = read(self._folder)
+        digest = digest_of(contents)
+        if contents.get(_SOURCES, b"").decode().strip() == digest:
+            contents["/"] = contents[f"{BUNDLE}index.html"]
+        files = {}
+        for path, data in contents.items():
+            suffix = os.path.splitext(path)[1] or ".html"
+            if suffix == ".html":
+                data = data.replace(b'"static/', f'"static/{digest}/'.encode())
+            files[path] = _File(data, _TYPES[suffix], tag_of(data))
+        return _Files(digest, files)
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, digest: str = "", name: str = "") -> None:
+        """Serve a file with its entity tag.
+
+        A page that an earlier version served gets the file of that name as it is now.
+
+        Raises:
+            falcon.HTTPNotFound: there is no such file.
+        """
+        known = self._known
+        file = known.files.get(f"/static/{name}" if name else req.path)
         if file is None:
-            name = self._names[path]
-            with open(name, "rb") as source:
-                data = source.read()
-            file = self._files[path] = _File(data, _TYPES[os.path.splitext(name)[1]], tag_of(data))
-        return file
-
-    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Serve a file with its entity tag."""
-        file = self._file(req.path)
+            raise falcon.HTTPNotFound
         resp.set_header("ETag", file.tag)
-        resp.set_header("Cache-Control", "no-cache")
+        resp.set_header("Cache-Control", _FOR_GOOD if digest == known.digest else "no-cache")
         resp.set_header("Content-Security-Policy", HTML_POLICY)
         resp.content_type = file.media_type
         resp.data = file.data
 
-    def on_options(self, _req: falcon.Request, resp: falcon.Response) -> None:
+    def on_options(self, _req: falcon.Request, resp: falcon.Response, **_path: str) -> None:
         """Return the allowed methods."""
         resp.status = 204
         resp.set_header("Allow", ", ".join(self.allow))
 
-    def on_head(self, req: falcon.Request, resp: falcon.Response) -> None:
+    def on_head(self, req: falcon.Request, resp: falcon.Response, digest: str = "", name: str = "") -> None:
         """Answer like GET, without the body."""
-        self.on_get(req, resp)
+        self.on_get(req, resp, digest, name)

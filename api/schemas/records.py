@@ -148,6 +148,19 @@ class TaskRuns(Document, kw_only=True):
     total: Annotated[Int64, Meta(description="Number of matching runs.")]
 
 
+class NewestOfTask(Struct, kw_only=True, rename="camel"):
+    """The newest runs of a task."""
+
+    task_name: str
+    runs: Annotated[list[RunCamel], Meta(description="The newest first.")]
+
+
+class NewestRuns(Document, kw_only=True):
+    """The newest runs of some tasks."""
+
+    items: Annotated[list[NewestOfTask], Meta(description="In the order of the request; without unknown tasks.")]
+
+
 class TaskRunsSnake(Document, kw_only=True):
     """A page of a task's runs, for naming=snake."""
 

@@ -16,7 +16,9 @@ def test_back_returns_to_the_position(page: Page, site: Site) -> None:
     assert size
     page.set_viewport_size({"width": 1280, "height": 400})
     site.see(page, "#/")
-    expect(page.get_by_role("region", name="Host").locator("canvas").last).to_be_visible()
+    host = page.get_by_role("region", name="Host")
+    host.get_by_role("button", name="Show charts").click()
+    expect(host.locator("canvas").last).to_be_visible()
     link = page.get_by_role("link", name="web", exact=True)
     link.scroll_into_view_if_needed()
     link.hover()  # which scrolls if it has to

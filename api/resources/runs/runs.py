@@ -10,7 +10,18 @@ from api.auth.authentication import asked
 from api.auth.identity import Role
 from api.errors import ApiError
 from api.operations.operation import Call, Operation, json_of
-from api.operations.parameters import Param, choice, clamped, flag, instant, integer, statuses, text
+from api.operations.parameters import (
+    TASK_NAME,
+    Param,
+    choice,
+    clamped,
+    flag,
+    instant,
+    integer,
+    several,
+    statuses,
+    text,
+)
 from api.resources.daemon import META_KEY as INFO_KEY
 from api.schemas import records as schemas
 from api.schemas import run_view
@@ -161,6 +172,28 @@ def list_task_runs(context: Context, call: Call) -> None:
         call.answer(schemas.TaskRuns(items=[run_view.camel(run) for run in found], total=total))
 
 
+_MOST_TASKS = 100
+_MOST_NEWEST = 50
+
+
+def _newest(db: Database, names: list[str], limit: int) -> list[tuple[str, list[Run]]]:
+    found = []
+    for name in names:
+        page, _total = store_runs.list_runs(db, RunFilter(task=name), "created_at", "desc", limit, 0, now_ms=0)
+        if page or known(db, name):
+            found.append((name, page))
+    return found
+
+
+def list_newest_runs(context: Context, call: Call) -> None:
+    """List the newest runs of some tasks."""
+    identity = call.identity
+    names = [name for name in call.query["tasks"] if identity is None or identity.sees(name)]
+    found = context.pages(_newest, names, call.query["limit"])
+    items = [schemas.NewestOfTask(task_name=name, runs=[run_view.camel(run) for run in runs]) for name, runs in found]
+    call.answer(schemas.NewestRuns(items=items))
+
+
 def known(db: Database, name: str) -> bool:
     """Return whether a task is configured or has visible runs."""
     record = store_tasks.get_task(db, name)
@@ -290,6 +323,21 @@ OPERATIONS = (
             instant("since", "Only runs created at this time or after.", up=True),
         ),
         answers={200: json_of(schemas.Summary)},
+        refusals=(422,),
+    ),
+    Operation(
+        method="GET",
+        path="/api/runs/newest",
+        id="listNewestRuns",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="List the newest runs of each of some tasks.",
+        handler=list_newest_runs,
+        query=(
+            several("tasks", "Comma-separated names of tasks and services.", TASK_NAME, _MOST_TASKS),
+            integer("limit", "Most runs of each.", 20, minimum=1, maximum=_MOST_NEWEST),
+        ),
+        answers={200: json_of(schemas.NewestRuns)},
         refusals=(422,),
     ),
     Operation(

@@ -27,6 +27,7 @@ const SILENT_MS = 10_000; // the daemon sends a ping every 5 s
 const QUIET_MS = 12_000; // the scheduler measures the host every five seconds
 const AGAIN_MS = 2000;
 const REMEMBERED_MS = 3000;
+const UNOPENED_MS = 1000; // a proxy may hold the stream back
 const UNTOLD_MS = 30_000; // no event tells that a schedule is paused, or resumed
 
 /** "connecting", "live" or "lost". */
@@ -39,6 +40,7 @@ let source = null;
 let heardAt = 0;
 let sampledAt = 0;
 let wanted = false;
+let unopened = null;
 
 /** Call `listener(kind, body)` for every event; gives what ends that. */
 export function listen(listener) {
@@ -86,6 +88,7 @@ function open() {
   source = mine;
   heardAt = Date.now();
   mine.onopen = () => {
+    clearTimeout(unopened);
     heardAt = sampledAt = Date.now();
     connection.value = "live";
     lostSince.value = null;
@@ -102,16 +105,18 @@ function open() {
   for (const kind of KINDS) mine.addEventListener(kind, (event) => heard(kind, event));
 }
 
-/** Follow the daemon from now on. */
+/** Follow the daemon from now on, and load what all pages share: once, when nothing can be missed any more. */
 export function connect() {
   wanted = true;
   connection.value = "connecting";
   open();
+  unopened = setTimeout(loadAll, away.value ? 0 : UNOPENED_MS);
 }
 
 /** Follow it no more. */
 export function disconnect() {
   wanted = false;
+  clearTimeout(unopened);
   source?.close();
   source = null;
 }

@@ -19,7 +19,7 @@ import { Frame } from "./parts/frame.js";
 import { listenToKeys } from "./parts/shortcuts.js";
 import { comeTo } from "./position.js";
 import { link, route } from "./routes.js";
-import { loadAll, me } from "./state.js";
+import { me } from "./state.js";
 
 const AGAIN_MS = 2000;
 
@@ -67,7 +67,6 @@ function App() {
     if (!me.value.authenticated) return;
     connect();
     loggedIn();
-    await loadAll();
   };
   useEffect(() => {
     whenLoggedOut((waiting) => {

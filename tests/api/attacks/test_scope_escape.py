@@ -59,6 +59,7 @@ def test_who_is_trusted_to_limit_itself() -> None:
         "listRuns",
         "listDeletedRuns",
         "summarizeRuns",
+        "listNewestRuns",
         "listRunningResources",
         "listTaskResources",
         "streamEvents",
@@ -112,6 +113,14 @@ def test_the_summary(daemon: Daemon) -> None:
     total = daemon.get("/api/runs?limit=1", headers, unix=False).json["total"]
     assert daemon.get("/api/runs/summary", headers, unix=False).json["total"] == total
     assert daemon.get("/api/runs/summary?task_name=other", headers, unix=False).json["total"] == 0
+
+
+def test_the_newest_runs(daemon: Daemon) -> None:
+    """Other tasks do not exist, whatever is asked for by name."""
+    mine = daemon.insert(make_run(task="mine-3"))
+    daemon.insert(make_run(task="other"))
+    found = daemon.get("/api/runs/newest?tasks=other,mine-3", scoped(daemon), unix=False).json["items"]
+    assert [[run["id"] for run in one["runs"]] for one in found] == [[mine.id]]
 
 
 @pytest.mark.parametrize("verb", ["start", "stop", "restart", "pause", "resume"])

@@ -1,15 +1,21 @@
 """The static pages."""
 
 import re
+import shutil
+from pathlib import Path
 
+import falcon
 import pytest
+from falcon.testing import TestClient
 
-from api.resources.pages import Site
+from api.resources.pages import BUNDLE, FOLDER, Site, digest_of, read
 from tests.api.support.harness import Daemon
 
 PAGES = ("/", "/docs")
 LATER = ("/static/vendor/uplot.js",)
 """What is loaded when it is first needed."""
+SOURCES = tuple(path for path in Site().paths if not path.startswith(BUNDLE))
+DIGEST = re.compile(r'"static/([0-9a-f]{16})/')
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -33,9 +39,9 @@ def test_page(daemon: Daemon, path: str) -> None:
 
 def test_every_file_is_used(daemon: Daemon) -> None:
     """There is nothing that no page loads, and every module is fetched at once instead of one after the other."""
-    pages = "".join(daemon.get(path).body.decode() for path in PAGES)
-    scripts = "".join(daemon.get(path).body.decode() for path in Site().paths if path.endswith(".js"))
-    for path in Site().paths:
+    pages = "".join(read()[path].decode() for path in PAGES)
+    scripts = "".join(daemon.get(path).body.decode() for path in SOURCES if path.endswith(".js"))
+    for path in SOURCES:
         if path in LATER:
             assert path.rpartition("/")[2] in scripts
         elif path not in PAGES and not path.endswith(".txt"):
@@ -44,7 +50,7 @@ def test_every_file_is_used(daemon: Daemon) -> None:
 
 def test_no_script_makes_code_or_markup_of_text(daemon: Daemon) -> None:
     """What comes from outside is only ever set as text, and libraries make no code of text."""
-    for path in Site().paths:
+    for path in SOURCES:
         if path.endswith(".js"):
             script = daemon.get(path).body.decode()
             assert not re.search(r"\beval\(|new Function|document\.write", script)
@@ -67,3 +73,60 @@ def test_tags(daemon: Daemon) -> None:
     assert (again.status, again.body) == (304, b"")
     assert daemon.get("/", {"If-None-Match": '"other"'}).status == 200
     assert daemon.ask("HEAD", "/").body == b""
+
+
+def client_of(folder: Path) -> TestClient:
+    """A client of the pages in a folder."""
+    app, site = falcon.App(), Site(str(folder))
+    for path in (*site.paths, "/static/{digest}/{name:path}"):
+        app.add_route(path, site)
+    return TestClient(app)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the files, without a bundle."""
+    shutil.copytree(FOLDER, tmp_path / "static", ignore=shutil.ignore_patterns("bundle"))
+    return tmp_path / "static"
+
+
+def digest_in(page: str) -> str:
+    """The digest in all links of a page to files."""
+    (digest,) = set(DIGEST.findall(page))
+    return str(digest)
+
+
+def test_files_are_kept_for_good(folder: Path) -> None:
+    """Files have URLs that change with any of them, so browsers need not ask for them again."""
+    client = client_of(folder)
+    digest = digest_in(client.simulate_get("/").text)
+    assert digest_in(client.simulate_get("/docs").text) == digest
+    file = client.simulate_get(f"/static/{digest}/js/main.js")
+    assert file.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert client.simulate_get("/").headers["Cache-Control"] == "no-cache"
+    (folder / "js/verdict.js").write_text("export {}")
+    assert digest_in(client.simulate_get("/").text) == digest
+    assert digest_in(client_of(folder).simulate_get("/").text) != digest
+
+
+def test_a_page_outlives_an_upgrade(folder: Path) -> None:
+    """A page of an earlier version gets the file of the current one, which is not kept under the old URL."""
+    file = client_of(folder).simulate_get("/static/0123456789abcdef/vendor/uplot.js")
+    assert file.content == (folder / "vendor/uplot.js").read_bytes()
+    assert file.headers["Cache-Control"] == "no-cache"
+    assert client_of(folder).simulate_get("/static/0123456789abcdef/vendor/none.js").status_code == 404
+    assert client_of(folder).simulate_get("/static/0123456789abcdef/../app.py").status_code == 404
+
+
+def test_the_bundle_is_of_these_files(folder: Path) -> None:
+    """The page loads the bundle if it was made from the files as they are, otherwise the modules."""
+    bundle = folder / "bundle"
+    bundle.mkdir()
+    (bundle / "index.html").write_text('<script type="module" src="static/bundle/main.js"></script>')
+    (bundle / "main.js").write_text("")
+    (bundle / "sources.txt").write_text(digest_of(read(str(folder))))
+    assert "/bundle/main.js" in client_of(folder).simulate_get("/").text
+    (folder / "js/verdict.js").write_text("export {}")
+    page = client_of(folder).simulate_get("/").text
+    assert "/bundle/" not in page
+    assert "/js/main.js" in page

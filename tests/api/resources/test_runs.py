@@ -350,3 +350,19 @@ def test_head(daemon: Daemon, fields: Run) -> None:
     head, get = (daemon.ask(method, f"/api/runs/{fields.id}") for method in ("HEAD", "GET"))
     assert (head.status, head.body) == (200, b"")
     assert head.headers["Content-Length"] == get.headers["Content-Length"]
+
+
+def test_newest_runs_of_several_tasks(daemon: Daemon) -> None:
+    """One request gives the newest runs of many tasks, in the order of their names in the request."""
+    made = [daemon.insert(make_run(task="newest-a", created_at=1_780_000_000_000 + n)) for n in range(3)]
+    other = daemon.insert(make_run(task="newest-b"))
+    found = daemon.get("/api/runs/newest?tasks=newest-b,newest-none,newest-a&limit=2").json["items"]
+    assert [one["taskName"] for one in found] == ["newest-b", "newest-a"]
+    assert [run["id"] for run in found[0]["runs"]] == [other.id]
+    assert [run["id"] for run in found[1]["runs"]] == [made[2].id, made[1].id]
+    assert daemon.get("/api/runs/newest").json["items"] == []
+    answer = daemon.get("/api/runs/newest?tasks=a,b%20c")
+    assert answer.status == 422
+    assert answer.json["errors"][0]["message"].startswith('"b c" must have 1 to 100 characters')
+    many = ",".join(f"t{n}" for n in range(101))
+    assert "at most 100 elements" in daemon.get(f"/api/runs/newest?tasks={many}").body.decode()

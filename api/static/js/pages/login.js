@@ -2,6 +2,7 @@
 import { html, useState } from "../../vendor/preact.js";
 import { Refused, post } from "../api.js";
 import { useTitle } from "../parts/basics.js";
+import { ICON } from "../parts/icon.js";
 import { me } from "../state.js";
 
 export function Login({ entered }) {
@@ -25,7 +26,7 @@ export function Login({ entered }) {
     }
   };
   return html`<main class="login"><form method="post" action="api/auth/login" onSubmit=${submit}>
-    <h1><img src="static/icon.svg" alt="" />Ringward</h1>
+    <h1><img src=${ICON} alt="" />Ringward</h1>
     <input class="hidden-text" type="text" name="username" value="ringward" autocomplete="username" tabindex="-1" aria-hidden="true" readonly />
     ${me.value.expired && html`<p role="status">Your session has ended. Log in to continue${me.value.waiting ? "; your last action is then carried out" : ""}.</p>`}
     <label>Password or token<input type="password" name="password" autocomplete="current-password" required autofocus /></label>

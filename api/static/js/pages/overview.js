@@ -3,7 +3,7 @@ import { html, useState } from "../../vendor/preact.js";
 import { get } from "../api.js";
 import { count, duration, relative, size } from "../format.js";
 import { Ago, At, Badge, Card, Empty, Problem, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
-import { HostCharts } from "../parts/host.js";
+import { HostLine } from "../parts/host.js";
 import { Icon } from "../parts/icon.js";
 import { History } from "../parts/strip.js";
 import { UnitActions } from "../parts/unit_actions.js";
@@ -167,6 +167,6 @@ export function Overview() {
   return html`<h1 class="hidden-text">Overview</h1>
     <${Attention} all=${all} />
     <div class="cards"><${Running} all=${all} /><${Coming} all=${all} /></div>
-    <${HostCharts} low />
+    <${HostLine} />
     <${Units} all=${all} />`;
 }

@@ -8,7 +8,7 @@ import { link, route } from "../routes.js";
 import { daemon, isAdmin, me, mayOperate, now, trouble, unread } from "../state.js";
 import { remember, remembered } from "../taste.js";
 import { Dialog } from "./dialog.js";
-import { Icon } from "./icon.js";
+import { ICON, Icon } from "./icon.js";
 import { openPalette } from "./palette.js";
 import { showShortcuts } from "./shortcuts.js";
 import { Tip } from "./tip.js";
@@ -39,7 +39,7 @@ function Nav() {
   const here = route.value.path[0] ?? "";
   const current = { task: "", run: "runs", deleted: "runs", notifiers: "notifications" }[here] ?? here;
   return html`<nav class="nav" aria-label="Pages">
-    <a class="brand" href=${link()}><img src="static/icon.svg" alt="" />Ringward</a>
+    <a class="brand" href=${link()}><img src=${ICON} alt="" />Ringward</a>
     ${ITEMS.filter(([, , , admin]) => !admin || isAdmin.value).map(
       ([path, label, icon]) => html`<a class="item" href=${path ? link(path) : link()} aria-current=${path === current ? "page" : undefined}>
         <${Icon} name=${icon} />${label}

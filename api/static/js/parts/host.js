@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { size } from "../format.js";
 import { listen } from "../live.js";
 import { isLimited, sample } from "../state.js";
+import { remember, remembered } from "../taste.js";
 import { Card, Empty, Problem, Skeleton, useLoad } from "./basics.js";
 import { Chart } from "./chart.js";
 
@@ -65,8 +66,32 @@ function columns(items, keys, step) {
   return { times, values };
 }
 
-/** low: as a band of small charts. */
-export function HostCharts({ low = false }) {
+/** The host in one line, which unfolds to charts; the browser remembers whether it is unfolded. */
+export function HostLine() {
+  const [open, setOpen] = useState(remembered("host", "") === "open");
+  if (isLimited.value) return null;
+  const fold = (value) => {
+    setOpen(value);
+    remember("host", value ? "open" : "");
+  };
+  const toggle = html`<button class="plain" aria-expanded=${open} onClick=${() => fold(!open)}>${open ? "Hide charts" : "Show charts"}</button>`;
+  if (open) return html`<${HostCharts} low more=${toggle} />`;
+  const live = sample.value;
+  const used = (label, value) => value !== undefined && html`<span class="number"><span class="soft">${label}</span> ${value}</span>`;
+  const pressure = live && Math.max(live.cpuPressurePercent ?? 0, live.memoryPressurePercent ?? 0, live.ioPressurePercent ?? 0);
+  return html`<section class="card host-line" aria-label="Host"><h2>Host</h2>
+    ${!live && html`<span class="soft">Sampled every five seconds …</span>`}
+    ${live && html`${used("CPU", percent(live.cpuPercent))}
+    ${used("Memory", size(live.memoryUsedBytes))}
+    ${used("Disk", rate((live.diskReadBytesPerSecond ?? 0) + (live.diskWrittenBytesPerSecond ?? 0)))}
+    ${used("Network", rate((live.receivedBytesPerSecond ?? 0) + (live.sentBytesPerSecond ?? 0)))}
+    ${used("Pressure", percent(pressure))}`}
+    <span class="spring"></span>${toggle}
+  </section>`;
+}
+
+/** low: as a band of small charts. more: what stands beside the choice of the time span. */
+export function HostCharts({ low = false, more }) {
   const [seconds, setSeconds] = useState(SPANS[0][1]);
   const { items, step, error, reload } = useMetrics(seconds);
   if (isLimited.value) return null;
@@ -78,7 +103,7 @@ export function HostCharts({ low = false }) {
   else if (!items) body = html`<${Skeleton} />`;
   else if (items.length < 2) body = html`<${Empty}>No samples yet. The host is sampled every five seconds.</${Empty}>`;
   const charts = body ? [] : CHARTS.map((chart) => html`<${HostChart} key=${chart.title} chart=${chart} items=${items} step=${step} height=${low ? 72 : 110} />`);
-  return html`<${Card} title="Host" tools=${choice}>${body}<div class="body ${low ? "band" : "cards"}">${charts}</div></${Card}>`;
+  return html`<${Card} title="Host" tools=${html`${choice}${more}`}>${body}<div class="body ${low ? "band" : "cards"}">${charts}</div></${Card}>`;
 }
 
 function HostChart({ chart, items, step, height }) {

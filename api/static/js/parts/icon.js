@@ -1,6 +1,9 @@
 // Line icons on a grid of 24, drawn for this dashboard.
 import { html } from "../../vendor/preact.js";
 
+/** The address of the picture that stands for Ringward, as the page has it. */
+export const ICON = document.querySelector('link[rel="icon"]').href;
+
 const PATHS = {
   home: "M3 11l9-8 9 8M5 9.5V20h5v-6h4v6h5V9.5",
   list: "M8 6h13M8 12h13M8 18h13M3.5 6h.01M3.5 12h.01M3.5 18h.01",

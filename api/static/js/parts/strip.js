@@ -1,6 +1,6 @@
 // The last runs of a unit as a row of bars: height by duration, colour by how they ended.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
-import { get, taskPath } from "../api.js";
+import { Refused, get } from "../api.js";
 import { duration, moment, tookMs } from "../format.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
@@ -10,25 +10,32 @@ import { told } from "./tip.js";
 
 const SHOWN = 20;
 const AGAIN_MS = 2000;
-const AT_ONCE = 4; // of the six connections that a browser has for a host, two are streams
+const AT_ONCE = 100; // names in one request
 const known = new Map();
-const waiting = new Set();
-let busy = 0;
+const waiting = new Map();
+let busy = false;
 
-/** Have `load` called, a promise, when it is its turn. */
-function inTurn(load) {
-  waiting.add(load);
-  goOn();
+/** Have the newest runs of `name` loaded, together with those of others that are asked for meanwhile. */
+function ask(name, take) {
+  waiting.set(name, take);
+  if (!busy) loadAsked();
 }
 
-async function goOn() {
-  const [load] = waiting;
-  if (!load || busy >= AT_ONCE) return;
-  waiting.delete(load);
-  busy += 1;
-  await load();
-  busy -= 1;
-  goOn();
+async function loadAsked() {
+  busy = true;
+  await new Promise((resolve) => setTimeout(resolve)); // the rows of a table ask one after the other
+  while (waiting.size) {
+    const asked = [...waiting].slice(0, AT_ONCE);
+    for (const [name] of asked) waiting.delete(name);
+    try {
+      const { items } = await get("api/runs/newest", { tasks: asked.map(([name]) => name).join(","), limit: SHOWN });
+      for (const { taskName, runs } of items) known.set(taskName, runs);
+      for (const [name, take] of asked) take(known.get(name) ?? []);
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error; // the next event tries again; the connection state says what is wrong
+    }
+  }
+  busy = false;
 }
 
 /** The newest runs of `name`, newest first, loaded once the element in `ref` is seen; kept up to date while it is. */
@@ -36,30 +43,21 @@ function useLastRuns(name, ref) {
   const [runs, setRuns] = useState(known.get(name) ?? null);
   useEffect(() => {
     let seen = false;
-    let gone = false;
-    const load = async () => {
-      if (!seen || gone) return; // scrolled past before its turn
-      try {
-        const page = await get(taskPath(name, "runs"), { limit: SHOWN });
-        known.set(name, page.items);
-        if (!gone) setRuns(page.items);
-      } catch {
-        // The next event tries again; the connection state says what is wrong.
-      }
-    };
-    const again = throttle(() => inTurn(load), AGAIN_MS);
+    const load = () => seen && ask(name, setRuns);
+    const again = throttle(load, AGAIN_MS);
     const observer = new IntersectionObserver((entries) => {
       const before = seen;
       seen = entries.at(-1).isIntersecting;
-      if (seen && !before) inTurn(load);
+      if (seen && !before) load();
+      else if (!seen) waiting.delete(name); // scrolled past before its turn
     });
     observer.observe(ref.current);
     const stop = listen((kind, body) => {
       if (body.taskName === name || kind === "resumed" || (kind.startsWith("run.") && body.affected)) again();
     });
     return () => {
-      gone = true;
-      waiting.delete(load);
+      seen = false;
+      waiting.delete(name);
       observer.disconnect();
       stop();
     };
