@@ -1,4 +1,4 @@
-"""What runs take, read from cgroups that a test makes up."""
+"""Resource use of runs, read from cgroups that the test makes."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def test_without_the_io_controller(group: Path) -> None:
 
 
 def test_none_of_its_own(proc: Path, group: Path) -> None:
-    """Another's, one without the controllers, one that nothing shows, no process, no hierarchy: there is none."""
+    """Without a cgroup of its own, controllers, entries, a process or a hierarchy, a run has no figures."""
     mount = mount_of(str(proc))
     assert cgroup_of("01ARZ3NDEKTSV4RRFFQ69G5FAW", 100, mount, str(proc)) is None
     assert cgroup_of(RUN, 101, mount, str(proc)) is None

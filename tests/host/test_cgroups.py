@@ -1,4 +1,4 @@
-"""Cgroups: where they are made, and what they tell."""
+"""Cgroups: their places, and their counters."""
 
 import errno
 import os
@@ -52,7 +52,7 @@ def test_who_is_in_it(cgroup: Cgroup) -> None:
 
 
 def test_what_was_used(cgroup: Cgroup) -> None:
-    """Processor time of those for whom nobody waited counts, too."""
+    """Processor time of processes that were never waited for counts, too."""
     burn = f"echo 0 >{cgroup.procs}; for i in $(seq 100000); do :; done"
     subprocess.run(["sh", "-c", burn], check=True)
     usage = cgroup.usage()
@@ -115,8 +115,8 @@ def test_a_delegated_unit(fake: Fake) -> None:
         assert asked_for(directory) == ["+memory", "+cpu", "+io"]
 
 
-def test_what_began_before_us_moves_with_us(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of its process group, also those that it makes meanwhile: beside others there would be no controllers."""
+def test_the_process_group_moves_into_our_cgroup(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All processes of the group move, new ones too: beside other processes no controller could be enabled."""
     groups = {1001: 1001, 1002: 1001, 1003: 77, 1004: 1001}
     procs, leaf = fake.unit / "cgroup.procs", fake.unit / "ringward" / "cgroup.procs"
     procs.write_text("1001\n1002\n1003\n1005\n")
@@ -215,8 +215,8 @@ def test_giving_way(fake: Fake) -> None:
         assert asked_for(directory) == ["memory cpu", "-memory", "-cpu"]
 
 
-def test_limits_hold_again_for_what_was_adopted(filled: Cgroup, tmp_path: Path) -> None:
-    """Each limit that its cgroup had; the others are not touched, and one that cannot be set is told."""
+def test_limits_of_adopted_runs_are_restored(filled: Cgroup, tmp_path: Path) -> None:
+    """Each limit that its cgroup had is set again; others are not touched, and a failure is reported."""
     filled.limit(64 << 20, None)
     gone = Cgroup(str(tmp_path / "gone"), frozenset({"memory"}))
     gone.limits.add("memory")
@@ -233,8 +233,8 @@ def test_limits_hold_again_for_what_was_adopted(filled: Cgroup, tmp_path: Path) 
     assert told == ["the limits of gone no longer apply: No such file or directory"]
 
 
-def test_no_place(fake: Fake, tmp_path: Path) -> None:
-    """No hierarchy, one that is out of our sight, or one in which runs would be threads: runs have no cgroups."""
+def test_without_a_usable_hierarchy(fake: Fake, tmp_path: Path) -> None:
+    """Without a hierarchy, or with an invisible or threaded one, runs have no cgroups."""
     (fake.unit / "runs" / "cgroup.type").write_text("domain invalid\n")
     assert fake.find() is None
     fake.at("/../elsewhere")
@@ -276,8 +276,8 @@ def test_limits_of_a_cgroup(filled: Cgroup, cpus: float, quota: int) -> None:
     assert filled.limits == {"memory", "cpu"}
 
 
-def test_what_controllers_count(filled: Cgroup) -> None:
-    """Processor time, what the kernel killed, and the bytes of all disks."""
+def test_counters_of_the_controllers(filled: Cgroup) -> None:
+    """Processor time, out-of-memory kills, and the bytes of all disks are counted."""
     filled.limit(64 << 20, None)
     assert filled.usage() == Usage(10, 20, 2, filled_up=True, read_bytes=91_889_664, write_bytes=613_781_504)
 
@@ -298,7 +298,7 @@ def test_without_controllers(filled: Cgroup) -> None:
 
 
 def test_a_recycled_id_is_not_signalled() -> None:
-    """A process that started at another time than the one that was looked at is another one."""
+    """A process with another start time than the examined one is a different process."""
     child = subprocess.Popen(["sleep", "1000"])
     seen = look(child.pid)
     assert seen is not None
@@ -310,7 +310,7 @@ def test_a_recycled_id_is_not_signalled() -> None:
 
 
 def test_the_run_of_a_process(tmp_path: Path) -> None:
-    """Also of one that is in a cgroup which the run made; a process elsewhere is of no run."""
+    """A process in a cgroup that the run made belongs to the run; a process elsewhere does not."""
     (tmp_path / "7").mkdir()
     path = tmp_path / "7" / "cgroup"
     for text, run in (("/x/runs/R1", "R1"), ("/runs/R1/below", "R1"), ("/x/runs", ""), ("/user.slice", "")):
@@ -320,7 +320,7 @@ def test_the_run_of_a_process(tmp_path: Path) -> None:
 
 
 def test_a_daemon_in_a_run_of_another_one(tmp_path: Path) -> None:
-    """That run is none of its own, for what it started neither; its own ones are below it."""
+    """The outer run is not its own, nor for processes that it started; its own runs are below."""
     for name in ("self", "7"):
         (tmp_path / name).mkdir()
     process = tmp_path / "7" / "cgroup"

@@ -81,8 +81,8 @@ def test_counters_that_begin_anew(proc: Proc, host: Host) -> None:
     assert (facts.disk_read, facts.received) == (0, 0)
 
 
-def test_what_a_host_does_not_tell(tmp_path: Path) -> None:
-    """It is left out, and everything else is told."""
+def test_missing_figures_of_a_host(tmp_path: Path) -> None:
+    """They are left out, and all others are present."""
     proc = Proc(tmp_path)
     for name in ("pressure/cpu", "pressure/io", "diskstats", "meminfo"):
         (proc.path / name).unlink()

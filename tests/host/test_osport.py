@@ -1,4 +1,4 @@
-"""What the kernel is asked for beyond the standard library."""
+"""System calls that the standard library lacks."""
 
 import os
 import re
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not SHORT_SLICES, reason="the kernel has no shor
 
 
 def scheduling(code: str, policy: int, show: str = _SHOW) -> tuple[list[str], int]:
-    """What the kernel shows of policy and niceness, and the slice, of a process that is nicer and does this first."""
+    """Scheduling policy, niceness and slice of a nicer process that makes this call first."""
 
     def lower() -> None:
         os.sched_setscheduler(0, policy, os.sched_param(0))

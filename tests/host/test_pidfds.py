@@ -59,8 +59,8 @@ def _older(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(_KERNEL < (6, 15), reason="the kernel keeps no exit status before Linux 6.15")
 @pytest.mark.parametrize("code", [0, 7, 255])
-def test_it_is_exact(ending: Ending, code: int) -> None:
-    """As a zombie, and after somebody else has waited for it; of a living one there is none."""
+def test_the_exit_status_is_exact(ending: Ending, code: int) -> None:
+    """It is known for a zombie, and after another process has waited for it; a living process has none."""
     assert ending.status() is None
     ending.end(code)
     assert ending.status() == code << 8
@@ -70,7 +70,7 @@ def test_it_is_exact(ending: Ending, code: int) -> None:
 
 @pytest.mark.skipif(_KERNEL < (6, 15), reason="the kernel keeps no exit status before Linux 6.15")
 def test_a_signal(ending: Ending) -> None:
-    """By which signal it ended is told, too."""
+    """The signal that ended it is known, too."""
     ending.process.send_signal(signal.SIGUSR1)
     ending.process.wait()
     assert os.WTERMSIG(ending.status() or 0) == signal.SIGUSR1
@@ -78,7 +78,7 @@ def test_a_signal(ending: Ending) -> None:
 
 @pytest.mark.usefixtures("_older")
 def test_an_older_kernel(ending: Ending) -> None:
-    """There it is known only as long as nobody has waited for it; of another process of its id nothing is taken."""
+    """There the status is known only until a process waits for it; a process that reused the id is not read."""
     ending.end(7)
     assert ending.status() == 7 << 8
     ending.start += 1

@@ -11,8 +11,8 @@ from supervisor.host.process_environ import Environments
 from tests.support.waiting import until
 
 
-def test_what_a_process_was_started_with() -> None:
-    """Its variables; of one that is there twice the first, as the process itself sees it; nothing, when it is gone."""
+def test_the_environment_of_a_process() -> None:
+    """It has the variables, of a repeated name the first, as the process sees it; after its death nothing."""
     environments = Environments(30)
     with subprocess.Popen(["sleep", "1000"], env={"A": "1=2", "B": ""}) as child:
         until(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n", "it to be executed")
@@ -29,15 +29,15 @@ def test_one_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "8" / "environ").write_bytes(b"A=1\0A=2\0junk\0")
     environments = Environments(0.01, str(tmp_path))
     assert environments.read(7, 1) is None
-    assert until(lambda: environments.read(8, 1), "those of another one") == {"A": "1"}
+    assert until(lambda: environments.read(8, 1), "the variables of another process") == {"A": "1"}
     assert environments.read(7, 1) is None
     (tmp_path / "7" / "environ").write_bytes(b"B=3\0")
     assert until(lambda: environments.read(7, 1), "its variables") == {"B": "3"}
 
 
 @pytest.mark.parametrize("where", ["_content", "_Read._run"])
-def test_no_memory_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """Nobody waits for a thread that could not begin, or read, for want of memory; the next call tries again."""
+def test_want_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """A thread that could not start or read for want of memory is not waited for; the next call tries again."""
 
     def fail(*_arguments: object) -> None:
         raise MemoryError
@@ -54,8 +54,8 @@ def test_no_memory_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where
     assert until(lambda: environments.read(7, 1), "its variables") == {"A": "1"}
 
 
-def test_no_signal_ends_up_where_it_is_read(tmp_path: Path) -> None:
-    """A reader that hangs takes none: what is sent to the process is for those who act on it, or wait with it."""
+def test_the_reading_thread_takes_no_signal(tmp_path: Path) -> None:
+    """A hanging reader takes none: signals to the process go to the threads that handle or wait for them."""
     (tmp_path / "7").mkdir()
     os.mkfifo(tmp_path / "7" / "environ")
     before = set(os.listdir("/proc/self/task"))
@@ -75,7 +75,7 @@ def test_no_signal_ends_up_where_it_is_read(tmp_path: Path) -> None:
 
 
 def test_many_that_cannot_be_read(tmp_path: Path) -> None:
-    """The number of those that are waited for is bounded; nobody else is looked at then."""
+    """The number of hanging readers is bounded; no other process is read then."""
     environments = Environments(0.001, str(tmp_path))
     for pid in range(40):
         (tmp_path / str(pid)).mkdir()

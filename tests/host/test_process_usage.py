@@ -77,7 +77,7 @@ def look(processes: Processes, *run_ids: str) -> dict[str, Taken]:
 
 
 def test_sums(proc: Proc, processes: Processes) -> None:
-    """What a run takes is what its processes take together; others and other runs do not count."""
+    """A run's usage is the sum over its processes; other processes and runs do not count."""
     proc.put(100, user=3, pages=10, io=(1, 2))
     proc.put(101, parent=100, group=100, user=4, waited=5, pages=20, io=(10, 20))
     proc.put(102, parent=100, group=102, session=102, user=1, pages=30, io=(100, 200))
@@ -93,8 +93,8 @@ def test_sums(proc: Proc, processes: Processes) -> None:
     assert set(look(processes, "A", "unknown")) == {"A"}
 
 
-def test_zombies_take_nothing_but_time(proc: Proc, processes: Processes) -> None:
-    """What they used still counts."""
+def test_zombies_count_only_processor_time(proc: Proc, processes: Processes) -> None:
+    """Their used time still counts."""
     proc.put(100, user=2)
     proc.put(101, parent=100, group=100, user=5, pages=9, state="Z")
     processes.add("A", 100, LATE)
@@ -123,8 +123,8 @@ def test_a_recycled_member(proc: Proc, processes: Processes) -> None:
     assert look(processes, "A")["A"] == Taken(5 * TICK_MS, 0, PAGE, 1, 0, 0)
 
 
-def test_one_that_left_everything(proc: Proc, processes: Processes) -> None:
-    """A daemon's child of the supervisor is told by its environment; one of another run is that one's."""
+def test_a_process_without_its_run_as_parent(proc: Proc, processes: Processes) -> None:
+    """A daemonised child of the supervisor is recognised by its environment; a child of another run is not."""
     proc.put(100)
     proc.put(200)
     proc.put(101, environ="PATH=/bin\0RINGWARD_RUN_ID=A\0X=1\0", user=3)
@@ -158,7 +158,7 @@ def test_one_whose_environment_cannot_be_read_yet(proc: Proc, processes: Process
 
 
 def test_time_never_goes_back(proc: Proc, processes: Processes) -> None:
-    """What a process used counts on when it is gone: in its parent, in the run's sums, or in what was told before."""
+    """Usage of a dead process still counts: in its parent, in the sums of the run, or in earlier reports."""
     proc.put(100, user=1)
     proc.put(101, parent=100, group=100, user=10, io=(5, 6))
     proc.put(102, parent=SUPERVISOR, group=100, user=20, io=(50, 60))
@@ -196,7 +196,7 @@ def test_what_may_not_be_known(proc: Proc, processes: Processes) -> None:
 
 
 def test_strangers_are_read_once(proc: Proc, processes: Processes) -> None:
-    """A process that has been there for a while and is nobody's costs nothing; a young one may still be somebody's."""
+    """An older process of no run is not read again; a young one may still turn out to belong to a run."""
     proc.put(100)
     proc.put(300, parent=1, start=1)
     proc.put(301, parent=1, start=boot_ticks())
@@ -208,7 +208,7 @@ def test_strangers_are_read_once(proc: Proc, processes: Processes) -> None:
 
 
 def test_a_run_that_ends_in_the_middle(proc: Proc, processes: Processes) -> None:
-    """Others have a turn during a pass; nothing is told of a run that is looked for no more."""
+    """A pass yields to other work; a run that ended meanwhile is not reported."""
     for pid in range(100, 400):
         proc.put(pid)
     processes.add("A", 100, LATE)

@@ -1,4 +1,4 @@
-"""Who can change what a path leads to."""
+"""Users who can change the target of a path."""
 
 import errno
 import os

@@ -11,7 +11,7 @@ from supervisor.host.users import NoSuchAccount, own_variables, resolve
 
 NOBODY = pwd.getpwnam("nobody")
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 
 
 @as_root
@@ -39,7 +39,7 @@ def test_a_group_besides() -> None:
 
 @as_root
 def test_numbers() -> None:
-    """A number stands for a user that is known by it, or, with a group, for one that nobody knows."""
+    """A number names a known user, or, with a group, an unknown one."""
     assert resolve(str(NOBODY.pw_uid)).variables["USER"] == "nobody"
     assert resolve("12345678:87654321") == users.Account(12345678, 87654321, (87654321,), {})
 

@@ -141,7 +141,7 @@ def test_a_repeated_request_is_done_once(control: Server, client: ControlClient)
 
 
 def test_a_request_repeated_while_it_is_carried_out(control: Server, client: ControlClient) -> None:
-    """Whoever asks again then gets the one answer as well."""
+    """The repeated request gets the same answer."""
     with ThreadPoolExecutor(2) as pool:
         request = {"id": "one", "deadline": time.monotonic() + 600, "op": "hold", "args": {}}
         answers = [pool.submit(client._exchange, request) for _ in range(2)]
@@ -152,7 +152,7 @@ def test_a_request_repeated_while_it_is_carried_out(control: Server, client: Con
 
 
 def test_large_answers_are_soon_forgotten(control: Server, client: ControlClient) -> None:
-    """Thousands of them would be remembered beside those that matter: it is the newest, up to a megabyte."""
+    """Only the newest answers are remembered, up to a megabyte, so that large ones do not displace the rest."""
     large = "x" * 100_000
     for number in range(50):
         request = {"id": f"{number}", "deadline": time.monotonic() + 600, "op": "echo", "args": {"a": large}}
@@ -163,7 +163,7 @@ def test_large_answers_are_soon_forgotten(control: Server, client: ControlClient
 
 
 def test_a_late_request_is_refused(control: Server, client: ControlClient) -> None:
-    """What nobody waits for any more is not carried out."""
+    """A request whose client has stopped waiting is not carried out."""
     answer = client._exchange({"id": "late", "deadline": time.monotonic() - 1, "op": "echo", "args": {}})
     assert answer is not None
     assert answer["status"] == 503
@@ -194,8 +194,10 @@ def test_a_stranger_gets_no_answer(control: Server, tmp_path: Path) -> None:
         {"id": "x", "deadline": 1e12, "op": "echo", "args": {"by": "\ud800"}},
     ],
 )
-def test_no_request(control: Server, client: ControlClient, tmp_path: Path, request_: dict[str, Any]) -> None:
-    """Whoever sends what is none is hung up on, and nobody else hears of it."""
+def test_invalid_requests_end_the_connection(
+    control: Server, client: ControlClient, tmp_path: Path, request_: dict[str, Any]
+) -> None:
+    """The sender of an invalid request is disconnected, and other clients are not affected."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(60)
         sock.connect(str(tmp_path / "control.sock"))
@@ -213,7 +215,7 @@ def test_many_strangers(control: Server, client: ControlClient, tmp_path: Path) 
             sock = stack.enter_context(socket.socket(socket.AF_UNIX))
             sock.connect(str(tmp_path / "control.sock"))
             if number % 50 == 49:
-                until(lambda: len(control.server._connections) <= 65, "those of before to be closed")
+                until(lambda: len(control.server._connections) <= 65, "the earlier connections to be closed")
         assert client.call("echo", a=1) == {"a": 1}
 
 
@@ -223,14 +225,14 @@ def test_a_server_that_ends_hangs_up(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.connect(str(tmp_path / "control.sock"))
         client.sendall(encode({"op": "hello", "token": "token"}))
-        until(lambda: [one for one in list(server.server._connections) if one.trusted], "what it said to be read")
+        until(lambda: [one for one in list(server.server._connections) if one.trusted], "its answers to be read")
         server.close()
         client.settimeout(60)
         assert client.recv(1) == b""
 
 
 def test_a_client_that_goes_while_it_is_answered(control: Server, client: ControlClient, tmp_path: Path) -> None:
-    """Answers that nobody takes any more end their connection, and nothing else."""
+    """Answers to a client that is gone end its connection, and nothing else."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(tmp_path / "control.sock"))
         request = {"deadline": 1e12, "op": "echo", "args": {"a": "x" * 10_000}}
@@ -241,7 +243,7 @@ def test_a_client_that_goes_while_it_is_answered(control: Server, client: Contro
 
 
 def test_a_client_that_goes_while_it_asks(control: Server, client: ControlClient, tmp_path: Path) -> None:
-    """Half a request is none, and holds nobody up."""
+    """Half a request is ignored, and delays no other client."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(tmp_path / "control.sock"))
         request = encode({"id": "x", "deadline": 1e12, "op": "echo", "args": {"a": 1}})
@@ -252,7 +254,7 @@ def test_a_client_that_goes_while_it_asks(control: Server, client: ControlClient
 
 
 def test_a_connection_serves_one_call_after_the_other(control: Server, client: ControlClient) -> None:
-    """Also after one that was refused."""
+    """This holds also after a refused call."""
     assert client.call("echo", a=1) == {"a": 1}
     with pytest.raises(Refused):
         client.call("no")
@@ -297,7 +299,7 @@ def test_a_scheduler_that_does_not_come_back(client: ControlClient, tmp_path: Pa
 
 
 def test_an_answer_after_the_time(control: Server, client: ControlClient) -> None:
-    """Nobody waits for it any more, and no later call takes it for its own."""
+    """It is discarded, and no later call takes it for its own."""
     client.call("echo", a=1)
     with pytest.raises(TimeoutError):
         client._exchange({"id": "slow", "deadline": 1e12, "op": "hold", "args": {}}, 0.05)
@@ -307,7 +309,7 @@ def test_an_answer_after_the_time(control: Server, client: ControlClient) -> Non
 
 
 class Fickle:
-    """Answers with what it is given, one request for each; then hangs up. The first connection may be kept."""
+    """Gives the listed answers, one for each request; then hangs up. The first connection may be kept."""
 
     def __init__(self, path: Path, answers: list[Callable[[Any], bytes]]) -> None:
         self.ids: list[str] = []
@@ -354,7 +356,7 @@ def _good(request: Any) -> bytes:
 def test_a_connection_that_breaks(
     tmp_path: Path, client: ControlClient, broken: Callable[[Any], bytes], kept: bool
 ) -> None:
-    """Without the one answer to its request it is given up, and the same request is repeated over another one."""
+    """The connection is dropped, and the same request is repeated over another one."""
     server = Fickle(tmp_path / "control.sock", [*([_good] if kept else []), broken, _good])
     if kept:
         assert client.call("first") == {"a": 1}

@@ -45,7 +45,7 @@ def test_the_bell_rings_for_what_was_subscribed(bell: DoorbellServer, tmp_path: 
 def test_news_that_came_before_a_subscription_arrived(
     bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has read the ring before that hears of it; what is older was read."""
+    """A reader that read the ring before it subscribed is woken; older entries were read already."""
     client, fd = connect(bell, tmp_path)
     os.set_blocking(client.fileno(), False)
     bell.ring(["old"], 100.0)
@@ -75,8 +75,8 @@ def test_a_bell_is_heard_without_waiting(bell: DoorbellServer, tmp_path: Path) -
     stranger.close()
 
 
-def test_a_herald_comes_before_the_bell(bell: DoorbellServer, tmp_path: Path) -> None:
-    """To who has heard nothing for ten milliseconds and asked for that name; whoever is awake hears the bell alone."""
+def test_idle_subscribers_of_the_name_are_woken_first(bell: DoorbellServer, tmp_path: Path) -> None:
+    """A subscriber of that name, idle for ten milliseconds, gets an early wake-up; an active one gets only the bell."""
     client, fd = connect(bell, tmp_path)
     os.set_blocking(client.fileno(), False)
     client.subscribe("a")

@@ -24,14 +24,14 @@ FIELDS: dict[str, Any] = {
 """What every request has had from the first protocol on."""
 
 
-def test_a_request_says_what_differs_from_the_defaults() -> None:
-    """Another version that lacks a field is not troubled by it as long as nobody uses that field."""
+def test_a_request_has_only_values_that_differ_from_the_defaults() -> None:
+    """A version that lacks a field reads the request as long as that field is unused."""
     assert spawn_message(Spawn(**FIELDS), PROTOCOL) == FIELDS
     assert spawn_message(Spawn(**FIELDS, tty=True, limits={}), 1) == {**FIELDS, "tty": True}
 
 
 def test_a_request_survives_the_way() -> None:
-    """Whoever hears a request has every value of it, the defaults too."""
+    """The receiver has every value of a request, the defaults too."""
     spawn = Spawn(**FIELDS, stdin_open=True, stop_target="main", limits={"nice": 3.0}, umask=0o027)
     assert Spawn(**spawn_message(spawn, PROTOCOL)) == spawn
 
@@ -44,7 +44,7 @@ def test_a_request_that_an_older_root_cannot_fulfil() -> None:
 
 
 def test_settings_of_another_version() -> None:
-    """Settings leave out what the root that hears them does not know, and take defaults for what it did not say."""
+    """A root ignores settings that it does not know, and takes defaults for missing ones."""
     boot = Boot(
         daemon_id="D",
         data_dir="/d",

@@ -4,7 +4,7 @@ RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
 def test_a_token_names_its_run() -> None:
-    """The daemon that made a token knows its run; nobody else's key, and no change of it, passes."""
+    """The daemon that made a token recognises its run; another key, or a changed token, fails."""
     token = run_token.make("key", RUN)
     assert run_token.run_of("key", token) == RUN
     assert run_token.run_of("another key", token) is None

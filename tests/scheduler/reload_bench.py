@@ -1,4 +1,4 @@
-"""A bench whose configuration can be reloaded; its root carries out what it is told at once."""
+"""A bench whose configuration can be reloaded; its root carries out each request at once."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class ReloadBench(Bench):
         self.recipes: dict[str, str] = {}
         """Of the runs whose processes live."""
         self.starts: list[str] = []
-        """Names of what was started, in order."""
+        """Names of started instances, in order."""
         boot = Boot(
             daemon_id="D",
             data_dir=str(directory),
@@ -105,7 +105,7 @@ class ReloadBench(Bench):
         return answers
 
     def read(self) -> None:
-        """Go on until what was read is about to be stored."""
+        """Advance until the new configuration is about to be stored."""
 
         def reached() -> bool:
             self.loop.round(0.001)

@@ -30,7 +30,7 @@ def run_all(one: Bench) -> None:
     for run_id in one.root.take("spawn"):
         one.started(run_id)
     one.store.work_all()
-    one.loop.round(0)  # what is healthy at once
+    one.loop.round(0)  # healthy at once
     one.store.work_all()
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the janitor share: a data directory with logs, and the janitor as the scheduler starts it."""
+"""Shared by the tests of the janitor: a data directory with logs, and the janitor as the scheduler starts it."""
 
 import os
 import subprocess
@@ -107,7 +107,7 @@ def start(job: Job, command: list[str] = COMMAND) -> subprocess.Popen[bytes]:
 
 
 def finished(process: subprocess.Popen[bytes]) -> tuple[Report, str]:
-    """Wait for its end; returns its report and what it logged."""
+    """Wait for its end; returns its report and its log."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None

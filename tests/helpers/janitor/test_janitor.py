@@ -186,12 +186,12 @@ def rename(*paths, really=os.rename, left=[None] * int(sys.argv[1])):
 os.rename = rename
 sys.exit(main())
 """
-"""A janitor that gets no further than to the next log, so that nobody comes too late to kill it."""
+"""A janitor that stops before the next log, so that the kill always comes in time."""
 
 
 @pytest.mark.parametrize("after", [0, 1, 7])
 def test_killed_at_any_moment(place: Place, after: int) -> None:
-    """After a SIGKILL every log is there, old or new; the next janitor removes what is half made and goes on."""
+    """After a SIGKILL every log is there, old or new; the next janitor removes half-made files and goes on."""
     for number in range(30):
         place.log("t", number, 40_000)
     process = start(place.job(), [sys.executable, "-I", "-c", _HELD, str(after)])

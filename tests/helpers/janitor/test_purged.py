@@ -24,7 +24,7 @@ def note(place: Place, *paths: str) -> None:
 
 @pytest.mark.parametrize("look", [True, False])
 def test_logs_and_frames_go(place: Place, look: bool) -> None:
-    """What was purged goes, with its frames and the folders that are empty then; other logs stay."""
+    """Files of purged runs are removed, with their frames and empty folders; other logs stay."""
     gone, other, kept = place.log("t", 1), place.log("u", 2), place.log("t", 3)
     Path(frames_path(gone)).write_bytes(b"frames")
     note(place, gone, other)

@@ -14,7 +14,7 @@ from tests.helpers.janitor.support import HOUR_MS, NOW_MS, Place
 
 
 class Said(Log):
-    """Keeps what is logged."""
+    """Keeps logged lines."""
 
     def __init__(self) -> None:
         super().__init__("janitor")
@@ -43,7 +43,7 @@ def failing(error: Exception, calls: list[str]) -> Callable[[str], bool]:
 def test_compression_that_fails(
     place: Place, monkeypatch: pytest.MonkeyPatch, error: Exception, tries: list[int], done: bool
 ) -> None:
-    """A full disk ends the round; a log that cannot be read is passed over; one that never can is not tried again."""
+    """A full disk ends the round; an unreadable log is skipped; a log that can never be packed is not retried."""
     for number in range(3):
         place.log("t", number)
     calls: list[str] = []

@@ -1,4 +1,4 @@
-"""What runs print, on its way to chat services."""
+"""Output of runs in messages to chat services."""
 
 import subprocess
 import sys

@@ -25,6 +25,6 @@ def test_nothing_secret_is_left(url: str, secrets: list[str]) -> None:
 
 
 def test_the_host_stays() -> None:
-    """It says what cannot be reached."""
+    """It names the host that cannot be reached."""
     url = "json://hooks.example.com:8080/abcd-1234"
     assert masked("no route to hooks.example.com", url) == "no route to hooks.example.com"

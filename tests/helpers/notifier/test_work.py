@@ -42,7 +42,7 @@ class Process:
         return sorted(found, key=lambda frame: str(frame["key"]))
 
     def close(self) -> str:
-        """What it wrote to its log."""
+        """Its log."""
         self.sock.close()
         _, messages = self.process.communicate(timeout=60)
         assert self.process.returncode == 0
@@ -65,7 +65,7 @@ def request(url: str, key: str = "k", **more: Any) -> DeliveryRequest:
 
 
 def test_results(notifier: Process) -> None:
-    """Delivered; refused, with status and Retry-After; nobody there; no such service: all of them at once."""
+    """Delivered, refused (with status and Retry-After), no listener, no such service: all at the same time."""
     dead = free_port()
     with web_server() as web, web_server() as busy:
         busy.respond = lambda _number: (429, {"Retry-After": "17"})
@@ -192,7 +192,7 @@ def test_apprise_is_loaded_late() -> None:
 
 
 def test_the_last_lines(tmp_path: Path) -> None:
-    """Twenty at most, of both streams, what the daemon said in brackets, without what a terminal would obey."""
+    """At most twenty lines of all streams, system lines in brackets, without control sequences."""
     ring, file = str(tmp_path / "ring"), str(tmp_path / "log")
     assert last_lines(ring, file) == ""
     assert last_lines(None, None) == ""

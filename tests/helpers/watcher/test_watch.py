@@ -117,7 +117,7 @@ async def answering(answer: bytes, context: ssl.SSLContext | None = None, port: 
     ],
 )
 def test_http(answer: bytes, why: str | None) -> None:
-    """A status from 200 to 399 is success; everything else says what was wrong."""
+    """A status from 200 to 399 is success; any other result names the fault."""
 
     async def scene(desk: Desk) -> None:
         server, port = await answering(answer)
@@ -132,7 +132,7 @@ def test_http(answer: bytes, why: str | None) -> None:
 
 @pytest.mark.parametrize("kind", ["http", "tcp"])
 def test_refused_and_then_accepted(kind: str) -> None:
-    """Why it failed is told once, and success when it comes."""
+    """The reason of a failure is reported once, and success when it comes."""
 
     async def scene(desk: Desk) -> None:
         port = free_port()
@@ -150,8 +150,8 @@ def test_refused_and_then_accepted(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "target"), [("tcp", "127.0.0.1:65536"), ("http", "http://127.0.0.1:65536/")])
-def test_a_port_that_there_cannot_be(kind: str, target: str) -> None:
-    """Of `port = 6553{instance}` some instance has one: it is told, and tried again."""
+def test_an_impossible_port(kind: str, target: str) -> None:
+    """Of `port = 6553{instance}` some instances have an impossible port: it is reported, and the probe retried."""
 
     async def scene(desk: Desk) -> None:
         desk.watch.begin(request(kind, target))
@@ -210,7 +210,7 @@ def test_a_command() -> None:
 
 
 def test_a_command_that_hangs_leaves_nothing(tmp_path: Path) -> None:
-    """At its time-out, and when nobody wants it any more, everything of it is killed."""
+    """At its time-out, and when its probe is cancelled, all its processes are killed."""
     first, second = tmp_path / "first", tmp_path / "second"
     for journal in (first, second):
         journal.touch()
@@ -254,8 +254,8 @@ def test_liveness_counts_in_a_row(tmp_path: Path) -> None:
     carried_out(scene)
 
 
-def test_a_line(tmp_path: Path) -> None:
-    """A line of the run's own output counts, not one of ours, wherever it is in the log; also one that comes later."""
+def test_readiness_by_a_line_of_output(tmp_path: Path) -> None:
+    """A line of output counts, early or late, wherever it is in the log; a system line does not."""
     path = ring_path(str(tmp_path), "R")
 
     async def scene(desk: Desk) -> None:
@@ -296,8 +296,8 @@ def test_many_that_never_answer_stop_nobody() -> None:
 
 
 @pytest.mark.parametrize("kind", ["http", "tcp"])
-def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """However many there are, others are looked up; and nobody waits for them at the end."""
+def test_host_names_that_do_not_resolve(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """However many there are, others are looked up, and the watcher does not wait for them at its end."""
     really, answered = socket.getaddrinfo, threading.Event()
 
     def getaddrinfo(host: str, *arguments: Any, **more: Any) -> Any:
@@ -373,7 +373,7 @@ def daemonises(*arguments: object) -> list[str]:
 
 
 @pytest.mark.parametrize("bare", [[], ["bare"]])
-def test_what_a_command_leaves_behind(real: RealOne, tmp_path: Path, bare: list[str]) -> None:
+def test_processes_that_a_command_leaves_behind(real: RealOne, tmp_path: Path, bare: list[str]) -> None:
     """A daemon of its own is killed, and reaped; what belongs to a command that still runs is not."""
     journal, running = tmp_path / "pid", tmp_path / "running"
     daemon = " ".join(daemonises(running))
@@ -382,16 +382,16 @@ def test_what_a_command_leaves_behind(real: RealOne, tmp_path: Path, bare: list[
     until(running.exists, "the daemon of another command")
     real.watch(command(*daemonises(journal, *bare)))
     assert real.next() == {"op": "passed", "key": "R/ready"}
-    until(lambda: not psutil.pid_exists(int(journal.read_text())), "the end of what was left")
+    until(lambda: not psutil.pid_exists(int(journal.read_text())), "the end of the leftover process")
     assert alive(int(running.read_text()))
     real.end()
     until(lambda: not alive(int(running.read_text())), "the end of the other one")
 
 
-def test_a_command_as_somebody_else(real: RealOne, tmp_path: Path) -> None:
-    """User, groups, umask and directory are those that are asked for; a directory that cannot be entered is told."""
+def test_a_command_of_another_user(real: RealOne, tmp_path: Path) -> None:
+    """User, groups, umask and directory are as requested; a directory that cannot be entered is reported."""
     if os.geteuid() != 0:
-        pytest.skip("only root may become somebody else")
+        pytest.skip("only root can change its user")
     said = command("/bin/sh", "-c", "echo $(id -u) $(id -G) $(umask) $(pwd); exit 1", uid=12, gid=34, groups=[34, 56])
     real.watch(replace(said, umask=0o027, cwd="/usr"))
     assert real.next()["why"].endswith(": 12 34 56 0027 /usr")
@@ -402,9 +402,9 @@ def test_a_command_as_somebody_else(real: RealOne, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"cwd": "/usr"}, {"uid": 12, "gid": 34}])
 def test_a_command_gets_variables_that_shells_drop(real: RealOne, more: dict[str, Any]) -> None:
-    """Names such as app.name reach the command of a probe; what cannot be executed is told."""
+    """Names such as app.name reach the command of a probe; a program that cannot be executed is reported."""
     if "uid" in more and os.geteuid() != 0:
-        pytest.skip("only root may become somebody else")
+        pytest.skip("only root can change its user")
     odd = {"app.name": "shop", "IFS": "x"}
     for name, value in odd.items():
         said = command("/usr/bin/printenv", name, "none")
@@ -415,8 +415,8 @@ def test_a_command_gets_variables_that_shells_drop(real: RealOne, more: dict[str
     assert real.next()["why"] == "/no/such/command exited with code 127: /no/such/command: No such file or directory"
 
 
-def test_a_command_gets_signals_as_ever(real: RealOne) -> None:
-    """What the watcher ignores it does not ignore."""
+def test_a_command_has_default_signals(real: RealOne) -> None:
+    """It does not ignore signals that the watcher ignores."""
     real.watch(command("/bin/sh", "-c", "kill -INT $$; exit 7"))
     assert real.next()["why"] == "/bin/sh killed by signal 2"
 
@@ -456,8 +456,8 @@ def test_it_ends_with_the_scheduler(real: RealOne, tmp_path: Path) -> None:
     until(lambda: not alive(pid), "the end of the command")
 
 
-def test_a_question() -> None:
-    """What a command prints on standard output is told once; or why it has failed, secrets masked."""
+def test_the_output_of_a_query_command() -> None:
+    """The standard output of a command is reported once, or the reason of its failure, with secrets masked."""
 
     async def scene(desk: Desk) -> None:
         env = {**os.environ, "TOKEN": "abcdefgh"}
@@ -478,8 +478,8 @@ def test_a_question() -> None:
     carried_out(scene)
 
 
-def test_a_question_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that finds no descriptors for its answer keeps none of those that it had."""
+def test_a_query_command_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query without descriptors for its answer keeps none open."""
     pair = os.pipe2(os.O_CLOEXEC)
     pipes = [pair]
 

@@ -27,7 +27,7 @@ NEVER = {
     "api_account",
     "api_groups",
 }
-"""What is settled once for the daemon, whatever its configuration says."""
+"""Settings that hold for the life of the daemon, whatever a reload brings."""
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ def config(tmp_path: Path) -> Load:
 
 @pytest.fixture
 def boot(tmp_path: Path, config: Load) -> Boot:
-    """What a daemon on an empty configuration has."""
+    """The settings of a daemon with an empty configuration."""
     boot = replace(BOOT, data_dir=str(tmp_path), overridden=["data_dir"], password_ephemeral=True)
     return resolve(config(""), boot)
 
 
-def test_every_setting_is_settled_again(config: Load, boot: Boot) -> None:
-    """A new boot setting cannot be forgotten: what a configuration can say is taken from it."""
+def test_every_boot_setting_is_tested(config: Load, boot: Boot) -> None:
+    """A new boot setting cannot be forgotten: the settings come from the configuration model."""
     others: dict[str, Any] = {one.name: object() for one in fields(Boot) if one.name not in NEVER | {"data_dir"}}
     odd = replace(boot, **others)
     resolved = resolve(config(""), odd)
@@ -74,8 +74,8 @@ def test_the_same_file_is_the_same_settings(config: Load, boot: Boot) -> None:
         ('[storage]\nundo_window = "1s"\n', False),
     ],
 )
-def test_who_has_to_know(config: Load, boot: Boot, text: str, api: bool) -> None:
-    """The API server is replaced only for what it reads."""
+def test_the_api_server_is_replaced_for_its_settings(config: Load, boot: Boot, text: str, api: bool) -> None:
+    """The API server is replaced only if a setting that it reads changes."""
     assert for_the_api(boot, resolve(config(text), boot)) is api
 
 
@@ -90,16 +90,16 @@ def test_who_has_to_know(config: Load, boot: Boot, text: str, api: bool) -> None
         ('[storage]\ndatabase = "postgresql://localhost/x"\n', "storage.database", 2),
     ],
 )
-def test_what_cannot_change(config: Load, boot: Boot, text: str, key: str, line: int) -> None:
-    """Is found with its place, and left out of what can."""
+def test_settings_that_cannot_change(config: Load, boot: Boot, text: str, key: str, line: int) -> None:
+    """Each is reported with its place, and keeps its old value."""
     other = config(text)
     wanted = resolve(other, boot)
     assert [(problem.key, problem.line) for problem in unchangeable(other, boot, wanted)] == [(key, line)]
     assert feasible(boot, wanted) == boot
 
 
-def test_the_command_line_is_stronger(config: Load, boot: Boot) -> None:
-    """What it said is in force whatever the file says."""
+def test_the_command_line_overrides_the_file(config: Load, boot: Boot) -> None:
+    """Options of the command line hold whatever the file says."""
     boot = replace(boot, overridden=["data_dir", "listen"], listen=[("127.0.0.1", 5)])
     other = config('[daemon]\ndata_dir = "/elsewhere"\n[http]\nlisten = ["127.0.0.1:1"]\n')
     assert resolve(other, boot) == boot
@@ -137,7 +137,7 @@ def test_a_password_file(config: Load, boot: Boot, tmp_path: Path) -> None:
 
 
 def test_a_scheduler_that_is_restarted_goes_on(config: Load, boot: Boot) -> None:
-    """With what can be had, and a warning about the rest."""
+    """It applies the settings that it can, and warns about the rest."""
     replaced, warnings = follow(config('[http]\nworkers = 3\nlisten = ["127.0.0.1:1"]\n'), boot)
     assert (replaced.workers, replaced.listen) == (3, boot.listen)
     assert "http.listen: cannot change" in warnings[0]

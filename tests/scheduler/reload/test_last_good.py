@@ -1,4 +1,4 @@
-"""The copy of the configuration in force."""
+"""The copy of the active configuration."""
 
 import dataclasses
 import json

@@ -52,7 +52,7 @@ def test_nothing_has_changed(bench: Make) -> None:
 
 
 def test_five_hundred_tasks_that_stay(bench: Make) -> None:
-    """However many there are, what is the same costs neither a write nor a timer."""
+    """However many there are, unchanged tasks cost neither a write nor a timer."""
     text = "".join(f'[tasks.t{number}]\nrun = "true"\ncron = "0 0 1 1 *"\n' for number in range(500))
     one = bench(text)
     timers = [unit.timer for unit in one.units.values()]
@@ -76,7 +76,7 @@ def test_only_what_changed_is_recycled(bench: Make) -> None:
 
 
 def test_instances_come_and_go(bench: Make) -> None:
-    """Their number changes live: those that stay are not touched."""
+    """Their number changes live: remaining instances are not touched."""
     one = bench(f"{SERVICE}instances = 2\n")
     first = ids(one, "s")
     assert one.done(f"{SERVICE}instances = 3\n")["changed"][0]["reasons"] == ["instances: 1 more is started"]
@@ -88,7 +88,7 @@ def test_instances_come_and_go(bench: Make) -> None:
 
 
 def test_a_policy_changes_under_a_living_process(bench: Make) -> None:
-    """What only says what comes after its end needs no restart, and holds for that end."""
+    """A policy about the end of a process needs no restart, and holds for the running one."""
     one = bench(SERVICE)
     before = ids(one, "s")
     text = f'{SERVICE}restart = "never"\nexit_codes = [7]\n'
@@ -100,7 +100,7 @@ def test_a_policy_changes_under_a_living_process(bench: Make) -> None:
 
 
 def test_a_stopped_service_stays_down(bench: Make) -> None:
-    """What somebody stopped is not started because its command is another one now."""
+    """A service stopped by hand is not started because its command changed."""
     one = bench(SERVICE)
     change = one.engine.change()
     one.controller.stop(one.units["s"], change)
@@ -113,7 +113,7 @@ def test_a_stopped_service_stays_down(bench: Make) -> None:
 
 
 def test_a_rolling_restart_ends_with_its_service(bench: Make) -> None:
-    """What was under way is not remembered, neither of a service that went nor for a task of its name."""
+    """A rolling restart under way is forgotten with its service, and does not affect a task of that name."""
     slow = SERVICE.replace('"0s"', '"1h"') + "instances = 2\n"
     for after in ("", '[tasks.s]\nrun = "true"\n'):
         one = bench(slow)
@@ -124,7 +124,7 @@ def test_a_rolling_restart_ends_with_its_service(bench: Make) -> None:
 
 
 def test_a_running_task_ends_as_it_began(bench: Make) -> None:
-    """A run that was started keeps its definition; one that waits takes the new one."""
+    """A started run keeps its definition; a waiting run takes the new one."""
     one = bench('[tasks.t]\nrun = "exit 7"\nexit_codes = [7]\n')
     running, waiting = one.trigger("t"), one.trigger("t")
     one.drain()
@@ -283,7 +283,7 @@ def test_an_instant_that_is_due_is_not_lost(bench: Make) -> None:
 
 
 def test_a_new_task_has_missed_nothing(bench: Make) -> None:
-    """Also one that was there before, and comes back."""
+    """This holds also for a task that was removed and comes back."""
     text = '[tasks.t]\nrun = "true"\ntimezone = "UTC"\ncron = "0 0 1 1 *"\n'
     one = bench(text)
     one.done("")
@@ -395,7 +395,7 @@ def test_nothing_is_done_when_it_cannot_be_stored(bench: Make) -> None:
 
 
 def test_one_reload_at_a_time(bench: Make) -> None:
-    """Those that come together are done one after the other, the later ones finding nothing to do."""
+    """Simultaneous reloads are carried out one after the other; the later ones find no change."""
     one = bench("")
     one.write('[tasks.t]\nrun = "true"\n')
     several = [one.ask() for _ in range(3)]
@@ -403,8 +403,8 @@ def test_one_reload_at_a_time(bench: Make) -> None:
     assert found == [["t"], [], []]
 
 
-def test_staleness_is_told_once(bench: Make) -> None:
-    """When a file changes; a reload ends it, and the next change is told again."""
+def test_a_stale_configuration_is_reported_once(bench: Make) -> None:
+    """A changed file is reported once; a reload ends that, and the next change is reported again."""
     one = bench("")
     for number in range(2):
         one.write(f"# {number} changed\n")

@@ -45,7 +45,7 @@ def added(one: Bench, unit: Unit) -> None:
 
 
 def test_more_instances(bench: Make) -> None:
-    """They start; those that run are left alone."""
+    """New instances start; running ones are left alone."""
     one = bench(SERVICE)
     unit = taken_up(one)
     replaced(one, unit, instances=4)
@@ -134,8 +134,8 @@ def test_a_stopped_service_stays_so(bench: Make) -> None:
     assert one.root.take("spawn") == []
 
 
-def test_what_concerns_no_process(bench: Make) -> None:
-    """It holds at once, and nothing is restarted: an instance that waited for ever is tried again in time."""
+def test_a_change_that_needs_no_restart(bench: Make) -> None:
+    """It holds at once, without a restart: an instance that had failed for good is retried after the new delay."""
     one = bench(SERVICE)
     unit = taken_up(one)
     fails(one, unit.instances[0])
@@ -145,8 +145,8 @@ def test_what_concerns_no_process(bench: Make) -> None:
     in_time(one, State.STARTING, unit.instances[0])
 
 
-def test_fewer_instances_than_a_rolling_restart_is_about(bench: Make) -> None:
-    """It is done when its turn is one that is gone."""
+def test_fewer_instances_during_a_rolling_restart(bench: Make) -> None:
+    """The restart ends when the next instance in turn no longer exists."""
     one = bench(SERVICE)
     unit = taken_up(one)
     unit.rolling = Roll(1, 2)
@@ -171,7 +171,7 @@ def test_a_service_that_is_removed(bench: Make) -> None:
 
 
 def test_a_service_that_comes_back_while_it_ends(bench: Make) -> None:
-    """Each new instance waits for the old one of its number; what is surplus just ends."""
+    """Each new instance waits for the old one of its number; surplus instances just end."""
     one = bench(SERVICE)
     unit = taken_up(one)
     before = [instance.run for instance in unit.instances if instance.run]
@@ -263,8 +263,8 @@ def test_a_shutdown_does_not_wait_for_ever(bench: Make) -> None:
     until(all_told, "all levels to be told")
 
 
-def test_what_a_level_leaves_of_its_time(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next ones have it: a service is not told while one that depends on it may still end in time."""
+def test_unused_stop_time_goes_to_the_next_level(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service is not stopped while one that depends on it may still end within its time."""
     one = bench(ORDERED)
     waits: list[float] = []
     after = one.loop.after

@@ -24,8 +24,8 @@ def key(unit: Unit, what: str = "ready", index: int = 0) -> str:
     return f"{run_of(unit.instances[index])}/{what}"
 
 
-def test_until_the_watcher_says_so(bench: Make) -> None:
-    """Each instance is asked for at its own address, and running when that is answered; what is missed is shown."""
+def test_an_instance_is_ready_when_its_probe_succeeds(bench: Make) -> None:
+    """Each instance is probed at its own address, and is running after an answer; failed probes are shown."""
     one = bench(TCP)
     unit = taken_up(one)
     assert states(unit) == [State.STARTING] * 2
@@ -39,8 +39,8 @@ def test_until_the_watcher_says_so(bench: Make) -> None:
     assert [(row.ready, row.detail) for row in stored(one)] == [(True, None), (False, None)]
 
 
-def test_too_late(bench: Make) -> None:
-    """What is not ready in time is stopped with the reason in its log; its end is a failure like any other."""
+def test_an_instance_that_is_not_ready_in_time(bench: Make) -> None:
+    """It is stopped with the reason in its log; its end is a failure like any other."""
     one = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
     unit = taken_up(one)
     in_time(one, State.FAILING, unit.instances[0])
@@ -53,8 +53,8 @@ def test_too_late(bench: Make) -> None:
 
 
 @pytest.mark.parametrize("asked", ["stop", "start"])
-def test_asked_while_it_fails(bench: Make, asked: str) -> None:
-    """What people want comes afterwards, and its end is no failure then."""
+def test_commands_during_a_health_stop(bench: Make, asked: str) -> None:
+    """A command given meanwhile is carried out afterwards, and the end is then no failure."""
     one = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
     unit = taken_up(one)
     in_time(one, State.FAILING, unit.instances[0])
@@ -138,8 +138,8 @@ def test_health_while_no_scheduler_was_there(bench: Make, state: str, failures: 
     assert unit.instances[0].failures == failures
 
 
-def test_not_alive(bench: Make) -> None:
-    """What the watcher finds dead is stopped, with its reason, and comes back after its delay."""
+def test_an_instance_that_fails_its_liveness_probe(bench: Make) -> None:
+    """It is stopped, with the reason, and restarts after its delay."""
     one = bench(LIVE)
     unit = taken_up(one)
     assert one.watcher.open[key(unit, "live")][0].times == 7
@@ -163,7 +163,7 @@ class _HandClock(Clock):
 
 
 def test_a_watchdog(tmp_path: Path) -> None:
-    """Whoever feeds it stays; who does not, for so long, is stopped."""
+    """An instance that feeds its watchdog stays; one that misses the interval is stopped."""
     clock = _HandClock()
     one = Bench(tmp_path, SERVICE + 'live = { notify = true, every = "50ms", failures = 4 }\n', clock)
     unit = taken_up(one)

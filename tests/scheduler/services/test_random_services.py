@@ -1,4 +1,4 @@
-"""Services under commands, ends and killed schedulers in random order: what people said last is what comes about."""
+"""Services under commands, ends and killed schedulers in random order: the last command decides."""
 
 import random
 from collections.abc import Callable
@@ -31,7 +31,7 @@ TERM = 15
 
 
 class World:
-    """A scheduler on the bench, a root that does what it is told, and people."""
+    """A scheduler on the bench, a root that obeys, and people who give commands."""
 
     def __init__(self, bench: Bench, seed: int) -> None:
         self.bench = bench
@@ -55,7 +55,7 @@ class World:
         self.bench.engine.commit(change)
 
     def killed(self) -> None:
-        """What was not stored is lost; the next one takes up what the store and the root have."""
+        """Unstored changes are lost; the next scheduler starts from the store and the root."""
         bench = self.bench
         self.hear()
         bench.store.jobs.clear()
@@ -82,7 +82,7 @@ class World:
     # The root.
 
     def hear(self) -> None:
-        """The root reads what was sent to it."""
+        """The root reads its requests."""
         sent, self.bench.root.sent = self.bench.root.sent, []
         for frame in sent:
             if frame["op"] == "spawn":

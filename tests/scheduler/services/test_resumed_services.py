@@ -1,4 +1,4 @@
-"""What the next scheduler makes of services as the one before left them."""
+"""Services of a dead scheduler, taken over by the next."""
 
 from collections.abc import Callable
 from typing import Any
@@ -63,8 +63,8 @@ def resumed(
 
     Args:
         one: where.
-        running: what the root has, by run id, and why it is being ended.
-        exits: what it has of those that have ended.
+        running: the processes of the root by run id, each with the reason of its stop.
+        exits: the ends that it holds.
         since_ms: for how long they have been running, by the wall clock.
     """
     one.units = make_units(one.store.database, one.config, first=False)
@@ -149,8 +149,8 @@ def test_what_has_ended_for_good(bench: Make, state: str) -> None:
     assert unit.instances[0].timer is None
 
 
-def test_a_fatal_one_is_tried_again(bench: Make) -> None:
-    """When fatal_retry has passed since it was given up, by whichever scheduler."""
+def test_a_fatal_instance_is_retried(bench: Make) -> None:
+    """It is retried fatal_retry after its last failure, under whichever scheduler that was."""
     one = bench(f'{SERVICE}fatal_retry = "1h"\n')
     left(one, "fatal", age_ms=HOUR_MS)
     in_time(one, State.STARTING, resumed(one).instances[0])
@@ -173,7 +173,7 @@ def test_runs_of_a_task_that_has_left(bench: Make) -> None:
 
 
 def test_a_stopped_service(bench: Make) -> None:
-    """It stays down; what the root was not told to end is ended, and what ends meanwhile does not come back."""
+    """It stays down; instances whose stop never reached the root are stopped, and no end leads to a restart."""
     one = bench(SERVICE)
     left(one, "stopped", stopped=True)
     assert states(resumed(one)) == [State.STOPPED]
@@ -190,7 +190,7 @@ def test_a_stopped_service(bench: Make) -> None:
 
 
 def test_a_restart_in_the_middle(bench: Make) -> None:
-    """What is ending comes back at once, whether its end is still to come or came meanwhile."""
+    """An ending instance restarts at once, whether its end is still to come or came meanwhile."""
     one = bench(SERVICE)
     run_id = live(one)
     left(one, "stopping", run_id=run_id, stopped=False)
@@ -226,10 +226,10 @@ def test_a_start_that_was_only_decided(bench: Make) -> None:
         ("stopping", True, "stop", State.STOPPED),
     ],
 )
-def test_a_start_and_an_end_that_nobody_saw(
+def test_a_start_and_an_end_between_two_schedulers(
     bench: Make, left_as: str, stopped: bool, cause: str | None, then: State
 ) -> None:
-    """Both are told of, in their order, and the end is what its cause makes of it."""
+    """Both are announced in order, and the end has the reason of its cause."""
     one = bench(SERVICE)
     run_id = live(one, "pending")
     left(one, left_as, run_id=run_id, stopped=stopped)
@@ -261,8 +261,8 @@ def test_nothing_is_left_of_what_was_stopping(bench: Make) -> None:
     assert states(resumed(one)) == [State.STARTING]
 
 
-def test_what_people_wanted_is_remembered(bench: Make) -> None:
-    """By the next scheduler all of it; by the next daemon only what is not about its own lifetime."""
+def test_commands_are_remembered(bench: Make) -> None:
+    """The next scheduler remembers all commands; the next daemon only those that outlive a daemon."""
     one = bench(f'{SERVICE}[tasks.t]\nrun = "true"\n')
     left(one, "running", stopped=True, rolling="[1, 2]", last_restart="x", fatal_since=7)
     update_task(one.store.database, "t", paused=True)
@@ -283,7 +283,7 @@ def test_a_rolling_restart_of_instances_that_are_gone(bench: Make) -> None:
 
 
 def test_a_store_that_has_forgotten_ends(bench: Make) -> None:
-    """Of several runs of an instance that a copy of the store takes for unfinished, the one that runs goes on."""
+    """If an old copy of the store has several unfinished runs of an instance, the running one continues."""
     one = bench(SERVICE)
     crashed, ended, runs = live(one), live(one), live(one)
     exited = Exited(run=ended, status=0, started_at=1, ended_at=2)
@@ -320,7 +320,7 @@ def test_a_service_that_comes_back_while_it_still_ends(bench: Make) -> None:
 
 
 def test_a_terminating_task(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the scheduler before had stored, it had not yet made room for: the next one does."""
+    """The earlier scheduler had stored the replacement and not stopped the old run: the next scheduler does."""
     one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\n[services.s]\nrun = "true"\nautostart = false\n')
     older = one.trigger("t")
     one.store.work_all()

@@ -69,7 +69,7 @@ def test_it_waits_until_one_is_healthy(bench: Make) -> None:
 
 
 def test_it_stops_at_the_first_failure(bench: Make) -> None:
-    """The instances behind it stay as they are; people are told."""
+    """The remaining instances stay as they are, and a notification says so."""
     one = bench(SERVICE.replace('"0s"', '"1h"'))
     unit = begun(one)
     last = run_of(unit.instances[2])
@@ -147,7 +147,7 @@ def test_the_next_scheduler_goes_on(bench: Make) -> None:
 
 
 def test_fewer_instances_on_the_way(bench: Make) -> None:
-    """Those that are gone are not counted as to be done."""
+    """Removed instances do not count as remaining."""
     one = bench(SERVICE)
     unit = begun(one)
     service = unit.service

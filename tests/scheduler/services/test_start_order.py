@@ -46,7 +46,7 @@ def test_those_who_need_nothing_of_each_other_stop_together(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_graph(tmp_path: Path, seed: int) -> None:
-    """What is needed starts earlier and stops in a later level."""
+    """A dependency starts earlier and stops in a later level."""
     choose = random.Random(seed)
     needs = {n: choose.sample(range(n), choose.randrange(min(n, 4) + 1)) for n in range(40)}
     names = list(needs)
