@@ -85,7 +85,9 @@ class Route:
             permission.check_scope(self._context, operation, call)
         room = STRANGERS if call.identity is None else KNOWN
         with room.holding() as take:
-            if operation.accepts is not None:
+            if operation.media and not errors:
+                call.body = body.read(call.req, operation.body_limit_bytes, take)
+            elif operation.accepts is not None:
                 try:
                     call.body = body.decode(
                         call.req,

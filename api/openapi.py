@@ -285,6 +285,11 @@ def _operation(operation: Operation) -> dict[str, Any]:
             "required": operation.body_required,
             "content": {"application/json": {"schema": _schema(operation.accepts)}},
         }
+    if operation.media:
+        described["requestBody"] = {
+            "required": False,
+            "content": {media_type: {"schema": schema} for media_type, schema in operation.media.items()},
+        }
     private = operation.access in (Access.PRIVATE, Access.METRICS)
     if not private:
         described["security"] = []
@@ -297,7 +302,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if operation.path in PROBES:
         common.remove(421)
     late = () if operation.method == "GET" else (409,)
-    of_bodies = () if operation.accepts is None else _OF_BODIES
+    of_bodies = () if operation.accepts is None and not operation.media else _OF_BODIES
     for status in sorted({*common, *late, *of_bodies, *operation.refusals}):
         described["responses"][str(status)] = {
             "description": title(status),

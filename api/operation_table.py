@@ -1,13 +1,14 @@
 """The table of all operations, in the order of the OpenAPI document."""
 
 from api.operations.operation import Operation
-from api.resources import access, daemon, events, meta, notifications, prometheus, tasks, units
+from api.resources import access, daemon, events, hooks, meta, notifications, prometheus, tasks, units
 from api.resources.runs import bulk, log_streams, logs, run_ending, run_resources, runs, search, trigger
 
 OPERATIONS: tuple[Operation, ...] = (
     *tasks.OPERATIONS,
     *units.OPERATIONS,
     *trigger.OPERATIONS,
+    *hooks.OPERATIONS,
     *bulk.OPERATIONS,
     *runs.OPERATIONS,
     *run_ending.OPERATIONS,

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,7 @@ SECTIONS = {
     "[notifiers.NAME]": "notifier",
     "[[routes]]": "route",
     "[launchers.NAME]": "launcher",
+    "[hooks.NAME]": "hook",
 }
 UNITS = "Tasks and services"
 OPERATIONS = json.loads(document_bytes())["paths"]
@@ -259,13 +261,15 @@ def test_configurations_that_are_shown_are_valid(page: Path, tmp_path: Path) -> 
         file = tmp_path / f"{number}.toml"
         file.write_text(block)
         file.chmod(0o600)
+        for hook in tomllib.loads(block).get("hooks", {}).values():
+            (tmp_path / hook["secret_file"]).write_text("a secret of the sender")
         assert load(str(file), {}).path == str(file)
 
 
 @every_page
 def test_configurations_are_toml_blocks(page: Path) -> None:
     """Every text that looks like a configuration is a TOML block, and is therefore loaded."""
-    table = re.compile(r"\[(daemon|http|storage|notify|defaults|\[routes\]|(tasks|services|notifiers)\.[^\]]+)\]")
+    table = re.compile(r"\[(daemon|http|storage|notify|defaults|\[routes\]|(tasks|services|notifiers|hooks)\.[^\]]+)\]")
     for block in blocks(page):
         assert block.language in ("toml", "console") or block.file or not table.match(block.text), block.text
 

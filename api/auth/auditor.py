@@ -24,6 +24,8 @@ from supervisor.ipc.counted import counted
 
 log = logging.getLogger("gunicorn.error")
 
+RECEIVE_HOOK = "receiveHook"
+"""The operation that programs with the secret of a webhook may use."""
 NAMED = 3
 """Runs or units that an entry names, of many."""
 
@@ -80,7 +82,7 @@ class Auditor:
         self, operation: str, *, who: str, address: str, status: int, target: str = "", reason: str = ""
     ) -> None:
         """Queue an entry."""
-        failed_login = operation == "login" and status == 401
+        failed_login = operation in ("login", RECEIVE_HOOK) and status == 401
         at = time.time_ns() // 1_000_000
         entry = [at, _harmless(who), _harmless(address), operation, _harmless(target), status, _harmless(reason)]
         if len(self._waiting) >= _MAX_WAITING:

@@ -34,9 +34,9 @@ from weakref import WeakKeyDictionary
 import falcon
 import gevent
 
-from api.auth.auditor import Auditor
+from api.auth.auditor import RECEIVE_HOOK, Auditor
 from api.auth.identity import TOKEN_ROLES, Credential, Identity, Role, hash_secret
-from api.auth.passwords import Passwords, WrongPassword, client_key
+from api.auth.passwords import Passwords, WrongSecret, client_key
 from api.errors import ApiError, unavailable
 from api.operations.intermediaries import from_browser, speaks_for_others
 from api.reading import Reads
@@ -173,9 +173,31 @@ class Authenticator:
         """
         try:
             self._passwords.check(password, None if is_local_socket(req.env) else client_key(req.remote_addr))
-        except WrongPassword as err:
+        except WrongSecret as err:
             refusal = self.refusal(req, "The password is wrong")
             self._auditor.record("login", who="", address=address_of(req), status=401, reason=refusal.detail)
+            raise refusal from err
+
+    def check_hook(self, req: falcon.Request, name: str, matches: Callable[[], bool]) -> None:
+        """Return if a request for a webhook proves that its sender has the secret, by `matches`.
+
+        Failures are counted apart from wrong passwords, so that neither of them locks out the other.
+
+        Raises:
+            ApiError: 401 it does not; 429 too many such requests of this client in the last minute.
+        """
+        client = None if is_local_socket(req.env) else f"hooks {client_key(req.remote_addr)}"
+        try:
+            self._passwords.check_by(matches, client, "signatures or tokens")
+        except WrongSecret as err:
+            refusal = ApiError(
+                401,
+                "There is no such hook, or the signature or token is wrong",
+                headers={"WWW-Authenticate": 'Bearer realm="ringward"'},
+            )
+            self._auditor.record(
+                RECEIVE_HOOK, who="", address=address_of(req), status=401, target=name, reason=refusal.detail
+            )
             raise refusal from err
 
     def refusal(self, req: falcon.Request, detail: str) -> ApiError:

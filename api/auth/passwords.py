@@ -1,6 +1,6 @@
-"""Check of the password, in constant time and at a limited rate.
+"""Check of the password and of other secrets, in constant time and at a limited rate.
 
-The scheduler counts wrong passwords for all workers. Each worker also counts, for times when the scheduler is down.
+The scheduler counts wrong secrets for all workers. Each worker also counts, for times when the scheduler is down.
 Clients of the Unix socket are not counted, because they have no address.
 """
 
@@ -11,7 +11,7 @@ import ipaddress
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gevent
@@ -30,8 +30,8 @@ _ASK_S = 1.0
 """How long a login waits for an unresponsive scheduler, and how long the scheduler is not asked afterwards."""
 
 
-class WrongPassword(Exception):
-    """The password is wrong."""
+class WrongSecret(Exception):
+    """The password, or another secret, is wrong."""
 
 
 def client_key(address: str) -> str:
@@ -69,27 +69,32 @@ class Passwords:
         self._away_until_s = 0.0
 
     def check(self, password: str, client: str | None) -> None:
-        """Return if the password is correct.
+        """Return if the password is correct; otherwise as :meth:`check_by`."""
+        self.check_by(lambda: self._matches(password), client, "passwords")
+
+    def check_by(self, matches: Callable[[], bool], client: str | None, noun: str) -> None:
+        """Return if `matches` does.
 
         Args:
-            password: The password to check.
-            client: Key under which to count; None: do not count.
+            matches: Checks a secret.
+            client: Key under which to count failures; None: do not count.
+            noun: Plural of the checked secret, for the message.
 
         Raises:
-            WrongPassword: the password is wrong.
-            ApiError: 429 too many wrong passwords of this client in the last minute.
+            WrongSecret: it does not match.
+            ApiError: 429 too many failures of this client in the last minute.
         """
         if client is None:
-            if not self._matches(password):
-                raise WrongPassword
+            if not matches():
+                raise WrongSecret
             return
         # One at a time per client, so that concurrent guesses are counted one after another.
         with self._turn(client):
-            self._check_limit(client)
-            if self._matches(password):
+            self._check_limit(client, noun)
+            if matches():
                 return
             self._count_failure(client)
-        raise WrongPassword
+        raise WrongSecret
 
     @contextlib.contextmanager
     def _turn(self, client: str) -> Iterator[None]:
@@ -106,7 +111,7 @@ class Passwords:
     def _matches(self, password: str) -> bool:
         return hmac.compare_digest(hashlib.sha256(password.encode("utf-8", "surrogateescape")).digest(), self._digest)
 
-    def _check_limit(self, client: str) -> None:
+    def _check_limit(self, client: str, noun: str) -> None:
         failures = self._failures.get(client, deque())
         now = time.monotonic()
         while failures and failures[0] <= now - _WINDOW_S:
@@ -118,7 +123,7 @@ class Passwords:
             if result is None or result["allowed"]:
                 return
             wait_s = max(1, int(result["retry_after_s"]))
-        raise ApiError(429, "Too many wrong passwords; try again in a minute", headers={"Retry-After": str(wait_s)})
+        raise ApiError(429, f"Too many wrong {noun}; try again in a minute", headers={"Retry-After": str(wait_s)})
 
     def _count_failure(self, client: str) -> None:
         if len(self._failures) > _CLIENTS:

@@ -34,7 +34,7 @@ def admit(context: Context, operation: Operation, call: Call) -> None:
         ApiError: 401 not authenticated; 403 not permitted; 429 too many wrong passwords.
     """
     auth, req = context.auth, call.req
-    if operation.access in (Access.PUBLIC, Access.PROBE):
+    if operation.access in (Access.PUBLIC, Access.PROBE, Access.HOOK):
         return
     if operation.access is Access.METRICS and context.boot.metrics_open:
         return

@@ -139,7 +139,7 @@ def decode(
         if required:
             raise ApiError(400, "A body is required")
         raw = b"{}"
-    elif not _is_json(req.content_type):
+    elif not is_json(req.content_type):
         raise ApiError(415, "The body must be application/json")
     elif (req.get_header("Content-Encoding") or "identity").strip().lower() != "identity":
         raise ApiError(415, "The body must not be compressed", headers={"Accept-Encoding": "identity"})
@@ -185,6 +185,22 @@ def _parsed(raw: bytes) -> tuple[Any, list[ErrorDetail]]:
     return data, _given_twice(raw, data)
 
 
+def parsed_json(raw: bytes) -> Any:
+    """Return the value of a JSON text of an authenticated client, without a limit on the number of its parts.
+
+    Raises:
+        ApiError: 400 it is not JSON, or nested too deeply; 422 it has values that this API cannot represent.
+    """
+    try:
+        return _DECODER.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        if isinstance(err, RecursionError):
+            raise ApiError(400, "The body is nested too deeply") from err
+        if errors := unusable_values(raw):
+            raise invalid(errors) from err
+        raise ApiError(400, f"The body is not JSON: {err}") from err
+
+
 def _holds_many(raw: bytes) -> bool:
     """Return whether a text has too many objects and arrays; brackets inside strings do not count."""
     if raw.count(b"[") + raw.count(b"{") <= _MOST_INSIDE:
@@ -193,7 +209,8 @@ def _holds_many(raw: bytes) -> bool:
     return next(itertools.islice(begins, _MOST_INSIDE, None), None) is not None
 
 
-def _is_json(content_type: str | None) -> bool:
+def is_json(content_type: str | None) -> bool:
+    """Return whether a Content-Type is that of JSON."""
     media_type = (content_type or "").split(";")[0].strip().lower()
     return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
 

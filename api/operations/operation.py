@@ -26,6 +26,8 @@ class Access(Enum):
     """Any client with any Host: for health checks."""
     LOGIN = "login"
     """Any client, but browsers only from the server's own pages."""
+    HOOK = "hook"
+    """Programs with the secret of a webhook, which the handler checks."""
     LOCAL = "local"
     """A trusted peer of the Unix socket."""
     METRICS = "metrics"
@@ -119,6 +121,7 @@ class Operation:
         headers: Header parameters, for the document only: name, schema, description.
         body: Struct of the request body, if it has one; the body is optional unless `body_required`.
         body_limit_bytes: Maximum size of the body.
+        media: Schemas by media type of a body that the handler decodes; it gets the bytes.
         answers: Status and body of success; None: no body.
         sends: Headers of success, by status: names of :data:`api.openapi.HEADERS`.
         refusals: Statuses of errors that this operation has beyond the common ones.
@@ -139,6 +142,7 @@ class Operation:
     body: Any = None
     body_required: bool = False
     body_limit_bytes: int = 1 << 20
+    media: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: dict[int, Content | None] = field(default_factory=dict)
     sends: dict[int, tuple[str, ...]] = field(default_factory=dict)
     refusals: tuple[int, ...] = ()
@@ -149,10 +153,10 @@ class Operation:
 
     @property
     def accepts(self) -> type[msgspec.Struct] | None:
-        """Return the type of the request body; None: the body of a GET is ignored.
+        """Return the type of the request body; None: the body of a GET is ignored, or the handler decodes it.
 
         Operations without a request body accept an empty one only, so that ``{"force": true}`` is rejected, not
         ignored.
         """
         schema: type[msgspec.Struct] | None = self.body
-        return Body if schema is None and self.method != "GET" else schema
+        return Body if schema is None and self.method != "GET" and not self.media else schema

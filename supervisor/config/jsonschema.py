@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.schema import REQUIRED, UNIT_NAME, Key, keys_of
-from supervisor.config.value_types import dependencies, launchers, notifying, params, probes, process
+from supervisor.config.value_types import dependencies, hooks, launchers, notifying, params, probes, process
 from supervisor.config.value_types.durations import DURATION, SIZE
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
 from supervisor.config.value_types.listen import Listen
@@ -72,6 +72,7 @@ def document() -> Schema:
             **sections,
             "notifiers": _named(keys_of("notifier")),
             "launchers": _named(keys_of("launcher")),
+            "hooks": _named(keys_of("hook")),
             "routes": {"type": "array", "items": _table(keys_of("route"))},
             "defaults": _table(both, required=False),
             **{table: _named(keys) for table, keys in units.items()},
@@ -173,6 +174,13 @@ _CAUSE: Schema = {
     "anyOf": [{"type": "integer", "minimum": 0, "maximum": 255}, {"enum": list(RETRY_REASONS)}, _REFERENCE]
 }
 _DECLARED = ["name", "kind"]
+_PATH: Schema = {"anyOf": [{"type": "string", "pattern": f"^{hooks.PATH}$"}, _REFERENCE]}
+_TEXTS: Schema = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 100, "uniqueItems": True}
+_CONDITIONS: Schema = {
+    "type": "object",
+    "propertyNames": {"pattern": f"^{hooks.PATH}$"},
+    "additionalProperties": {"anyOf": [{"type": "string"}, _TEXTS]},
+}
 
 _RULES: Mapping[type, Callable[[Any], Schema]] = {
     **dict.fromkeys(
@@ -226,6 +234,9 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
     CommandLine: _always(_COMMAND),
     RetryCause: _always(_CAUSE),
     dependencies.Depends: lambda _kind: {"anyOf": [_STRING, _types(dependencies.KEYS, ["name"])]},
+    hooks.Path: _always(_PATH),
+    hooks.ParamPaths: _always({"type": "object", "additionalProperties": _PATH}),
+    hooks.Conditions: _always(_CONDITIONS),
     notifying.MatchTable: lambda _kind: _types(notifying.MATCHES),
     params.ParamValue: _always({"type": ["string", "number", "boolean"]}),
     params.Declared: lambda _kind: _types(params.KEYS, _DECLARED),

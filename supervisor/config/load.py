@@ -17,6 +17,7 @@ from supervisor.config.host_zone import host_zone
 from supervisor.config.model import (
     Config,
     Daemon,
+    Hook,
     Http,
     Launcher,
     Notifier,
@@ -28,9 +29,11 @@ from supervisor.config.model import (
     Task,
 )
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
-from supervisor.config.schema import MAX_UNITS, UNIT_NAME, Key, defaults_of, keys_of
+from supervisor.config.schema import MAX_UNITS, REQUIRED, UNIT_NAME, Key, defaults_of, keys_of
 from supervisor.config.value_types.dependencies import unsound
 from supervisor.config.value_types.exposure import unsafe
+from supervisor.config.value_types.hooks import MAX_HOOKS, checked_secret
+from supervisor.config.value_types.hooks import unsuitable as unsuitable_for_hooks
 from supervisor.config.value_types.launchers import LOCAL, MAX_LAUNCHERS, launcher, unknown_launcher, unlaunchable
 from supervisor.config.value_types.notifying import KEYS_WITH_NAMES, unknown
 from supervisor.config.value_types.params import unsuitable
@@ -40,8 +43,8 @@ from supervisor.config.value_types.values import Environment, Secrets, ValueType
 
 _SECTIONS = ("daemon", "http", "storage", "notify")
 _UNITS = {"tasks": "task", "services": "service"}
-_NOTIFIERS, _ROUTES, _LAUNCHERS = "notifiers", "routes", "launchers"
-_TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, _LAUNCHERS, "defaults", *_UNITS)
+_NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS = "notifiers", "routes", "launchers", "hooks"
+_TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS, "defaults", *_UNITS)
 _TABLES_OF_UNITS = ("env", "secrets", "limits")
 """Keys whose tables are added to the tables of [defaults]."""
 _SCHEDULES = ("cron", "every", "at")
@@ -149,6 +152,7 @@ class _Loader:
             for index, message, remedy in unknown_permissions(unit.may, units, seen):
                 source, place = seen[unit.name]
                 self._wrong(source, (*place, "may", index), message, remedy)
+        hooks = self._hooks(main, tasks, services)
         self.finish()
         return Config(
             path=main.path,
@@ -165,6 +169,7 @@ class _Loader:
             services=services,
             notifiers={name: Notifier(name=name, url=url) for name, url in notifiers.items() if url is not None},
             routes=routes,
+            hooks=hooks,
             warnings=tuple(self._warnings),
         )
 
@@ -274,6 +279,40 @@ class _Loader:
             elif "notify" not in table:
                 self._wrong(main, path, "has no notifiers", 'add notify = ["NAME"]')
         return tuple(found)
+
+    def _hooks(self, main: Source, tasks: Mapping[str, Task], services: Mapping[str, Service]) -> dict[str, Hook]:
+        """Return the valid hooks by name."""
+        table = main.data.get(_HOOKS, {})
+        if not isinstance(table, dict):
+            self._wrong(main, (_HOOKS,), "must hold tables", f"write [{_HOOKS}.NAME]")
+            return {}
+        if len(table) > MAX_HOOKS:
+            self._wrong(main, (_HOOKS,), f"more than {MAX_HOOKS} hooks")
+            return {}
+        found: dict[str, Hook] = {}
+        keys = keys_of("hook")
+        required = {name for name, key in keys.items() if key.default is REQUIRED}
+        for name, content in table.items():
+            path = (_HOOKS, name)
+            if not isinstance(content, dict):
+                self._wrong(main, path, "must be a table, with the hook's name", f"write [{_HOOKS}.NAME]")
+                continue
+            self._is_name(main, path, name)
+            values = self._values(main, path, content, keys)
+            for key in sorted(required - content.keys()):
+                self._wrong(main, path, f"has no {key}", f"add {key} = …")
+            for place, invalid in unsuitable_for_hooks(values, content, tasks, services):
+                self._wrong(main, (*path, *place), invalid.message, invalid.remedy)
+            file: str | None = values.get("secret_file")
+            if file is None:
+                continue
+            try:
+                values["secret_file"] = checked_secret(self._text(file))
+            except Invalid as err:
+                self._wrong(main, (*path, "secret_file"), f"{file}: {err.message}", err.remedy)
+            if required <= values.keys():
+                found[name] = Hook(name=name, **_fields(values, "hook"))
+        return found
 
     def _known_notifiers(self, source: Source, path: KeyPath, table: object, notifiers: Mapping[str, object]) -> None:
         """Check the notifier names in a table against the configured notifiers."""
@@ -436,6 +475,20 @@ class _Loader:
         Raises:
             Invalid: the file cannot be read, or a variable has an invalid value.
         """
+        text = self._text(path)
+        try:
+            variables: dict[str, str] = kind.parse(parse_variables(text), "/")
+        except Invalid as err:
+            first = err.parts[0]
+            raise Invalid(f"{'.'.join(map(str, first.path))} {first.message}".strip(), first.remedy) from err
+        return variables
+
+    def _text(self, path: str) -> str:
+        """Return the content of a file that a key names.
+
+        Raises:
+            Invalid: it cannot be read, or is no text.
+        """
         try:
             data, status = read_small(path)
             text = data.decode()
@@ -444,12 +497,7 @@ class _Loader:
         except UnicodeDecodeError as err:
             raise Invalid("is not UTF-8") from err
         self._was_read(path, status)
-        try:
-            variables: dict[str, str] = kind.parse(parse_variables(text), "/")
-        except Invalid as err:
-            first = err.parts[0]
-            raise Invalid(f"{'.'.join(map(str, first.path))} {first.message}".strip(), first.remedy) from err
-        return variables
+        return text
 
     def _unknown(self, source: Source, path: KeyPath, value: object, keys: Mapping[str, Key], kind: str | None) -> None:
         name = str(path[-1])

@@ -158,6 +158,27 @@ class Route:
     """Quiet hours."""
 
 
+JsonPath = tuple[str | int, ...]
+"""Names and indices that lead to a value in a JSON document."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hook:
+    """``[hooks.NAME]``: an address at which another program starts a task."""
+
+    name: str
+    task: str
+    kind: Literal["github", "gitlab", "generic"]
+    secret: str = field(repr=False)
+    """The content of `secret_file`."""
+    events: tuple[str, ...]
+    """The only ones that start a run; empty for a sender that names no event."""
+    when: tuple[tuple[JsonPath, tuple[str, ...]], ...]
+    """Values in the body of a request that starts a run: the place of each, and the accepted ones."""
+    params: dict[str, JsonPath]
+    """Places of the values of the task's parameters in the body."""
+
+
 Until = Literal["started", "ready", "succeeded"]
 
 
@@ -436,5 +457,6 @@ class Config:
     services: dict[str, Service] = field(default_factory=dict)
     notifiers: dict[str, Notifier] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
+    hooks: dict[str, Hook] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
     """Valid settings that are probably not intended."""

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Final
 
 from supervisor.config.database import DatabaseUrl
+from supervisor.config.value_types import hooks
 from supervisor.config.value_types.dependencies import Depends
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
 from supervisor.config.value_types.launchers import LOCAL, Place, Words
@@ -62,6 +63,7 @@ NOTIFY = frozenset({"notify"})
 NOTIFIER = frozenset({"notifier"})
 ROUTE = frozenset({"route"})
 LAUNCHER = frozenset({"launcher"})
+HOOK = frozenset({"hook"})
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Key:
 
     name: str
     places: frozenset[str]
-    """Which tables have it: daemon, http, storage, notify, notifier, route, launcher, task, service."""
+    """Which tables have it: daemon, http, storage, notify, notifier, route, launcher, hook, task, service."""
     type: ValueType
     default: Any
     """The value as the file would have it. None: not set. REQUIRED: the file must set it."""
@@ -198,6 +200,19 @@ KEYS: Final = (
     Key("start", LAUNCHER, Words(program=True), None, "the client; it must live as long as the job"),
     Key("stop", LAUNCHER, Words(), None, "command that ends the job of a run"),
     Key("probe", LAUNCHER, Words(), None, "command that prints the engine's name for the job, or nothing"),
+    # [hooks.NAME]
+    Key("task", HOOK, Name("the name of a task"), REQUIRED, "the task that runs"),
+    Key("kind", HOOK, choice(*hooks.KINDS), REQUIRED, "the sender, and thereby how it proves that it has the secret"),
+    Key("secret_file", HOOK, FilePath(), REQUIRED, "file with the secret that the sender has", "secret"),
+    Key(
+        "events",
+        HOOK,
+        ListOf(Text(limit=110, empty=False), 100),
+        [],
+        "events that start a run, as the sender names them; required for github and gitlab",
+    ),
+    Key("when", HOOK, hooks.Conditions(), {}, "values that the body must have; others start no run"),
+    Key("params", HOOK, hooks.ParamPaths(), {}, "parameters of the task, and where their values stand in the body"),
     # tasks and services
     Key(
         "run",

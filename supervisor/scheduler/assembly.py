@@ -23,6 +23,7 @@ from supervisor.scheduler.control.access_operations import CertificateReader
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Progress, last_job
 from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.control_socket import ControlServer, Operation
+from supervisor.scheduler.control.hook_operations import HookOperations
 from supervisor.scheduler.control.notification_operations import NotificationOperations, NotifierOperations
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.control.run_operations import RunOperations
@@ -291,7 +292,8 @@ class Scheduler(CommitListener):
             on_stale=self._files_changed,
         )
         certificate = CertificateReader(files, config)
-        self._build_reload(start, take_over, files, [certificate, limit, many])
+        hooks = HookOperations(config)
+        self._build_reload(start, take_over, files, [certificate, limit, many, hooks])
         operations: dict[str, Operation] = {"reload": self._reloader.command}
         for subject in (
             RunOperations(engine, self._units, self._info, self._tell, limit),
@@ -301,6 +303,7 @@ class Scheduler(CommitListener):
             many,
             self._damage,
             certificate,
+            hooks,
             self._clock_report,
         ):
             operations |= subject.operations()

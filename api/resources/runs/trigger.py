@@ -1,4 +1,4 @@
-"""Handler that triggers a run."""
+"""Handler that triggers a run, and the steps that webhooks share with it."""
 
 import contextlib
 import functools
@@ -54,7 +54,7 @@ def run_task(context: Context, call: Call) -> None:
             with contextlib.closing(Departure(call.req.env["gunicorn.socket"], end)):
                 watch.wait(context.stopping)
     if run is None or wait_s:
-        run = _stored(context, run_id, run)
+        run = stored(context, run_id, run)
     call.resp.set_header("Location", f"{call.req.env['SCRIPT_NAME']}/api/runs/{run_id}")
     call.answer(run_view.camel(run) if call.query["naming"] == "camel" else run_view.snake(run), 201)
 
@@ -72,14 +72,22 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
     if call.identity is not None:
         arguments["triggered_by"] = call.identity.trigger
         arguments["credential"] = call.identity.counted_as
-    key = _key(call)
-    if key is not None:
-        arguments["key"] = key
+    text = idempotency_key(call)
+    if text is not None:
+        arguments["key"] = key_of(call.identity.key if call.identity else "", text)
         # Parameters may be secret. The key is not stored, and without it no one can guess them from the hash.
         asked_for = msgspec.json.encode([task, params], order="sorted")
-        arguments["request"] = hmac.digest(
-            (call.req.get_header("Idempotency-Key") or "").encode(), asked_for, "sha256"
-        ).hex()
+        arguments["request"] = hmac.digest(text.encode(), asked_for, "sha256").hex()
+    return create_run(context, arguments)
+
+
+def create_run(context: Context, arguments: dict[str, Any]) -> tuple[str, Run | None]:
+    """Ask the scheduler for a run; return its id and its row as :func:`stored` needs it.
+
+    Raises:
+        ApiError: the scheduler's refusal; 503 it is down, and the run was not created.
+    """
+    run_id = arguments["run"]
     try:
         result = asked(lambda: context.control.call("trigger", **arguments))
     except ApiError as err:
@@ -91,10 +99,8 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
     return result.get("run", run_id), None if row is None else Run(**row)
 
 
-def _key(call: Call) -> str | None:
-    """Return the stored form of the request's idempotency key, or None.
-
-    It depends on the credential, so that clients with different credentials do not share keys.
+def idempotency_key(call: Call) -> str | None:
+    """Return the request's idempotency key, or None.
 
     Raises:
         ApiError: 422 the header is not a valid key.
@@ -104,11 +110,15 @@ def _key(call: Call) -> str | None:
         return None
     if not _KEY.fullmatch(text):
         raise invalid([ErrorDetail("header.Idempotency-Key", "must have 1 to 255 printable ASCII characters")])
-    own = call.identity.key if call.identity else ""
-    return hashlib.sha256(f"{own}\0{text}".encode()).hexdigest()
+    return text
 
 
-def _stored(context: Context, run_id: str, before: Run | None) -> Run:
+def key_of(owner: str, text: str) -> str:
+    """Return the stored form of a key; it depends on the owner, so that different clients do not share keys."""
+    return hashlib.sha256(f"{owner}\0{text}".encode()).hexdigest()
+
+
+def stored(context: Context, run_id: str, before: Run | None) -> Run:
     """Read the run; while the database cannot be read, return the row `before`."""
     try:
         run = context.reads(store_runs.get_run, run_id)

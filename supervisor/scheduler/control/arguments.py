@@ -172,6 +172,7 @@ OF_OPERATIONS: dict[str, Any] = {
     "login_attempt": _Client,
     "login_failed": _Client,
     "audit": _Audit,
+    "hook": _Name,
     "run_delete": _Run,
     "bulk_delete": _Bulk,
     "bulk_restore": _Restore,

@@ -19,6 +19,7 @@ PLACES = {
     "schemaName": "Run.json",
     "tokenName": "nobody",
     "notifierName": "nobody",
+    "hookName": "nobody",
     "notificationId": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
 }
 GUARDED = [operation for operation in OPERATIONS if operation.access in (Access.PRIVATE, Access.METRICS)]
@@ -30,6 +31,7 @@ OPEN = {
     "getReadiness",
     "getOpenapi",
     "getSchema",
+    "receiveHook",
 }
 
 
@@ -55,7 +57,7 @@ def test_every_operation_names_its_role() -> None:
     assert {operation.id for operation in OPERATIONS if operation.role is Role.ANYBODY} == OPEN
     for operation in OPERATIONS:
         assert isinstance(operation.role, Role)
-        open_to_all = operation.access in (Access.PUBLIC, Access.PROBE, Access.LOGIN)
+        open_to_all = operation.access in (Access.PUBLIC, Access.PROBE, Access.LOGIN, Access.HOOK)
         assert open_to_all == (operation.role is Role.ANYBODY), operation.id
         assert operation.method not in UNSAFE or open_to_all or operation.role >= Role.OPERATOR, operation.id
 

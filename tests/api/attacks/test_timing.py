@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.auth.identity import hash_secret
-from api.auth.passwords import Passwords, WrongPassword
+from api.auth.passwords import Passwords, WrongSecret
 from supervisor.ipc.control_client import ControlClient
 
 PASSWORD = "correct horse battery"
@@ -36,7 +36,7 @@ def test_passwords(compared: list[tuple[bytes, bytes]], guess: str) -> None:
     if guess == PASSWORD:
         passwords.check(guess, None)
     else:
-        with pytest.raises(WrongPassword):
+        with pytest.raises(WrongSecret):
             passwords.check(guess, None)
     ((one, other),) = compared
     assert {len(one), len(other)} == {hashlib.sha256().digest_size}

@@ -5,7 +5,7 @@ from typing import Any, cast
 import gevent
 import pytest
 
-from api.auth.passwords import Passwords, WrongPassword
+from api.auth.passwords import Passwords, WrongSecret
 from supervisor.ipc.control_client import ControlClient
 
 
@@ -24,7 +24,7 @@ def test_nothing_is_kept_of_who_knows_the_password() -> None:
         passwords.check("right", f"10.0.0.{number}")
     together = [gevent.spawn(passwords.check, "right", "10.0.0.1") for _ in range(5)]
     gevent.joinall(together, raise_error=True)
-    with pytest.raises(WrongPassword):
+    with pytest.raises(WrongSecret):
         passwords.check("wrong", "10.0.0.1")
     assert passwords._turns == {}
     assert list(passwords._failures) == ["10.0.0.1"]

@@ -93,7 +93,7 @@ def test_request_bodies(described: dict[str, Any]) -> None:
     bodies = 0
     for methods in described["paths"].values():
         for operation in methods.values():
-            if "requestBody" in operation:
+            if "requestBody" in operation and operation["operationId"] != "receiveHook":  # its senders decide
                 bodies += 1
                 name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1]
                 schema = described["components"]["schemas"][name]

@@ -38,6 +38,7 @@ class Scheduler:
         self.audit: list[Entry] = []
         self.operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
         self.failures: dict[str, int] = {}
+        self.hooks: dict[str, dict[str, Any]] = {}
         self._path = boot.control_socket
         self._token = boot.token
         self._db = db
@@ -50,6 +51,7 @@ class Scheduler:
 
     def defaults(self) -> None:
         self.failures.clear()
+        self.hooks.clear()
         self.operations = {
             "trigger": self._trigger,
             "stop": lambda _args: {},
@@ -61,6 +63,7 @@ class Scheduler:
                 "retry_after_s": 42,
             },
             "login_failed": self._login_failed,
+            "hook": lambda args: {"hook": self.hooks.get(args["name"])},
             "notification_mark": lambda _args: {},
             "notifications_read": lambda _args: {},
             "notifiers": lambda _args: {"items": []},

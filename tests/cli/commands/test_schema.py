@@ -16,7 +16,14 @@ from supervisor.config.schema import KEYS, REQUIRED
 from tests.support.command_line import Ringward
 from tests.support.paths import ROOT
 
-TABLES = {"notifier": "notifiers", "route": "routes", "launcher": "launchers", "task": "tasks", "service": "services"}
+TABLES = {
+    "notifier": "notifiers",
+    "route": "routes",
+    "launcher": "launchers",
+    "hook": "hooks",
+    "task": "tasks",
+    "service": "services",
+}
 
 
 @pytest.fixture(scope="module")

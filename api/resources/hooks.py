@@ -1,0 +1,220 @@
+"""Handler of incoming webhooks: requests of other programs that start a task.
+
+Nothing in a request is looked at before its sender has proved that it has the secret of the hook.
+"""
+
+import hashlib
+import os
+import time
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from api.auth import webhook_proof
+from api.auth.auditor import RECEIVE_HOOK
+from api.auth.authentication import asked
+from api.auth.identity import Identity, Role
+from api.auth.webhook_proof import Proof
+from api.errors import ApiError, invalid
+from api.operations.body import is_json, parsed_json
+from api.operations.operation import Access, Call, Operation, json_of
+from api.resources.runs.trigger import IDEMPOTENCY_KEY, create_run, idempotency_key, key_of, stored
+from api.schemas import records as schemas
+from api.schemas import run_view
+from api.schemas.records import ErrorDetail
+from api.worker_context import Context
+from store.runs.ids import new_ulid
+from store.runs.writes import Run
+
+_JsonPath = list[str | int]
+_EVENT_HEADERS = {"github": "X-GitHub-Event", "gitlab": "X-Gitlab-Event"}
+_FORM = "application/x-www-form-urlencoded"
+
+
+class _Hook(msgspec.Struct):
+    """A hook as the scheduler knows it."""
+
+    kind: str
+    secret: str
+    task: str = ""
+    events: list[str] = []
+    when: list[tuple[_JsonPath, list[str]]] = []
+    params: dict[str, _JsonPath] = {}
+
+
+_UNKNOWN = _Hook("generic", os.urandom(32).hex())
+"""Stands for every hook that does not exist. Nobody has its secret."""
+
+
+def receive_hook(context: Context, call: Call) -> None:
+    """Start the task of the hook, unless its event or its body is of a kind that starts no run."""
+    name = call.path["hookName"]
+    found = asked(lambda: context.control.call("hook", name=name))["hook"]
+    hook = _UNKNOWN if found is None else msgspec.convert(found, _Hook)
+    proof = _proof(context, call, name, hook)
+    call.identity = Identity("hook", f"hook:{name}", Role.ANYBODY, "hook", key=f"hook:{name}")
+    if not proof.is_current(time.time()):
+        raise ApiError(
+            401, f"The signed time is not within {webhook_proof.TOLERANCE_S // 60} minutes of the clock here"
+        )
+    document: Any = None
+    starts = _event_starts(call, hook)
+    if starts:
+        document = _document(context, call, hook.kind)
+        starts = all(_text(_value(document, path)) in accepted for path, accepted in hook.when)
+    if not starts:
+        call.audited = True  # a sender may send any number of these
+        call.no_content()
+        return
+    call.target = hook.task
+    run_id, run = _triggered(context, call, hook, proof, _params(document, hook.params))
+    call.result = f"run {run_id}"
+    call.resp.set_header("Location", f"{call.req.env['SCRIPT_NAME']}/api/runs/{run_id}")
+    call.answer(run_view.snake(stored(context, run_id, None) if run is None else run), 202)
+
+
+def _proof(context: Context, call: Call, name: str, hook: _Hook) -> Proof:
+    """Return the proof that the sender has the secret.
+
+    Raises:
+        ApiError: 401 there is none; 429 too many such requests of this client.
+    """
+    found: list[Proof] = []
+
+    def matches() -> bool:
+        proof = webhook_proof.find(hook.kind, hook.secret, call.req.get_header, call.body)
+        found.extend([] if proof is None else [proof])
+        return proof is not None
+
+    context.auth.check_hook(call.req, name, matches)
+    return found[0]
+
+
+def _event_starts(call: Call, hook: _Hook) -> bool:
+    """Return whether the event of the request is one that starts a run.
+
+    Raises:
+        ApiError: 422 the sender names none.
+    """
+    header = _EVENT_HEADERS.get(hook.kind)
+    if header is None:
+        return True
+    event = call.req.get_header(header)
+    if event is None:
+        raise invalid([ErrorDetail(f"header.{header}", "is missing")])
+    return event in hook.events
+
+
+def _document(context: Context, call: Call, kind: str) -> Any:
+    """Return the JSON document in the body; an empty body counts as ``{}``.
+
+    Raises:
+        ApiError: 400 it is not JSON; 415 another media type, or compressed; 422 it has values that cannot be used.
+    """
+    raw: bytes = call.body
+    content_type = call.req.content_type or ""
+    if (call.req.get_header("Content-Encoding") or "identity").strip().lower() != "identity":
+        raise ApiError(415, "The body must not be compressed", headers={"Accept-Encoding": "identity"})
+    if kind == "github" and content_type.partition(";")[0].strip().lower() == _FORM:
+        fields = parse_qs(raw.decode("utf-8", "replace"))
+        if "payload" not in fields:
+            raise invalid([ErrorDetail("body.payload", "is missing")])
+        raw = fields["payload"][0].encode()
+    elif raw and not is_json(content_type):
+        raise ApiError(415, "The body must be application/json")
+    return context.aside(parsed_json, raw or b"{}")
+
+
+def _params(document: Any, paths: dict[str, _JsonPath]) -> dict[str, str]:
+    """Return the values of parameters; one that is absent or null is left to its default.
+
+    Raises:
+        ApiError: 422 a value is an object or an array.
+    """
+    values = {name: _value(document, path) for name, path in paths.items()}
+    errors = [
+        ErrorDetail(f"params.{name}", "must be a string, a number or a boolean, not an object or an array")
+        for name, value in values.items()
+        if isinstance(value, dict | list)
+    ]
+    if errors:
+        raise invalid(errors)
+    return {name: text for name, value in values.items() if (text := _text(value)) is not None}
+
+
+def _value(document: Any, path: _JsonPath) -> Any:
+    """Return the value at a path; None if there is none."""
+    for step in path:
+        if isinstance(document, dict):
+            document = document.get(step)
+        elif isinstance(document, list) and isinstance(step, int) and step < len(document):
+            document = document[step]
+        else:
+            return None
+    return document
+
+
+def _text(value: Any) -> str | None:
+    """Return a value as a parameter has it: a string as it is, a number or a boolean as JSON writes it."""
+    if value is None or isinstance(value, dict | list):
+        return None
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _triggered(
+    context: Context, call: Call, hook: _Hook, proof: Proof, params: dict[str, str]
+) -> tuple[str, Run | None]:
+    """Trigger the run; a repetition of an earlier request within a day returns the earlier run.
+
+    Raises:
+        ApiError: 422 a parameter is invalid; other refusals of the scheduler; 503 it is down.
+    """
+    arguments: dict[str, Any] = {
+        "run": new_ulid(),
+        "task": hook.task,
+        "triggered_by": "api",
+        "by": call.by,
+        "credential": call.by,
+        "params": params,
+    }
+    key = idempotency_key(call)
+    if proof.message:
+        arguments |= {"key": key_of(call.by, f"message {proof.message}"), "request": hook.kind}
+    elif key is not None:
+        arguments |= {"key": key_of(call.by, f"key {key}"), "request": hashlib.sha256(call.body).hexdigest()}
+    try:
+        return create_run(context, arguments)
+    except ApiError as err:
+        for error in err.errors:  # the body has no such fields; its parameters come from elsewhere in it
+            error.location = error.location.removeprefix("body.")
+        raise
+
+
+_TEXT: dict[str, Any] = {"type": "string"}
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/api/hooks/{hookName}",
+        id=RECEIVE_HOOK,
+        role=Role.ANYBODY,
+        summary="Receive a webhook: start the task of the hook, or nothing if the event or the body is filtered.",
+        handler=receive_hook,
+        headers=(
+            ("X-Hub-Signature-256", _TEXT, "`sha256=` and the hexadecimal HMAC-SHA256 of the body."),
+            ("X-GitHub-Event", _TEXT, "The event, of hooks of kind `github`."),
+            ("X-Gitlab-Token", _TEXT, "The secret, of hooks of kind `gitlab`."),
+            ("X-Gitlab-Event", _TEXT, "The event, of hooks of kind `gitlab`."),
+            ("webhook-id", _TEXT, "Standard Webhooks: identifies the message."),
+            ("webhook-timestamp", _TEXT, "Standard Webhooks: when the message was signed, in Unix seconds."),
+            ("webhook-signature", _TEXT, "Standard Webhooks: `v1,` and the Base64 HMAC-SHA256 of `ID.TIMESTAMP.BODY`."),
+            IDEMPOTENCY_KEY,
+        ),
+        media={"application/json": {}, _FORM: {"type": "object", "properties": {"payload": _TEXT}}},
+        answers={202: json_of(schemas.RunSnake), 204: None},
+        sends={202: ("Location",)},
+        refusals=(401, 404, 429),
+        access=Access.HOOK,
+    ),
+)
