@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import socket
+import socketserver
 import ssl
 import subprocess
 import sys
@@ -64,41 +65,41 @@ def command(*argv: str, **more: Any) -> ProbeRequest:
     return request("exec", argv=list(argv), env=dict(os.environ), **more)
 
 
-class Answering:
-    """A server that answers every request with these bytes, while its context lasts; nothing of it is left then."""
+class _Server(socketserver.ThreadingTCPServer):
+    """A server whose threads and connections are not those of the event loop, which ends while they may be open."""
 
-    def __init__(self, answer: bytes) -> None:
-        self._answer = answer
-        self._talks: list[tuple[asyncio.StreamWriter, asyncio.Task[None]]] = []
-        self.server: asyncio.Server
+    allow_reuse_address = True
+    daemon_threads = True
 
-    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._talks.append((writer, asyncio.ensure_future(self._talk(reader, writer))))
-
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # who asked has gone
-            await reader.readuntil(b"\r\n\r\n")  # what nobody has read would reset the connection
-            writer.write(self._answer)
-            await writer.drain()
-            writer.close()
-
-    async def __aenter__(self) -> None:
-        pass
-
-    async def __aexit__(self, *_: object) -> None:
-        self.server.close()
-        # A connection that was accepted in this moment is among the talks when that is done.
-        await asyncio.gather(*(task for task in asyncio.all_tasks() if "_accept_connection2" in repr(task.get_coro())))
-        for writer, talk in self._talks:
-            talk.cancel()
-            writer.transport.abort()
-        await asyncio.gather(*(talk for _, talk in self._talks), return_exceptions=True)
+    def __init__(self, port: int, answer: bytes) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.answer = answer
 
 
-async def answering(answer: bytes, context: ssl.SSLContext | None = None, port: int = 0) -> tuple[Answering, int]:
-    one = Answering(answer)
-    one.server = await asyncio.start_server(one.connected, "127.0.0.1", port, ssl=context)
-    return one, one.server.sockets[0].getsockname()[1]
+class _Handler(socketserver.StreamRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # the client has gone
+            for line in self.rfile:  # the whole request: closing with unread bytes would reset the connection
+                if line == b"\r\n":
+                    self.wfile.write(self.server.answer)
+                    break
+
+
+@contextlib.contextmanager
+def answering(answer: bytes, context: ssl.SSLContext | None = None, port: int = 0) -> Iterator[int]:
+    """Answer every request on the port, which this yields, with these bytes."""
+    with _Server(port, answer) as server:
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize(
@@ -120,8 +121,7 @@ def test_http(answer: bytes, why: str | None) -> None:
     """A status from 200 to 399 is success; any other result names the fault."""
 
     async def scene(desk: Desk) -> None:
-        server, port = await answering(answer)
-        async with server:
+        with answering(answer) as port:
             desk.watch.begin(request("http", f"http://127.0.0.1:{port}/healthz?x=1"))
             message = await desk.next()
             assert message["op"] == ("passed" if why is None else "failing")
@@ -142,8 +142,7 @@ def test_refused_and_then_accepted(kind: str) -> None:
         assert message["op"] == "failing"
         assert message["why"].endswith("Connection refused")
 
-        server, _ = await answering(b"HTTP/1.1 204 No Content\r\n\r\n", port=port)
-        async with server:
+        with answering(b"HTTP/1.1 204 No Content\r\n\r\n", port=port):
             assert (await desk.next())["op"] == "passed"
 
     carried_out(scene)
@@ -166,13 +165,12 @@ def test_nothing_is_kept_of_what_is_done() -> None:
     """The scheduler forgets no order that it has heard the end of, so neither does the watcher keep it."""
 
     async def scene(desk: Desk) -> None:
-        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n")
-        async with server:
+        with answering(b"HTTP/1.1 200 OK\r\n\r\n") as port:
             for number in range(3):
                 desk.watch.begin(replace(request("http", f"http://127.0.0.1:{port}/"), key=f"{number}/ready"))
             for _ in range(3):
                 assert (await desk.next())["op"] == "passed"
-            await asyncio.sleep(0)
+            await asyncio.gather(*desk.watch._tasks.values())
             assert desk.watch._tasks == {}
 
     carried_out(scene)
@@ -279,14 +277,13 @@ def test_many_that_never_answer_stop_nobody() -> None:
     """However many hang, others have their turn."""
 
     async def scene(desk: Desk) -> None:
-        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n")
         with socket.create_server(("127.0.0.1", 0), backlog=512) as deaf:
             target = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
             for number in range(200):
                 desk.watch.begin(
                     ProbeRequest(key=f"{number}/live", kind="http", target=target, every_ms=1, timeout_ms=100)
                 )
-            async with server:
+            with answering(b"HTTP/1.1 200 OK\r\n\r\n") as port:
                 desk.watch.begin(request("http", f"http://127.0.0.1:{port}/"))
                 while (message := await desk.next())["key"] != "R/ready":
                     assert message["op"] == "failing"
@@ -311,11 +308,10 @@ def test_host_names_that_do_not_resolve(monkeypatch: pytest.MonkeyPatch, kind: s
         return f"http://{host}:{port}/" if kind == "http" else f"{host}:{port}"
 
     async def scene(desk: Desk) -> None:
-        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n")
-        for number in range(100):
-            far = target(f"far{number % 50}", port)
-            desk.watch.begin(ProbeRequest(key=f"{number}/live", kind=kind, target=far, every_ms=1, timeout_ms=100))
-        async with server:
+        with answering(b"HTTP/1.1 200 OK\r\n\r\n") as port:
+            for number in range(100):
+                far = target(f"far{number % 50}", port)
+                desk.watch.begin(ProbeRequest(key=f"{number}/live", kind=kind, target=far, every_ms=1, timeout_ms=100))
             desk.watch.begin(request(kind, target("near", port)))
             while (message := await desk.next())["key"] != "R/ready":
                 assert (message["op"], "no answer within" in message["why"]) == ("failing", True)
@@ -435,8 +431,7 @@ def test_https() -> None:
     async def scene(desk: Desk) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
-        server, port = await answering(b"HTTP/1.1 200 OK\r\n\r\n", context)
-        async with server:
+        with answering(b"HTTP/1.1 200 OK\r\n\r\n", context) as port:
             desk.watch.begin(request("http", f"https://127.0.0.1:{port}/"))
             assert (await desk.next())["op"] == "passed"
             desk.watch.begin(request("http", f"http://127.0.0.1:{port}/"))
@@ -472,7 +467,7 @@ def test_the_output_of_a_query_command() -> None:
                 assert message == {"op": "failed", "key": "R/ready", "why": "/bin/sh exited with code 3: noise ***"}
         desk.watch.begin(request("ask", argv=["sleep", "60"], env=env, timeout_ms=50))
         assert (await desk.next())["why"] == "sleep: timed out after 50 ms"
-        await asyncio.sleep(0)
+        await asyncio.gather(*desk.watch._tasks.values())
         assert desk.watch._tasks == {}
 
     carried_out(scene)
