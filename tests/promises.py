@@ -1,7 +1,7 @@
 """List what tests promise: python -m tests.promises [FOLDER ...]; without a folder, write tests/promises.txt anew.
 
 The docstring of a test is its promise. ``promises.txt`` has those about survival, upgrades and formats, so that a
-review shows each one that is changed or given up; a test that only moves changes nothing there.
+review shows each change and removal; a test that only moves changes nothing there.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Names of modules, and what the root process loads, proved by reading every file."""
+"""Names of modules, and the modules that the root loads, proved by reading every file."""
 
 import ast
 import sys

@@ -1,4 +1,4 @@
-"""The documentation: complete against the code, and what it shows can be done."""
+"""The documentation: complete against the code, with working examples."""
 
 import ast
 import json
@@ -84,7 +84,7 @@ def commands(page: Path) -> Iterator[list[str]]:
         for line in re.sub(r"\\\n\s*", " ", block).split("\n"):
             if not line.startswith(("$ ", "# ")):
                 continue
-            # What stands in $( ) is a command of its own; quotes around it would hide it.
+            # A command in $( ) counts separately; quotes around it would hide it.
             pieces = [line[2:], *re.findall(r"\$\(([^)]*)\)", line)]
             for piece in pieces:
                 for call in re.split(r"&&|\||;|>", piece):
@@ -338,7 +338,7 @@ def test_rows_of_tables_are_whole(page: Path) -> None:
 
 
 def templates() -> set[str]:
-    """Texts of the program, with … for what it puts in."""
+    """Texts of the program, with … for inserted values."""
     found = set()
     for directory in ("api", "logring", "store", "supervisor"):
         for file in (ROOT / directory).rglob("*.py"):

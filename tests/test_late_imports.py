@@ -37,7 +37,7 @@ LATE = {
     ("supervisor.helpers.notifier.delivery", "apprise"): _WHOLE,
     ("supervisor.helpers.notifier.delivery", "requests.sessions"): _WHOLE,
 }
-"""Module, what it imports within a function, and why that cannot break."""
+"""Module, its import within a function, and the reason why that cannot break."""
 
 
 def names_of(node: ast.AST) -> list[str]:
@@ -89,7 +89,7 @@ def loaded(entries: tuple[str, ...]) -> set[str]:
 
 
 def late_imports(entries: tuple[str, ...]) -> set[tuple[str, str]]:
-    """Module and what it imports within a function, unless that is there from the start or comes with Python."""
+    """Modules and their imports within functions, except modules loaded from the start or part of Python."""
     there = loaded(entries)
     named = {module: {name for name, _ in imports_of(module)} for module in there}
     found = set()
@@ -97,7 +97,7 @@ def late_imports(entries: tuple[str, ...]) -> set[tuple[str, str]]:
         for name, late in imports_of(module):
             if not late or name in there or name.split(".")[0] in sys.stdlib_module_names | {"compression"}:
                 continue
-            # What is no module of ours stands for a thing in one that is named as well.
+            # A name that is no module of ours is an attribute of a listed module.
             if name in PATHS or name.rpartition(".")[0] not in named[module]:
                 found.add((module, name))
     return found

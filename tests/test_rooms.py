@@ -91,7 +91,7 @@ def _named(path: Path) -> Iterator[str]:
 
 
 def _known(name: str, modules: set[str]) -> str | None:
-    """The module of ours that a name stands for: itself, or the one that defines it."""
+    """The module of ours that a name refers to: itself, or the module that defines it."""
     return name if name in modules else parent if (parent := name.rpartition(".")[0]) in modules else None
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks run; what they measure is not judged here."""
+"""The benchmarks run; their figures are not judged here."""
 
 import os
 import re
@@ -80,7 +80,7 @@ def test_metrics_have_rows() -> None:
 def test_the_slowest_list_is_named() -> None:
     """Of all filters with all sorts, for each bar the slowest by its path, and how many there are.
 
-    One that was stopped at its limit, which is of time, takes for ever.
+    A list that was stopped at its time limit counts as the slowest.
     """
     done = bench("--quick", "filters")
     assert done.returncode == 0, done.stderr

@@ -107,13 +107,13 @@ class TestRun:
     def test_a_run_that_is_refused_never_ran(
         self, ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, said: str
     ) -> None:
-        """Unknown tasks and services are 125; missing permission and a missing daemon are told apart."""
+        """Unknown tasks and services are 125; missing permission and a missing daemon have codes of their own."""
         daemon.on("POST", "/api/tasks/job/run", answer)
         result = ringward("run", "job")
         assert (result.exit_code, said in result.stderr) == (code, True)
 
     def test_detached_it_prints_the_id(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """And follows nothing; what did not take place is told all the same."""
+        """It follows nothing, and reports a refused run all the same."""
         daemon.on("POST", "/api/tasks/job/run", as_json({"id": RUN, "status": "running"}, 201))
         assert ringward("run", "-d", "job").stdout == f"{RUN}\n"
         assert json.loads(ringward("run", "--detach", "--json", "job").stdout)["id"] == RUN
@@ -213,7 +213,7 @@ class TestLogs:
         assert lines == [f"line {n}" for n in range(5000, 30_000)]
 
     def test_lines_that_are_no_longer_kept(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """How many of those that were asked for are missing is said: in front, between, at the end, or all of them."""
+        """The number of missing lines is given: in front, between, at the end, or for all lines."""
         daemon.on("GET", f"/api/runs/{RUN}", run())
 
         def of(*kept: int) -> Callable[[Request], Answer]:
@@ -418,7 +418,7 @@ class TestEnding:
         assert json.loads(ringward("ending", "--json", RUN).stdout) == self.FULL
 
     def test_the_newest_run_that_has_ended(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """Of a task; what has no value is not shown."""
+        """The newest ended run of a task is shown, without empty values."""
         daemon.on("GET", "/api/tasks/job/runs", runs_page(run()))
         daemon.on("GET", self.ENDING, {"reason": "skipped", "exitCode": -1, "lastLines": []})
         assert ringward("ending", "job").stdout == f"FIELD\tVALUE\nrun\t{RUN}\nreason\tskipped\n"
@@ -459,7 +459,7 @@ class TestStop:
         assert ringward("stop", "--no-wait", "job").stdout.splitlines() == ids
 
     def test_nothing_to_stop_is_no_error(self, ringward: Ringward, daemon: FakeDaemon) -> None:
-        """What was wanted is so already; an unknown name is an error."""
+        """A stopped unit counts as success; an unknown name is an error."""
         daemon.on("GET", "/api/tasks/job/runs", {"items": [], "total": 0})
         result = ringward("stop", "job")
         assert (result.exit_code, "no active runs" in result.stderr) == (0, True)
@@ -476,7 +476,7 @@ class TestPassword:
     def test_a_configured_one_is_not_shown_but_where_it_is(
         self, ringward: Ringward, daemon: FakeDaemon, tmp_path: Path
     ) -> None:
-        """Whoever configured it finds it there."""
+        """The message names its place in the configuration."""
         daemon.on("GET", "/api/local/credentials", problem(404, "configured"))
         result = ringward("password")
         assert (result.exit_code, result.stdout) == (exit_codes.REFUSED, "")
@@ -583,7 +583,7 @@ def test_the_configuration_names_the_socket(daemon: FakeDaemon, tmp_path: Path) 
 
 
 def test_a_broken_configuration_breaks_no_client(daemon: FakeDaemon, tmp_path: Path) -> None:
-    """Health checks and all other clients find a running daemon while somebody edits its file."""
+    """Health checks and all other clients find a running daemon while its file is being edited."""
     path = tmp_path / "ringward.toml"
     path.write_text(f"[daemon]\ndata_dir = '{tmp_path}/data'\n[tasks.job\nrun = 'x'\n")
     path.chmod(0o644)

@@ -135,8 +135,8 @@ def test_nothing_printed_yet_is_begun_again(daemon: FakeDaemon, following: Follo
     assert [request.query["from"] for request in daemon.asked(STREAM)] == ["0", "0"]
 
 
-def test_what_a_stream_leaves_out_is_fetched(daemon: FakeDaemon, following: Following) -> None:
-    """In pages; what is no longer kept is counted."""
+def test_lines_left_out_by_a_stream_are_fetched(daemon: FakeDaemon, following: Following) -> None:
+    """They come in pages; lines no longer kept are counted."""
     daemon.on("GET", STREAM, events(sent(0), event("dropped", {"after": 0, "count": 9}), sent(10), DONE))
     pages = {
         1: [line(n, str(n)) for n in (3, 4)],

@@ -28,7 +28,7 @@ PROGRAM = [sys.executable, "-c", "from supervisor.cli.entry import main; main()"
 
 
 def test_help_names_every_command_and_exit_code(ringward: Ringward) -> None:
-    """What is there can be found out."""
+    """The help lists them all."""
     result = ringward("--help", plain=True)
     assert result.exit_code == 0
     for name, (_, text) in COMMANDS.items():
@@ -102,7 +102,7 @@ def test_options_may_stand_before_or_behind_the_command(ringward: Ringward, data
 
 
 def test_an_invalid_configuration_is_78(ringward: Ringward, tmp_path: Path) -> None:
-    """A client that needs the configuration to find the daemon says what is wrong with it."""
+    """A client that needs the configuration to find the daemon reports its error."""
     path = tmp_path / "broken.toml"
     path.write_text("[http]\nsocket = 1\n")
     path.chmod(0o644)
@@ -144,13 +144,13 @@ def test_errors_of_the_daemon_have_their_exit_codes(
 
 
 def test_an_error_cannot_write_to_the_terminal(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Escape sequences in what the daemon quotes are made visible."""
+    """Escape sequences in quoted text are made visible."""
     daemon.on("GET", "/api/tasks", problem(404, "no \x1b]0;title\x07 here"))
     assert "\x1b" not in ringward("ps").stderr
 
 
 def test_a_url_is_asked_with_the_password(ringward: Ringward, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing listens, the URL is named; what is no URL is a usage error."""
+    """Without a listener the URL is named; an invalid URL is a usage error."""
     monkeypatch.setenv("RINGWARD_URL", "http://127.0.0.1:9")
     result = ringward("ps", plain=True)
     assert (result.exit_code, "http://127.0.0.1:9" in result.stderr) == (exit_codes.UNREACHABLE, True)
@@ -195,7 +195,7 @@ def test_what_is_for_this_host_takes_no_url(ringward: Ringward, arguments: str) 
 
 
 def test_a_token_on_the_unix_socket(ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members of its group give one; root and the daemon's user are known, and what is set is for another daemon."""
+    """Members of its group send the token; root and the daemon's user do not, as a set one is for another daemon."""
     daemon.on("GET", "/api/tasks", {"items": []})
     monkeypatch.setenv("RINGWARD_PASSWORD", "rw_secret")
     assert ringward("ps").exit_code == 0
@@ -322,7 +322,7 @@ def test_raw_output_to_a_terminal(daemon: FakeDaemon, data: Path, option: list[s
 def test_output_that_goes_nowhere(
     daemon: FakeDaemon, data: Path, redirection: str, command: str, code: int, said: str
 ) -> None:
-    """A full disk under what is printed is told in one line; closed descriptors are none of our business."""
+    """A full disk under the output gives one line; closed descriptors are ignored."""
     daemon.on("GET", "/api/tasks", {"items": []})
     called = ["sh", "-c", f'exec "$@" {redirection}', "sh", *PROGRAM, "--data", str(data), command]
     done = subprocess.run(called, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Commands on many runs: what they ask the daemon for, and what they ask who called them."""
+"""Commands on many runs: their requests to the daemon, and their questions to the user."""
 
 import json
 from typing import Any
@@ -42,10 +42,10 @@ def sent(daemon: FakeDaemon, path: str) -> Any:
     ],
 )
 @pytest.mark.parametrize("command", ["rm", "restore", "rerun"])
-def test_what_is_selected(
+def test_selections(
     ringward: Ringward, daemon: FakeDaemon, command: str, arguments: list[str], selector: dict[str, Any]
 ) -> None:
-    """Runs by name, or by every filter that is given; where nobody can be asked the command goes on."""
+    """Runs by name, or by all given filters; without a terminal the command does not ask."""
     path = {"rm": DELETE, "restore": RESTORE, "rerun": RERUN}[command]
     daemon.on("POST", path, TRIGGERED if command == "rerun" else {"affected": 2})
     assert ringward(command, *arguments).exit_code == 0
@@ -71,14 +71,14 @@ def test_what_is_selected(
         ["--task", "\udcff"],
     ],
 )
-def test_what_means_nothing(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]) -> None:
-    """Nothing is deleted by mistake: no selection, two at once, an empty one (``--task "$UNSET"``), what is no id."""
+def test_selections_without_a_meaning(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]) -> None:
+    """Nothing is deleted by mistake: no selection, two at once, an empty one (``--task "$UNSET"``), an invalid id."""
     assert ringward("rm", *arguments).exit_code == exit_codes.USAGE
     assert daemon.requests == []
 
 
 def test_a_filter_that_is_not_valid(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """What the daemon does not understand is a usage error, in its words."""
+    """A filter that the daemon refuses is a usage error, in its words."""
     refusal = problem(422, "Invalid", [{"location": "body.filter.status", "message": "no phase"}])
     daemon.on("POST", DELETE, refusal)
     result = ringward("rm", "--status", "faild")
@@ -122,7 +122,7 @@ def test_nothing_to_run_again(ringward: Ringward, daemon: FakeDaemon) -> None:
     [(None, "ended"), ("failed", "failed"), ("running,failed", "failed"), ("ended,pending", "ended")],
 )
 def test_dry_run(ringward: Ringward, daemon: FakeDaemon, status: str | None, asked: str) -> None:
-    """Shows what would be deleted, so only what has ended, and how many more; changes nothing."""
+    """It shows ended runs that would be deleted, and the number of others; it changes nothing."""
     daemon.on("GET", "/api/runs", {"items": [run()], "total": 7})
     options = ["--status", status] if status else ["--task", "job"]
     result = ringward("rm", "--dry-run", *options)
@@ -136,8 +136,8 @@ def test_dry_run(ringward: Ringward, daemon: FakeDaemon, status: str | None, ask
     assert shown == {"runs": [run()], "total": 7}
 
 
-def test_dry_run_of_what_cannot_be(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """What has not ended is never deleted: there is nothing to show, and nobody to ask."""
+def test_dry_run_of_running_runs(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Running runs are never deleted: nothing is shown or asked."""
     result = ringward("rm", "--dry-run", "--status", "running,pending")
     assert (result.exit_code, result.stdout, daemon.requests) == (0, "", [])
 
@@ -152,7 +152,7 @@ def test_dry_run_of_named_runs(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch, daemon: FakeDaemon) -> FakeDaemon:
-    """Somebody is there to be asked, and seven runs match whatever filter."""
+    """A terminal to ask on, and seven runs that match any filter."""
     monkeypatch.setattr("supervisor.cli.selection.is_interactive", lambda: True)
     daemon.on("GET", "/api/runs", {"items": [run()], "total": 7})
     daemon.on("POST", DELETE, {"affected": 7})
@@ -220,7 +220,7 @@ def test_completion() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_files_are_completed_by_the_shell(shell: str) -> None:
-    """Wherever a command takes a file or a directory, each shell is told to complete its name."""
+    """Wherever a command takes a file or a directory, each shell completes its name."""
 
     def completed(*words: str) -> str:
         last = words[-1] if shell == "fish" else str(len(words) - 1)

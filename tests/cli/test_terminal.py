@@ -114,8 +114,8 @@ def test_what_is_drawn_is_shown_on_a_terminal() -> None:
     assert out.getvalue() == b"\r\x1b[K".join(shown)
 
 
-def test_a_pipe_gets_nothing_of_what_is_drawn() -> None:
-    """Nor does JSON: what is drawn settles as a line."""
+def test_a_pipe_gets_settled_lines_only() -> None:
+    """So does JSON: a drawing settles as a line."""
     out, terminal = io.BytesIO(), Terminal()
     for printer in (LogPrinter(out), LogPrinter(terminal, as_json=True)):
         printer.region(region("10 %"))

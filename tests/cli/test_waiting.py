@@ -77,7 +77,7 @@ def test_the_run_before_a_restart_does_not_count() -> None:
     ],
 )
 def test_a_start_that_fails(later: Record | None, standing: str) -> None:
-    """A start fails with the first exit, unless the service is one that ends with success."""
+    """A start fails with the first exit, unless the service ends with success."""
     assert looks(Wanted("web", "ready", at_once=True), (0, unit(runs())), (0.5, later)) == ["waits", standing]
 
 

@@ -85,7 +85,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def called(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """What a program prints on standard output; it must succeed."""
+    """Return the standard output of a program, which must succeed."""
     done = subprocess.run(
         command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
@@ -130,7 +130,7 @@ def test_the_go_client(served: Served, tmp_path: Path) -> None:
 
 
 def compiled(script: str, directory: Path) -> str:
-    """What a script in TypeScript comes to; strictly checked."""
+    """Compile a script in TypeScript, with strict checks."""
     options = ["--strict", "--target", "es2022", "--module", "commonjs", "--lib", "es2022,dom", "--outDir", "built"]
     shutil.copy(HERE / script, directory)
     called(require(NODE_BIN / "tsc"), *options, script, cwd=directory)
@@ -146,7 +146,7 @@ def test_the_typescript_client(served: Served, tmp_path: Path) -> None:
 
 
 def test_the_types_for_typescript(served: Served, tmp_path: Path) -> None:
-    """The types that openapi-typescript makes are those of the answers."""
+    """The types that openapi-typescript makes fit the answers."""
     node = require("node")
     called(require(NODE_BIN / "openapi-typescript"), served.document, "-o", "schema.d.ts", cwd=tmp_path)
     out = called(node, compiled("types.ts", tmp_path), served.address, served.token, cwd=tmp_path)

@@ -66,7 +66,7 @@ def test_what_libpq_takes(tmp_path: Path, url: str) -> None:
     ],
 )
 def test_refused(tmp_path: Path, value: str, message: str) -> None:
-    """What is no such URL is refused, without repeating it."""
+    """An invalid URL is refused, without quoting it."""
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, value)
     assert message in str(caught.value)

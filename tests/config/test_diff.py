@@ -39,7 +39,7 @@ def test_every_field_has_an_effect(record: type[Any]) -> None:
 
 
 def test_every_field_outside_of_records_has_an_effect() -> None:
-    """Sections are compared as records; what is left of a configuration belongs to those that left it."""
+    """Sections are compared as records; every other field has an effect."""
     outside = {*module.SECTIONS, *module.GONE, *module.WHOLE}
     assert {field.name for field in fields(Config)} == NO_KEYS | outside
 
@@ -86,7 +86,7 @@ def test_a_task_that_became_a_service(before: Config, config: Load) -> None:
 
 
 def test_defaults(before: Config, config: Load) -> None:
-    """Are found in every task that takes them, and in what they mean to those that are gone."""
+    """Changed defaults are found in every task that uses them, and for removed tasks."""
     found = diff(before, config(f"[defaults]\nkeep_runs = 7\n{UNITS}"))
     assert [(change.new.name, change.keys[0].key) for change in found.changed] == [
         ("s", "keep_runs"),
@@ -104,7 +104,7 @@ def test_a_recipe_changes_only_with_what_a_process_is_started_with(before: Confi
 
 
 def test_a_recipe_is_the_same_for_a_version_that_knows_more(before: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes stay when the daemon becomes a version with another key, which nobody has set."""
+    """Processes stay when a new version of the daemon adds a key that is not set."""
     service = before.services["s"]
     of_this = definition_hash(service)
     for name, effect in module.SERVICE.items():

@@ -31,7 +31,7 @@ def test_other_names_are_none(name: str) -> None:
 
 
 def test_a_rule_goes_by_its_clocks() -> None:
-    """Hour by hour it tells what the zone does whose rule it is."""
+    """Hour by hour it gives the offsets of the zone with that rule."""
     rule, prague = zone_named(RULE), ZoneInfo("Europe/Prague")
     at = datetime(2025, 1, 1, tzinfo=UTC)
     for hour in range(3 * 8766):
@@ -79,7 +79,7 @@ def test_a_tz_that_is_no_zone(config: Load, problems: Problems) -> None:
 
 @pytest.mark.skipif(not Path("/usr/share/zoneinfo/Europe/Prague").is_file(), reason="install tzdata")
 def test_a_copy_of_a_zone_counts_as_that_zone(tmp_path: Path) -> None:
-    """A copy in the place of the link is what the C library goes by, whatever the file with the name still says."""
+    """The C library follows a copy in the place of the link, whatever the file of that name says."""
     copy, name_file = tmp_path / "localtime", tmp_path / "timezone"
     data = Path("/usr/share/zoneinfo")
     name_file.write_text("Asia/Tokyo\n")

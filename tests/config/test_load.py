@@ -1,4 +1,4 @@
-"""Loading: what a valid file means, and how everything that is wrong is told."""
+"""Loading: the meaning of a valid file, and the report of every error."""
 
 import json
 import math
@@ -133,7 +133,7 @@ def test_everything_that_is_said_holds(config: Load, tmp_path: Path) -> None:
 
 
 def test_defaults_hold_for_what_a_unit_does_not_say(config: Load) -> None:
-    """[defaults] reaches the kinds that have the key; variables add up; what a unit says itself wins."""
+    """[defaults] reaches the kinds that have the key; variables add up; keys of a unit win."""
     loaded = config(
         """
         [defaults]
@@ -154,7 +154,7 @@ def test_defaults_hold_for_what_a_unit_does_not_say(config: Load) -> None:
     assert (loaded.tasks["a"].timeout_ms, loaded.tasks["b"].timeout_ms) == (60_000, 120_000)
     assert (loaded.tasks["a"].env, loaded.tasks["b"].env) == ({"A": "1", "B": "1"}, {"A": "1", "B": "2"})
     assert (loaded.services["s"].instances, loaded.services["s"].grace_ms) == (2, 1000)
-    assert loaded.services["s"].timeout_ms is None  # it is meant for what ends
+    assert loaded.services["s"].timeout_ms is None  # it is meant for units that end
 
 
 def test_includes_add_tasks_and_services(write: Write, tmp_path: Path) -> None:
@@ -280,14 +280,14 @@ run = "x"
     ],
 )
 def test_each_mistake_is_told_with_its_place_and_remedy(problems: Problems, text: str, expected: str) -> None:
-    """File, line, key, what is wrong, and where there is something to do, what."""
+    """File, line, key, the error, and the remedy if there is one."""
     shown = "\n".join(str(problem) for problem in problems(text))
     assert expected in shown
     assert "ringward.toml" in shown
 
 
 def test_no_remedy_would_be_refused_in_turn(problems: Problems) -> None:
-    """What is to be written instead is shown only where it would do, and as it stands in the file."""
+    """A replacement is shown only where it would be accepted, and in the spelling of the file."""
     texts = ("timeout = true", "timeout = inf", "timeout = -5", "cron = 5", "timezone = 5", "exit_codes = true")
     for text in texts:
         (problem,) = problems(f"[tasks.a]\nrun = 'x'\n{text}\n")
@@ -327,7 +327,7 @@ ODD = {
 
 @pytest.mark.parametrize("value", ODD.values(), ids=ODD)
 def test_whatever_a_value_is_it_is_taken_or_told(write: Write, value: str) -> None:
-    """Each key is given each odd value, and nothing but a problem comes of it, in a text that can be shown."""
+    """Each key gets each odd value, which gives at most a problem, in a printable text."""
     tables = {"daemon": "daemon", "http": "http", "storage": "storage", "notify": "notify"}
     tables |= {"tasks.a": "task", "services.b": "service"}
     text = "".join(
@@ -379,9 +379,9 @@ def test_a_byte_order_mark_is_passed_over(write: Write) -> None:
     assert list(load(str(path), {}).tasks) == ["a"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root trusts nobody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root trusts no other user")
 def test_root_follows_only_its_own_files(write: Write) -> None:
-    """A file that somebody else could change is refused, with the command that puts it right; includes too."""
+    """A file that another user could change is refused, with the command that corrects it; includes too."""
     main = write("[daemon]\ninclude = ['sub/*.toml']\n")
     extra = write("", "sub/extra.toml")
     main.chmod(0o664)
@@ -408,7 +408,7 @@ def test_clients_read_only_the_sections_they_need(write: Write) -> None:
 
 
 def test_problems_can_be_read_by_programs(problems: Problems) -> None:
-    """The JSON form has the same facts, and leaves out what is not known."""
+    """The JSON form has the same facts, and leaves out unknown ones."""
     (problem,) = problems("[tasks.a]\nrun = 'x'\ntimeot = '5s'\n")
     assert problem.to_dict() == {
         "file": problem.file,
@@ -441,7 +441,7 @@ def test_too_many_units_are_refused(problems: Problems) -> None:
     ],
 )
 def test_secrets_are_never_repeated(config: Load, secrets: str, said: str) -> None:
-    """What is too short to be told from other text is refused, and no message shows a value."""
+    """A secret too short to be distinguished from other text is refused, and no message shows a value."""
     with pytest.raises(ConfigError, match=said) as caught:
         config(f'[tasks.a]\nrun = "true"\nsecrets = {{ {secrets} }}\n')
     assert f"tasks.a.secrets.{secrets[:3]}" in str(caught.value)
@@ -479,7 +479,7 @@ def test_unlimited_restart_attempts(config: Load) -> None:
     ],
 )
 def test_words_of_other_programs_lead_to_the_key(problems: Problems, table: str, word: str, key: str) -> None:
-    """What supervisord, systemd and compose files call a key is suggested before what is only spelt alike."""
+    """A key's name in supervisord, systemd or compose files is suggested before a similar spelling."""
     found = problems(f"[{table}.a]\nrun = 'x'\n{word} = 'x'\n")
     assert [one.remedy for one in found] == [f'did you mean "{key}"?']
 

@@ -1,4 +1,4 @@
-"""The daemon that is held against the tables, and what it has of runs."""
+"""The daemon that is compared with the tables, and its runs."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ from tests.support.daemon import Daemon, program
 from tests.support.waiting import until
 
 on_one_database = pytest.mark.parametrize("daemon", ["sqlite"], indirect=True)
-"""For what is the same whatever database there is."""
+"""For behaviour that is the same with any database."""
 LINES = 6000
 PARAMS = 'params = [{ name = "of", kind = "option" }, { name = "empty", kind = "arg" }]'
 TASKS = f"""

@@ -1,6 +1,6 @@
-"""The tables of the interface that was asked for, as data: what is called what, of which type, within what limits.
+"""The tables of the specified interface, as data: names, types and limits.
 
-Nothing here is taken from the code under test, so neither what is served nor how it is described can drift unseen.
+Nothing here is taken from the code under test, so neither the answers nor their description can drift unnoticed.
 """
 
 from dataclasses import dataclass, field, replace
@@ -55,7 +55,7 @@ class Field:
         required: Whether it is always there.
         nullable: Whether null stands for no value.
         values: All values that it may have; empty when they are not listed.
-        pattern: What a text matches.
+        pattern: The pattern that a text matches.
         items: Type of an array's items: a type of JSON Schema, or the fields of an object.
         fields: Fields of an object.
         texts: An object whose values are all strings.

@@ -21,7 +21,7 @@ every = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name)
 
 @every
 def test_parameters(document: dict[str, Any], endpoint: Endpoint) -> None:
-    """Place, type, default, bounds, lengths, pattern and values as in the tables; only those of the path required."""
+    """Place, type, default, bounds, lengths, pattern and values as in the tables; only path parameters are required."""
     found = {(one["in"], one["name"]): one for one in operation(document, endpoint).get("parameters", ())}
     for parameter in endpoint.parameters:
         check_parameter(found[parameter.place, parameter.name], parameter)

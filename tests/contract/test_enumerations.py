@@ -39,14 +39,14 @@ def test_one_run_has_both(daemon: Contract, kinds: list[dict[str, Any]]) -> None
 
 @pytest.mark.parametrize("value", [*PHASES, *REASONS])
 def test_status_in_camel(daemon: Contract, kinds: list[dict[str, Any]], value: str) -> None:
-    """Status of a task's runs takes every phase and every reason of convention A, and shows what it selects."""
+    """Status of a task's runs takes every phase and every reason of convention A, and lists the selected runs."""
     found = daemon.ok("/api/tasks/kinds/runs", status=value, limit=1000)["items"]
     assert found == [run for run in kinds if value in (run["status"], run["endReason"])]
 
 
 @pytest.mark.parametrize("value", [*PHASES, *REASONS_IN_SNAKE])
 def test_status_in_snake(daemon: Contract, value: str) -> None:
-    """Status of all runs takes every phase and every reason of convention B, and shows what it selects."""
+    """Status of all runs takes every phase and every reason of convention B, and lists the selected runs."""
     every = daemon.ok("/api/runs", limit=1000)["runs"]
     found = daemon.ok("/api/runs", status=value, limit=1000)["runs"]
     assert found == [run for run in every if value in (run["status"], run.get("end_reason"))]

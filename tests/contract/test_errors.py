@@ -55,7 +55,7 @@ def test_type_by_default(document: dict[str, Any]) -> None:
 
 
 def test_details(daemon: Contract) -> None:
-    """One element for each thing that is wrong: where it is, what is wrong, and the value of any type."""
+    """One element for each error: its place, its message, and the value of any type."""
     found = daemon.get("/api/tasks/a%20b/runs?limit=0&sortField=x").json()["errors"]
     assert {(one["location"], one["value"]) for one in found} == {
         ("path.taskName", "a b"),

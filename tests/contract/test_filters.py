@@ -12,7 +12,7 @@ from tests.contract.tables import FILTER, NAMES, OF_RUNS, OF_TASK_RUNS
 Runs = list[dict[str, Any]]
 FIELDS = NAMES.keys() - {"$schema", "params"}
 
-# Filter of the task's list, of the selector, the value (a text, or made from the runs), and what it selects.
+# Filter of the task's list, of the selector, the value (a text, or made from the runs), and the selected runs.
 Case = tuple[str, str, Any, Callable[[dict[str, Any], Any], bool]]
 CASES: tuple[Case, ...] = (
     ("createdAfter", "created_after", lambda runs: runs[20]["createdAt"], lambda run, at: run["createdAt"] >= at),
@@ -98,9 +98,9 @@ def instant(at: str) -> datetime:
 @pytest.mark.parametrize("direction", ["asc", "desc", ""])
 @pytest.mark.parametrize("field", next(one.schema["enum"] for one in OF_TASK_RUNS if one.name == "sortField"))
 def test_sorts(daemon: Contract, kinds: Runs, field: str, direction: str) -> None:
-    """Every field and direction, in the name of either list; empty is newest first; what has no value comes last.
+    """Every field and direction, in the name of either list; empty is newest first; missing values come last.
 
-    Runs of one phase are sorted by their end reasons, and each list by those that it shows.
+    Runs of one phase are sorted by end reason, and each list by the names that it shows.
     """
     found = daemon.ok("/api/tasks/kinds/runs", limit=1000, sortField=field, sortDirection=direction)["items"]
     assert sorted(run["id"] for run in found) == sorted(run["id"] for run in kinds)
@@ -121,7 +121,7 @@ def test_sorts(daemon: Contract, kinds: Runs, field: str, direction: str) -> Non
 
 
 def test_sorts_have_one_name_each() -> None:
-    """The values of sort_field are those of sortField in the other naming."""
+    """The values of sort_field are the values of sortField in the other naming."""
     camel = next(one.schema["enum"] for one in OF_TASK_RUNS if one.name == "sortField")
     snake = next(one.schema["enum"] for one in OF_RUNS if one.name == "sort_field")
     assert [NAMES.get(name, name) for name in camel] == snake

@@ -45,7 +45,7 @@ def test_last_event_id(daemon: Contract, query: str) -> None:
 
 
 def test_live(daemon: Contract) -> None:
-    """History first, then what is printed while the run lives, until it ends."""
+    """History first, then new lines while the run lives, until it ends."""
     run_id = daemon.trigger("lives")
     stream = daemon.stream(path(run_id))
     events = (event for event in stream if event.kind in ("line", "done"))

@@ -126,7 +126,7 @@ def test_nothing(daemon: Contract) -> None:
     ],
 )
 def test_anchor_and_cap(daemon: Contract, query: dict[str, str], first: int, count: int) -> None:
-    """From counts from the first line or, negative, from the end; replayLimit caps what is replayed."""
+    """From counts from the first line or, negative, from the end; replayLimit caps the replay."""
     events = events_of(daemon.get(url(daemon, ENDPOINTS[-1], **query)).body)
     assert [int(event["id"]) for event in events if event.get("event") == "line"] == list(range(first, first + count))
 

@@ -30,7 +30,7 @@ def test_in_snake(daemon: Contract) -> None:
 
 @pytest.mark.parametrize("one", [one for one in CAMEL if one.name not in ("$schema", "endReason", "triggeredBy")])
 def test_the_same_in_both(daemon: Contract, kinds: list[dict[str, Any]], one: Field) -> None:
-    """What is no enumeration of its own is called differently, and is the same."""
+    """Fields without an enumeration of their own differ only in name."""
     for run in kinds[:2]:
         found = daemon.ok(f"/api/runs/{run['id']}")
         check_object(found, BOTH)

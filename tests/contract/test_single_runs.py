@@ -8,7 +8,7 @@ from tests.contract.tables import BOTH, CAMEL, SNAKE, SNAKE_WITH_PARAMS
 
 
 def test_one_run(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
-    """All fields of both conventions, params among them; on demand those of one."""
+    """All fields of both conventions, params among them; on demand the fields of one."""
     run = next(run for run in kinds if "params" in run)
     found = daemon.ok(f"/api/runs/{run['id']}")
     check_object(found, BOTH)
@@ -28,7 +28,7 @@ def test_trigger(daemon: Contract) -> None:
 
 
 def test_trigger_with_parameters(daemon: Contract) -> None:
-    """The answer has none; the run's record has them, and what the task does not take is named."""
+    """The answer has none; the run's record has them, and parameters that the task does not take are named."""
     answer = daemon.request("POST", "/api/tasks/bulk/run", {"params": {"of": "me", "empty": ""}})
     assert answer.status == 201
     check_object(answer.json(), SNAKE)

@@ -1,4 +1,4 @@
-"""What an engine makes of the Containerfile, with what Linux gives: namespaces, another root, another user.
+"""Carry out the Containerfile as an engine would, by means of Linux: namespaces, another root, another user.
 
 There is no base image here: this host's programs, read-only, stand for it, and the environment that runs the tests for
 the one that the first stage makes. All else is done as the file says.

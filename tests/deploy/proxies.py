@@ -36,7 +36,7 @@ http {{
     {sample}
 }}
 """
-"""What is around the sample: also what the sample has to be right in spite of."""
+"""Configuration around the sample, with settings that the sample must cope with."""
 _CADDY = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n"
 
 
@@ -97,7 +97,7 @@ class Proxy:
             )
         try:
             until(self._listens, f"{name} to listen")
-        except BaseException:  # whatever it is, nobody else ends it
+        except BaseException:  # in any state, no other process ends it
             self.process.kill()
             self.process.wait()
             raise
@@ -118,7 +118,7 @@ class Proxy:
         return {child.pid for child in own.children()} if self.name == "nginx" else set()
 
     def reload(self) -> None:
-        """Have nginx read its configuration again; other workers serve what comes from then on."""
+        """Have nginx read its configuration again; new workers serve later requests."""
         before = self.workers()
         self.process.send_signal(signal.SIGHUP)
         until(lambda: self.workers() - before, "another worker")

@@ -23,7 +23,7 @@ CLIENTS = {"nginx": "127.0.0.2", "caddy": "127.0.0.3"}
 
 
 class Behind(Daemon):
-    """A daemon with a task that prints what is written into its pipe."""
+    """A daemon with a task that prints the input of its pipe."""
 
     def begin(self) -> None:
         self.pipe = self.directory / "pipe"
@@ -47,7 +47,7 @@ class Behind(Daemon):
 
 
 class Client:
-    """A program that has logged in through a proxy, and claims to be somebody else."""
+    """A program that has logged in through a proxy, and claims another identity."""
 
     def __init__(self, port: int, address: str) -> None:
         self.port = port

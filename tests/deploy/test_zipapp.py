@@ -1,4 +1,4 @@
-"""All of Ringward in one file: it unpacks itself where nobody else can write, and then is as any other installation."""
+"""All of Ringward in one file: it unpacks itself where no other user can write, and then works as any installation."""
 
 import hashlib
 import json
@@ -71,7 +71,7 @@ def put(daemon: OneFile, archive: Path, *, honest: bool = True, **about: str) ->
     new.write_bytes(archive.read_bytes())
     new.chmod(0o755)
     with zipfile.ZipFile(new, "a") as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what stands in it twice, the last counts
+        warnings.simplefilter("ignore")  # the last of two entries of a name counts
         told = json.loads(file.read("about.json")) | about
         name, hashes = "supervisor/version.py", json.loads(file.read("manifest.json"))
         source = f'VERSION = "{told["version"]}"\n'.encode()

@@ -1,1 +1,1 @@
-"""What the documentation shows is carried out: commands against a real daemon, files as they stand there."""
+"""Runs the commands of the documentation against a real daemon, with its files as shown."""

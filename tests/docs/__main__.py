@@ -1,4 +1,4 @@
-"""``python -m tests.docs PAGE``: prints what the commands of a page do, for whoever writes it."""
+"""``python -m tests.docs PAGE``: prints the results of the commands of a page, for its author."""
 
 import sys
 import tempfile

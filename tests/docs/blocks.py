@@ -1,7 +1,7 @@
 """Blocks of code of a page, and the marks in comments before them.
 
 ``.. file: NAME`` before a block: the session has it as a file; ``.. added to: NAME``: at the end of a file.
-``.. not run: WHY`` before a block of commands: nobody runs them.
+``.. not run: WHY`` before a block of commands: they are not run.
 """
 
 import functools
@@ -36,8 +36,8 @@ class Command:
     """One command that a page shows.
 
     Attributes:
-        text: what is typed, without the prompt.
-        output: what it prints, line by line; empty: the page does not say.
+        text: the typed command, without the prompt.
+        output: its output, line by line; empty: the page does not show it.
         status: with what it ends.
     """
 
@@ -52,10 +52,10 @@ class Block:
 
     Attributes:
         language: "" for none.
-        text: what it has.
-        file: the file that it is.
+        text: its text.
+        file: the file that it shows.
         added_to: the file to which it belongs.
-        not_run: why nobody runs it.
+        not_run: the reason for not running it.
     """
 
     language: str

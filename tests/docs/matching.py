@@ -1,4 +1,4 @@
-"""Whether output is what a page shows: all but times, ids and the like, which are never the same."""
+"""Compare output with a page, except times, ids and the like, which always differ."""
 
 import re
 
@@ -20,10 +20,10 @@ _VARIABLE = {
     "hex": (r"\b(?=[a-f]*\d)(?:[0-9a-f]{8}|[0-9a-f]{16})\b",) * 2,
     "pid": (r"\bpid \d+",) * 2,
 }
-"""How each looks on a page, and what stands for it in output."""
+"""The form of each on a page, and the pattern for it in output."""
 _FINDER = re.compile("|".join(f"(?P<{name}>{shown})" for name, (shown, _) in _VARIABLE.items()))
 _ERASED = re.compile(r"\x1b\[(\d+)F\x1b\[J")
-"""What a live display writes to remove so many lines above the cursor."""
+"""The sequence by which a live display removes so many lines above the cursor."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -34,7 +34,7 @@ class Ids:
         self.real: dict[str, str] = {}
 
     def matches(self, shown: tuple[str, ...], output: str) -> bool:
-        """Whether the output is what is shown; ids that are new are learnt then."""
+        """Whether the output equals the shown text; new ids are learnt then."""
         learnt: list[str] = []
         found = re.fullmatch(self._pattern(shown, learnt), plain(output))
         if found is not None:
@@ -43,7 +43,7 @@ class Ids:
         return found is not None
 
     def begins(self, shown: tuple[str, ...], output: str) -> bool:
-        """Whether what is shown, which ends in dots, has come."""
+        """Whether the shown text, which ends in dots, has been printed."""
         return shown[-1:] == ("...",) and bool(output) and self.matches(shown, output)
 
     def _pattern(self, shown: tuple[str, ...], learnt: list[str]) -> str:
@@ -81,5 +81,5 @@ def plain(output: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Columns are as wide as what stands in them."""
+    """Columns are as wide as their values."""
     return re.sub(r"(?:\\ |\\\t|\t)+", r"[ \\t]+", re.escape(text))

@@ -1,4 +1,4 @@
-"""The pages whose commands are run, and what a reader of them has."""
+"""The pages whose commands are run, and the environment of their reader."""
 
 import shutil
 import socket
@@ -18,7 +18,7 @@ from tests.support.waiting import until
 README = ROOT / "README.rst"
 PAGES = [README, ROOT / "CONTRIBUTING.rst", *sorted((ROOT / "docs").glob("*.rst"))]
 PROGRAMS = frozenset({"ringward", "curl", "echo", "cat", "ls", "export", ".", "eval", "mkdir", "touch", "chmod"})
-"""With what a command that is run may begin: no page changes the host that it is tested on."""
+"""The allowed first words of commands: no page changes the host of the test."""
 
 
 def is_run(block: Block) -> bool:
@@ -58,7 +58,7 @@ def _with_examples(daemon: Shown) -> Session:
     text = (ROOT / "examples" / CONFIG).read_text().replace(OWN_TABLE, "")
     for shown, ours in (
         ("8765", str(port)),
-        ("/usr", "scripts"),  # of /usr nobody knows how large it is
+        ("/usr", "scripts"),  # the size of /usr varies
         ('"--within", "2"', '"--within", "60"'),
         ('timeout = "15s"', 'timeout = "5m"'),
     ):

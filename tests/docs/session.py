@@ -25,7 +25,7 @@ from tests.support.waiting import until
 
 CONFIG = "ringward.toml"
 OWN_TABLE = '[daemon]\ndata_dir = "data"\n'
-"""What the configuration of the daemon has anyway."""
+"""Settings of the daemon beside those of the page."""
 _LONGEST_S = 60.0
 _COLUMNS = 500
 _LOOP = r"""
@@ -60,7 +60,7 @@ class Shown(Lent):
         self.start()
 
     def start(self) -> Self:
-        """Start it, and wait until its services run, and what runs at the start has ended."""
+        """Start it, and wait until its services run and its start tasks have ended."""
         super().start()
         until(lambda: all(map(_is_settled, self.get("/api/tasks").json()["items"])), "what begins with it")
         return self
@@ -78,7 +78,7 @@ def _is_settled(unit: dict[str, Any]) -> bool:
 
 
 class Shell:
-    """One bash; what it runs has a terminal to print to, and nobody types."""
+    """One bash; its commands print to a terminal, without input."""
 
     def __init__(self, directory: Path) -> None:
         self._terminal, end = pty.openpty()
@@ -110,7 +110,7 @@ class Shell:
         self._process.stdin.write(text.encode() + b"\0")
         self._process.stdin.flush()
         data, interrupted, end_s = b"", False, time.monotonic() + _LONGEST_S
-        while data.count(b"\0") < 2:  # what is printed at once may come in parts
+        while data.count(b"\0") < 2:  # one write may arrive in parts
             waited = select.select([self._terminal], [], [], max(end_s - time.monotonic(), 0))
             assert waited[0], self._stuck(text, data, interrupted=interrupted)
             data += os.read(self._terminal, 65536)
@@ -129,7 +129,7 @@ class Shell:
         return f"{text} goes on after {_LONGEST_S} s{after}, having printed:\n{data.decode()}\n{children}\n{signals}"
 
     def close(self) -> None:
-        """End it and what it runs."""
+        """End it and its runs."""
         children = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
         for child in children:
@@ -140,10 +140,10 @@ class Shell:
 
 
 class Session:
-    """What a reader of one page does, block by block."""
+    """The actions of a reader of one page, block by block."""
 
     def __init__(self, daemon: Shown, ports: Mapping[str, int]) -> None:
-        """`ports`: what stands here for those that the page names."""
+        """`ports`: the real ports for those that the page names."""
         self._daemon = daemon
         self._ids = Ids()
         shutil.rmtree(daemon.directory / "backups", ignore_errors=True)
@@ -169,12 +169,12 @@ class Session:
             path.write_text(self._inward(text))
 
     def adds(self, name: str, text: str) -> None:
-        """Have more at the end of a file; nobody takes it up by itself."""
+        """Append to a file; it takes effect only by a command of the page."""
         with (self._daemon.directory / name).open("a") as file:
             file.write(self._inward(f"\n{text}\n"))
 
     def wrong(self, block: Block) -> Iterator[str]:
-        """Run the commands of a block; each one that does not do what is shown, as a text for people."""
+        """Run the commands of a block; return a text for each one that differs from the page."""
         for command in block.commands():
             output, status = self.outcome(command)
             if status not in (command.status, None):
@@ -184,7 +184,7 @@ class Session:
                 yield f"$ {command.text}\nshall print:\n{shown}\nprints:\n{output}"
 
     def outcome(self, command: Command) -> tuple[str, int | None]:
-        """What a command prints, in the words of the page, and its exit status."""
+        """The output of a command, in the words of the page, and its exit status."""
         self._learn(command.text)
 
         def enough(output: str) -> bool:
@@ -203,7 +203,7 @@ class Session:
             self._ids.real.update(zip(new, ended, strict=False))
 
     def _places(self) -> list[tuple[str, str]]:
-        """What pages call something, and what it is here; what is part of another stands behind it."""
+        """Names on pages and their real values, longer names first."""
         daemon = self._daemon
         return [
             ("examples/data/ringward.sock", daemon.socket),

@@ -38,7 +38,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     "page", [page for page in PAGES if ":: console" in page.read_text()], ids=lambda page: page.name
 )
 def test_commands_do_what_is_shown(page: Path, daemon: Shown) -> None:
-    """Each ends as it says, and prints what stands below it, but for times, ids and the like."""
+    """Each command ends as shown, and prints the shown lines, except for times, ids and the like."""
     with read_by(daemon, page) as (session, shown):
         wrong = [text for block in shown for text in session.wrong(block)]
         said = daemon.output.read_text()[-5000:]

@@ -1,4 +1,4 @@
-"""The examples: the configuration is valid, and each of its programs does what it says."""
+"""The examples: the configuration is valid, and each of its programs works as described."""
 
 import gzip
 import os
@@ -25,7 +25,7 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A copy of the examples, nobody else's to write to."""
+    """A copy of the examples that no other user can write to."""
     path = tmp_path / "examples"
     shutil.copytree(EXAMPLES, path, ignore=shutil.ignore_patterns("data", "__pycache__"))
     (path / "ringward.toml").chmod(0o644)
@@ -43,7 +43,7 @@ def killed_on_failure(child: "subprocess.Popen[str]") -> Iterator[None]:
 
 
 def script(place: Path, name: str, *args: str, code: int = 0) -> str:
-    """Run a script of the examples; what it printed."""
+    """Run a script of the examples; return its output."""
     command = [sys.executable, f"scripts/{name}.py", *args]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
@@ -97,7 +97,7 @@ def test_rotation_loses_nothing_and_finishes_what_was_interrupted(place: Path) -
 
 
 def test_a_worker_that_is_asked_to_stop_finishes_its_job(place: Path) -> None:
-    """And its successor puts back what a killed one had claimed."""
+    """Its successor returns the claimed job of a killed worker."""
     claimed = place / "data/work/claimed-7"
     claimed.mkdir(parents=True)
     (claimed / "job.json").write_text('{"seed": "x", "rounds": 10}')
@@ -152,7 +152,7 @@ def web() -> Iterator[str]:
 
 
 def test_the_check_tells_what_is_wrong(place: Path, web: str) -> None:
-    """Fine, an error, too slow, nobody there."""
+    """Fine, an error, too slow, no listener."""
     assert "status 200" in script(place, "check_http", f"{web}/", "--within", "60")
     assert "status 500" in script(place, "check_http", f"{web}/error", code=2)
     assert "slower than" in script(place, "check_http", f"{web}/", "--within", "0", code=3)

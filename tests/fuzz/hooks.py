@@ -21,7 +21,7 @@ UNTOLD = {
     "query.cursor": "what an earlier answer of the same search gave",
     "query.q": "may have to be a regular expression",
 }
-"""What is refused beyond the schema, which has no words for it."""
+"""Refusals that a schema cannot express."""
 
 _STREAM_S = 0.2
 _clients = itertools.count(int(ipaddress.IPv4Address("10.0.0.1")))
@@ -35,7 +35,7 @@ def before_call(_context: schemathesis.HookContext, case: schemathesis.Case[Any]
 
 
 def _answered(response: requests.Response, **_: Any) -> None:
-    """Streams do not end: what comes within this time after the head, or so many events, is the answer."""
+    """Streams do not end: the answer is the part within this time after the head, or so many events."""
     if response.headers.get("Content-Type") == "text/event-stream":
         response.raw.connection.sock.settimeout(_STREAM_S)
 
@@ -53,7 +53,7 @@ def filter_failure(
     case: schemathesis.Case[Any],
     response: schemathesis.Response,
 ) -> bool:
-    """What the document cannot tell is no failure."""
+    """A refusal that the document cannot express is no failure."""
     if isinstance(failure, JsonSchemaError) and response.headers["content-type"][0].startswith("text/event-stream"):
         # The document describes the data of an event as parsed JSON; Schemathesis compares the text.
         return False

@@ -41,7 +41,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def check(daemon: Daemon, examples: int, *options: str) -> None:
-    """Let Schemathesis call everything over TCP, and fail with what it reports."""
+    """Let Schemathesis call everything over TCP, and fail with its report."""
     address = tomllib.loads(daemon.config.read_text())["http"]["listen"][0]
     document = daemon.directory / "openapi.json"
     document.write_bytes(daemon.get("/openapi.json").body)

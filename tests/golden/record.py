@@ -57,10 +57,10 @@ _BEGIN = "        state: Handover = from_json(Handover, read(fd))\n"
 
 
 class Recorded(Installation):
-    """A daemon that hands over to a version that saves what it gets.
+    """A daemon that hands over to a version that saves the state.
 
-    No service manager receives its notifications, so requests to the descriptor store wait. Nobody reads its standard
-    error, so lines for it wait, too.
+    No service manager receives its notifications, so requests to the descriptor store wait. Its standard error is not
+    read, so lines for it wait, too.
     """
 
     def __init__(self, directory: Path, place: Path) -> None:

@@ -77,7 +77,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def table(old: Path) -> dict[str, Any]:
-    """What was handed over, with descriptors and the directory of this process in it."""
+    """The handed-over state, with descriptors and the directory of this process in it."""
     text = (old / "handover.json").read_text()
     text = text.replace(json.loads(text)["boot"]["runtime_dir"], str(old / "runtime"))
     found: dict[str, Any] = json.loads(text)
@@ -220,7 +220,7 @@ def control(old: Path) -> Iterator[Callable[[Boot], ControlThread]]:
 
 @pytest.fixture
 def leftover() -> Iterator[subprocess.Popen[bytes]]:
-    """A process without children, in place of what a run has left."""
+    """A process without children, in place of a run's leftovers."""
     process = subprocess.Popen(["sleep", "infinity"])
     yield process
     process.kill()

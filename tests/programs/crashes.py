@@ -52,7 +52,7 @@ def say() -> None:
 
 
 def leave(*, session: bool, orphan: bool, silent: bool) -> None:
-    """Start a process that stays, and wait until it is what it is to be."""
+    """Start a process that stays, and wait until it has begun its work."""
     done, tell = os.pipe()
     if os.fork():
         os.close(tell)

@@ -1,8 +1,8 @@
 """Stands for a client of an engine that is not there: takes exactly the arguments that it takes, and does the like.
 
-Called by the name of that client. A job is a process of its own; what is known of it stands in $STANDIN_STATE, a file
-for each: the process id, and when it has ended, a line with its exit code. What it says is what the clients were
-recorded to say. Arguments that none of them takes end with status 64.
+Called by the name of that client. A job is a process of its own; its state is in $STANDIN_STATE, a file for each: the
+process id, and when it has ended, a line with its exit code. Its output was recorded from the real clients. Arguments
+that none of them takes end with status 64.
 """
 
 import json
@@ -192,7 +192,7 @@ def nomad(arguments: list[str]) -> int:
 
 
 def inspected(one: Job, job: str) -> int:
-    """Its status at Nomad; one whose output is there is registered."""
+    """Its status at Nomad; a job with output is registered."""
     if not one.words and not (STATE / f"{job}.out").exists():
         print(f'No job(s) with prefix or ID "{job}" found', file=sys.stderr)
         return 1
@@ -209,7 +209,7 @@ def keeper(arguments: list[str]) -> int:
 
 
 def interpolated(env: dict[str, str], found: re.Match[str]) -> str:
-    """Of the configuration of a driver: doubled, it is what it looks like."""
+    """Interpolate the configuration of a driver: a doubled dollar stands for itself."""
     return f"{found[1]}{{{found[3]}}}" if found[2] else env[found[3]]
 
 

@@ -1,4 +1,4 @@
-"""Be somebody else all the time: forks_on.py PID_FILE GENERATIONS.
+"""Change the process id all the time: forks_on.py PID_FILE GENERATIONS.
 
 Each generation forks the next one, in a session of its own, and ends at once; the last one sleeps. The main process
 waits. The pid of the newest is in the file.

@@ -1,4 +1,4 @@
-"""Leave a daemon of its own behind whose memory nobody can look at: holds_memory.py FILE DIRECTORY.
+"""Leave a daemon behind whose memory cannot be read: holds_memory.py FILE DIRECTORY.
 
 FILE is on a file system that is frozen before DIRECTORY/frozen appears. One thread waits for it then in the middle of
 a write to a page of that file, and another one for that thread, with the lock of the whole memory in its hands. The

@@ -1,6 +1,6 @@
 """Print numbered lines until told otherwise: numbered.py COUNT PAUSE_S SIDE_FILE.
 
-Each line is written to the side file before it is printed, so that the file is the child's own view of what it said.
+Each line is written to the side file before it is printed, so that the file is the child's own record of its output.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Stop with SIGSTOP after a line; end with status 5 on SIGTERM, which takes somebody to continue it."""
+"""Stop with SIGSTOP after a line; end with status 5 on SIGTERM, for which another process must continue it."""
 
 import os
 import signal

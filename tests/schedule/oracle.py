@@ -1,6 +1,6 @@
-"""What a cron expression means, found out by walking over every minute: slow and simple.
+"""The meaning of a cron expression by a walk over every minute: slow and simple.
 
-Reads what :func:`expression` makes: numbers, ranges, steps and lists.
+It reads the output of :func:`expression`: numbers, ranges, steps and lists.
 """
 
 import random

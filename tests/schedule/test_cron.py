@@ -69,7 +69,7 @@ def test_valid(expression: str) -> None:
     ],
 )
 def test_invalid(expression: str, word: str) -> None:
-    """What cannot be meant is refused, and the reason says what is wrong."""
+    """An impossible expression is refused, with the reason."""
     assert word in (validate(expression) or "")
 
 
@@ -157,8 +157,8 @@ def test_what_becomes_of_a_time_that_does_not_exist(gap: DstGap, runs: bool) -> 
 @pytest.mark.parametrize(
     ("overlap", "first", "second"), [("first", True, False), ("second", False, True), ("both", True, True)]
 )
-def test_what_becomes_of_a_time_that_comes_twice(overlap: DstOverlap, first: bool, second: bool) -> None:
-    """Both stand in the schedule, and those that are wanted run."""
+def test_a_time_that_comes_twice(overlap: DstOverlap, first: bool, second: bool) -> None:
+    """Both are in the schedule, and the wanted ones run."""
     assert shown("run", overlap, "2026-10-24T12:00Z", 3) == [
         ("25T02:30:00+02:00", first, "repeated"),
         ("25T02:30:00+01:00", second, "repeated"),
@@ -167,7 +167,7 @@ def test_what_becomes_of_a_time_that_comes_twice(overlap: DstOverlap, first: boo
 
 
 def test_a_time_at_the_end_of_a_gap() -> None:
-    """What the gap moves onto a time that is in the expression anyway makes no second run."""
+    """A time that the gap moves onto another time of the expression makes no second run."""
     found = list(islice(Cron("30 2,3 * * *", PRAGUE).occurrences(ms("2026-03-28T12:00Z")), 2))
     assert [local_text(one.at, PRAGUE)[11:16] for one in found] == ["03:00", "03:30"]
     found = list(islice(Cron("0,30 2,3 * * *", PRAGUE, "skip").occurrences(ms("2026-03-28T12:00Z")), 2))

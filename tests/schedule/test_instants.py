@@ -27,7 +27,7 @@ YEARS = 10
 
 @pytest.mark.parametrize("place", PLACES)
 def test_ten_years(place: str) -> None:
-    """No instant is lost, none comes twice, each is in its order; each does what a walk over all minutes says."""
+    """No instant is lost, none comes twice, each is in its order; each matches a walk over all minutes."""
     choose = random.Random()
     zone = place if place in ALL else choose.choice(ALL)
     year = choose.choice((2026, 2026, choose.randrange(1973, 2036)))

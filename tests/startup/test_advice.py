@@ -1,4 +1,4 @@
-"""Warnings about what the runs of a valid configuration lack."""
+"""Warnings about missing requirements of runs in a valid configuration."""
 
 import json
 import os
@@ -155,7 +155,7 @@ def test_limits_that_are_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_controllers(tmp_path: Path) -> None:
-    """Root can give what the hierarchy has; another user what its own cgroup has, if that may be written."""
+    """Root can enable controllers of the hierarchy; another user those of its own cgroup, if it is writable."""
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
     mine = tmp_path / "mine"
     mine.mkdir()

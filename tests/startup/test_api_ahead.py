@@ -27,7 +27,7 @@ def starting() -> Iterator[ChildProcess]:
 
 
 def descriptors(pid: int) -> set[str]:
-    """What a process has open."""
+    """The open descriptors of a process."""
     found = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):  # closed since they were listed
@@ -52,8 +52,8 @@ def test_it_ends_without_a_word_when_nobody_is_left() -> None:
         assert b"Traceback" not in os.read(server.output, 65536)
 
 
-def test_what_is_not_for_it() -> None:
-    """Secrets of the environment, and descriptors of whoever started us."""
+def test_the_environment_and_descriptors_are_withheld() -> None:
+    """It gets neither secrets of the environment nor descriptors of the starting process."""
     theirs, ours = os.pipe()
     os.set_inheritable(theirs, True)
     pipe = os.readlink(f"/proc/self/fd/{theirs}")

@@ -42,7 +42,7 @@ def test_what_is_no_pair(cert: str, key: str, reason: str) -> None:
 
 
 def test_a_locked_key(tmp_path: Path) -> None:
-    """Nobody is asked for a passphrase."""
+    """No passphrase is asked for."""
     locked = tmp_path / "locked.pem"
     command = ["openssl", "ec", "-aes128", "-passout", "pass:secret", "-in", KEY, "-out", str(locked)]
     try:

@@ -1,4 +1,4 @@
-"""Directories above what is to be made."""
+"""Directories above a path to be made."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -25,8 +25,8 @@ def open_umask() -> Iterator[None]:
     [lambda path: data_directory.prepare(str(path)), lambda path: placing.put(str(path), File(str(path), "text"))],
     ids=["data", "service"],
 )
-def test_nobody_else_can_put_something_in_its_place(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """Whatever the umask: who may write into a directory above may rename what is in it."""
+def test_no_other_user_can_replace_it(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Whatever the umask: a user who can write into a parent directory could rename its entries."""
     make(tmp_path / "a" / "b" / "c")
     for parent in (tmp_path / "a", tmp_path / "a" / "b"):
         assert parent.stat().st_mode & 0o022 == 0, parent

@@ -119,7 +119,7 @@ def test_the_year_is_rolled_up_and_people_were_told(seeded: Path) -> None:
 
 
 def test_only_loopback(ringward: Ringward) -> None:
-    """Its password is on a terminal, and it is nobody else's."""
+    """Its password is on a terminal, for its user only."""
     result = ringward("demo", "--listen", "0.0.0.0:0", plain=True)
     assert result.exit_code == exit_codes.USAGE
     assert "0.0.0.0" in result.output

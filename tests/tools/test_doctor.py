@@ -1,4 +1,4 @@
-"""What the doctor finds."""
+"""Findings of the doctor."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_a_configuration_that_others_can_write(ringward: Ringward, config: Path)
 
 @pytest.mark.parametrize(("mode", "verdict"), [(0o700, "ok"), (0o750, "warn"), (0o777, "fail")])
 def test_who_may_enter_the_data_directory(data: Path, mode: int, verdict: str) -> None:
-    """Nobody else should, and nobody else must be able to write."""
+    """Other users should not enter, and must not be able to write."""
     data.chmod(mode)
     finding = look.directory(str(data))
     assert finding.verdict == verdict
@@ -94,7 +94,7 @@ def test_a_database_that_is_sound_and_one_that_is_not(config: Path, data: Path) 
 
 
 def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
-    """Logs that may not grow are a failure, those that soon may not are to be heard of."""
+    """Logs that cannot grow are a failure; logs that soon cannot are a warning."""
     place = os.statvfs(tmp_path)
     free = place.f_bavail * place.f_frsize
     assert look.disk(str(tmp_path), 0).verdict == "ok"
@@ -136,7 +136,7 @@ def test_cgroups(tmp_path: Path) -> None:
 
 
 def test_clocks() -> None:
-    """One that shows the past is wrong; one that nothing keeps right will be."""
+    """A clock in the past is an error; a clock without synchronisation is a warning."""
     now = OLDEST.timestamp() + 86_400
     assert judged(0, free=False).verdict == "fail"
     assert judged(now, free=True).verdict == "warn"
@@ -145,7 +145,7 @@ def test_clocks() -> None:
 
 
 def test_a_read_only_file_system_is_named(config: Path, data: Path) -> None:
-    """The doctor says that the file system is mounted read-only, and sends nobody to chown or to a backup."""
+    """The doctor says that the file system is mounted read-only, and advises neither chown nor a backup."""
     (data / "below").mkdir()
     doctor = [sys.executable, "-c", "from supervisor.cli.entry import main; main()", "doctor", "-c", str(config)]
     mounted = 'mount -t tmpfs -o ro none "$0" && exec "$@"'

@@ -1,4 +1,4 @@
-"""The commands about services and schedules: what they ask, what they wait for, what they print."""
+"""The commands about services and schedules: their requests, waits and output."""
 
 import json
 from typing import Any

@@ -34,6 +34,6 @@ def test_a_date_is_local() -> None:
 
 @pytest.mark.parametrize("text", ["", "noon", "25:00", "10q", "2026-13-01", "99999999999999w"])
 def test_other_text_is_no_time(text: str) -> None:
-    """It is quoted, with examples of what is one."""
+    """The text is quoted, with examples of times."""
     with pytest.raises(ValueError, match="is not a time; use 10m"):
         moment_of(text, NOW)

@@ -43,7 +43,7 @@ def test_what_was_done(daemon: FakeDaemon, ringward: Ringward) -> None:
 
 
 def test_a_socket_that_is_another_one_now(ringward: Ringward, tmp_path: Path) -> None:
-    """Where the file says that the daemon is, none is: it may be one that began with another file."""
+    """No daemon is at the place that the file names: it may have started with another file."""
     path = tmp_path / "ringward.toml"
     path.write_text('[http]\nsocket = "other.sock"\n')
     path.chmod(0o644)

@@ -60,7 +60,7 @@ def test_it_takes_every_default() -> None:
 
 
 def examples() -> Iterator[str]:
-    """What the documentation shows, which the loader takes (tests/test_docs.py), and the example."""
+    """Examples of the documentation, which the loader accepts (tests/test_docs.py), and the example file."""
     yield (ROOT / "examples" / "ringward.toml").read_text()
     for page in [ROOT / "README.rst", *sorted((ROOT / "docs").glob("*.rst"))]:
         tree = docutils.core.publish_doctree(page.read_text(), settings_overrides={"report_level": 5})
@@ -111,7 +111,7 @@ def test_it_takes_references_and_any_case(validator: Any, line: str) -> None:
 
 
 def test_the_command_prints_it(ringward: Ringward) -> None:
-    """As JSON, and its patterns are those of ECMA 262, which editors have."""
+    """It is JSON, with patterns of ECMA 262, as editors expect."""
     result = ringward("schema", plain=True)
     assert result.exit_code == 0
     assert ringward("schema", "--json", plain=True).output == result.output

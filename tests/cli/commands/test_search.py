@@ -50,7 +50,7 @@ def test_options(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def test_pages_until_the_limit(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """As many lines as were asked for, whatever the size of the pages; that there are more is told."""
+    """It prints the requested number of lines, with any page size, and says that there are more."""
 
     def answer(request: Request) -> Answer:
         first = int(request.query.get("cursor", 0))

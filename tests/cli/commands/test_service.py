@@ -1,4 +1,4 @@
-"""``ringward service``: what is written, and what is left alone."""
+"""``ringward service``: the files that it writes, and the files that it leaves alone."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def files(root: Path) -> dict[str, str]:
 
 
 def test_installing_and_removing(ringward: Ringward, root: Path) -> None:
-    """What is shown beforehand is written, once; what was there before stays, and is all that is left in the end."""
+    """The files are written as shown, once; older files stay, and only they are left after a removal."""
     words = ("-c", "/etc/ringward/ringward.toml", "--init", "systemd", "--root", str(root), "--program", PROGRAM)
     install = ("service", "install", *words)
     shown = ringward(*install, "--dry-run", plain=True)
@@ -72,8 +72,8 @@ def test_installing_and_removing(ringward: Ringward, root: Path) -> None:
 
 
 @pytest.mark.parametrize("init", ["systemd", "openrc", "s6", "runit"])
-def test_what_was_changed_is_left_alone(ringward: Ringward, root: Path, init: str) -> None:
-    """The difference is told, and no other file is written either; --force does it, and removing asks for it, too."""
+def test_changed_files_are_left_alone(ringward: Ringward, root: Path, init: str) -> None:
+    """The difference is shown, and no other file is written; --force overrides, and a removal needs it too."""
     words = ("--init", init, "--root", str(root))
     install = ("service", "install", *words, "--program", PROGRAM)
     assert ringward(*install).exit_code == exit_codes.OK
@@ -112,8 +112,8 @@ def test_it_is_not_half_taken_back(ringward: Ringward, root: Path, init: str) ->
     assert ringward(*install).exit_code == exit_codes.OK
 
 
-def test_force_does_not_half_take_it_back(ringward: Ringward, root: Path) -> None:
-    """Nor does it when somebody has changed the unit."""
+def test_force_removes_all_or_nothing(ringward: Ringward, root: Path) -> None:
+    """Nothing is removed if the unit was changed."""
     install = ("service", "install", "--init", "systemd", "--root", str(root), "--program", PROGRAM)
     assert ringward(*install, "--user", "jobs").exit_code == exit_codes.OK
     unit = next(root.rglob("ringward.service"))
@@ -125,7 +125,7 @@ def test_force_does_not_half_take_it_back(ringward: Ringward, root: Path) -> Non
 
 
 def test_hardening_is_not_half_taken_back(ringward: Ringward, root: Path) -> None:
-    """The drop-in alone would stay, with what it takes from another user."""
+    """The drop-in alone would stay, with its settings for another user."""
     install = ("service", "install", "--init", "systemd", "--root", str(root), "--program", PROGRAM)
     assert ringward(*install, "--hardened").exit_code == exit_codes.OK
     refused = ringward(*install)
@@ -133,8 +133,8 @@ def test_hardening_is_not_half_taken_back(ringward: Ringward, root: Path) -> Non
     assert "it was installed with --hardened;" in refused.stderr
 
 
-def test_a_configuration_that_is_there(ringward: Ringward, root: Path) -> None:
-    """It is not touched, its data directory is the one that is meant, and one that is not valid is told."""
+def test_an_existing_configuration(ringward: Ringward, root: Path) -> None:
+    """It is not touched, its data directory is used, and an invalid one is reported."""
     config = root / "etc/ringward/ringward.toml"
     config.parent.mkdir(parents=True)
     config.write_text('[daemon]\ndata_dir = "/srv/ringward"\n')

@@ -44,7 +44,7 @@ def simulated(ringward: Ringward, *arguments: str) -> dict[str, Any]:
 
 
 def test_a_month_with_a_change_of_the_clocks(ringward: Ringward) -> None:
-    """Days are those of the configuration's time zone; each task is counted, services are left out."""
+    """Days follow the configured time zone; each task is counted, services are left out."""
     found = simulated(ringward, "--from", "2026-10-01", "--days", "31")
     assert (found["from"], found["to"]) == ("2026-09-30T22:00:00.000Z", "2026-10-31T23:00:00.000Z")
     assert [(one["name"], one["times"], one["run"], one["dst_skipped"]) for one in found["tasks"]] == [
@@ -68,7 +68,7 @@ def test_tables(ringward: Ringward) -> None:
 
 
 def test_durations(ringward: Ringward, data: Path) -> None:
-    """That of the task, else that of all, else what the history says; from there an interval counts on, too."""
+    """The duration of the task, else the common one, else the history's; intervals count from the end, too."""
     database = open_writer(str(data / "ringward.db"))
     for name in ("nightly", "often"):
         upsert_task(database, name, "task", "{}")

@@ -90,7 +90,7 @@ def test_no_daemon(ringward: Ringward) -> None:
 
 
 def test_health(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Is that of the daemon alone, in a word and in the exit code: 503 and no daemon are alike to who restarts it."""
+    """It is the health of the daemon alone, as a word and an exit code: 503 and no daemon give the same code."""
     daemon.on("GET", "/readyz", {"status": "degraded"})
     result = ringward("health")
     assert (result.exit_code, result.output) == (exit_codes.OK, "degraded\n")
@@ -103,7 +103,7 @@ def test_health(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def completed(data: str, *arguments: str) -> list[str]:
-    """What a shell offers for the last of the arguments."""
+    """The completions that a shell offers for the last argument."""
     shell = ShellComplete(cli, {}, "ringward", "_RINGWARD_COMPLETE")
     return [one.value for one in shell.get_completions(["--data", data, *arguments[:-1]], arguments[-1])]
 
@@ -162,7 +162,7 @@ def test_a_command_that_is_mistyped(ringward: Ringward) -> None:
     ],
 )
 def test_words_of_other_programs(ringward: Ringward, words: tuple[str, ...], suggestion: str | None) -> None:
-    """A synonym is suggested before what is only spelt alike; nothing is suggested where nothing fits."""
+    """A synonym is suggested before a similar spelling; without a match nothing is suggested."""
     result = ringward(*words, plain=True)
     assert result.exit_code == exit_codes.USAGE
     if suggestion is None:

@@ -29,7 +29,7 @@ ENTRY = {
 
 
 def test_create(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """Prints the token alone, so that it can be kept by a script; asks for what was said."""
+    """It prints only the token, so that a script can store it; the request has the given options."""
     daemon.on("POST", "/api/tokens", as_json({**TOKEN, "token": "rw_secret"}, 201))
     result = ringward("token", "create", "ci", "--role", "operator", "--task", "build-*", "--expires", "90d")
     assert (result.exit_code, result.stdout) == (0, "rw_secret\n")
@@ -76,7 +76,7 @@ def test_a_name_that_is_taken(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 
 def test_list(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """One line for each, with what is not set as -."""
+    """One line for each token, with - for unset values."""
     daemon.on("GET", "/api/tokens", {"items": [TOKEN, {**TOKEN, "name": "old", "expired": True}]})
     lines = ringward("token", "list").stdout.splitlines()
     assert lines[0].split("\t") == ["NAME", "ROLE", "TASKS", "EXPIRES", "LAST USED", "CREATED", "BY"]

@@ -89,7 +89,7 @@ def boot_of(outcome: Outcome) -> Boot:
 
 
 def test_the_root_gets_everything_it_needs(up: Up, tmp_path: Path, shared_memory: Path) -> None:
-    """The settings in memory, the lock, an isolated interpreter; directories are there, for nobody else."""
+    """The settings in memory, the lock, an isolated interpreter, and directories that only the user can enter."""
     outcome = up()
     boot = boot_of(outcome)
     assert outcome.executed
@@ -109,7 +109,7 @@ def test_the_root_gets_everything_it_needs(up: Up, tmp_path: Path, shared_memory
 
 
 def test_a_descriptor_for_readiness(up: Up) -> None:
-    """The root inherits it; one that is not open is told before anything is made."""
+    """The root inherits it; a closed one is reported before anything is made."""
     reader, writer = os.pipe()
     executed = up("--ready-fd", str(writer)).executed
     assert executed
@@ -163,7 +163,7 @@ def test_a_data_directory_keeps_its_identity(up: Up, shared_memory: Path) -> Non
 
 
 def test_a_second_daemon_is_75_and_names_the_first(up: Up) -> None:
-    """Whoever asks learns the pid of the one that runs."""
+    """The error names the pid of the running daemon."""
     boot_of(up())
     result = up().result
     assert result.exit_code == exit_codes.ALREADY_RUNNING
@@ -261,8 +261,8 @@ def test_a_path_that_is_no_text_is_told(up: Up, tmp_path: Path) -> None:
     assert up("-c", str(elsewhere)).result.exit_code == exit_codes.CONFIG
 
 
-def test_what_is_no_socket_is_not_removed(up: Up, tmp_path: Path) -> None:
-    """A file or a directory where the socket should be: it is told, and stays."""
+def test_a_file_in_place_of_the_socket_is_not_removed(up: Up, tmp_path: Path) -> None:
+    """A file or a directory in place of the socket is reported, and stays."""
     (tmp_path / "precious").write_text("data")
     (tmp_path / "directory").mkdir()
     for name in ("precious", "directory"):
@@ -357,7 +357,7 @@ class TestDataDirectory:
         assert list((tmp_path / "data").iterdir()) == []
 
     def test_a_damaged_identity_is_not_replaced(self, tmp_path: Path) -> None:
-        """The rings and markers of what may still run carry it."""
+        """The rings and markers of runs that may still live carry it."""
         (tmp_path / "id").write_text("nonsense\n")
         with pytest.raises(NotStarted, match="has no valid id"):
             data_directory.identity(str(tmp_path))
@@ -383,7 +383,7 @@ class TestRuntimeDirectory:
     def test_a_name_that_another_user_has_taken(
         self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Another directory is made, which the next start finds again; what the other user made is left alone."""
+        """Another directory is made, which the next start finds again; the foreign one is left alone."""
         monkeypatch.setattr(runtime_directory, "SHARED_MEMORY", str(shared_memory))
         mounts = tmp_path / "mountinfo"
         mounts.write_text(f"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:5 / {shared_memory} rw - tmpfs tmpfs rw\n")
@@ -400,7 +400,7 @@ class TestRuntimeDirectory:
         assert list(taken.iterdir()) == [taken / self.ID]
 
     def test_only_tmpfs_will_do(self, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is on a disk is passed over, and when nothing is left each reason is told."""
+        """Directories on a disk are skipped, and if none is left, each reason is given."""
         mounts = tmp_path / "mountinfo"
         mounts.write_text(
             "1 0 8:1 / / rw - ext4 /dev/sda rw\n"
@@ -423,7 +423,7 @@ class TestRuntimeDirectory:
     def test_foreign_directories_and_links_are_refused(
         self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nobody else can prepare the place for us."""
+        """No other user can prepare the place for us."""
         names = ["link", "file", "open", "foreign"]
         monkeypatch.setattr(
             runtime_directory, "places", lambda _environ, _euid: [str(shared_memory / name) for name in names]
@@ -445,8 +445,8 @@ class TestRuntimeDirectory:
         for text in expected + ["foreign belongs to user 12345"] * (os.geteuid() == 0):
             assert text in str(caught.value)
 
-    def test_a_place_once_chosen_is_kept(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What a crash left behind is found, whatever the environment says today."""
+    def test_the_runtime_directory_is_found_again(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The directory of a crashed daemon is found, whatever the environment says today."""
         bases = [str(shared_memory / "first"), str(shared_memory / "second")]
         monkeypatch.setattr(runtime_directory, "places", lambda _environ, _euid: list(bases))
         (shared_memory / "second" / self.ID).mkdir(parents=True, mode=0o700)

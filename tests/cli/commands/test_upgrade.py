@@ -34,12 +34,12 @@ def test_no_data_directory(tmp_path: Path) -> None:
 
 
 def test_a_daemon_that_has_ended(data: Path) -> None:
-    """A pid that nobody holds the lock for means nothing."""
+    """A pid without a held lock means nothing."""
     assert "no daemon runs" in refused(data)
 
 
 def test_a_process_that_is_no_daemon(data: Path) -> None:
-    """Whoever has the pid in our namespace is not signalled when it is not the supervisor."""
+    """Another process with this pid in our namespace is not signalled."""
     with (data / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert "no daemon runs" in refused(data)

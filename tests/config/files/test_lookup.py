@@ -29,7 +29,7 @@ def test_the_configuration_is_looked_for_in_order(tmp_path: Path, monkeypatch: p
 
 
 def test_a_missing_configuration_is_told_with_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever starts the daemon without one learns where one is expected."""
+    """The error at a start without one lists the expected places."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("supervisor.config.files.lookup.SYSTEM_FILE", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match=r"no configuration found in ringward.toml and .*\n.*--config"):
@@ -97,7 +97,7 @@ def test_a_configuration_that_is_broken_elsewhere_leaves_the_default(tmp_path: P
 def test_a_data_directory_that_cannot_be_read_from_the_file_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No client asks another daemon than the one that was meant; --data names it without the file."""
+    """No client asks another daemon than the intended one; --data names it without the file."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "ringward.toml"
     for text in ("[daemon]\ndata_dir = /srv\n", "[daemon]\ndata_dir = 3\n", "[daemon]\ndata_dir = '${NONE}'\n"):

@@ -59,7 +59,7 @@ def test_headers_keys_and_items_have_their_lines() -> None:
 
 
 def test_text_in_strings_is_no_key() -> None:
-    """What stands in a multi-line string is not taken for tables or keys."""
+    """Text in a multi-line string is not taken for tables or keys."""
     positions = Positions(SAMPLE)
     assert positions.exact(("not", "a", "table")) is None
     assert positions.exact(("tasks", "db.backup", "key")) is None

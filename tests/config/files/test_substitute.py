@@ -27,7 +27,7 @@ from supervisor.config.problems import Invalid, Problem
     ],
 )
 def test_references_are_replaced_once(text: str, result: str, tmp_path: Path) -> None:
-    """Variables, defaults and files; what was put in is not looked at again."""
+    """Variables, defaults and files; inserted text is not expanded again."""
     (tmp_path / "secret").write_text("hidden\n")
     environ = {"A": "one", "EMPTY": "", "REF": "${A}"}
     assert substitute(text, environ, str(tmp_path)) == result

@@ -23,7 +23,7 @@ from supervisor.config.value_types.durations import format_duration, format_size
     ],
 )
 def test_durations_are_read(text: str, ms: int) -> None:
-    """Every documented notation means what it says; zero is zero."""
+    """Every documented notation has its meaning; zero is zero."""
     assert parse_duration(text) == ms
 
 

@@ -25,7 +25,7 @@ def test_every_preset_is_complete(config: Callable[..., Config], name: str) -> N
 
 
 def test_a_launcher_of_ones_own(config: Callable[..., Config]) -> None:
-    """Is what it says; of a preset, commands that are said replace those of the preset, and local is none."""
+    """Its commands are used; given commands replace those of a preset, and local is no launcher."""
     found = config(
         """
 [launchers.own]

@@ -85,7 +85,7 @@ def test_what_is_secret_is_not_shown(config: Load) -> None:
 
 @pytest.mark.parametrize("kind", ["tasks", "services"])
 def test_variables_that_may_be_shown(config: Load, kind: str) -> None:
-    """Their values are; those of others and of secrets never, whatever they are named."""
+    """Their values are shown; others and secrets never, whatever their names."""
     variables = 'env = { A = "seen", B = "hidden-1" }\nsecrets = { C = "hidden-2" }\nenv_public = ["A", "C", "D"]\n'
     found = config(f'[{kind}.u]\nrun = "true"\n{variables}')
     shown = json.loads(definition_text(found.tasks.get("u") or found.services["u"]))

@@ -97,7 +97,7 @@ def test_declared(config: Load) -> None:
     ],
 )
 def test_mistakes(problems: Problems, params: str, expected: str) -> None:
-    """Each is told once, with its place and what there is to do."""
+    """Each is reported once, with its place and the remedy."""
     found = problems(f"[tasks.a]\nrun = 'x'\nparams = {params}\n")
     assert len(found) == 1
     assert expected in str(found[0])
@@ -124,8 +124,8 @@ def test_mistakes(problems: Problems, params: str, expected: str) -> None:
         "WATCHDOG_USEC",
     ],
 )
-def test_variables_that_nobody_may_set(problems: Problems, name: str) -> None:
-    """Whoever triggers a run does not decide what programs execute, and does not speak as the daemon."""
+def test_variables_that_no_parameter_may_set(problems: Problems, name: str) -> None:
+    """A trigger can neither change which programs execute nor set the daemon's own variables."""
     (found,) = problems(f"[tasks.a]\nrun = 'x'\nparams = [{{ name = '{name}', kind = 'env' }}]\n")
     assert (found.key, "cannot be a parameter" in found.message) == ("tasks.a.params[0].name", True)
 

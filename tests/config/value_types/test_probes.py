@@ -119,7 +119,7 @@ def test_no_dependency(value: object, message: str) -> None:
     ],
 )
 def test_unsound(tmp_path: Path, edges: dict[str, str], message: str) -> None:
-    """Unknown names, cycles, and what cannot become true are told with their place."""
+    """Unknown names, cycles, and impossible conditions are reported with their place."""
     path = tmp_path / "r.toml"
     path.write_text(
         '[tasks.t]\nrun = "true"\n'

@@ -24,7 +24,7 @@ def test_a_ladder_of_signals() -> None:
 
 @pytest.mark.parametrize("value", [[], ["SIGINT"], [["SIGINT"]], [["SIGSTOP", "1s"]], [["SIGINT", 5]], 15])
 def test_no_ladder(value: object) -> None:
-    """What is no signal, no step or no time is refused."""
+    """An invalid signal, step or time is refused."""
     with pytest.raises(Invalid):
         StopSignal().parse(value, "/")
 
@@ -123,14 +123,14 @@ A=last\r
     ("text", "line"), [("A=1\n\nnothing", 3), ("A='x", 1), ('A=1\nB="x" y', 2), ("A B=2", 1), ("'A=2", 1), ("=2", 1)]
 )
 def test_a_file_that_cannot_be_read(text: str, line: int) -> None:
-    """The line is named, and what it holds is not shown."""
+    """The line is named, and its content is not shown."""
     with pytest.raises(Invalid, match=f"^line {line} ") as caught:
         parse_variables(text)
     assert not caught.value.show
 
 
 def test_where_variables_come_from(config: Load, tmp_path: Path) -> None:
-    """What a unit says holds against [defaults], and at each of the two what is said against a file."""
+    """A unit overrides [defaults], and in each of the two a value overrides a file."""
     (tmp_path / "one").write_text("A=1\nB=1\nC=1\nD=1\n")
     (tmp_path / "two").write_text("C=2\nD=2\nE=2\n")
     loaded = config(

@@ -26,7 +26,7 @@ def problem(write: Write, keys: str, defaults: str = "") -> str:
 
 
 def test_the_defaults(write: Write) -> None:
-    """Without any key nothing runs by itself, and what is missed later is caught up with for a day."""
+    """Without any key nothing runs by itself, and later missed instants are caught up for a day."""
     one = task(write, "")
     assert (one.crons, one.every_ms, one.at_ms, one.run_on_start) == ((), None, None, False)
     assert (one.dst_gap, one.dst_overlap, one.jitter_ms) == ("run", "first", 0)
@@ -72,7 +72,7 @@ def test_a_single_time(write: Write, text: str) -> None:
 
 @pytest.mark.parametrize("text", ['"2026-12-24T18:00:00"', "2026-12-24T18:00:00"])
 def test_a_single_time_without_an_offset(write: Write, text: str) -> None:
-    """It is refused, with what is missing."""
+    """It is refused, and the error names the missing part."""
     said = problem(write, f"at = {text}")
     assert ":5: tasks.a.at: needs its offset from UTC" in said
     assert "write Z or an offset" in said

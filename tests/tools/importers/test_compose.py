@@ -79,7 +79,7 @@ def service(tmp_path: Path, *lines: str) -> tuple[Outcome, dict[str, Any], list[
 
 
 def test_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Services become services that docker starts, and what they wait for, check and schedule is carried over."""
+    """Services become services that docker starts, with their dependencies, checks and schedules."""
     monkeypatch.delenv("TAG", raising=False)
     (tmp_path / "web.env").write_text("SECRET='a b'\n")
     (tmp_path / "web.env").chmod(0o600)
@@ -122,7 +122,7 @@ def test_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command(ringward: Ringward, tmp_path: Path) -> None:
-    """The written file is valid, and the exit status tells what is missing."""
+    """The written file is valid, and the exit status says whether anything is missing."""
     source, target = tmp_path / "compose.yaml", tmp_path / "compose.toml"
     source.write_text("services:\n  one:\n    image: i\n    logging: { driver: gelf }\n")
     result = ringward("import", "compose", str(source), "-o", str(target), plain=True)
@@ -135,7 +135,7 @@ def test_the_command(ringward: Ringward, tmp_path: Path) -> None:
 
 
 def test_yaml(tmp_path: Path) -> None:
-    """Values are those of YAML 1.2, as compose reads them; what is no compose file is refused."""
+    """Values follow YAML 1.2, as in compose; other files are refused."""
     _, found, options = service(tmp_path, "environment: { A: on, B: 0755, C: 1:20, D: true, E: 1e3, F: 2026-01-01 }")
     assert found["env"] == {"A": "on", "B": "0755", "C": "1:20", "D": "true", "E": "1e3", "F": "2026-01-01"}
     assert "--label=ringward.compose=p.one" in options
@@ -243,8 +243,8 @@ def test_options(tmp_path: Path, line: str, option: str) -> None:
         ("labels: { ofelia.job-exec.x.schedule: never, ofelia.job-exec.x.command: y }", "cannot be expressed"),
     ],
 )
-def test_what_is_reported(tmp_path: Path, line: str, note: str) -> None:
-    """What is not carried over is in the file and makes the exit status 1."""
+def test_settings_not_carried_over_are_reported(tmp_path: Path, line: str, note: str) -> None:
+    """Settings that are not carried over are in the file and make the exit status 1."""
     outcome, _, _ = service(tmp_path, line)
     assert said(outcome, "services.one", note)
     assert any(note in str(one) for one in outcome.lost)

@@ -66,7 +66,7 @@ def test_bash_redirects_both_by_itself(tmp_path: Path) -> None:
     ],
 )
 def test_commands_mean_what_cron_means(tmp_path: Path, command: str, status: int, output: str) -> None:
-    """A list of commands goes on behind one that fails, and a test that is false is no failure."""
+    """A list of commands continues after a failing one, and a false test is no failure."""
     run = only(tmp_path, f"@daily {command}")["run"]
     argv = run if isinstance(run, list) else ["/bin/sh", "-e", "-c", run]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)

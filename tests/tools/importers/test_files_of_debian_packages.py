@@ -28,7 +28,7 @@ def test_cron(ringward: Ringward) -> None:
 
 
 def test_systemd(ringward: Ringward) -> None:
-    """Each service that starts something is carried over, or named as what cannot be."""
+    """Each service that starts a program is carried over, or named as impossible."""
     files = [path for path in (PACKAGES / "lib/systemd/system").iterdir() if path.suffix in (".service", ".timer")]
     result = ringward("import", "systemd", "--json", *map(str, files), plain=True)
     found = json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""Other programs' configurations: what becomes of them, and what is reported."""
+"""Configurations of other programs: the result, and the reports."""
 
 import json
 import subprocess
@@ -148,7 +148,7 @@ def test_a_crontab_of_the_system(tmp_path: Path) -> None:
 
 
 def test_a_crontab_of_a_user(tmp_path: Path) -> None:
-    """Its time zone holds; a job gets its input; what cannot be carried over is reported with its line."""
+    """Its time zone holds; a job gets its input; anything not carried over is reported with its line."""
     outcome = Outcome()
     crontab.read("mine", USER_CRONTAB, outcome, system=False)
     units = checked(outcome, tmp_path)
@@ -213,7 +213,7 @@ def test_systemd(tmp_path: Path) -> None:
     assert report["run"].splitlines()[0] == "/usr/bin/rm -f out.pdf || :"
     assert report["run"].splitlines()[-1] == "exec /usr/bin/mail-it out.pdf"
     assert "catch_up" not in report
-    assert report["catch_up_window"] == "520w"  # what is persistent runs however late
+    assert report["catch_up_window"] == "520w"  # a persistent timer runs however late
     assert api["run"] == 'set -f; exec /usr/local/bin/api --listen "${LISTEN}" $EXTRA --match \'*.py\' "${A}-\\$5"'
     assert (api["restart"], api["restart_delay"], api["stop_signal"]) == ("on_failure", "2500ms", "SIGINT")
     assert api["ready"] == {"notify": True, "timeout": "90s"}
@@ -223,7 +223,7 @@ def test_systemd(tmp_path: Path) -> None:
 
 
 def test_supervisord_to_the_letter(tmp_path: Path) -> None:
-    """Comments behind a value, what programs have from supervisord itself, and what is silently nothing else."""
+    """Comments behind a value, variables that supervisord sets, and values that look like others."""
     outcome = Outcome()
     text = """
 [supervisord]

@@ -1,4 +1,4 @@
-"""Apps of pm2: what the module exports, with node and without, and what becomes of it."""
+"""Apps of pm2: the exports of the module, with node and without, and the result."""
 
 import json
 import shutil
@@ -70,7 +70,7 @@ def test_node_evaluates_the_module(ringward: Ringward, tmp_path: Path, name: str
 
 @needs_node
 def test_a_module_that_fails(tmp_path: Path) -> None:
-    """The message of node is told, and one that exports no apps is refused."""
+    """The message of node is shown, and a module without apps is refused."""
     path = tmp_path / "ecosystem.config.js"
     path.write_text("throw new Error('no such port')")
     with pytest.raises(Unreadable, match="no such port"):
@@ -113,7 +113,7 @@ def test_commands(tmp_path: Path, keys: dict[str, Any], run: list[str]) -> None:
 
 
 def test_times_and_restarts(tmp_path: Path) -> None:
-    """The defaults are those of pm2; what an app says replaces them."""
+    """The defaults are those of pm2; values of an app replace them."""
     found = web(tmp_path)
     assert (found["restart_attempts"], found["healthy_after"], found["restart_delay"]) == (15, "1s", "0s")
     assert (found["stop_signal"], found["graceful_stop"]) == ("SIGINT", "1600ms")
@@ -160,8 +160,8 @@ def test_values_of_the_wrong_kind(tmp_path: Path, keys: dict[str, Any]) -> None:
     assert said(outcome, "apps[0]", "is not carried over", json.dumps(keys)[1:-1])
 
 
-def test_what_is_reported(tmp_path: Path) -> None:
-    """What is not carried over stands above the table of the app; what pm2 alone needs is not mentioned."""
+def test_settings_not_carried_over_are_reported(tmp_path: Path) -> None:
+    """Settings not carried over stand above the table of the app; settings for pm2 itself are not mentioned."""
     outcome, _ = app(
         tmp_path,
         watch=True,

@@ -18,7 +18,7 @@ def program(tmp_path: Path, *lines: str) -> tuple[Outcome, dict[str, Any]]:
 
 
 def printed(run: str, **variables: str) -> str:
-    """Return what a command prints, as the daemon starts it."""
+    """Return the output of a command, as the daemon starts it."""
     env = {"PATH": "/usr/bin:/bin", **variables}
     return subprocess.run(["/bin/sh", "-e", "-c", run], env=env, capture_output=True, text=True, check=True).stdout
 

@@ -80,7 +80,7 @@ ExecStart=printf %%s; ${ARGS} $NONE
 
 
 def test_specifiers_of_systemd_in_variables(tmp_path: Path) -> None:
-    """What goes by the unit's name is replaced; of what is not, people hear, as they do with commands."""
+    """Specifiers of the unit's name are replaced; others are reported, as they are in commands."""
     outcome = Outcome()
     one = "[Service]\nExecStart=/bin/one\nEnvironment=CACHE=%C/%p SHARE=90%%h\n"
     two = "[Service]\nExecStart=/bin/two\nEnvironment=CACHE=%h/.cache\n"
@@ -91,7 +91,7 @@ def test_specifiers_of_systemd_in_variables(tmp_path: Path) -> None:
 
 
 def test_systemd_starts_some_at_boot(tmp_path: Path) -> None:
-    """What is to run once when the host has been booted does; of what nothing starts by itself people hear."""
+    """Units started once at boot are carried over; units that nothing starts are reported."""
     outcome = Outcome()
     service = "[Service]\nType=oneshot\nExecStart=/bin/once\n[Install]\n"
     files = {
@@ -169,7 +169,7 @@ def service(tmp_path: Path, *lines: str, unit: str = "") -> tuple[Outcome, dict[
     ],
 )
 def test_restarts(tmp_path: Path, lines: list[str], unit: str, attempts: int | str, healthy_after: str | None) -> None:
-    """A service is given up after as many starts as there, and never where so many starts take too long."""
+    """A service fails after the same number of starts, and never where that many starts take too long."""
     _, found = service(tmp_path, *lines, unit=unit)
     assert (found["restart_attempts"], found.get("healthy_after")) == (attempts, healthy_after)
     assert found["restart_backoff"] == "constant"
@@ -230,7 +230,7 @@ def test_output_elsewhere(tmp_path: Path) -> None:
 
 
 def test_comments_stand_in_the_unit(tmp_path: Path) -> None:
-    """What is not carried over stands in the file, directly above the table of its unit."""
+    """Settings not carried over stand in the file, directly above the table of the unit."""
     outcome, _ = service(tmp_path, "ProtectHome=yes", "TimeoutStopSec=1")
     lines = outcome.toml("a test").splitlines()
     assert lines[lines.index("[services.one]") - 1] == "# LOOK AT THIS: ProtectHome=yes is not carried over"

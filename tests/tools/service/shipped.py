@@ -21,7 +21,7 @@ NAMES = {
 
 
 def shipped() -> dict[Path, File]:
-    """What the command writes for a daemon that runs as root; a user of its own and hardening are to be chosen from."""
+    """The files for a daemon that runs as root; a user of its own and hardening are options."""
     wanted = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA)
     optional = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, user="ringward")
     hardened = Wanted(DEFAULT_PROGRAM, SYSTEM_FILE, SYSTEM_DATA, hardened=True, old_systemd=True)

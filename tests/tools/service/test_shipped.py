@@ -1,4 +1,4 @@
-"""The files in ``deploy/`` are those that the command writes, and other programs take them."""
+"""The files in ``deploy/`` equal the output of the command, and other programs accept them."""
 
 import os
 import re

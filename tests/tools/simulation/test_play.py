@@ -27,7 +27,7 @@ def configured(directory: Path, keys: str) -> Task:
 
 
 def test_a_year_in_time_zones(tmp_path: Path) -> None:
-    """The instants of a year, and which of them run, are those that a walk over every minute finds."""
+    """The instants of a year, and the ones that run, match a walk over every minute."""
     choose = random.Random()
     for zone in ("Europe/Prague", "Australia/Lord_Howe", "America/Santiago"):
         oracle = Oracle(ZoneInfo(zone), FIRST_MS // 60_000, (FIRST_MS + YEAR_MS) // 60_000)

@@ -1,4 +1,4 @@
-"""What a simulation counts."""
+"""Counts of a simulation."""
 
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ def played(directory: Path, text: str, hours: int, **durations_ms: int) -> repor
 
 
 def test_the_day_on_which_clocks_go_back(tmp_path: Path) -> None:
-    """Hours are those of the clocks, one of them comes twice; what is repeated and left out is told by task."""
+    """Hours follow the clock, and one comes twice; repeated and omitted runs are listed by task."""
     text = '[tasks.a]\nrun = "x"\ncron = "30 2 * * *"\n[tasks.b]\nrun = "x"\ncron = "*/30 * * * *"\n'
     found = played(tmp_path, text, 25, b=20 * 60_000).to_dict()
     assert found["clockChanges"] == [
