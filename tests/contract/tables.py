@@ -339,6 +339,7 @@ OUR_OWN = (
     ("POST", "/api/units/restart"),
     ("POST", "/api/units/pause"),
     ("POST", "/api/units/resume"),
+    ("POST", "/api/hooks/{hookName}"),
     ("GET", "/api/runs/deleted"),
     ("GET", "/api/runs/{runId}/ending"),
     ("GET", "/api/runs/{runId}/resources"),
