@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import ipaddress
-import mimetypes
 from collections import defaultdict
 
 import falcon
@@ -121,12 +120,6 @@ class Route:
         )
 
 
-class _App(falcon.App[falcon.Request, falcon.Response]):
-    """A Falcon application that checks every request with the guard before it rejects an unknown method."""
-
-    _META_METHODS = frozenset()
-
-
 def open_context(boot: Boot, daemon_pid: int) -> Context:
     """Create the context of one worker, after the fork."""
     with contextlib.suppress(StoreError):  # the reader reports it
@@ -149,8 +142,7 @@ def build(context: Context) -> falcon.App[falcon.Request, falcon.Response]:
     # 0.0.0.0 is not a name of this host, although browsers reach the host under it. Connections carry the real address.
     bound = [host for host, _ in boot.listen if not ipaddress.ip_address(host).is_unspecified]
     guard = Guard([*bound, *boot.hosts], Exposure(boot), router)
-    mimetypes.knownfiles.clear()  # Falcon would read the host's thousands of MIME types; none is served
-    app = _App(router=router, middleware=[guard])
+    app = falcon.App(router=router, middleware=[guard])
     app.add_error_handler(Exception, on_failure)
     app.add_error_handler(falcon.HTTPError, on_http_error)
     app.add_error_handler(ApiError, on_api_error)
@@ -162,4 +154,5 @@ def build(context: Context) -> falcon.App[falcon.Request, falcon.Response]:
     site = Site()
     for path in (*site.paths, "/static/{digest}/{name:path}"):
         app.add_route(path, site)
+    router.find("/")  # compiles the routes: a worker without memory for that fails before it serves
     return app

@@ -4,8 +4,8 @@
 
 Handlers turn all other failures into one of these: Falcon's errors (unknown path, wrong method), refusals of the
 scheduler, a scheduler that is down, a database that cannot be read, and bugs. A bug yields a 500 without details; the
-log has the traceback under the same ``instance``. gunicorn rejects unparsable requests before the application runs;
-:func:`write_error` replaces its HTML page.
+log has the traceback under the same ``instance``. The server rejects unparsable requests before the application runs,
+and answers them with :func:`write_error`.
 """
 
 import logging
@@ -140,14 +140,14 @@ def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _pa
     log.error("%s: %s %s failed", document.instance, req.method, req.path, exc_info=error)
 
 
-def write_error(sock: Any, status_int: int, reason: str, mesg: str) -> None:
-    """Replace ``gunicorn.util.write_error``, so that gunicorn's own rejections are problem documents too."""
-    document = problem(status_int, mesg or reason)
-    level = logging.ERROR if status_int == 500 else logging.DEBUG  # a 501 is the client's fault
-    log.log(level, "%s: rejected a request with %d %s", document.instance, status_int, reason)
+def write_error(sock: Any, status: int, detail: str) -> None:
+    """Send a problem document in answer to a request that does not reach the application."""
+    document = problem(status, detail or HTTPStatus(status).phrase)
+    level = logging.ERROR if status == 500 else logging.DEBUG  # a 501 is the client's fault
+    log.log(level, "%s: rejected a request with %d", document.instance, status)
     body = msgspec.json.encode(document)
     head = (
-        f"HTTP/1.1 {status_int} {document.title}\r\nConnection: close\r\nContent-Type: {MEDIA_TYPE}\r\n"
+        f"HTTP/1.1 {status} {document.title}\r\nConnection: close\r\nContent-Type: {MEDIA_TYPE}\r\n"
         f"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     sock.sendall(head.encode("latin-1") + body)

@@ -64,6 +64,14 @@ class Reads:
         """Called if a query meets damage, or if the database has disappeared; it never blocks."""
         self._failures = Seldom(1)
 
+    def start(self) -> None:
+        """Start the threads.
+
+        Raises:
+            RuntimeError: a thread could not be started.
+        """
+        self._threads.start()
+
     def __call__(self, query: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `query` in one of the threads and return its result (never a lazy cursor).
 

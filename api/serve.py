@@ -9,7 +9,6 @@ This module does only what must precede all other imports; :mod:`api.server.arbi
 
 import contextlib
 import gc
-import importlib
 import os
 import sys
 
@@ -22,25 +21,28 @@ def _close_above(fd: int) -> None:
                 os.close(int(name))
 
 
-def _check() -> None:
-    """Import everything that the arbiter and the workers need; an import error ends the process."""
-    os.chdir("/")
-    importlib.import_module("api.server.arbiter")
-    importlib.import_module("api.server.worker")
+def prepare() -> int:
+    """Do what must precede the import of gevent, which opens descriptors.
+
+    Returns:
+        The descriptor of the socket to the root, or -1 with ``--check``.
+    """
+    gc.disable()  # until all is imported; these objects stay
+    os.chdir("/")  # gunicorn does not start in a removed directory
+    if sys.argv[1:] == ["--check"]:
+        return -1
+    fd = int(sys.argv[sys.argv.index("--fd") + 1])
+    _close_above(fd)
+    return fd
 
 
 def main() -> None:
     """Run the server until it is stopped; with ``--check``, only import it."""
-    if sys.argv[1:] == ["--check"]:
-        _check()
-        return
-    fd = int(sys.argv[sys.argv.index("--fd") + 1])
-    gc.disable()  # until all is imported; these objects stay
-    _close_above(fd)
-    os.chdir("/")  # gunicorn does not start in a removed directory
+    fd = prepare()
     from api.server.arbiter import run
 
-    run(fd)
+    if fd >= 0:
+        run(fd)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,15 @@ class Context:
         self.samples = Samples(self.reads)
         self.layouts = Layouts(self.files)
 
+    def start(self) -> None:
+        """Start the threads that read the database, so that a worker without memory for them fails before it serves.
+
+        Raises:
+            RuntimeError: a thread could not be started.
+        """
+        self.reads.start()
+        self.pages.start()
+
     def stop(self) -> None:
         """Stop the worker's streams and waits."""
         self.stopping.set()

@@ -22,12 +22,9 @@ PROCESSES = {
 """By process, the modules with which it begins."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_BEGIN = "the first step of a new process; when it fails, the server ends, and the root starts it from the new files"
 _WHOLE = "a package of others, which is loaded whole, whichever release it is"
 _DRIVER = "the driver of a database, which a process opens as the first thing that it does"
 LATE = {
-    ("api.server.arbiter", "_WORKER"): _BEGIN,
-    ("api.server.arbiter", "_LENT_KEY"): _BEGIN,
     ("logring.search", "re2"): _WHOLE,
     ("logring.logfile.zstd", "backports.zstd"): _WHOLE,
     ("store.database", "store.backends.postgres"): _DRIVER,

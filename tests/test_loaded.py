@@ -12,7 +12,7 @@ OTHERS = (
     "supervisor.helpers.notifier.__main__",
     "supervisor.helpers.watcher.__main__",
     "api.serve",
-    "api.server.worker",
+    "api.server.arbiter",
     "supervisor.cli.commands.daemon.up",
 )
 _EXECUTING = {"subprocess.Popen", "os.posix_spawn", "os.fork"}

@@ -25,7 +25,7 @@ HTML_POLICY = (
     "frame-ancestors 'none'; base-uri 'none'"
 )
 _OTHER_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
-_METHODS = frozenset(falcon.COMBINED_METHODS) - {"WEBSOCKET"}
+_METHODS = frozenset(falcon.COMBINED_METHODS)
 _ABSOLUTE = re.compile("[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
 _ENCODED_SLASH = re.compile("%2f", re.IGNORECASE)
 _END_OF_PATH = re.compile("[?#]")

@@ -1,34 +1,34 @@
 """The arbiter of the API server: an embedded gunicorn on listening sockets of the root process.
 
-It forks workers and does little else, and stays small: each worker imports gevent and the application after the fork
-(:mod:`api.server.worker`). With several workers, the arbiter imports them once, so that the workers share the memory.
+It forks workers, which share the imported modules, and does little else.
 """
+
+import api.server.patched  # noqa: F401 - first, so that the other modules import what is patched
+
+# isort: split
 
 import fcntl
 import gc
-import importlib
 import os
 import resource
 import signal
 import socket
 import sys
 import time
-from typing import Any, cast
+from typing import Any
 
-import gunicorn.workers.base
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.sock import close_sockets, create_sockets
 
-from api.server.heartbeat import Pulse
+from api.server.lent_key import FromScheduler
 from api.server.log_format import ApiLogger
-from api.server.tls import Contexts, Files, OnDisk
+from api.server.tls import Contexts, OnDisk
+from api.server.worker import ENDING, Worker
 from supervisor.host.osport import become, set_title
 from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Decoder, Frame
 
 TITLE = "ringward gunicorn"
-_WORKER = "api.server.worker"
-_LENT_KEY = "api.server.lent_key"
 _HELLO_BYTES = 65536
 _MAX_LISTENERS = 64
 _CONNECTIONS = 8000
@@ -37,49 +37,6 @@ _KEEPALIVE_S = 75
 _GRACE_S = 5
 _HURRY_S = 2
 _HANG_S = 30
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT)
-
-
-class Seed:
-    """A worker in the arbiter: the part of gunicorn's worker that the arbiter uses. The child creates the rest."""
-
-    def __init__(self, age: int, ppid: int, sockets: list[Any], app: "Server", timeout: float, cfg: Any, log: Any):
-        self.age = age
-        self.pid: int | str = "[booting]"
-        self.sockets = sockets
-        self.aborted = False
-        self.tmp = Pulse()
-        self._arguments = (age, ppid, sockets, app, timeout, cfg, log)
-        self._worker: Any = None
-
-    @property
-    def booted(self) -> bool:
-        """Whether the worker serves; a worker that exits earlier makes gunicorn stop the server."""
-        return self._worker is not None and self._worker.booted
-
-    def init_process(self) -> None:
-        """Become the worker, in the child, and serve until the end."""
-        set_title(f"{TITLE} worker")
-        # The arbiter's handlers would swallow signals, so signals end the process until the worker has its own
-        # handlers.
-        for number in _ENDING:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        gc.disable()  # until everything is imported; these objects stay
-        module = importlib.import_module(_WORKER)
-        importlib.import_module(_LENT_KEY)  # now: when the first client connects, the file may be of another release
-        # gunicorn would create a file below /tmp, which may be read-only; it reads the time of this one.
-        gunicorn.workers.base.WorkerTmp = lambda _cfg: self.tmp
-        worker = module.Worker(*self._arguments)
-        worker.pid = self.pid
-        self._worker = worker
-        worker.init_process()
-
-
-def _files(boot: Boot) -> Files:
-    if boot.api_account is None:
-        return OnDisk(str(boot.tls_cert), str(boot.tls_key))
-    return cast(Files, importlib.import_module(_LENT_KEY).FromScheduler(boot))  # imports gevent; the arbiter cannot
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
@@ -97,7 +54,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         """Load these settings only: no file, no environment, no command line."""
         settings = {
             "workers": self.boot.workers,
-            "worker_class": Seed,
+            "worker_class": Worker,
             "worker_connections": _CONNECTIONS,
             "timeout": _HANG_S,
             "graceful_timeout": _GRACE_S,
@@ -125,7 +82,9 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     def _context(self, config: Any, make: Any) -> Any:
         """Return the TLS context; workers call this for each connection."""
         if self._contexts is None:
-            self._contexts = Contexts(_files(self.boot))
+            boot = self.boot
+            own = boot.api_account is None
+            self._contexts = Contexts(OnDisk(str(boot.tls_cert), str(boot.tls_key)) if own else FromScheduler(boot))
         return self._contexts.get(config, make)
 
     def load(self) -> Any:
@@ -135,7 +94,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     def root_is_gone(self, flags: int = 0) -> bool:
         """Return whether the socket to the root has closed. Remaining bytes are read and ignored."""
         try:
-            return not self.hello.recv(4096, socket.MSG_DONTWAIT | flags)
+            return not self.hello.recv(4096, flags)
         except BlockingIOError:
             return False
         except OSError:  # ECONNRESET
@@ -161,7 +120,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 
     def spawn_worker(self) -> Any:
         """Fork with signals blocked, until the child has removed our handlers."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
             return super().spawn_worker()
         finally:
@@ -206,6 +165,7 @@ def _told(hello: socket.socket) -> tuple[Boot, list[int]]:
         raise SystemExit(f"api: the root process uses protocol {frame['protocol']}, the API server {PROTOCOL}")
     if not listeners:  # gunicorn would open a listener of its own
         raise SystemExit("api: the root process sent no listeners")
+    hello.setblocking(False)
     for fd in listeners:
         os.set_inheritable(fd, False)
     return Boot.from_dict(frame["boot"]), listeners
@@ -232,8 +192,6 @@ def run(fd: int) -> None:
         resource.RLIMIT_NOFILE, (min(hard, _NOFILE) if hard != resource.RLIM_INFINITY else _NOFILE, hard)
     )
     sys.argv[1:] = []
-    if boot.workers > 1:
-        importlib.import_module(_WORKER)
     # Workers share the imported objects. Garbage collection would write to them and so copy their pages.
     gc.freeze()
     gc.enable()

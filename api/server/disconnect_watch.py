@@ -22,14 +22,14 @@ class Departure:
         self.seen = False
         """Whether the client has disconnected."""
         # Under TLS a close alert precedes the end of the connection, and only reading tells it from other data.
-        self._peeked = None if isinstance(sock, ssl.SSLSocket) else sock._sock  # noqa: SLF001
+        self._peeked = None if isinstance(sock, ssl.SSLSocket) else sock
         self._told = told
         self._watcher: Any = gevent.get_hub().loop.io(sock.fileno(), 1)
         self._watcher.start(self._readable)
 
     def _readable(self) -> None:
         try:
-            data = b"" if self._peeked is None else self._peeked.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            data = b"" if self._peeked is None else _peek(self._peeked)
         except BlockingIOError:
             return
         except OSError:  # ECONNRESET
@@ -44,3 +44,18 @@ class Departure:
         """Stop watching."""
         self._watcher.stop()
         self._watcher.close()
+
+
+def _peek(sock: Any) -> bytes:
+    """Return the next byte, which stays unread, without waiting: gevent forbids waiting in a callback of the loop.
+
+    Raises:
+        OSError: no data has arrived, or the connection is broken.
+    """
+    timeout_s = sock.gettimeout()
+    sock.settimeout(0.0)
+    try:
+        data: bytes = sock.recv(1, socket.MSG_PEEK)
+    finally:
+        sock.settimeout(timeout_s)
+    return data

@@ -1,17 +1,24 @@
-"""Heartbeat of a worker for its arbiter, in place of gunicorn's temporary file."""
+"""Heartbeat of a worker for its arbiter, in place of gunicorn's temporary file.
+
+gunicorn only lets its user choose the directory of that file. Any directory may be read-only, out of inodes or, below
+``/dev/shm``, removed at a logout, and then the arbiter could replace no worker.
+"""
 
 import os
 import time
+from typing import Any
+
+from gunicorn.workers.workertmp import WorkerTmp
 
 
-class Pulse:
+class Pulse(WorkerTmp):  # type: ignore[misc]  # gunicorn has no types
     """The time of the last heartbeat, as the mtime of a memory file that both processes have open.
 
     Creation counts as the first heartbeat. A new file has a wall-clock time, later than any monotonic one: a worker
     that hung while it started, for example without memory, would never be replaced.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, _cfg: Any) -> None:
         self._fd = os.memfd_create("ringward-pulse")
         self.notify()
 

@@ -1,7 +1,6 @@
 """gunicorn's log in the format of all our processes: ``2026-11-21T03:04:05.678Z INFO api: text``."""
 
 import logging
-import re
 import sys
 import time
 from collections import deque
@@ -14,8 +13,6 @@ from api.schemas.wire_times import rfc3339
 _MOST = 10
 _KINDS = 1000
 _MINUTE_S = 60.0
-_QUOTED = re.compile("b?['\"]")
-"""Start of quoted client input, which may be a body without its head and contain a password."""
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != 9}
 
 
@@ -82,12 +79,6 @@ class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     def info(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         """Log gunicorn's own information at debug level."""
         super().debug(msg, *args, **kwargs)
-
-    def warning(self, msg: Any, *args: Any, **kwargs: Any) -> None:
-        """Log invalid requests without their content."""
-        if str(msg).startswith("Invalid request"):
-            msg, args = "%.500s", (_QUOTED.split(str(msg), maxsplit=1)[0].rstrip(": "),)
-        super().warning(msg, *args, **kwargs)
 
     def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         """Log a client's timeout as such, which gunicorn would log as an error."""

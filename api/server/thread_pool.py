@@ -19,10 +19,18 @@ class _Raised(NamedTuple):
 
 
 class Threads:
-    """A limited number of threads, started on demand."""
+    """A limited number of threads, started on demand or all at once."""
 
     def __init__(self, number: int) -> None:
         self._pool = ThreadPool(number)
+
+    def start(self) -> None:
+        """Start all threads now.
+
+        Raises:
+            RuntimeError: a thread could not be started (memory, pids.max, RLIMIT_NPROC).
+        """
+        self._pool.size = self._pool.maxsize
 
     def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `function` in a free thread; return its result or raise its exception.

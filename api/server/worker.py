@@ -1,4 +1,4 @@
-"""One API worker, with gevent and the application; it is imported by the worker itself, after the fork.
+"""One API worker: gevent and the application.
 
 It differs from gunicorn's own gevent worker:
 
@@ -14,12 +14,15 @@ It differs from gunicorn's own gevent worker:
 * gevent's own web server, which gunicorn's gevent worker imports, is not loaded.
 """
 
+import api.server.patched  # noqa: F401 - first, so that the other modules import what is patched
+
+# isort: split
+
 import contextlib
 import errno
 import faulthandler
 import functools
 import gc
-import logging
 import os
 import signal
 import socket
@@ -30,53 +33,42 @@ from datetime import datetime
 from typing import Any
 
 import gevent
-from gevent import hub, monkey
+import gunicorn.sock
+import gunicorn.util
+from gevent import hub
+from gevent.event import Event
+from gevent.pool import Pool
+from gevent.server import StreamServer
+from gunicorn.http import wsgi
+from gunicorn.http.body import Body, ChunkedReader
+from gunicorn.http.errors import (
+    ConfigurationProblem,
+    ExpectationFailed,
+    ForbiddenProxyRequest,
+    InvalidResponseHeader,
+    InvalidResponseHeaderName,
+    LimitRequestHeaders,
+    LimitRequestLine,
+    NoMoreData,
+    ParseException,
+    UnsupportedTransferCoding,
+)
+from gunicorn.http.message import Request
+from gunicorn.http.parser import RequestParser
+from gunicorn.http.unreader import SocketUnreader
+from gunicorn.workers import base
+from gunicorn.workers.base_async import AsyncWorker
 
-from supervisor.host.osport import take_short_slices
+from api.app import build, open_context
+from api.errors import write_error
+from api.server.client_address import Exposure
+from api.server.heartbeat import Pulse
+from api.server.sending import Response, taking
+from api.worker_context import Context
+from supervisor.host.osport import set_title, take_short_slices
 
-log = logging.getLogger("gunicorn.error")
-
-
-class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
-    """A gevent hub that ends a worker without memory for a greenlet switch, so that a new worker replaces it."""
-
-    serving = False
-    """Whether the worker serves. If a worker fails earlier, gunicorn stops the whole server."""
-
-    def handle_error(self, context: Any, kind: type[BaseException] | None, value: Any, traceback: Any) -> None:
-        """Handle an error that no greenlet has caught."""
-        if self.serving and kind is not None and issubclass(kind, MemoryError):
-            try:
-                log.error("out of memory; a new worker starts")
-            finally:
-                os._exit(1)
-        super().handle_error(context, kind, value, traceback)
-
-
-# Before gevent's patches, which create the hub.
-hub.set_default_hub_class(WorkerHub)
-# Not os, signal and subprocess: workers start no processes, and signals must work as gunicorn expects.
-monkey.patch_all(os=False, signal=False, subprocess=False)
-
-import gunicorn.sock  # noqa: E402
-import gunicorn.util  # noqa: E402 - gevent patches first, or gunicorn keeps what is not patched
-from gevent.event import Event  # noqa: E402
-from gevent.pool import Pool  # noqa: E402
-from gevent.server import StreamServer  # noqa: E402
-from gunicorn.http import wsgi  # noqa: E402
-from gunicorn.http.body import Body, ChunkedReader  # noqa: E402
-from gunicorn.http.errors import NoMoreData, ParseException  # noqa: E402
-from gunicorn.http.message import Request  # noqa: E402
-from gunicorn.http.parser import RequestParser  # noqa: E402
-from gunicorn.http.unreader import SocketUnreader  # noqa: E402
-from gunicorn.workers.base_async import AsyncWorker  # noqa: E402
-
-from api.app import build, open_context  # noqa: E402
-from api.errors import write_error  # noqa: E402
-from api.server.client_address import Exposure  # noqa: E402
-from api.server.sending import Response, taking  # noqa: E402
-from api.worker_context import Context  # noqa: E402
-
+TITLE = "ringward gunicorn worker"
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT)
 _LOOK_S = 2.0
 _SOCKET_S = 30.0
 _LINGER_S = 1.0
@@ -94,6 +86,9 @@ _CLOSE_BELOW_S = 0.5
 """Time between the end of our grace period for requests and the arbiter's SIGKILL."""
 
 
+base.WorkerTmp = Pulse  # gunicorn has no setting for it; see api.server.heartbeat
+
+
 class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
     """A gunicorn worker with these differences."""
 
@@ -101,15 +96,18 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def init_process(self) -> None:
         """Initialise the worker and serve until the end."""
+        set_title(TITLE)
+        # The arbiter's handlers would swallow signals, so signals end the process until the worker has its own
+        # handlers.
+        for number in ENDING:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         take_short_slices()  # wakes the reader of a line as soon as it is sent
         self.sockets = [  # gevent's sockets, like everything that was patched
             socket.socket(listener.FAMILY, socket.SOCK_STREAM, fileno=listener.sock.detach())
             for listener in self.sockets
         ]
         hub.reinit()
-        # gunicorn chooses the status for an unparsable request and writes an HTML page in one method; only the writer
-        # is replaced.
-        gunicorn.util.write_error = write_error
         super().init_process()
 
     def load_wsgi(self) -> None:
@@ -123,9 +121,9 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self.context.stopping = self.stopping
         self.exposure = Exposure(self.app.boot)
         self.wsgi = build(self.context)
+        self.context.start()
         # Exclude existing objects from garbage collection, which would delay streams by milliseconds.
         gc.freeze()
-        gc.enable()
 
     def init_signals(self) -> None:
         """Handle SIGTERM in a greenlet, so that it can wake others."""
@@ -358,7 +356,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             with gevent.Timeout(_HANDSHAKE_S):
                 if not client.recv(1, socket.MSG_PEEK).isalpha():
                     return gunicorn.sock.ssl_wrap_socket(client, self.cfg)
-                write_error(client, 400, "", "This address accepts HTTPS only; use https://")
+                write_error(client, 400, "This address accepts HTTPS only; use https://")
                 # Closing with unread data would reset the connection and lose the response.
                 gunicorn.util.close_graceful(client, timeout=_LINGER_S)
         except OSError as err:  # ssl.SSLError or ECONNRESET; errors of the certificate are logged with the context
@@ -369,12 +367,33 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         return None
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
-        """Reject an unparsable request so that the client receives the response."""
+        """Reject an unparsable request so that the client receives the response; gunicorn would send an HTML page."""
         if isinstance(exc, gevent.GreenletExit):
             return
-        super().handle_error(req, client, addr, exc)
+        if isinstance(exc, ParseException | ssl.SSLError) and not isinstance(exc, _FROM_APPLICATION):
+            status = next((status for kind, status in _STATUSES.items() if isinstance(exc, kind)), 400)
+            # The log gets no text of the client, which may be a body without its head and contain a password.
+            self.log.warning("Invalid request from ip=%s: %s", addr[0] if addr else "", type(exc).__name__)
+            detail = str(exc)
+        else:
+            self.log.exception("Error handling request %s", getattr(req, "uri", "(no URI read)"))  # noqa: LOG004 - the caller handles exc
+            status, detail = 500, ""
+        with contextlib.suppress(OSError):
+            write_error(client, status, detail)
         # Closing with unread data would reset the connection and lose the response.
         gunicorn.util.close_graceful(client, timeout=_LINGER_S)
+
+
+_FROM_APPLICATION = (InvalidResponseHeader, InvalidResponseHeaderName)
+_STATUSES: dict[type[Exception], int] = {
+    ConfigurationProblem: 500,
+    ExpectationFailed: 417,
+    ForbiddenProxyRequest: 403,
+    LimitRequestHeaders: 431,
+    LimitRequestLine: 414,
+    UnsupportedTransferCoding: 501,
+}
+"""Statuses for unparsable requests; all others get 400."""
 
 
 class _Listener:

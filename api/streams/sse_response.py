@@ -61,7 +61,7 @@ class EventStream(ABC):
         self._watch: Watch | None = None
         self._departure: Departure | None = None
         self._sock: Any = None
-        # gevent's sockets block the greenlet, so use the plain socket below. Under TLS, sending may require receiving.
+        # None under TLS, where sending may require receiving.
         self._plain: Any = None
         self._chunked = False
         self._position = 0
@@ -80,9 +80,7 @@ class EventStream(ABC):
             sock = self._environ["gunicorn.socket"]
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MS)
-            tls = isinstance(sock, ssl.SSLSocket)
-            plain = sock._sock  # noqa: SLF001
-            self._sock, self._plain = sock, None if tls else plain
+            self._sock, self._plain = sock, None if isinstance(sock, ssl.SSLSocket) else sock
             self._chunked = self._environ["SERVER_PROTOCOL"] == "HTTP/1.1"
             self._departure = Departure(sock, self.woken.set)
             self._hold()
@@ -170,7 +168,7 @@ class EventStream(ABC):
             return False
         if data:
             try:
-                sent = self._plain.send(data)
+                sent = self._plain.send(data, timeout=0.0)  # gevent's parameter: do not wait
             except OSError:  # EAGAIN, or the client is gone, which the greenlet will notice
                 return False
             self._rest = data[sent:]

@@ -20,11 +20,11 @@ comes all the same, and nothing at all when there was nothing to read.
 Standard library only: the root process loads this.
 """
 
+import hmac
 import os
 import socket
 import threading
 import time
-from _operator import _compare_digest as compare_digest  # as in hmac, which loads OpenSSL
 from collections.abc import Collection
 from itertools import islice
 
@@ -137,7 +137,7 @@ class DoorbellServer:
         except ConnectionResetError:
             packet = b""
         if packet and not reader.trusted:
-            reader.trusted = compare_digest(packet, self._token)
+            reader.trusted = hmac.compare_digest(packet, self._token)
             if reader.trusted:
                 self._strangers.discard(reader.sock)
                 return True

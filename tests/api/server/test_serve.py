@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -130,14 +131,6 @@ def _successor(daemon: Daemon, worker: int) -> list[int]:
     return until(lambda: found if (found := daemon.workers()) != [worker] else [], "another worker")
 
 
-def test_the_arbiter_stays_small(own: Daemon) -> None:
-    """What serves is loaded by the worker alone."""
-    own.get("/healthz")
-    (worker,) = own.workers()
-    assert "/gevent/" in Path(f"/proc/{worker}/maps").read_text()
-    assert "/gevent/" not in Path(f"/proc/{own.pid}/maps").read_text()
-
-
 def test_a_worker_that_hangs_ends_for_good(own: Daemon) -> None:
     """SIGABRT, which the arbiter sends to a worker without a sign of life, ends it at once, with a trace of where."""
     run = own.insert(make_run())
@@ -148,6 +141,17 @@ def test_a_worker_that_hangs_ends_for_good(own: Daemon) -> None:
     stream.close()
     assert own.get("/healthz").status == 200
     assert "most recent call first" in own.log.read_text()
+
+
+def test_a_worker_without_memory_for_its_threads_does_not_serve(own: Daemon) -> None:
+    """It fails at its start, which ends the server, so that the root starts another one."""
+    own.get("/healthz")
+    (worker,) = own.workers()
+    size_bytes = int(Path(f"/proc/{own.pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(own.pid, resource.RLIMIT_AS, (size_bytes, resource.RLIM_INFINITY))
+    os.kill(worker, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(own.wait()) == 3
+    assert "Worker failed to boot" in own.log.read_text()
 
 
 def test_two_workers(tmp_path: Path) -> None:

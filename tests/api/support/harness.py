@@ -95,7 +95,7 @@ class Daemon:
         moves = ((output, 1), (output, 2), (high, SOCKET_FD))
         self.pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", *program(self.constants), "--fd", str(SOCKET_FD)],
+            [sys.executable, "-I", *self.program(), "--fd", str(SOCKET_FD)],
             os.environ,
             file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in moves],
             setsid=True,
@@ -106,6 +106,10 @@ class Daemon:
         listeners = [one.fileno() for one in (self.tcp, self.unix, self.proxied) if one is not None]
         ours.sendmsg([hello(self.boot, 1)], rights(listeners))
         self.hello = ours
+
+    def program(self) -> tuple[str, ...]:
+        """Arguments for Python that run the server."""
+        return program(self.constants)
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)

@@ -11,20 +11,14 @@ PATIENCE: dict[str, dict[str, float]] = {
 
 _CHANGED = """
 import importlib
-from types import SimpleNamespace
 
 import api.serve
 
-def load(name):
-    module = importlib.import_module(name)
-    for place, constants in {constants}.items():
-        if (place == "api.server.arbiter") is (name == "api.server.arbiter"):
-            vars(importlib.import_module(place)).update(constants)
-    return module
-
-load("api.server.arbiter").importlib = SimpleNamespace(import_module=load)  # with which it loads the worker
-
-api.serve.main()
+fd = api.serve.prepare()
+arbiter = importlib.import_module("api.server.arbiter")
+for place, constants in {constants}.items():
+    vars(importlib.import_module(place)).update(constants)
+arbiter.run(fd)
 """
 
 

@@ -1,0 +1,34 @@
+"""gevent's patches of the standard library.
+
+Modules that keep references to sockets, locks or waiting functions must be imported after this one.
+"""
+
+import logging
+import os
+from typing import Any
+
+from gevent import hub, monkey
+
+log = logging.getLogger("gunicorn.error")
+
+
+class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
+    """A gevent hub that ends a worker without memory for a greenlet switch, so that a new worker replaces it."""
+
+    serving = False
+    """Whether the worker serves. If a worker fails earlier, gunicorn stops the whole server."""
+
+    def handle_error(self, context: Any, kind: type[BaseException] | None, value: Any, traceback: Any) -> None:
+        """Handle an error that no greenlet has caught."""
+        if self.serving and kind is not None and issubclass(kind, MemoryError):
+            try:
+                log.error("out of memory; a new worker starts")
+            finally:
+                os._exit(1)
+        super().handle_error(context, kind, value, traceback)
+
+
+# Before gevent's patches, which create the hub.
+hub.set_default_hub_class(WorkerHub)
+# Not os, signal and subprocess: arbiter and workers handle signals and reap processes as gunicorn expects.
+monkey.patch_all(os=False, signal=False, subprocess=False)
