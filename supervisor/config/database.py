@@ -1,8 +1,9 @@
 """Where the state of the daemon is kept."""
 
+import ipaddress
 import re
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from supervisor.config.files.substitute import variables_in
 from supervisor.config.model import DatabaseServer
@@ -38,21 +39,38 @@ class DatabaseUrl:
         return '"sqlite" or a URL such as "postgresql://ringward@/ringward"'
 
 
-def _is_url(text: str) -> bool:
-    if _BAD_ESCAPE.search(text):
-        return False
+def _is_url(url: str) -> bool:
+    hosts, _, fragment = _split(url)
+    return not _BAD_ESCAPE.search(url) and not fragment and all(map(_is_host, hosts))
+
+
+def _split(url: str) -> tuple[list[str], str, str]:
+    """Return the hosts with their ports, the query and the fragment.
+
+    ``urllib.parse.urlsplit`` refuses an IPv6 address among several hosts, in some releases of Python.
+    """
+    rest, _, fragment = url.removeprefix(_SCHEMES[0]).partition("#")
+    rest, _, query = rest.partition("?")
+    return rest.partition("/")[0].rpartition("@")[2].split(","), query, fragment
+
+
+def _is_host(text: str) -> bool:
+    """Return whether a host is well formed: brackets surround an IPv6 address, before the port."""
+    if not text.startswith("["):
+        return "[" not in text and "]" not in text
+    address, bracket, port = text[1:].partition("]")
     try:
-        return not urlsplit(text).fragment
-    except ValueError:  # brackets that are no IPv6 address
+        ipaddress.IPv6Address(unquote(address))
+    except ValueError:
         return False
+    return bool(bracket) and (not port or port.startswith(":"))
 
 
 def _ports(url: str) -> list[str]:
     """Return the port parts of the URL: there may be several hosts, each with its own."""
-    parts = urlsplit(url)
-    hosts = parts.netloc.rpartition("@")[2].split(",")
+    hosts, query, _ = _split(url)
     said = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
-    for name, value in parse_qsl(parts.query):
+    for name, value in parse_qsl(query):
         said += value.split(",") if name == "port" else []
     return said
 
