@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.cfg pyproject.toml supervisor/version.py
+SOURCES := setup.cfg setup.py pyproject.toml supervisor/version.py
 
 SECONDS ?= 600
 RUNS ?= 20
@@ -11,13 +11,14 @@ RUNS ?= 20
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat lint format bench fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp clean
+.PHONY: help run test test-quick test-repeat test-packages lint format bench fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
 	@echo "make test-quick  run the tests that start no daemon, server or browser: about a minute"
 	@echo "make test    run all tests"
 	@echo "make test-repeat  run all tests RUNS=20 times, every second time beside busy loops, and list what failed"
+	@echo "make test-packages  build the distributions, and install them into fresh environments: some minutes"
 	@echo "make lint    run ruff and mypy, as CI does"
 	@echo "make format  format the code"
 	@echo "make fuzz    read damaged rings and log files for SECONDS=600, then call the API with random input"
@@ -43,6 +44,9 @@ test-quick: $(VENV)/.dev-installed
 
 test-repeat: $(VENV)/.dev-installed
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.repeat $(RUNS) $(SUITE)
+
+test-packages: $(VENV)/.dev-installed
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -m packages tests/packages
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .

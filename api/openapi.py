@@ -1,6 +1,6 @@
 """The OpenAPI document, generated from the declarations that validate requests and encode responses.
 
-``python -I -m api.openapi`` prints it. Its components suit generators of client code:
+``python -I -m ringward api-document`` prints it. Its components suit generators of client code:
 
 * Each enumeration is a component, named by its title. Generators name inline enumerations by their place, and these
   names collide.
@@ -370,5 +370,6 @@ def schema_bytes(name: str) -> bytes | None:
     return None
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print the document, indented."""
     sys.stdout.write(msgspec.json.format(document_bytes(), indent=2).decode() + "\n")

@@ -1,4 +1,4 @@
-"""The API server, started by the root process as ``python -I -m api.serve --fd N``.
+"""The API server, started by the root process as ``python -I -m ringward api --fd N``.
 
 Descriptor N is a socket to the root. It delivers the ``hello`` message with the settings and the listeners. If the
 socket closes, the root is gone, and the server exits at once, because the next root needs the addresses. ``ringward

@@ -36,7 +36,7 @@ def _python() -> float:
 def _is_root(pid: int) -> bool:
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         text = file.read()
-    return b"supervisor.root" in text or text.startswith(b"ringward supervisor")
+    return b"\0ringward\0root\0" in text or text.startswith(b"ringward supervisor")
 
 
 def _until(daemon: Daemon, condition: Callable[[], bool], what: str) -> None:

@@ -34,6 +34,6 @@ echo "Installing Ringward and what it needs into $venv (a minute at most) ..."
     fail "the installation failed; the lines above say why"
 # A user without write permission here would compile everything at each start.
 src=${what%%\[*}
-"$venv/bin/python" -m compileall -q "$src/api" "$src/logring" "$src/store" "$src/supervisor" ||
+"$venv/bin/python" -m compileall -q "$src/ringward.py" "$src/api" "$src/logring" "$src/store" "$src/supervisor" ||
     echo "ringward: some modules could not be compiled; starts take longer" >&2
 echo "Installed $("$venv/bin/python" -c 'import supervisor.version as v; print("Ringward", v.VERSION)')."

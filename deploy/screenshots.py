@@ -22,7 +22,7 @@ _SAMPLED_MS = 6000
 def main() -> None:
     """Start a demonstration, take the pictures, stop it."""
     IMAGES.mkdir(exist_ok=True)
-    program = [sys.executable, "-c", "from supervisor.cli.entry import main; main()", "demo"]
+    program = [sys.executable, "-m", "ringward", "demo"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as demo:
         try:
             _take(*_access(demo), sys.argv[1] if len(sys.argv) > 1 else None)

@@ -1,4 +1,4 @@
-"""The janitor's entry: running daemons of other versions start ``python -I -m supervisor.janitor``."""
+"""The janitor's entry in checkouts: daemons of earlier versions start ``python -I -m supervisor.janitor``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The notifier's entry: running daemons of other versions start ``python -I -m supervisor.notifier``."""
+"""The notifier's entry in checkouts: daemons of earlier versions start ``python -I -m supervisor.notifier``."""
 
 import sys
 

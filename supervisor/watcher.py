@@ -1,4 +1,4 @@
-"""The watcher's entry: running daemons of other versions start ``python -I -m supervisor.watcher``."""
+"""The watcher's entry in checkouts: daemons of earlier versions start ``python -I -m supervisor.watcher``."""
 
 import sys
 

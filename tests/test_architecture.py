@@ -9,14 +9,6 @@ from tests.support.paths import ROOT
 PACKAGES = ("api", "logring", "store", "supervisor")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
-# fmt: off
-PYPI_SUPERVISOR = {
-    "childutils", "confecho", "datatypes", "dispatchers", "events", "http", "loggers", "medusa", "options", "pidproxy",
-    "poller", "process", "rpcinterface", "skel", "socket_manager", "states", "supervisorctl", "supervisord",
-    "templating", "web", "xmlrpc",
-}
-# fmt: on
-
 
 def module_of(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -40,11 +32,10 @@ def within(name: str, prefix: str) -> bool:
 
 
 def test_names_are_free() -> None:
-    """No module is named like one of the standard library or of PyPI's supervisor distribution."""
+    """No module is named like one of the standard library."""
     for path in FILES:
         name = path.stem if path.stem != "__init__" else path.parent.name
         if not name.startswith("__"):
-            assert path.parent != ROOT / "supervisor" or name not in PYPI_SUPERVISOR, path
             assert name not in sys.stdlib_module_names, path
 
 

@@ -58,10 +58,11 @@ def files() -> Iterator[tuple[str, Path]]:
         for file in distribution.files or ():
             if file.parts[0] != "..":  # scripts
                 yield str(file), Path(str(distribution.locate_file(file)))
+    yield "ringward.py", ROOT / "ringward.py"
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*"):
             if path.is_file():
-                yield str(path.relative_to(ROOT)), path
+                yield f"ringward/{path.relative_to(ROOT)}", path
 
 
 def wanted(name: str) -> bool:

@@ -37,7 +37,7 @@ from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
 _CURRENT = "current"
-_MAIN = "import sys; sys.argv.pop(0); from supervisor.cli.entry import main; main()"
+_MAIN = "import sys; sys.argv.pop(0); from ringward import main; main()"
 """The program name in messages is the path of the archive."""
 _REFUSED = 1
 _NO_PLACE = 73

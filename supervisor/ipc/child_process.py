@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from supervisor.host.signal_sets import CATCHABLE
 
+RINGWARD = ("-I", "-m", "ringward")
+"""Arguments with which Python is a process of ours; its name follows."""
 SOCKET_FD = 3
 FIRST_EPOCH = 1
 _OURS = ("RINGWARD_", "WATCHDOG_", "LISTEN_")
@@ -36,8 +38,8 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(_OURS) and name not in _SYSTEMD}
 
 
-def start(module: str, env: Mapping[str, str]) -> ChildProcess:
-    """Start the main module `module`.
+def start(process: str, env: Mapping[str, str]) -> ChildProcess:
+    """Start a process of this name.
 
     Raises:
         OSError: it cannot be started.
@@ -49,7 +51,7 @@ def start(module: str, env: Mapping[str, str]) -> ChildProcess:
         output, output_end = os.pipe2(os.O_CLOEXEC)
         ours.callback(os.close, output)
         theirs.callback(os.close, output_end)
-        pid = execute(["-I", "-m", module], env, their_sock.fileno(), output_end)
+        pid = execute([*RINGWARD, process], env, their_sock.fileno(), output_end)
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
@@ -66,7 +68,7 @@ def execute(program: list[str], env: Mapping[str, str], sock: int, output: int) 
     Every signal has its default action there.
 
     Args:
-        program: the command to run.
+        program: arguments of Python.
         env: its environment.
         sock: becomes its descriptor 3.
         output: becomes its standard output and standard error.

@@ -1,4 +1,4 @@
-"""``python -m supervisor.root --start FD --lock FD --place FD [--ready FD]``: the program behind ``ringward up``.
+"""``python -m ringward root --start FD --lock FD --place FD [--ready FD]``: the program behind ``ringward up``.
 
 The first descriptor holds, as JSON, ``boot`` (the settings), ``listeners`` (descriptors) and ``api``: an API server
 that may run already (:class:`supervisor.ipc.child_process.ChildProcess`), or null. The locks of the data directory and
@@ -60,7 +60,7 @@ def main() -> int:
     _close_on_exec()
     umask = os.umask(0o077)
     listeners = inherited(kept.listeners)
-    api = Helper(API, "api.serve", boot, listeners)
+    api = Helper(API, "api", boot, listeners)
     if server is not None:
         pid, pidfd, sock, output = server
         api.adopt(ChildProcess(pid, pidfd, socket.socket(fileno=sock), output), time.monotonic())

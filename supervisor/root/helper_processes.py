@@ -24,7 +24,7 @@ _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 class Helper:
     """One kind of helper; at most one process of it at a time."""
 
-    def __init__(self, name: str, module: str, boot: Boot, listeners: list[socket.socket]) -> None:
+    def __init__(self, name: str, process: str, boot: Boot, listeners: list[socket.socket]) -> None:
         self.name = name
         self.epoch = 0
         self.pid: int | None = None
@@ -45,7 +45,7 @@ class Helper:
         """Whether the loop watches the socket for writing."""
         self.boot = boot
         """Settings for the next process."""
-        self._module = module
+        self._process = process
         self.listeners = listeners
         """Sockets that the process gets."""
         self._unsent = bytearray()
@@ -65,7 +65,7 @@ class Helper:
         self.start_at_s = None
         self.epoch += 1
         self._started_s = now_s
-        self._have(child_process.start(self._module, env))
+        self._have(child_process.start(self._process, env))
         self._unsent = bytearray(hello(self.boot, self.epoch, worked=self.has_worked))
         self._unsent_fds = [one.fileno() for one in self.listeners]
 

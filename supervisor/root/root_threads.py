@@ -95,9 +95,7 @@ def run(
     room = DiskSpace(boot.data_dir, boot.min_free_bytes)
     files = FileThread(log, 2, room)
     pump = Pump(boot.runtime_dir, boot.daemon_id, bell, files)
-    control = ControlThread(
-        boot, log, pump, bell, base_env, (Helper("scheduler", "supervisor.scheduler", boot, []), api)
-    )
+    control = ControlThread(boot, log, pump, bell, base_env, (Helper("scheduler", "scheduler", boot, []), api))
     control.on_settings = room.configure
     control.kept = kept
     control.ready_fd = ready_fd

@@ -1,4 +1,4 @@
-"""The zygote's entry: running daemons of other versions start ``python -I -m supervisor.root.spawner``."""
+"""The spawner's entry in checkouts: daemons of earlier versions start ``python -I -m supervisor.root.spawner``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""``python -m supervisor.scheduler --fd N``: started by the root, connected to it by the socketpair N.
+"""``python -m ringward scheduler --fd N``: started by the root, connected to it by the socketpair N.
 
 Exits when the socket closes. Exit statuses: 0 in that case; 71 if memory is exhausted, or if the database became
 unreachable or damaged during the start; 73 if it cannot start. With ``--check`` it only checks whether it could work

@@ -32,7 +32,7 @@ def starting(arguments: Sequence[str], environ: Mapping[str, str]) -> Iterator[N
     global _started  # noqa: PLW0603 - a program has one command line
     if arguments[:1] == ["up"] and _HELP.isdisjoint(arguments):
         with contextlib.suppress(OSError):  # EAGAIN, ENOMEM, EMFILE: the root tries it again, and says why
-            _started = child_process.start("api.serve", child_process.environment(environ))
+            _started = child_process.start("api", child_process.environment(environ))
     try:
         yield
     finally:

@@ -345,7 +345,7 @@ def test_openapi_is_printed_by_a_process_of_its_own(
     script.write_text('#!/bin/sh\necho "{\\"args\\": \\"$*\\"}"\n')
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
-    assert json.loads(ringward("openapi", plain=True).output) == {"args": "-I -m api.openapi"}
+    assert json.loads(ringward("openapi", plain=True).output) == {"args": "-I -m ringward api-document"}
     script.write_text("#!/bin/sh\necho broken >&2; exit 3\n")
     result = ringward("openapi", plain=True)
     assert (result.exit_code, "broken" in result.stderr) == (exit_codes.REFUSED, True)

@@ -1,6 +1,6 @@
 """A replacement for the daemon's Python that makes single write steps of its processes fail as planned.
 
-    failing.py PLAN -I -m MODULE ARGUMENTS     MODULE, with a check of PLAN at each step
+    failing.py PLAN -I -m ringward PROCESS ARGUMENTS     PROCESS, with a check of PLAN at each step
 
 ``ringward up`` patches itself, because its process becomes the root.
 
@@ -18,16 +18,16 @@ import errno
 import functools
 import os
 import re
-import runpy
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from ringward import run
 
 _RUN = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 _TASK = re.compile(r"logs/[^/]+")
 _LOG = re.compile(r"logs/TASK/[^/]+")
 _RUNTIME = re.compile(r"/(?:run|dev/shm)/ringward[^/]*/[^/]+/")
-_NAMES = {"supervisor.root": "root", "supervisor.scheduler": "scheduler", "api.serve": "api"}
 _open, _write, _close = os.open, os.write, os.close
 
 
@@ -176,15 +176,15 @@ def patch_sqlite(steps: Steps) -> None:
 
 
 def main() -> None:
-    plan, _, _, module, *rest = sys.argv[1:]
-    steps = Steps(plan, _NAMES.get(module, module.rpartition(".")[2]))
-    if module == "supervisor.root":
+    plan, _, _, _, process, *rest = sys.argv[1:]
+    steps = Steps(plan, process)
+    if process == "root":
         sys.executable = os.environ["FAILING_PYTHON"]
-    if module in ("supervisor.scheduler", "supervisor.janitor"):
+    if process in ("scheduler", "janitor"):
         patch_sqlite(steps)
     patch(steps)
-    sys.argv = [module, *rest]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv = [process, *rest]
+    sys.exit(run(process))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
 """A replacement for the daemon's Python that makes its root fail as planned.
 
-    faulty.py PLAN -I -m supervisor.root ARGUMENTS            on SIGUSR1 the named thread raises an error
-    faulty.py PLAN -I -m supervisor.root --check ARGUMENTS    a trial of the version, which hangs
-    faulty.py PLAN -I -m anything ARGUMENTS                   unchanged
+    faulty.py PLAN -I -m ringward root ARGUMENTS            on SIGUSR1 the named thread raises an error
+    faulty.py PLAN -I -m ringward root --check ARGUMENTS    a trial of the version, which hangs
+    faulty.py PLAN -I -m ringward PROCESS ARGUMENTS                   unchanged
 
 PLAN is a file with the name of the thread (control, pump, file), or with the time at which a trial hangs: early (before
 it has done anything) or late. A hanging trial writes its pid to PLAN.hangs. Production code knows nothing of this.
 """
 
 import os
-import runpy
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+from ringward import run
 
 
 def _defect() -> NoReturn:
@@ -53,8 +54,8 @@ def fail(path: str) -> None:
 
 
 def main() -> None:
-    plan, _, _, module, *rest = sys.argv[1:]
-    if module == "supervisor.root":
+    plan, _, _, _, process, *rest = sys.argv[1:]
+    if process == "root":
         sys.executable = os.environ["FAULTY_PYTHON"]
         if "--check" not in rest:
             fail(plan)
@@ -64,8 +65,8 @@ def main() -> None:
             from supervisor.root.handover.inherited_state import Inherited
 
             Inherited.load = lambda _fd: _hang(plan)  # type: ignore[assignment, method-assign]
-    sys.argv = [module, *rest]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv = [process, *rest]
+    sys.exit(run(process))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A replacement for the daemon's Python that gives its scheduler a simulated wall clock.
 
-    hands.py CLOCK -I -m supervisor.root ARGUMENTS      the root, which starts its helpers through hands.py, at once
-    hands.py CLOCK -I -m supervisor.scheduler ARGUMENTS the scheduler, which uses the clock in the file CLOCK
-    hands.py CLOCK -I -m anything ARGUMENTS             unchanged
+    hands.py CLOCK -I -m ringward root ARGUMENTS      the root, which starts its helpers through hands.py, at once
+    hands.py CLOCK -I -m ringward scheduler ARGUMENTS the scheduler, which uses the clock in the file CLOCK
+    hands.py CLOCK -I -m ringward PROCESS ARGUMENTS             unchanged
 
 CLOCK is a file with the two clocks that an event loop compares, in milliseconds: the wall clock since the epoch, and
 the time since boot, including suspends. Delays follow real time. Production code knows nothing of this.
@@ -10,9 +10,10 @@ the time since boot, including suspends. Delays follow real time. Production cod
 
 import mmap
 import os
-import runpy
 import struct
 import sys
+
+from ringward import run
 
 _FORM = struct.Struct("<qq")
 LOOK_S = 0.005
@@ -72,16 +73,16 @@ def follow(hands: Hands) -> None:
 
 
 def main() -> None:
-    clock, _, _, module, *rest = sys.argv[1:]
-    if module == "supervisor.root":
+    clock, _, _, _, process, *rest = sys.argv[1:]
+    if process == "root":
         from supervisor.root import helper_processes
 
         sys.executable = os.environ["HANDS_PYTHON"]
         helper_processes._DELAYS_S = (0.0,)  # type: ignore[assignment]
-    elif module == "supervisor.scheduler":
+    elif process == "scheduler":
         follow(Hands(clock))
-    sys.argv = [module, *rest]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv = [process, *rest]
+    sys.exit(run(process))
 
 
 if __name__ == "__main__":

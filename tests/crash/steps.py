@@ -1,8 +1,8 @@
 """A replacement for the daemon's Python that kills its scheduler at labelled steps.
 
-    steps.py PLAN -I -m supervisor.root ARGUMENTS      the root, which starts its helpers through steps.py, at once
-    steps.py PLAN -I -m supervisor.scheduler ARGUMENTS the scheduler, with a count at each step
-    steps.py PLAN -I -m anything ARGUMENTS             unchanged
+    steps.py PLAN -I -m ringward root ARGUMENTS      the root, which starts its helpers through steps.py, at once
+    steps.py PLAN -I -m ringward scheduler ARGUMENTS the scheduler, with a count at each step
+    steps.py PLAN -I -m ringward PROCESS ARGUMENTS             unchanged
 
 PLAN is a file that may come and go. Each line has a label and a number. When the step of the first line is reached for
 that many-th time since the line exists, the line is removed and the scheduler gets SIGKILL. The file is removed with
@@ -11,11 +11,12 @@ its last line. Without the file nothing happens. Production code knows nothing o
 
 import functools
 import os
-import runpy
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from ringward import run
 
 STARTING = ("begin", "snapshot asked", "before settling", "settled", "before ready", "after ready")
 """Steps that each scheduler reaches once."""
@@ -131,16 +132,16 @@ def after_sending(plan: Plan) -> None:
 
 
 def main() -> None:
-    plan, _, _, module, *rest = sys.argv[1:]
-    if module == "supervisor.root":
+    plan, _, _, _, process, *rest = sys.argv[1:]
+    if process == "root":
         from supervisor.root import helper_processes
 
         sys.executable = os.environ["STEPS_PYTHON"]
         helper_processes._DELAYS_S = (0.0,)  # type: ignore[assignment]
-    elif module == "supervisor.scheduler":
+    elif process == "scheduler":
         label_steps(Plan(plan))
-    sys.argv = [module, *rest]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv = [process, *rest]
+    sys.exit(run(process))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ def test_copied_files_exist_and_are_not_ignored() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     shown = {line.removeprefix("!") for line in ignored if line.startswith("!")}
     assert all((ROOT / name).exists() for name in shown)
-    assert {"api", "logring", "store", "supervisor", "setup.cfg", "pyproject.toml", "deploy/container"} <= shown
+    installed = {"api", "logring", "store", "supervisor", "ringward.py"}
+    assert installed | {"setup.py", "setup.cfg", "pyproject.toml", "deploy/container"} <= shown
 
 
 def test_the_container_runs_as_its_user(tmp_path: Path) -> None:

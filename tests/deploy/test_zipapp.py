@@ -17,7 +17,7 @@ from supervisor.version import VERSION
 from tests.support.daemon import PASSWORD, Daemon
 from tests.support.paths import ROOT
 
-_DAMAGED = "is damaged: supervisor/version.py was changed"
+_DAMAGED = "is damaged: ringward/supervisor/version.py was changed"
 
 
 class OneFile(Daemon):
@@ -73,7 +73,7 @@ def put(daemon: OneFile, archive: Path, *, honest: bool = True, **about: str) ->
     with zipfile.ZipFile(new, "a") as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the last of two entries of a name counts
         told = json.loads(file.read("about.json")) | about
-        name, hashes = "supervisor/version.py", json.loads(file.read("manifest.json"))
+        name, hashes = "ringward/supervisor/version.py", json.loads(file.read("manifest.json"))
         source = f'VERSION = "{told["version"]}"\n'.encode()
         if honest:
             hashes[name] = hashlib.sha256(source).hexdigest()

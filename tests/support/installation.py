@@ -28,8 +28,8 @@ class Installation(Daemon):
         """Add a version that differs by these edits: file, old text, new text."""
         place = self.directory / name
         place.mkdir()
-        for package in ("api", "logring", "store"):
-            (place / package).symlink_to(ROOT / package)
+        for name in ("api", "logring", "store", "ringward.py"):
+            (place / name).symlink_to(ROOT / name)
         shutil.copytree(ROOT / "supervisor", place / "supervisor")
         for path, (old, new) in (edits or {}).items():
             file = place / path

@@ -1,4 +1,4 @@
-"""``python -m supervisor.helpers.janitor``: started by the scheduler with a job on standard input, which stays open.
+"""``python -m ringward janitor``: started by the scheduler with a job on standard input, which stays open.
 
 Does the job, writes a report to standard output, and exits. When standard input closes, the scheduler is gone, and the
 janitor exits at once. Only one janitor works in a data directory; another exits without work.
@@ -57,7 +57,3 @@ def _first_line() -> str:
             sys.exit(0)
         line += more
     return line.decode()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""``python -m supervisor.helpers.notifier --fd N``: started by the scheduler, which sends requests over the descriptor.
+"""``python -m ringward notifier --fd N``: started by the scheduler, which sends requests over the descriptor.
 
 Exits when the descriptor closes: the scheduler is gone or has no more requests. Unfinished requests are repeated.
 """
@@ -55,7 +55,3 @@ def main() -> int:
     status = loop.run_until_complete(_serve(socket.socket(fileno=int(sys.argv[2]))))
     # A normal exit would wait for threads that wait for a server.
     os._exit(status)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

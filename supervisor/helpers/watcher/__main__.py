@@ -1,4 +1,4 @@
-"""``python -m supervisor.helpers.watcher --fd N``: started by the scheduler, which sends requests over the descriptor.
+"""``python -m ringward watcher --fd N``: started by the scheduler, which sends requests over the descriptor.
 
 Exits when the descriptor closes, because the scheduler is gone, after it stopped its own child processes.
 """
@@ -55,7 +55,3 @@ def main() -> int:
     signal.signal(signal.SIGINT, lambda *_: None)
     asyncio.run(_serve(socket.socket(fileno=int(sys.argv[2]))))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

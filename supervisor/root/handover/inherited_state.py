@@ -6,20 +6,15 @@ import sys
 from dataclasses import dataclass
 
 from supervisor.host.osport import become, end_with_parent
+from supervisor.ipc.child_process import RINGWARD
 from supervisor.root.handover.run_recovery import RecoveredRun, recover
 from supervisor.root.handover.state_schema import Handover, from_json
 from supervisor.root.handover.table import NotAccepted, read
 from supervisor.root.output.run_log import RunLog
 
-_ENTRIES = (
-    "supervisor.root.spawner",
-    "supervisor.scheduler",
-    "supervisor.watcher",
-    "supervisor.janitor",
-    "supervisor.notifier",
-)
-_API = "api.serve"
-"""The modules with which our processes begin; each knows ``--check``, with which it only loads all that it needs."""
+_PROCESSES = ("spawner", "scheduler", "watcher", "janitor", "notifier")
+_API = "api"
+"""Our processes; each knows ``--check``, with which it only loads all that it needs."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +60,8 @@ def check(fd: int) -> int:
         print(err)
         return 1
     settings = json.dumps(boot.to_dict()).encode()
-    for entry in _ENTRIES:
-        said = _begin(entry, settings)
+    for process in _PROCESSES:
+        said = _begin(process, settings)
         if said is not None:
             print(said)
             return 1
@@ -80,8 +75,8 @@ def check(fd: int) -> int:
     return 0
 
 
-def _begin(entry: str, settings: bytes, account: tuple[int, int, list[int]] | None = None) -> str | None:
-    """Have the process that begins with the module `entry` try its imports; return its output if they fail.
+def _begin(process: str, settings: bytes, account: tuple[int, int, list[int]] | None = None) -> str | None:
+    """Have a process try its imports; return its output if they fail.
 
     It gets `settings` on standard input, and none of our descriptors, which lead to the output of runs.
     """
@@ -98,7 +93,7 @@ def _begin(entry: str, settings: bytes, account: tuple[int, int, list[int]] | No
             if account is not None:
                 become(*account)
             end_with_parent()  # after that: another user forgets it (prctl(2))
-            os.execv(sys.executable, [sys.executable, "-I", "-m", entry, "--check"])  # noqa: S606 - no shell is wanted
+            os.execv(sys.executable, [sys.executable, *RINGWARD, process, "--check"])  # noqa: S606 - no shell is wanted
         except OSError as err:
             os.write(1, f"{sys.executable} cannot be executed: {err.strerror}".encode())
         finally:
@@ -108,4 +103,4 @@ def _begin(entry: str, settings: bytes, account: tuple[int, int, list[int]] | No
     with open(reading, errors="replace") as output:
         said = output.read().strip()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return None if status == 0 else said or f"{entry} ended with {status}"
+    return None if status == 0 else said or f"{process} ended with {status}"

@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 from supervisor.host.signal_sets import CATCHABLE
 from supervisor.host.trusted_path import exposed
+from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.handover.state_schema import RootState
@@ -40,7 +41,7 @@ _MAX_WHY = 500
 class Trial:
     """A trial of the installed version, before this root changes anything.
 
-    It is ``python -m supervisor.root --check FD``: another process takes up the whole table, loads the modules of the
+    It is ``python -m ringward root --check FD``: another process takes up the whole table, loads the modules of the
     scheduler and the API server, and ends. Its last output is the reason why the version does not work.
 
     Args:
@@ -71,7 +72,7 @@ class Trial:
         try:
             self.pid = os.posix_spawn(
                 python,
-                [python, "-I", "-m", "supervisor.root", "--check", str(table)],
+                [python, *RINGWARD, "root", "--check", str(table)],
                 env,
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
@@ -366,7 +367,7 @@ class Upgrade:
             fd = write(self._state(keep), keep, self._caught() - {signal.SIGUSR2})
             for one in (fd, *keep.fds):
                 os.set_inheritable(one, True)
-            os.execv(self._python, [self._python, "-I", "-m", "supervisor.root", "--resume", str(fd)])  # noqa: S606 - no shell is wanted
+            os.execv(self._python, [self._python, *RINGWARD, "root", "--resume", str(fd)])  # noqa: S606 - no shell is wanted
         except (OSError, MemoryError, TypeError, ValueError) as err:  # ENOENT, EACCES, EMFILE; as above
             for one in keep.fds:
                 os.set_inheritable(one, False)

@@ -31,7 +31,7 @@ _END_S = 1.0
 _NEVER = frozenset({ENOSYS, E2BIG, EINVAL, EPERM, EACCES})
 """Why the kernel will not make processes in cgroups: too old, or a filter of system calls, or not delegated."""
 _WORD_BYTES = 64
-_PROGRAM = ["-I", "-m", "supervisor.root.spawner"]
+_PROGRAM = [*child_process.RINGWARD, "spawner"]
 
 
 class _Child:

@@ -1,4 +1,4 @@
-"""``python -m supervisor.root.spawn.zygote --fd FD``: forks processes directly into their cgroups.
+"""``python -m ringward spawner --fd FD``: forks processes directly into their cgroups.
 
 A process that moves into a cgroup waits until every processor has noticed: about 10 ms, unless another moved just
 before. A copy made in the cgroup (CLONE_INTO_CGROUP, clone(2)) does not wait; posix_spawn(3) and fork(2) cannot do it.
@@ -280,7 +280,3 @@ def main() -> int:
         sock.send(b"\0", socket.MSG_NOSIGNAL)
     serve(sock)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

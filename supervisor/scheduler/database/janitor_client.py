@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from supervisor.config.model import Config, Storage
+from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.janitor_job import Job, Report
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
@@ -121,7 +122,7 @@ class JanitorClient:
         self._looks = look
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-m", "supervisor.janitor"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                [sys.executable, *RINGWARD, "janitor"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
         except OSError as err:
             self._log.warning(f"cannot start the janitor: {err.strerror}")

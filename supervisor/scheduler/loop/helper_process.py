@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Decoder, Frame, ProtocolError, encode
 from supervisor.scheduler.loop.loop import Loop
@@ -25,7 +26,7 @@ class HelperProcess:
     """At most one process of a kind.
 
     Args:
-        module: the module to execute; its last part is the name in the log.
+        name: of the process, such as ``watcher``.
         on_started: called after a start, to send all open requests.
         on_message: called with each message of the helper.
         is_wanted: returns whether there is work for the helper.
@@ -35,7 +36,7 @@ class HelperProcess:
         self,
         loop: Loop,
         log: Log,
-        module: str,
+        name: str,
         *,
         on_started: Callable[[], None],
         on_message: Callable[[Frame], None],
@@ -43,8 +44,7 @@ class HelperProcess:
     ) -> None:
         self._loop = loop
         self._log = log
-        self._name = module.rpartition(".")[2]
-        self._module = module
+        self._name = name
         self._on_started = on_started
         self._on_message = on_message
         self._is_wanted = is_wanted
@@ -84,7 +84,7 @@ class HelperProcess:
                 ours, theirs = socket.socketpair()
                 undo.callback(ours.close)
                 with theirs:
-                    argv = [sys.executable, "-I", "-m", self._module, "--fd", str(theirs.fileno())]
+                    argv = [sys.executable, *RINGWARD, self._name, "--fd", str(theirs.fileno())]
                     process = subprocess.Popen(
                         argv, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
                     )

@@ -39,7 +39,7 @@ class NotifierClient:
         self._process = HelperProcess(
             loop,
             log,
-            "supervisor.notifier",
+            "notifier",
             on_started=self._on_started,
             on_message=self._on_message,
             is_wanted=lambda: bool(self._open),

@@ -24,7 +24,7 @@ class WatcherClient:
         self._process = HelperProcess(
             loop,
             log,
-            "supervisor.watcher",
+            "watcher",
             on_started=self._on_started,
             on_message=self._on_message,
             is_wanted=lambda: bool(self._requests),

@@ -11,6 +11,7 @@ import pytest
 import re2
 
 from api.openapi import document
+from supervisor.ipc.child_process import RINGWARD
 from tests.api.support.harness import Daemon
 from tests.contract.shapes import check_schema
 from tests.contract.tables import SNAKE_WITH_PARAMS
@@ -164,9 +165,9 @@ def test_references_resolve(described: dict[str, Any]) -> None:
 
 
 def test_it_is_served_and_printed(daemon: Daemon, described: dict[str, Any]) -> None:
-    """GET /openapi.json and ``python -I -m api.openapi``, which needs no daemon, give the same document."""
+    """GET /openapi.json and ``python -I -m ringward api-document``, which needs no daemon, give the same document."""
     assert daemon.get("/openapi.json", unix=False).json == described
-    printed = subprocess.run([sys.executable, "-I", "-m", "api.openapi"], capture_output=True, check=True)
+    printed = subprocess.run([sys.executable, *RINGWARD, "api-document"], capture_output=True, check=True)
     assert json.loads(printed.stdout) == described
     assert printed.stderr == b""
 

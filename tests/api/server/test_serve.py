@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
+from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.messages import PROTOCOL, encode
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run
@@ -260,7 +261,7 @@ def test_without_a_hello(hello: bytes, why: bytes) -> None:
     ours, theirs = socket.socketpair()
     somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
     process = subprocess.Popen(
-        [*somewhere, sys.executable, "-I", "-m", "api.serve", "--fd", str(theirs.fileno())],
+        [*somewhere, sys.executable, *RINGWARD, "api", "--fd", str(theirs.fileno())],
         pass_fds=[theirs.fileno()],
         stderr=subprocess.PIPE,
     )

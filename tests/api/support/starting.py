@@ -22,6 +22,6 @@ arbiter.run(fd)
 """
 
 
-def program(constants: dict[str, dict[str, float]]) -> tuple[str, str]:
+def program(constants: dict[str, dict[str, float]]) -> tuple[str, ...]:
     """Arguments for Python: the server, with these constants of these modules."""
-    return ("-c", _CHANGED.replace("{constants}", repr(constants))) if constants else ("-m", "api.serve")
+    return ("-c", _CHANGED.replace("{constants}", repr(constants))) if constants else ("-m", "ringward", "api")

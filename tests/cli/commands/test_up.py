@@ -60,7 +60,7 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     locks: list[int] = []
 
     def execv(program: str, arguments: list[str]) -> None:
-        said = dict(zip(arguments[4::2], arguments[5::2], strict=True))
+        said = dict(zip(arguments[5::2], arguments[6::2], strict=True))
         with open(int(said["--start"]), "rb") as memory:
             boot = Boot.from_dict(json.load(memory)["boot"])
         locks.extend((int(said["--place"]), int(said["--lock"])))
@@ -93,7 +93,7 @@ def test_the_root_gets_everything_it_needs(up: Up, tmp_path: Path, shared_memory
     outcome = up()
     boot = boot_of(outcome)
     assert outcome.executed
-    assert outcome.executed.arguments[1:5] == ["-I", "-m", "supervisor.root", "--start"]
+    assert outcome.executed.arguments[1:6] == ["-I", "-m", "ringward", "root", "--start"]
     assert boot.data_dir == str(tmp_path / "data")
     assert boot.config_path == str(tmp_path / "ringward.toml")
     assert boot.http_socket == str(tmp_path / "data/ringward.sock")
@@ -232,17 +232,6 @@ def test_addresses_on_the_command_line_are_checked(up: Up, listen: str) -> None:
     """As those in the configuration are."""
     result = up("--listen", listen).result
     assert (result.exit_code, listen in result.stderr) == (exit_codes.USAGE, True)
-
-
-@pytest.mark.parametrize(
-    "name", ["supervisor-4.3.0.dist-info", "supervisor-4.3.0-py3.11.egg-info", "Supervisor-4.3.0-py3.11.egg"]
-)
-def test_the_other_supervisor_is_refused(up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Beside a distribution that has a package of the same name nothing is started, however it was installed."""
-    (tmp_path / "site" / name).mkdir(parents=True)
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    result = up().result
-    assert (result.exit_code, '"supervisor" 4.3.0' in result.stderr) == (exit_codes.CONFIG, True)
 
 
 def test_a_socket_path_that_is_too_long_is_told(up: Up) -> None:

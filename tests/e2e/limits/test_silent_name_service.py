@@ -10,7 +10,8 @@ import pytest
 from tests.support.daemon import Daemon
 
 _PYTHON = """
-import pwd, runpy, sys
+import pwd, sys
+from ringward import run
 really = pwd.getpwnam
 def getpwnam(name):
     if name == "far":
@@ -18,11 +19,11 @@ def getpwnam(name):
         name = "nobody"
     return really(name)
 pwd.getpwnam = getpwnam
-_, _, module, *rest = sys.argv[1:]
-if module == "supervisor.root":
+_, _, _, process, *rest = sys.argv[1:]
+if process == "root":
     sys.executable = {python!r}
-sys.argv = [module, *rest]
-runpy.run_module(module, run_name="__main__", alter_sys=True)
+sys.argv = [process, *rest]
+sys.exit(run(process))
 """
 
 

@@ -14,13 +14,16 @@ from tests.e2e.services.test_readiness import SAY, is_ready, on_flag, watcher
 from tests.e2e.upgrade.test_upgrade import HALVES, shown
 from tests.support.daemon import program
 from tests.support.installation import Installation
+from tests.support.paths import ROOT
 from tests.support.waiting import until
 
 VERSIONS = Path(__file__).with_name("versions")
-FORMATS = {"2026-11-25": 1, "2026-11-26": 3}
+FORMATS = {"2026-11-25": 1, "2026-11-26": 3, "2026-11-26b": 3}
 """The format of the root's handover, by archive."""
-SCHEMAS = {"2026-11-25": 1, "2026-11-26": 2}
+SCHEMAS = {"2026-11-25": 1, "2026-11-26": 2, "2026-11-26b": 2}
 """The schema of the database, by archive. No scheduler writes to a database with a newer schema."""
+EARLIER = ("2026-11-25", "2026-11-26")
+"""Archives without ``ringward.py``. Upgrades from them work in a checkout, but not upgrades to them."""
 SIGKILLED = 137
 
 
@@ -29,9 +32,13 @@ unable = pytest.mark.parametrize("old", [name for name, number in FORMATS.items(
 both_ways = pytest.mark.parametrize(
     ("old", "new"),
     [(name, "first") for name in FORMATS]
-    + [("first", name) for name in FORMATS if (FORMATS[name], SCHEMAS[name]) == (HANDOVER, known()[-1].version)],
+    + [
+        ("first", name)
+        for name in FORMATS
+        if (FORMATS[name], SCHEMAS[name]) == (HANDOVER, known()[-1].version) and name not in EARLIER
+    ],
 )
-"""From each version to the working tree, and back to versions that know its formats."""
+"""From each version to the working tree, and back to versions that know its formats and the names of its processes."""
 
 
 @pytest.fixture
@@ -171,11 +178,24 @@ def assert_goes_on(daemon: Installation, run: str, side: Path) -> None:
 @unable
 def test_an_older_version_refuses_the_format(daemon: Installation, tmp_path: Path, old: str) -> None:
     """A version that does not know the format refuses in its trial, and the newer version continues with everything."""
+    (tmp_path / old / "ringward.py").symlink_to(ROOT / "ringward.py")  # by which the newer version starts its processes
     run = begin(daemon, tmp_path / "side")
     daemon.install(old)
     refused = daemon.cli("upgrade")
     assert refused.returncode == 1
     assert f"does not know what 0.1.0 hands over: format {HANDOVER}, known is {FORMATS[old]}" in refused.stderr
+    daemon.install("first")
+    assert_goes_on(daemon, run, tmp_path / "side")
+
+
+def test_a_version_with_other_processes_refuses(daemon: Installation, tmp_path: Path) -> None:
+    """A version without the module ``ringward`` refuses in its trial, and the newer version continues."""
+    run = begin(daemon, tmp_path / "side")
+    daemon.install("2026-11-26")
+    refused = daemon.cli("upgrade")
+    assert refused.returncode == 1
+    assert "0.1.0 continues" in refused.stderr
+    assert "No module named ringward" in refused.stderr
     daemon.install("first")
     assert_goes_on(daemon, run, tmp_path / "side")
 

@@ -13,6 +13,7 @@ import pytest
 from logring.layout import STDERR, STDOUT, SYSTEM
 from logring.ring.writer import RingWriter
 from supervisor.helpers.notifier.delivery import last_lines
+from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.delivery_request import DeliveryRequest, PingRequest
 from supervisor.ipc.messages import Decoder, encode, receive_all
 from tests.support.ports import free_port
@@ -26,7 +27,7 @@ class Process:
         self.sock, theirs = socket.socketpair()
         with theirs:
             argv = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
-            argv += [sys.executable, "-I", "-m", "supervisor.notifier", "--fd", str(theirs.fileno())]
+            argv += [sys.executable, *RINGWARD, "notifier", "--fd", str(theirs.fileno())]
             self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
         self.sock.settimeout(60)
         self._decoder = Decoder()

@@ -19,6 +19,7 @@ from logring.layout import STDOUT
 from logring.logfile import log_file
 from logring.reader import LogReader
 from supervisor.host.cgroups import Cgroup, Usage
+from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Exited, Spawn
 from supervisor.root.handover import table as handover
@@ -405,7 +406,7 @@ def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trial_in_a_directory_that_is_gone() -> None:
     """A trial of the API server works although the current directory was removed."""
     somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
-    subprocess.run([*somewhere, sys.executable, "-I", "-m", "api.serve", "--check"], check=True)
+    subprocess.run([*somewhere, sys.executable, *RINGWARD, "api", "--check"], check=True)
 
 
 @pytest.mark.usefixtures("endless")

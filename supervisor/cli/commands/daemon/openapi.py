@@ -6,6 +6,7 @@ import sys
 import click
 
 from supervisor.cli.failure import Failure
+from supervisor.ipc.child_process import RINGWARD
 
 
 @click.command("openapi", epilog="Example: ringward openapi > openapi.json")
@@ -13,7 +14,7 @@ from supervisor.cli.failure import Failure
 def command() -> None:
     """Print the OpenAPI 3.1 document of the HTTP API, as JSON."""
     # In a process of its own: the command line imports nothing of the API's.
-    done = subprocess.run([sys.executable, "-I", "-m", "api.openapi"], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, *RINGWARD, "api-document"], capture_output=True, check=False)
     if done.returncode != 0:
         raise Failure(f"cannot create the document:\n{done.stderr.decode(errors='replace').strip()}")
     click.echo(done.stdout.decode(), nl=False)

@@ -89,9 +89,7 @@ def _begin(
     from supervisor.startup import (
         password as secret,
     )
-    from supervisor.startup.rival_package import refuse_rival
 
-    refuse_rival()
     descriptors.require()
     addresses = _addresses(listen)
     if ready_fd is not None:
@@ -299,6 +297,7 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
     """
     from supervisor.host import signal_sets
     from supervisor.ipc import stale_helpers
+    from supervisor.ipc.child_process import RINGWARD
     from supervisor.ipc.listening_sockets import CannotListen, listen
     from supervisor.startup import api_ahead
     from supervisor.startup.password import VARIABLE
@@ -322,7 +321,7 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
         server = None if api is None else [api.pid, api.pidfd, api.sock.fileno(), api.output]
         memory = _in_memory({"boot": boot.to_dict(), "listeners": fds, "api": server})
         os.environ.pop(VARIABLE, None)
-        arguments = ["-I", "-m", "supervisor.root", "--start", str(memory), "--lock", str(lock), "--place", str(place)]
+        arguments = [*RINGWARD, "root", "--start", str(memory), "--lock", str(lock), "--place", str(place)]
         if ready is not None:
             arguments += ["--ready", str(ready)]
         for fd in (memory, *fds, *(server or ())[1:], *([] if ready is None else [ready])):

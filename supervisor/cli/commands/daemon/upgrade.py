@@ -21,6 +21,10 @@ _TIMEOUT_S = 180.0
 _API_S = 60.0
 _LOOK_S = 0.05
 _SYSTEMCTL_S = 10.0
+_EARLIER = "No module named 'supervisor'"
+_RESTART = """
+  the daemon was installed before its packages moved into the folder "ringward", and cannot find them there
+  stop it, and start it again"""
 
 
 @click.command("upgrade", epilog="Example: ringward upgrade")
@@ -59,7 +63,8 @@ def command(settings: Settings, from_here: bool, if_different: bool, as_json: bo
     else:
         answer = daemon.upgrade(_TIMEOUT_S)
     if answer["state"] == "refused":
-        raise Failure(f"not upgraded, {answer['version']} continues: {answer['why']}", exit_codes.REFUSED)
+        remedy = _RESTART if _EARLIER in answer["why"] else ""
+        raise Failure(f"not upgraded, {answer['version']} continues: {answer['why']}{remedy}", exit_codes.REFUSED)
     if moves and _is_elsewhere(answer["environment"]):
         message = f"another upgrade was under way: the daemon runs from {answer['environment']}; run the command again"
         raise Failure(message, exit_codes.REFUSED)
@@ -91,9 +96,9 @@ def _two_environments(of_daemon: str) -> Failure:
 
 
 _PROBE = """
-import importlib.util, json, os, sys, sysconfig
+import importlib.util, json, os, ringward, sys, sysconfig
 found = filter(None, map(importlib.util.find_spec, ("api", "logring", "store", "supervisor")))
-packages = [place for one in found for place in one.submodule_search_locations or ()]
+packages = [ringward.__file__, *(place for one in found for place in one.submodule_search_locations or ())]
 library = [sysconfig.get_path("stdlib"), *(one for one in sys.path if one.endswith("-packages"))]
 trees = [*packages, *library, *([sys.prefix] if sys.prefix != sys.base_prefix else [])]
 trees = [one for one in trees if os.path.isdir(one)]

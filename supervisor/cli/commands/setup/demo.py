@@ -17,6 +17,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.paths import directories
+from supervisor.ipc.child_process import RINGWARD
 
 _START_S = 60.0
 _LOOK_S = 0.05
@@ -141,8 +142,7 @@ def _daemon(directory: str, listen: str, password: str) -> Iterator[tuple["subpr
         Failure: it does not start.
     """
     log = os.path.join(directory, "daemon.log")
-    main = "from supervisor.cli.entry import main; main()"
-    arguments = ["-I", "-c", main, "up", "-c", _config(directory), "--listen", listen]
+    arguments = [*RINGWARD, "up", "-c", _config(directory), "--listen", listen]
     with open(log, "wb") as output:
         daemon = subprocess.Popen(
             [sys.executable, *arguments],

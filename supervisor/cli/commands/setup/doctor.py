@@ -122,13 +122,7 @@ def _workers(user: "ApiUser") -> "Finding":
 
 
 def _installation() -> "Finding":
-    from supervisor.startup.refusal import NotStarted
-    from supervisor.startup.rival_package import refuse_rival
     from supervisor.tools.doctor.finding import Finding
     from supervisor.version import VERSION
 
-    try:
-        refuse_rival()
-    except NotStarted as err:
-        return Finding("installation", "fail", str(err), "pip uninstall supervisor, then install Ringward again")
     return Finding("installation", "ok", f"Ringward {VERSION}")

@@ -1,0 +1,82 @@
+"""Fresh environments, sources in a directory of their own, and the files that are built from them."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from supervisor.version import VERSION
+from tests.support.daemon import Daemon
+from tests.support.paths import ROOT
+
+_LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv*", "__pycache__", "*.egg-info", "build", "dist", "data", ".hypothesis", ".*_cache"
+)
+EPOCH = "1790000000"
+"""SOURCE_DATE_EPOCH of all that is built."""
+
+
+def sources(directory: Path, version: str = VERSION) -> Path:
+    """Copy the sources, as a clone has them, to this new directory; return it."""
+    shutil.copytree(ROOT, directory, ignore=_LEFT_OUT, symlinks=True)
+    (directory / "supervisor/version.py").write_text(f'"""The version."""\n\nVERSION = "{version}"\n')
+    return directory
+
+
+def build(directory: Path, output: Path, *what: str) -> list[Path]:
+    """Build sdist and wheel, or one of them by an option, from these sources; return the files."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), *what, str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return sorted(output.iterdir())
+
+
+def wheel(directory: Path, version: str = VERSION) -> Path:
+    """Build the wheel alone."""
+    (found,) = build(sources(directory / "sources", version), directory / "dist", "--wheel")
+    return found
+
+
+class Environment:
+    """A new virtual environment."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        venv.EnvBuilder(symlinks=True, with_pip=True).create(directory)
+        (self.packages,) = directory.glob("lib/python*/site-packages")
+
+    def run(self, program: str, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run one of its programs outside of the repository."""
+        command = [self.directory / "bin" / program, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.directory)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def pip(self, *arguments: str | Path) -> None:
+        self.run("python", "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments)
+
+    def files(self, name: str) -> dict[str, str]:
+        """Hashes of the files that belong to a distribution, but not of pip's own notes."""
+        code = (
+            "import importlib.metadata, sys\n"
+            "for file in importlib.metadata.files(sys.argv[1]): print(file.locate().resolve())\n"
+        )
+        paths = [Path(line) for line in self.run("python", "-I", "-c", code, name).stdout.splitlines()]
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.suffix != ".pyc"}
+
+
+class Installed(Daemon):
+    """A daemon of such an environment."""
+
+    def __init__(self, directory: Path, environment: Environment) -> None:
+        super().__init__(directory)
+        self.installation = environment
+
+    def command(self) -> list[str]:
+        return [str(self.installation.directory / "bin" / "ringward")]
+
+    def client_command(self) -> list[str]:
+        return self.command()

@@ -1,0 +1,147 @@
+"""The wheel in fresh environments: it shares them with others, and runs as a checkout does."""
+
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.version import VERSION
+from tests.e2e.services.test_readiness import is_ready
+from tests.packages.conftest import SUPERVISORD
+from tests.packages.environment import Environment, Installed, wheel
+from tests.support.paths import ROOT
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.packages
+
+PACKAGES = ("api", "logring", "store", "supervisor")
+EARLIER = ROOT / "tests/e2e/upgrade/versions/2026-11-26.tar.xz"
+"""A version whose packages were not private."""
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the working tree."""
+    return wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def daemon(environment: Environment, tmp_path: Path) -> Iterator[Installed]:
+    one = Installed(tmp_path, environment)
+    yield one
+    one.clean()
+
+
+def test_one_name_is_installed(ours: Path) -> None:
+    """The wheel has the module ``ringward``, the folder ``ringward``, which is no package, and its metadata."""
+    with zipfile.ZipFile(ours) as file:
+        names = file.namelist()
+    assert {name.partition("/")[0] for name in names} == {"ringward.py", "ringward", f"ringward-{VERSION}.dist-info"}
+    assert {name.split("/")[1] for name in names if name.startswith("ringward/")} == set(PACKAGES)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["supervisord first", "supervisord last"])
+def test_beside_supervisord(ours: Path, environment: Environment, *, first: bool) -> None:
+    """Beside supervisord, in either order, both programs work; after either is uninstalled, the other is whole."""
+    for one in (SUPERVISORD, ours) if first else (ours, SUPERVISORD):
+        environment.pip("install", str(one), "setuptools<81")
+    files = {name: environment.files(name) for name in ("supervisor", "ringward")}
+    assert environment.run("supervisord", "--version").stdout == "4.3.0\n"
+    assert environment.run("ringward", "--version").stdout == f"ringward, version {VERSION}\n"
+    gone, left = ("ringward", "supervisor") if first else ("supervisor", "ringward")
+    environment.pip("uninstall", "--yes", gone)
+    assert environment.files(left) == files[left]
+    assert environment.run("supervisord" if first else "ringward", "--version").stdout.endswith("\n")
+    assert not any(Path(path).exists() for path in files[gone])
+
+
+def test_a_daemon_beside_packages_of_the_same_names(
+    ours: Path, environment: Environment, daemon: Installed, tmp_path: Path
+) -> None:
+    """With a user's own ``api`` and ``store`` in its environment, a daemon runs tasks, which import the user's own."""
+    own = tmp_path / "own"
+    for name in ("api", "store", "supervisor"):
+        (own / name).mkdir(parents=True)
+        (own / name / "__init__.py").write_text(f'WHOSE = "the user\'s {name}"\n')
+    (own / "pyproject.toml").write_text('[project]\nname = "own"\nversion = "1"\n')
+    (own / "setup.cfg").write_text("[options]\npackages = api, store, supervisor\n")
+    environment.pip("install", ours, own)
+    program = tmp_path / "program.py"
+    program.write_text("import api, store, supervisor\nprint(api.WHOSE, store.WHOSE, supervisor.WHOSE, sep=', ')\n")
+    daemon.write(
+        f'[tasks.own]\nrun = ["{environment.directory}/bin/python", "{program}"]\n'
+        '[tasks.asks]\nrun = "ringward run own"\nmay = ["run:own"]\n'
+        "[services.s]\nrun = 'echo up; exec sleep 3600'\nready = { log = 'up' }\n"
+    )
+    daemon.start()
+    until(lambda: is_ready(daemon), "the watcher to see the line")
+    assert daemon.cli("run", "own").stdout == "the user's api, the user's store, the user's supervisor\n"
+    asked = daemon.cli("run", "asks")
+    assert asked.stdout == "the user's api, the user's store, the user's supervisor\n", asked
+    assert environment.run("ringward", "openapi").stdout.startswith("{")
+    daemon.kill_helper("ringward scheduler")
+    daemon.kill_helper("ringward gunicorn")
+    assert daemon.cli("run", "own").returncode == 0
+    assert daemon.stop() == 0
+    files = environment.files("own")
+    environment.pip("uninstall", "--yes", "ringward")
+    assert environment.files("own") == files
+    assert environment.run("python", program).returncode == 0
+
+
+def test_an_installed_daemon_upgrades_in_place(
+    ours: Path, environment: Environment, daemon: Installed, tmp_path: Path
+) -> None:
+    """An installed daemon runs a task, streams it, and becomes the version that pip installs over it."""
+    environment.pip("install", ours)
+    go = tmp_path / "go"
+    daemon.write(f'[tasks.t]\nrun = "echo first; until test -e {go}; do sleep 0.05; done; echo last"\n')
+    daemon.start()
+    run = daemon.trigger("t")
+    path = f"/api/runs/{run}/log/stream"
+    stream = daemon.stream(path)
+    first = next(iter(stream))
+    assert first.data["text"] == "first"
+    environment.pip("install", "--no-deps", wheel(tmp_path / "newer", "99.0"))
+    assert daemon.cli("upgrade").stdout == f"Ringward {VERSION} -> 99.0\n"
+    assert daemon.get("/api/daemon").json()["version"] == "99.0"
+    stream.close()
+    assert daemon.run(run)["status"] == "running"
+    go.touch()
+    assert daemon.ended(run)["endReason"] == "succeeded"
+    rest = daemon.stream(path, first.id)
+    assert [event.data.get("text") for event in rest] == ["last", None]
+    rest.close()
+    assert daemon.stop() == 0
+
+
+def test_an_earlier_installation_refuses(ours: Path, environment: Environment, daemon: Installed) -> None:
+    """A daemon whose packages were not private refuses the upgrade, says why and what to do, and goes on."""
+    environment.pip("install", ours)
+    environment.pip("uninstall", "--yes", "ringward")  # the dependencies stay
+    with tarfile.open(EARLIER) as files:
+        files.extractall(environment.packages, filter="data")
+    environment.run("python", "-m", "compileall", "-q", *(environment.packages / name for name in PACKAGES))
+    program = environment.directory / "bin" / "ringward"
+    program.write_text(f"#!{environment.directory}/bin/python\nfrom supervisor.cli.entry import main\nmain()\n")
+    program.chmod(0o755)
+    daemon.write("[tasks.t]\nrun = 'echo done'\n[services.s]\nrun = 'exec sleep 3600'\n")
+    daemon.start()
+    (service,) = daemon.runs("s")
+    for name in PACKAGES:
+        shutil.rmtree(environment.packages / name)
+    program.unlink()
+    environment.pip("install", "--no-deps", ours)
+    refused = daemon.cli("upgrade")
+    assert refused.returncode == 1
+    assert "No module named 'supervisor'" in refused.stderr
+    assert "stop it, and start it again" in refused.stderr
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
+    assert daemon.runs("s") == [service]
+    assert daemon.stop() == 0
+    daemon.start()
+    assert daemon.cli("run", "t").stdout == "done\n"
+    assert daemon.stop() == 0
