@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from api.schemas.records import DateTime, Document, Int64, Line, Reason, RunCamel, Ulid
+from api.schemas.records import DateTime, Document, Int64, Line, Reason, RunCamel, StreamName, Ulid
 
 
 class DeletedRun(RunCamel, kw_only=True, rename="camel"):
@@ -103,6 +103,27 @@ class AllTaskUsage(Document, kw_only=True, rename="camel"):
     items: list[NamedTaskUsage]
 
 
+class Cause(Struct):
+    """The line of output that says why a run failed."""
+
+    line: Annotated[Int64, Meta(description="Absolute line number, from 0.")]
+    stream: StreamName
+    text: Annotated[str, Meta(description="The line in one piece, without control characters, shortened.")]
+
+
+class Failure(Struct):
+    """A run that failed, and why."""
+
+    run: RunCamel
+    cause: Cause | UnsetType = UNSET
+
+
+class Failures(Document, kw_only=True):
+    """Runs that failed, and why."""
+
+    items: Annotated[list[Failure], Meta(description="The newest first.")]
+
+
 class Ending(Document, kw_only=True, rename="camel"):
     """Why and how a run ended."""
 
@@ -136,6 +157,7 @@ class Ending(Document, kw_only=True, rename="camel"):
         | UnsetType
     ) = UNSET
     hint: Annotated[str, Meta(description="The likely cause, if the last runs show a pattern.")] | UnsetType = UNSET
+    cause: Cause | UnsetType = UNSET
     last_lines: Annotated[
         list[Line],
         Meta(description="The last lines of the log, at most 20. Lines of the stream `system` explain the reason."),

@@ -324,6 +324,7 @@ WITHOUT_SHAPES = (
 
 OUR_OWN = (
     ("GET", "/api/runs/newest"),
+    ("GET", "/api/runs/failures"),
     ("GET", "/api/logs/stream"),
     ("GET", "/api/tasks/{taskName}/log/stream"),
     ("POST", "/api/daemon/trust-clock"),

@@ -1,17 +1,21 @@
-"""Handler that explains why and how a run ended."""
+"""Handlers that explain why and how runs ended."""
 
 import json
+import re
 import signal
+from collections.abc import Callable
 
 from msgspec import UNSET
 
 from api.auth.identity import Role
 from api.errors import ApiError
 from api.operations.operation import Call, Operation, json_of
+from api.operations.parameters import RUN_ID, instant, integer, several
 from api.resources.runs.runs import the_run
+from api.schemas import run_view
 from api.schemas.known_times import known_rfc3339
 from api.schemas.records import Line
-from api.schemas.run_details import Ending
+from api.schemas.run_details import Cause, Ending, Failure, Failures
 from api.streams import sse_encoding
 from api.streams.ring_follower import unreadable
 from api.streams.shared_feed import read_page
@@ -19,12 +23,112 @@ from api.worker_context import Context
 from logring.errors import LogError
 from logring.reader import LogReader
 from store.database import Database
+from store.runs.of_units import runs_by_id
 from store.runs.writes import Run, RunFilter, list_runs
 from store.tasks import get_task
 
-_LINES = 20
+FAILURES = frozenset({"failed", "timeout", "crashed", "log_overflow", "start_failed"})
+_LINES = 100
+"""Number of last lines in which to look for the cause."""
 _PAGE_BYTES = 1 << 20
-"""More than `_LINES` lines of the maximum length."""
+_MOST_CHARACTERS = 300
+_MOST_RUNS = 50
+_LOOKED_AT = 200
+"""Number of failed runs in which to look for the newest of each task."""
+_CONTROL = re.compile(
+    r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # OSC
+    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # DCS, SOS, PM, APC
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*(?:[@-~]|$)"  # CSI
+    r"|\x1b[ -/]*[0-~]?"
+    r"|[\x00-\x08\x0a-\x1f\x7f-\x9f]"
+)
+
+
+def last_lines(context: Context, run: Run, count: int) -> list[Line]:
+    """Return the last lines of the log.
+
+    An unreadable log is reported in the daemon's log only, because the rest of the answer is still useful.
+    """
+
+    def read(reader: LogReader) -> list[Line]:
+        head = reader.head()
+        return _from(reader, max(head.first_available, head.lines - count), head.lines, count)
+
+    return _lines(context, run, read)
+
+
+def _from(reader: LogReader, position: int, end: int, count: int) -> list[Line]:
+    lines: list[Line] = []
+    while position < end:
+        page = read_page(reader, position, count, _PAGE_BYTES)
+        lines += map(sse_encoding.line, page.lines)
+        position = max(page.next, position + 1)
+    return lines
+
+
+def _lines(context: Context, run: Run, read: Callable[[LogReader], list[Line]]) -> list[Line]:
+    def opened() -> list[Line]:
+        reader = LogReader(*context.hub.paths(run))
+        try:
+            return read(reader)
+        finally:
+            reader.close()
+
+    try:
+        return context.files(opened)
+    except (LogError, OSError) as err:
+        unreadable(run.id, err)
+        return []
+
+
+def cause_of(context: Context, run: Run) -> Cause | None:
+    """Return the line that says why a run failed; None if it did not fail, or printed nothing.
+
+    That is the line that made it fail (``failure_output``), else the daemon's reason why it could not start, else the
+    last line of stderr, else the last line of stdout.
+    """
+    if run.end_reason not in FAILURES:
+        return None
+    number = run.failure_line
+    if number is not None:
+        found = _lines(context, run, lambda reader: _from(reader, number, number + 1, 1))
+        return next((_cause(line) for line in found if line.n == number), None)
+    lines = last_lines(context, run, _LINES)
+    order = ("system",) if run.end_reason == "start_failed" else ("stderr", "stdout")
+    for stream in order:
+        for line in reversed(lines):
+            if line.stream == stream and (cause := _cause(line)).text:
+                return cause
+    return None
+
+
+def _cause(line: Line) -> Cause:
+    text = " ".join(_CONTROL.sub("", line.text).split())
+    return Cause(line.n, line.stream, text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…")
+
+
+def _newest_of_each(db: Database, wanted: RunFilter, limit: int) -> list[Run]:
+    found, _total = list_runs(db, wanted, "created_at", "desc", _LOOKED_AT, 0, now_ms=0)
+    newest: dict[str, Run] = {}
+    for run in found:
+        newest.setdefault(run.task_name, run)
+    return list(newest.values())[:limit]
+
+
+def list_failures(context: Context, call: Call) -> None:
+    """Return the newest failure of each task, or certain runs that failed, each with its cause."""
+    ids, identity = call.query["runs"], call.identity
+    if ids:
+        some = context.reads(runs_by_id, ids)
+        runs = [run for run in some if run.deleted_at is None and (identity is None or identity.sees(run.task_name))]
+        runs = sorted((run for run in runs if run.end_reason in FAILURES), key=lambda run: run.created_at, reverse=True)
+    else:
+        wanted = RunFilter(tasks=call.tasks, reasons=FAILURES, created_after=call.query["since"])
+        runs = context.pages(_newest_of_each, wanted, call.query["limit"])
+    call.answer(Failures(items=[Failure(run_view.camel(run), cause_of(context, run) or UNSET) for run in runs]))
+
+
+_LAST_LINES = 20
 _MOST_WAITING = 1000
 _QUICK_MS = 1000
 _MOST_BEFORE = 200
@@ -70,38 +174,12 @@ def _hint(db: Database, run: Run) -> str | None:
     return _STDIN_HINT if before is not None and _ended_at_once(before) else None
 
 
-def _last_lines(context: Context, run: Run) -> list[Line]:
-    """Return the last lines of the log.
-
-    An unreadable log is reported in the daemon's log only, because the rest of the answer is still useful.
-    """
-
-    def read() -> list[Line]:
-        reader = LogReader(*context.hub.paths(run))
-        try:
-            head = reader.head()
-            lines: list[Line] = []
-            position = max(head.first_available, head.lines - _LINES)
-            while position < head.lines:
-                page = read_page(reader, position, _LINES, _PAGE_BYTES)
-                lines += map(sse_encoding.line, page.lines)
-                position = max(page.next, position + 1)
-            return lines
-        finally:
-            reader.close()
-
-    try:
-        return context.files(read)
-    except (LogError, OSError) as err:
-        unreadable(run.id, err)
-        return []
-
-
 def get_ending(context: Context, call: Call) -> None:
     """Explain how a run ended."""
     run = the_run(context, call.path["runId"])
     if run.end_reason is None:
         raise ApiError(409, f"The run {run.id} has not ended")
+    lines = last_lines(context, run, _LAST_LINES)
     call.answer(
         Ending(
             reason=run.end_reason,
@@ -116,7 +194,8 @@ def get_ending(context: Context, call: Call) -> None:
             retry_at=known_rfc3339(context.reads(_retry_due, run)),
             hint=context.reads(_hint, run) or UNSET,
             failure_line=UNSET if run.failure_line is None else run.failure_line,
-            last_lines=_last_lines(context, run),
+            cause=cause_of(context, run) or UNSET,
+            last_lines=lines,
         )
     )
 
@@ -131,5 +210,21 @@ OPERATIONS = (
         handler=get_ending,
         answers={200: json_of(Ending)},
         refusals=(404, 409, 422),
+    ),
+    Operation(
+        method="GET",
+        path="/api/runs/failures",
+        id="listFailures",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="List the newest failed run of each task, or certain failed runs, each with its cause.",
+        handler=list_failures,
+        query=(
+            several("runs", "Comma-separated ids: only these runs, if they failed.", RUN_ID, _MOST_RUNS),
+            instant("since", "Only runs created at this time or after.", up=True),
+            integer("limit", "Most runs, without `runs`.", 20, minimum=1, maximum=_MOST_RUNS),
+        ),
+        answers={200: json_of(Failures)},
+        refusals=(422,),
     ),
 )

@@ -107,7 +107,7 @@ def _backup(run: Run, failed: bool) -> Iterator[Part]:
                 text = "backup: /dev/sdb1 on /var/backups is full: 200 GB of 200 GB used\n"
                 yield Part(0.98, STDERR, f"{_RED}{text[:-1]}{_PLAIN}\n")
                 yield Part(0.99, STDOUT, f"removing the unfinished {file}\n")
-                yield Part(1, STDERR, f"{_RED}backup failed{_PLAIN}\n")
+                yield Part(1, STDOUT, f"{_RED}backup failed{_PLAIN}\n")
                 return
             yield Part(share + percent / 1000, STDOUT, f"  {table:<12} {percent:>3} %\n")
     yield Part(0.97, STDOUT, f"{_GREEN}ok{_PLAIN}  the dump is complete and can be restored\n")

@@ -60,6 +60,7 @@ def test_who_is_trusted_to_limit_itself() -> None:
         "listDeletedRuns",
         "summarizeRuns",
         "listNewestRuns",
+        "listFailures",
         "listRunningResources",
         "listTaskResources",
         "streamEvents",
@@ -121,6 +122,17 @@ def test_the_newest_runs(daemon: Daemon) -> None:
     daemon.insert(make_run(task="other"))
     found = daemon.get("/api/runs/newest?tasks=other,mine-3", scoped(daemon), unix=False).json["items"]
     assert [[run["id"] for run in one["runs"]] for one in found] == [[mine.id]]
+
+
+def test_the_failures(daemon: Daemon) -> None:
+    """Failures of other tasks do not exist, also when a run is asked for by its id."""
+    mine, other = (
+        daemon.insert(make_run(task=task, status="ended", end_reason="failed", exit_code=1))
+        for task in ("mine-4", "other")
+    )
+    for query in ("", f"?runs={mine.id},{other.id}"):
+        found = daemon.get(f"/api/runs/failures{query}", scoped(daemon), unix=False).json["items"]
+        assert [one["run"]["id"] for one in found] == [mine.id]
 
 
 @pytest.mark.parametrize("verb", ["start", "stop", "restart", "pause", "resume"])

@@ -133,3 +133,74 @@ def test_one_that_has_not_ended(daemon: Daemon, status: str) -> None:
     answer = daemon.get(f"/api/runs/{run.id}/ending")
     assert (answer.status, answer.json["detail"]) == (409, f"The run {run.id} has not ended")
     daemon.end(run.id)
+
+
+def failed(daemon: Daemon, task: str, reason: str = "failed", **output: Any) -> str:
+    """The id of a run that has printed the last of some lines of each stream, and then failed."""
+    run = daemon.insert(make_run(task=task))
+    log = daemon.log_of(run)
+    for number, lines in output.items():
+        log.write("".join(f"{line}\n" for line in lines).encode(), stream=STREAMS.index(number), at_ms=T0)
+    log.finish()
+    daemon.end(run.id, reason, exit_code=1, lines=sum(map(len, output.values())))
+    return run.id
+
+
+STREAMS = ("stdout", "stderr", "system")
+
+
+@pytest.mark.parametrize(
+    ("reason", "output", "cause"),
+    [
+        (
+            "failed",
+            {"stderr": ["first", "last", " "], "stdout": ["more"]},
+            {"line": 1, "stream": "stderr", "text": "last"},
+        ),
+        ("failed", {"stdout": ["a", "b"]}, {"line": 1, "stream": "stdout", "text": "b"}),
+        (
+            "failed",
+            {"stderr": ["\x1b[31mred\x1b[0m \x1b]8;;http://a\x1b\\and\x1b]8;;\x1b\\\tthe rest"]},
+            {"line": 0, "stream": "stderr", "text": "red and the rest"},
+        ),
+        ("failed", {"stderr": ["x" * 1000]}, {"line": 0, "stream": "stderr", "text": "x" * 299 + "…"}),
+        (
+            "start_failed",
+            {"stderr": ["e"], "system": ["could not start: no such file"]},
+            {"line": 1, "stream": "system", "text": "could not start: no such file"},
+        ),
+        ("timeout", {"stderr": ["slow"], "system": ["timed out"]}, {"line": 0, "stream": "stderr", "text": "slow"}),
+        ("failed", {}, None),
+        ("succeeded", {"stderr": ["a warning"]}, None),
+        ("stopped", {"stderr": ["ends"]}, None),
+    ],
+)
+def test_the_cause(daemon: Daemon, reason: str, output: dict[str, list[str]], cause: dict[str, Any] | None) -> None:
+    """The cause of a failure is the last line of stderr, else of stdout, as plain text in one piece."""
+    run = failed(daemon, "caused", reason, **output)
+    assert ending(daemon, run).get("cause") == cause
+    found = daemon.get(f"/api/runs/failures?runs={run}").json["items"]
+    assert [one.get("cause") for one in found] == ([] if reason in ("succeeded", "stopped") else [cause])
+
+
+def test_the_line_that_made_it_fail(daemon: Daemon) -> None:
+    """The cause is the line that matched failure_output, however far before the end."""
+    run = daemon.insert(make_run(task="matched"))
+    log = daemon.log_of(run)
+    log.write(b"0 errors\nERROR 7\n" + b"on\n" * 300, at_ms=T0)
+    log.finish()
+    daemon.end(run.id, "failed", exit_code=0, lines=302, failure_line=1)
+    assert ending(daemon, run.id)["cause"] == {"line": 1, "stream": "stdout", "text": "ERROR 7"}
+
+
+def test_the_newest_failure_of_each_task(daemon: Daemon) -> None:
+    """Without ids, the newest failure of each task is listed, the newest first."""
+    first = failed(daemon, "fails-a", stderr=["one"])
+    second = failed(daemon, "fails-a", stderr=["two"])
+    third = failed(daemon, "fails-b", stderr=["three"])
+    items = daemon.get("/api/runs/failures?limit=50").json["items"]
+    found = {one["run"]["id"]: one["cause"]["text"] for one in items if one["run"]["taskName"].startswith("fails-")}
+    assert list(found.items()) == [(third, "three"), (second, "two")]
+    assert first not in found
+    assert daemon.get("/api/runs/failures?since=2999-01-01T00:00:00Z").json["items"] == []
+    assert daemon.get("/api/runs/failures?runs=x").status == 422

@@ -64,6 +64,9 @@ export function parse(text, begin) {
   return { parts, end: style };
 }
 
+/** The text without its escape sequences. */
+export const plain = (text) => (hasEscapes(text) ? parse(text, PLAIN).parts.map((part) => part.text).join("") : text);
+
 /** The style after a line that began with another. */
 export const styleAfter = (text, begin) => (hasEscapes(text) ? parse(text, begin).end : begin);
 

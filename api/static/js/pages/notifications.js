@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";
 import { Ago, Badge, Card, Empty, Problem, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Cause } from "../parts/cause.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { isLimited, loadUnread, mayOperate, throttle, unread } from "../state.js";
@@ -55,6 +56,7 @@ export function Notifications() {
       <div class="what">
         <p>${one.readAt ? one.title : html`<b>${one.title}</b>`}${one.count > 1 && html` <span class="badge">${one.count} times</span>`}</p>
         <p class="small soft">${one.body}</p>
+        ${one.runId && one.severity !== "info" && html`<${Cause} id=${one.runId} />`}
         <p class="small faint"><${Ago} at=${one.lastOccurredAt} />${one.taskName && html`, <${UnitLink} name=${one.taskName} />`}</p>
       </div>
       ${one.runId && html`<a class="button" href=${link("run", one.runId)}>Show run</a>`}

@@ -1,20 +1,23 @@
 // What needs attention first; then what runs, what comes, the host, and all tasks and services by group.
-import { html, useState } from "../../vendor/preact.js";
+import { html, useEffect, useState } from "../../vendor/preact.js";
 import { get } from "../api.js";
-import { count, duration, relative, size } from "../format.js";
+import { count, duration, moment, relative, size } from "../format.js";
+import { listen } from "../live.js";
 import { Ago, At, Badge, Card, Empty, Problem, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Cause, CauseLine, learn } from "../parts/cause.js";
 import { HostLine } from "../parts/host.js";
 import { Icon } from "../parts/icon.js";
 import { History } from "../parts/strip.js";
 import { UnitActions } from "../parts/unit_actions.js";
 import { go, link, route } from "../routes.js";
 import { words } from "../schedule.js";
-import { loadUnits, now, trouble, units } from "../state.js";
+import { loadUnits, now, throttle, trouble, units } from "../state.js";
 import { FAILURES, FLAPPING, ofRun, ofUnit } from "../states.js";
 
 const COMING = 8;
 const ROWS = 200;
 const LIVE_MS = 5000;
+const RECENT_DAYS = 7;
 const STARTING_MS = 60_000; // for services without a readiness probe, which has a time limit of its own
 
 /** What a person should look at, the worst first: [{unit, tone, text, at, run}]. */
@@ -33,7 +36,8 @@ function attention(all, at) {
     const last = unit.lastRun;
     if (last && last.status === "ended" && FAILURES.includes(last.endReason)) {
       const code = last.endReason === "failed" ? ` with exit code ${last.exitCode}` : "";
-      found.push({ unit, rank: 1, text: `${ofRun(last).word}${code}`, at: last.endedAt ?? last.createdAt, run: last.id });
+      const attempts = last.retryAttempt ? `, attempt ${last.retryAttempt + 1}` : "";
+      found.push({ unit, rank: 1, text: `${ofRun(last).word}${code}${attempts}`, at: last.endedAt ?? last.createdAt, run: last.id });
     } else if (last?.endReason === "missed") {
       found.push({ unit, rank: 3, text: "missed its scheduled time", at: last.createdAt, run: last.id });
     }
@@ -49,7 +53,52 @@ function lateInstance(unit, at) {
 
 const runOf = (unit) => unit.instances?.find((one) => one.state === unit.state)?.runId ?? unit.lastRun?.id;
 
-function Attention({ all }) {
+/** The beginning of the day a week ago. */
+function lastWeek() {
+  const day = new Date();
+  day.setDate(day.getDate() - RECENT_DAYS);
+  day.setHours(0, 0, 0, 0);
+  return day.toISOString();
+}
+
+/** The newest failure of each unit in the last days, with its cause; loaded again when runs end. */
+function useFailures() {
+  const { data, error, reload } = useLoad((signal) => get("api/runs/failures", { since: lastWeek(), limit: 50 }, signal), []);
+  useEffect(() => {
+    const again = throttle(reload, 3000);
+    return listen((kind, body) => (kind === "resumed" || (kind === "run.ended" && FAILURES.includes(body.endReason)) || body.affected) && again());
+  }, []);
+  useEffect(() => {
+    if (data) learn(data.items);
+  }, [data]);
+  return { failures: data?.items ?? [], known: Boolean(data || error) };
+}
+
+/** Units that failed in the last days and are well again. */
+function Recent({ all, failures }) {
+  const [more, setMore] = useState(false);
+  const sick = new Set(attention(all, now.value).map(({ unit }) => unit.name));
+  const found = failures.filter(({ run }) => !sick.has(run.taskName));
+  if (!found.length) return null;
+  const shown = more ? found : found.slice(0, 5);
+  return html`<${Card} title="Failed in the last week" className="recent" tools=${html`<a class="small" href=${link("runs", { status: FAILURES.join() })}>all failures</a>`}>
+    <ul class="lines">${shown.map(({ run, cause }) => html`<li key=${run.id}>
+      <a class="when" href=${link("run", run.id)} aria-label=${`Failure of ${run.taskName}, ${moment(run.createdAt)}`}><${At} at=${run.createdAt} /></a>
+      <span class="clip name"><${UnitLink} name=${run.taskName} /></span>
+      <span class="clip why">${cause ? html`<${CauseLine} id=${run.id} cause=${cause} />` : html`<span class="soft">${ofRun(run).word}</span>`}</span>
+    </li>`)}</ul>
+    ${found.length > shown.length && html`<p class="body"><button class="link" onClick=${() => setMore(true)}>Show all ${found.length}</button></p>`}
+  </${Card}>`;
+}
+
+/** Of a service its newest failure, of a task that of the run; it is asked for if it is older than the failures that are known. */
+function Why({ unit, run, failures, known }) {
+  const newest = failures.find((one) => one.run.taskName === unit.name);
+  if (newest && (unit.kind === "service" || newest.run.id === run)) return newest.cause ? html`<${CauseLine} id=${newest.run.id} cause=${newest.cause} />` : null;
+  return known && unit.kind === "task" && FAILURES.includes(unit.lastRun?.endReason) ? html`<${Cause} id=${run} />` : null;
+}
+
+function Attention({ all, failures, known }) {
   const [more, setMore] = useState(false);
   const found = attention(all, now.value);
   const shown = more ? found : found.slice(0, 6);
@@ -58,7 +107,8 @@ function Attention({ all }) {
     <ul>${shown.map(
       ({ unit, look, text, at, run }) => html`<li key=${unit.name}>
         <${Badge} look=${look ?? ofUnit(unit)} />
-        <div class="what"><p><${UnitLink} name=${unit.name} /> ${text}${at && html` <span class="soft"><${Ago} at=${at} /></span>`}</p></div>
+        <div class="what"><p><${UnitLink} name=${unit.name} /> ${text}${at && html` <span class="soft"><${Ago} at=${at} /></span>`}</p>
+          <${Why} unit=${unit} run=${run} failures=${failures} known=${known} /></div>
         ${run && html`<a class="button" href=${link("run", run)}>Details</a>`}
         <${UnitActions} unit=${unit} />
       </li>`,
@@ -164,8 +214,13 @@ export function Overview() {
       <a class="button" href=${link("daemon")}>Show configuration path</a>
     </${Empty}></${Card}>`;
   }
-  return html`<h1 class="hidden-text">Overview</h1>
-    <${Attention} all=${all} />
+  return html`<h1 class="hidden-text">Overview</h1><${Board} all=${all} />`;
+}
+
+function Board({ all }) {
+  const { failures, known } = useFailures();
+  return html`<${Attention} all=${all} failures=${failures} known=${known} />
+    <${Recent} all=${all} failures=${failures} />
     <div class="cards"><${Running} all=${all} /><${Coming} all=${all} /></div>
     <${HostLine} />
     <${Units} all=${all} />`;

@@ -5,8 +5,10 @@ import { Refused, get, runPath } from "../api.js";
 import { duration, size, tookMs } from "../format.js";
 import { Attempts } from "../parts/attempts.js";
 import { Act, At, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { CauseLine } from "../parts/cause.js";
 import { Chart } from "../parts/chart.js";
 import { Icon } from "../parts/icon.js";
+import { LastGood } from "../parts/last_good.js";
 import { Menu } from "../parts/menu.js";
 import { listen } from "../live.js";
 import { LogPanel } from "../log/panel.js";
@@ -14,7 +16,7 @@ import { parametersOf, queryOf } from "../log/search.js";
 import { RunLog } from "../log/source.js";
 import { go, link, route } from "../routes.js";
 import { mayOperate, throttle, unitNamed } from "../state.js";
-import { ofRun } from "../states.js";
+import { FAILURES, ofRun } from "../states.js";
 import { sentence } from "../verdict.js";
 
 const SHORT_MS = 15_000;
@@ -57,6 +59,7 @@ export function RunPage({ id }) {
       startMs=${run.startedAt ? Date.parse(run.startedAt) : 0}
       fileName=${`${run.taskName}-${id}.log`}
     />
+    ${FAILURES.includes(run.endReason) && html`<${LastGood} run=${run} />`}
     <div class="cards"><${Facts} run=${run} /><${Resources} run=${run} /></div>`;
 }
 
@@ -89,6 +92,7 @@ function Verdict({ run }) {
   );
   return html`<section class="card verdict ${ofRun(run).tone}" aria-label="Verdict">
     <p class="words" role="status">${sentence(run, data)}</p>
+    ${data?.cause && html`<p class="why"><${CauseLine} id=${run.id} cause=${data.cause} /></p>`}
     <p class="small soft">${run.startedAt ? html`Started <${At} at=${run.startedAt} />, ${run.endedAt ? "took" : "running for"} <${Took} run=${run} />` : html`Created <${At} at=${run.createdAt} />`}</p>
   </section>`;
 }

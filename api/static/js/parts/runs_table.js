@@ -6,8 +6,9 @@ import { count, number } from "../format.js";
 import { listen } from "../live.js";
 import { go, link, route } from "../routes.js";
 import { mayOperate, throttle } from "../state.js";
-import { ofRun } from "../states.js";
+import { FAILURES, ofRun } from "../states.js";
 import { At, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad } from "./basics.js";
+import { Cause } from "./cause.js";
 import { confirm } from "./dialog.js";
 import { Icon } from "./icon.js";
 import { FILTERS, Filters, bulkFilter, filterOf } from "./run_filters.js";
@@ -65,6 +66,26 @@ export function RunsTable({ name, page, title = "Runs" }) {
     } else {
       const next = new Map(selected);
       if (!next.delete(run.id)) next.set(run.id, run);
+      setSelected(next);
+    }
+  };
+  const [unfolded, setUnfolded] = useState(new Set());
+  const unfold = (id) => {
+    const next = new Set(unfolded);
+    if (!next.delete(id)) next.add(id);
+    setUnfolded(next);
+  };
+  const rows = sort === "createdAt" && !read("retries_only") ? folded(runs, unfolded) : runs.map((run) => ({ run, earlier: [] }));
+  /** A row stands for the attempts that are folded into it. */
+  const toggleRow = (run, earlier) => {
+    if (!earlier.length || unfolded.has(run.id)) toggle(run);
+    else if (all) {
+      const except = new Set(all.except);
+      for (const one of [run, ...earlier]) if (isSelected(run)) except.add(one.id); else except.delete(one.id);
+      setAll({ ...all, except });
+    } else {
+      const next = new Map(selected);
+      for (const one of [run, ...earlier]) if (isSelected(run)) next.delete(one.id); else next.set(one.id, one);
       setSelected(next);
     }
   };
@@ -132,27 +153,48 @@ export function RunsTable({ name, page, title = "Runs" }) {
     html`<div class="scroll-x"><table>
       <thead><tr>
         <th><input type="checkbox" aria-label="Select this page" checked=${whole} onChange=${toggleAll} /></th>
-        ${columns.map(heading)}<th class="wide">Why</th>
+        ${columns.map(heading)}<th class="wide">Cause</th><th class="wide">Trigger</th>
       </tr></thead>
-      <tbody>${runs.map((run) => html`<${Row} key=${run.id} run=${run} named=${!name} selected=${isSelected(run)} late=${all && run.createdAt > all.until} toggle=${toggle} />`)}</tbody>
+      <tbody>${rows.map(({ run, earlier, of }) => html`<${Row} key=${run.id} run=${run} named=${!name} of=${of} selected=${[run, ...earlier].every(isSelected)} late=${all && run.createdAt > all.until} toggle=${() => toggleRow(run, earlier)}
+        earlier=${earlier.length} open=${unfolded.has(run.id)} unfold=${() => unfold(run.id)} />`)}</tbody>
     </table></div>`}
     ${data && data.total > PAGE && html`<${Pager} offset=${offset} total=${data.total} to=${(value) => set({ offset: value || undefined })} />`}
   </${Card}>`;
 }
 
-/** late: it came after all that match were selected. */
-function Row({ run, named, selected, late, toggle }) {
-  const by = { cron: "schedule", api: "by hand", cloud: "cloud", service: "service", startup: "start of the daemon" }[run.triggeredBy];
+/** Attempts as one row, that of the last of them: [{run, earlier}]; if it is unfolded, the earlier ones follow. */
+function folded(runs, unfolded) {
+  const byId = new Map(runs.map((run) => [run.id, run]));
+  const repeated = new Set(runs.map((run) => run.retryOfRunId));
+  const rows = [];
+  for (const run of runs) {
+    if (repeated.has(run.id)) continue;
+    const earlier = [];
+    for (let one = byId.get(run.retryOfRunId); one; one = byId.get(one.retryOfRunId)) earlier.push(one);
+    rows.push({ run, earlier });
+    if (unfolded.has(run.id)) rows.push(...earlier.map((one) => ({ run: one, earlier: [], of: run.id })));
+  }
+  return rows;
+}
+
+/**
+ * late: it came after all that match were selected. earlier: how many attempts are folded into it. of: the last attempt,
+ * if this is an earlier one.
+ */
+function Row({ run, named, selected, late, toggle, earlier, open, unfold, of }) {
+  const by = { cron: "schedule", api: "by hand", cloud: "cloud", service: "service", startup: "daemon start" }[run.triggeredBy];
   const attempt = run.retryAttempt ? `, retry ${run.retryAttempt}` : "";
   const instance = run.triggeredBy === "service" || run.instanceIndex ? `, instance ${run.instanceIndex}` : "";
-  return html`<tr aria-selected=${selected}>
+  return html`<tr aria-selected=${selected} class=${of ? "earlier" : ""}>
     <td><input type="checkbox" aria-label=${`Select run ${run.id}`} checked=${selected} disabled=${late} onChange=${() => toggle(run)} /></td>
-    <td><a href=${link("run", run.id)} aria-label=${`Run ${run.id} ${ofRun(run).word}`}><${RunBadge} run=${run} /></a></td>
+    <td><a href=${link("run", run.id)} aria-label=${`Run ${run.id} ${ofRun(run).word}`}><${RunBadge} run=${run} /></a>
+      ${earlier > 0 && html`<button class="link small" aria-expanded=${open} onClick=${unfold}>${count(earlier + 1, "attempt")}</button>`}</td>
     ${named && html`<td><${UnitLink} name=${run.taskName} /></td>`}
     <td><a href=${link("run", run.id)} tabindex="-1"><${At} at=${run.createdAt} /></a></td>
     <td class="wide">${run.startedAt && html`<${At} at=${run.startedAt} />`}</td>
     <td class="number"><${Took} run=${run} /></td>
     <td class="number wide">${run.status === "ended" && run.exitCode >= 0 ? run.exitCode : ""}</td>
+    <td class="wide why">${FAILURES.includes(run.endReason) && html`<${Cause} id=${run.id} />`}</td>
     <td class="wide soft">${by}${attempt}${instance}</td>
   </tr>`;
 }

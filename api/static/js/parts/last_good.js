@@ -1,0 +1,64 @@
+// A failure beside the last run of the task that succeeded before it: when, how long, with which parameters, and where
+// their logs begin to differ.
+import { html, useState } from "../../vendor/preact.js";
+import { attempt } from "../actions.js";
+import { get, runPath, taskPath } from "../api.js";
+import { count, duration, number, tookMs } from "../format.js";
+import { plain } from "../log/escapes.js";
+import { link } from "../routes.js";
+import { Act, At, Card, useLoad } from "./basics.js";
+
+const COMPARED = 1000; // lines of each log
+const BEFORE = 2;
+const AFTER = 8;
+
+/** A line as far as it is compared: times, counts and ids differ in any two runs. */
+const shape = (line) => line.text.replace(/[0-9a-f]{8,}|[0-9]+/gi, "0");
+
+/** Where two logs begin to differ, and the lines around it: {same, here, there}; null: nowhere. */
+export function difference(here, there) {
+  const most = Math.max(here.length, there.length);
+  let first = 0;
+  while (first < most && here[first] && there[first] && shape(here[first]) === shape(there[first])) first += 1;
+  if (first === most) return null;
+  const around = (lines) => lines.slice(first, first + AFTER);
+  return { first, same: here.slice(Math.max(0, first - BEFORE), first), here: around(here), there: around(there) };
+}
+
+async function logOf(run) {
+  const page = await get(runPath(run.id, "log"), { from: 0, limit: COMPARED });
+  return page.lines.filter((line) => line.stream !== "system").map((line) => ({ ...line, text: plain(line.text) }));
+}
+
+export function LastGood({ run }) {
+  const { data } = useLoad(
+    (signal) => get(taskPath(run.taskName, "runs"), { status: "succeeded", createdBefore: run.createdAt, limit: 1 }, signal),
+    [run.id],
+  );
+  const [compared, setCompared] = useState(null);
+  const good = data?.items[0];
+  if (!good) return null;
+  const compare = async () => {
+    const logs = await attempt(() => Promise.all([logOf(run), logOf(good)]));
+    if (logs) setCompared({ found: difference(...logs) });
+  };
+  const names = [...new Set([...Object.keys(run.params ?? {}), ...Object.keys(good.params ?? {})])];
+  const changed = names.filter((name) => run.params?.[name] !== good.params?.[name]);
+  return html`<${Card} title="Last good run" tools=${html`<a class="button" href=${link("run", good.id)}>Show run</a><${Act} run=${compare}>Compare logs</${Act}>`}>
+    <div class="body"><dl class="facts">
+      <div><dt>Started</dt><dd><${At} at=${good.startedAt ?? good.createdAt} /></dd></div>
+      <div><dt>Duration</dt><dd class="number">${duration(tookMs(good))}, this run ${duration(tookMs(run))}</dd></div>
+      ${names.length > 0 && html`<div><dt>Parameters</dt><dd>${changed.length ? count(changed.length, "difference") : "the same"}</dd></div>`}
+      ${changed.map((name) => html`<div key=${name}><dt>${name}</dt><dd class="mono">${good.params?.[name] ?? "–"} → ${run.params?.[name] ?? "–"}</dd></div>`)}
+    </dl>
+    ${compared && html`<${Compared} run=${run} good=${good} found=${compared.found} />`}</div>
+  </${Card}>`;
+}
+
+function Compared({ run, good, found }) {
+  if (!found) return html`<p role="status">The first ${number(COMPARED)} lines of both logs are the same, apart from numbers.</p>`;
+  const side = (title, label, which, lines) => html`<figure><figcaption><h3><a href=${link("run", which.id, { line: lines[0] ? lines[0].n + 1 : undefined })}>${title}</a></h3></figcaption>
+    <pre class="mono compared" tabindex="0" role="region" aria-label=${label}>${found.same.map((line) => html`<span class="faint">${line.text}${"\n"}</span>`)}${lines.map((line) => html`<mark>${line.text}${"\n"}</mark>`)}${!lines.length && html`<span class="soft">end of the log</span>`}</pre></figure>`;
+  return html`<p class="small soft" role="status">The logs differ from line ${number(found.first + 1)} on; numbers are not compared.</p>
+    <div class="cards">${side("This run", "Lines of this run", run, found.here)}${side("Last good run", "Lines of the last good run", good, found.there)}</div>`;
+}

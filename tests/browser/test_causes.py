@@ -1,0 +1,96 @@
+"""Why runs failed, wherever they are listed."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.axe import complaints_of
+from tests.browser.site import Site
+from tests.support.waiting import until
+
+DIFFERS = """
+[tasks.differs]
+run = '''
+echo "begin at $(date +%s%N)"
+echo "copied $$ rows"
+test -e {ok} && echo "all is well" || {{ echo "table is locked" >&2; exit 3; }}
+'''
+params = [{{ name = "day", kind = "env", default = "monday" }}]
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _differing(site: Site) -> Iterator[None]:
+    site.configure(DIFFERS.format(ok=site.ok))
+    site.request("POST", "/api/daemon/reload")
+    yield
+    site.ok.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("size", ["page", "phone"])
+def test_lists_have_the_cause(request: pytest.FixtureRequest, site: Site, size: str) -> None:
+    """The overview and the notifications have the line that says why a run failed."""
+    page: Page = request.getfixturevalue(size)
+    site.see(page, "#/")
+    entry = page.get_by_role("region", name="Needs attention").get_by_role("listitem").filter(has_text="backup")
+    expect(entry.get_by_role("link", name="disk full")).to_be_visible()
+    site.see(page, "#/notifications")
+    entry = page.get_by_role("listitem").filter(has_text="backup").first
+    expect(entry.get_by_role("link", name="disk full")).to_be_visible()
+
+
+def test_runs_have_the_cause(page: Page, site: Site) -> None:
+    """The list of runs has the cause of each failure, and asks for all of them at once."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    site.see(page, "#/runs?status=failed")
+    row = page.get_by_role("row").filter(has_text="backup")
+    expect(row.get_by_role("link", name="disk full")).to_be_visible()
+    assert len([url for url in asked if "/failures?" in url]) == 1
+
+
+def test_the_verdict_leads_to_the_line(page: Page, site: Site) -> None:
+    """The verdict has the cause, which is a link to its line of the log."""
+    site.see(page, f"#/run/{site.done['backup']}")
+    verdict = page.get_by_role("region", name="Verdict")
+    verdict.get_by_role("link", name="disk full").click()
+    expect(page.get_by_role("log").locator(".target .x")).to_have_text("disk full")
+    assert "line=2" in page.url
+
+
+def test_attempts_are_one_row(page: Page, site: Site) -> None:
+    """The attempts of a run are one row of the list, which unfolds, and which is selected as a whole."""
+    site.run_to_end("tries")
+    until(lambda: site.get("/api/tasks/tries/runs?status=ended").json()["total"] == 2, "the retry")
+    site.see(page, "#/runs?task_name=tries")
+    rows = page.get_by_role("table").locator("tbody tr")
+    expect(rows).to_have_count(1)
+    rows.get_by_role("checkbox").check()
+    expect(page.get_by_role("region", name="Selection")).to_contain_text("2 selected")
+    page.get_by_role("button", name="2 attempts").click()
+    expect(rows).to_have_count(2)
+    expect(rows.nth(1).get_by_role("checkbox")).to_be_checked()
+    rows.nth(1).get_by_role("checkbox").uncheck()
+    expect(page.get_by_role("region", name="Selection")).to_contain_text("1 selected")
+    page.get_by_role("button", name="2 attempts").click()
+    expect(rows).to_have_count(1)
+
+
+def test_the_last_good_run_beside_a_failure(page: Page, site: Site) -> None:
+    """A failure is compared with the last success: duration, parameters, and where the logs begin to differ."""
+    site.ok.touch()
+    site.request("POST", "/api/tasks/differs/run?wait=60", {"params": {"day": "sunday"}})
+    site.ok.unlink()
+    site.see(page, f"#/run/{site.run_to_end('differs')}")
+    good = page.get_by_role("region", name="Last good run", exact=True)
+    expect(good).to_contain_text(re.compile(r"Duration.*, this run "))
+    expect(good).to_contain_text("sunday → monday")
+    good.get_by_role("button", name="Compare logs").click()
+    expect(good).to_contain_text("The logs differ from line 3 on")
+    expect(good.get_by_role("region", name="Lines of this run").locator("mark")).to_have_text(["table is locked\n"])
+    expect(good.get_by_role("region", name="Lines of the last good run").locator("mark")).to_have_text(
+        ["all is well\n"]
+    )
+    assert complaints_of(page) == []
