@@ -18,6 +18,7 @@ PROCESSES = {
     "watcher": "supervisor.helpers.watcher.__main__",
     "janitor": "supervisor.helpers.janitor.__main__",
     "notifier": "supervisor.helpers.notifier.__main__",
+    "exporter": "supervisor.helpers.exporter.__main__",
     "api": "api.serve",
     "api-document": "api.openapi",
 }

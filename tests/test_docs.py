@@ -38,6 +38,7 @@ SECTIONS = {
     "[notifiers.NAME]": "notifier",
     "[[routes]]": "route",
     "[launchers.NAME]": "launcher",
+    "[exports.NAME]": "export",
     "[hooks.NAME]": "hook",
 }
 UNITS = "Tasks and services"

@@ -17,6 +17,7 @@ PROCESSES = {
     "watcher": ("supervisor.watcher",),
     "janitor": ("supervisor.janitor",),
     "notifier": ("supervisor.notifier",),
+    "exporter": ("supervisor.helpers.exporter.__main__",),
     "gunicorn": ("api.serve", "api.server.arbiter", "api.server.worker"),
 }
 """By process, the modules with which it begins."""

@@ -8,6 +8,7 @@ import pytest
 ROOT = ("supervisor.root.__main__", "supervisor.root.root_threads", "supervisor.root.spawner")
 OTHERS = (
     "supervisor.scheduler.__main__",
+    "supervisor.helpers.exporter.__main__",
     "supervisor.helpers.janitor.__main__",
     "supervisor.helpers.notifier.__main__",
     "supervisor.helpers.watcher.__main__",

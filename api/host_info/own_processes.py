@@ -3,7 +3,7 @@
 import itertools
 import os
 
-OF_THE_SCHEDULER = ("janitor", "watcher", "notifier")
+OF_THE_SCHEDULER = ("janitor", "watcher", "notifier", "exporter")
 """Processes that the scheduler starts on demand."""
 _YOUNGEST = 16
 """Number of youngest processes among which to look for the spare."""
@@ -37,13 +37,17 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def _title(pid: int) -> str:
-    """Return the title after "ringward"; empty if the process has none yet, or has ended."""
+    """Return the title after "ringward"; empty if the process has none yet, or has ended.
+
+    The name of its export follows the title of an exporter.
+    """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read(100).rstrip(b"\0").decode(errors="replace").replace("\0", " ").split(" ")
     except OSError:
         return ""
-    return words[1] if len(words) == 2 and words[0] == "ringward" else ""
+    named = 2 + (words[1:2] == ["exporter"])
+    return words[1] if len(words) == named and words[0] == "ringward" else ""
 
 
 def _children(pid: int) -> list[int]:

@@ -55,6 +55,7 @@ def get_daemon(context: Context, call: Call) -> None:
             hostname=socket.gethostname(),
             tasks=info.get("tasks", 0),
             services=info.get("services", 0),
+            exports=[_export(one) for one in info.get("exports", ())],
             left_running=[
                 schemas.LeftRunning(run_id=left["run"], task_name=left["task"], processes=left["processes"])
                 for left in (answer or {}).get("left_running", ())
@@ -65,6 +66,20 @@ def get_daemon(context: Context, call: Call) -> None:
             ],
             removals_held_until=known_rfc3339(info.get("removals_held_until")),
         )
+    )
+
+
+def _export(one: dict[str, Any]) -> schemas.Export:
+    return schemas.Export(
+        name=one["name"],
+        type=one["type"],
+        behind_lines=one["behind_lines"],
+        behind_runs=one["behind_runs"],
+        delivered_lines=one["delivered"],
+        skipped_lines=one["skipped"],
+        delivered_at=known_rfc3339(one["delivered_at"]),
+        error=one["error"] or UNSET,
+        failing_since=known_rfc3339(one["failing_since"]),
     )
 
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from api.auth.identity import Role
 from api.host_info.own_processes import named_pids, resident_bytes
@@ -164,6 +164,7 @@ def get_metrics(context: Context, call: Call) -> None:
     _logs(text, rings)
     if call.tasks is None:
         _of_all(text, rings, stored.unread)
+        _exports(text, [] if info is None else info.get("exports", []))
     _processes(text, context, stored, None if info is None else info.get("pid"))
     call.resp.content_type = MEDIA_TYPE
     call.resp.data = text.encode()
@@ -263,6 +264,19 @@ def _of_all(text: Text, rings: _Rings, unread: int) -> None:
     text.sample(rings.size)
     text.family("ringward_notifications_unread", "gauge", "Unread notifications.")
     text.sample(unread)
+
+
+def _exports(text: Text, exports: list[dict[str, Any]]) -> None:
+    families: tuple[tuple[str, Kind, str, Callable[[dict[str, Any]], float]], ...] = (
+        ("behind_lines", "gauge", "Lines that the export has not delivered yet.", lambda one: one["behind_lines"]),
+        ("delivered_lines_total", "counter", "Lines that the export delivered.", lambda one: one["delivered"]),
+        ("skipped_lines_total", "counter", "Lines that were gone before delivery.", lambda one: one["skipped"]),
+        ("failing", "gauge", "1 while deliveries of the export fail.", lambda one: int(one["error"] is not None)),
+    )
+    for name, kind, help_text, value in families:
+        text.family(f"ringward_export_{name}", kind, help_text)
+        for one in exports:
+            text.sample(value(one), export=one["name"])
 
 
 def _processes(text: Text, context: Context, stored: _Stored, scheduler_pid: int | None) -> None:

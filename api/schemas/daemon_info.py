@@ -33,10 +33,23 @@ KINDS = (
     "clock.doubted",
     "starts.waiting",
     "starts.recovered",
+    "export.failing",
+    "export.recovered",
     "daemon.restarted",
     "notify.delivery_failed",
 )
-PROCESSES = ("supervisor", "spawner", "spare", "scheduler", "gunicorn", "worker", "janitor", "watcher", "notifier")
+PROCESSES = (
+    "supervisor",
+    "spawner",
+    "spare",
+    "scheduler",
+    "gunicorn",
+    "worker",
+    "janitor",
+    "watcher",
+    "notifier",
+    "exporter",
+)
 
 Severity = Annotated[str, Meta(title="Severity", extra_json_schema={"enum": list(SEVERITIES)})]
 Kind = Annotated[str, Meta(title="NotificationKind", extra_json_schema={"enum": list(KINDS)})]

@@ -409,6 +409,20 @@ class LeftRunning(Struct, kw_only=True, rename="camel"):
     processes: Annotated[list[str], Meta(description="Name and process id of each process, such as `sleep (4711)`.")]
 
 
+class Export(Struct, kw_only=True, rename="camel"):
+    """State of an export, as its process reported it last."""
+
+    name: str
+    type: Annotated[str, Meta(title="ExportType", extra_json_schema={"enum": ["file"]})]
+    behind_lines: Annotated[Int64, Meta(description="Lines that are not delivered yet.")]
+    behind_runs: Annotated[Int64, Meta(description="Runs with such lines.")]
+    delivered_lines: Int64
+    skipped_lines: Annotated[Int64, Meta(description="Lines that were gone before they could be delivered.")]
+    delivered_at: Annotated[DateTime, Meta(description="Time of the last delivery.")] | UnsetType = UNSET
+    error: Annotated[str, Meta(description="Why deliveries fail; absent while they succeed.")] | UnsetType = UNSET
+    failing_since: DateTime | UnsetType = UNSET
+
+
 class SilentTask(Struct, rename="camel"):
     """A task that does not run until the clock, which was set back, has caught up."""
 
@@ -438,6 +452,7 @@ class DaemonInfo(Document, kw_only=True, rename="camel"):
     hostname: str
     tasks: Int64
     services: Int64
+    exports: Annotated[list[Export], Meta(description="The exports; empty while the scheduler is down.")] = []
     left_running: Annotated[list[LeftRunning], Meta(description="Live processes that ended runs left behind.")]
     silent_task_count: Annotated[
         Int64, Meta(description="Number of tasks that are silent because the clock was set back.")

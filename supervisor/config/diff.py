@@ -200,7 +200,7 @@ SECTIONS: Mapping[str, Mapping[str, Effect]] = {
         "digest_ms": _E.AT_ONCE,
     },
 }
-WHOLE = ("notifiers", "routes", "hooks")
+WHOLE = ("notifiers", "routes", "hooks", "exports")
 """Tables of which only is said that they differ: they hold at once."""
 GONE: Mapping[str, Effect] = {"keep_runs": _E.AT_ONCE, "keep_for_ms": _E.AT_ONCE, "keep_refused": _E.AT_ONCE}
 """Of ``[defaults]``: the keys that apply to tasks and services that left the configuration."""
@@ -238,7 +238,7 @@ class Difference:
     """A task that became a service, or the other way round: before and after."""
     removed: tuple[Task | Service, ...] = ()
     sections: Mapping[str, tuple[Changed, ...]] = field(default_factory=dict)
-    """The tables among daemon, http, storage, notify, defaults, notifiers, routes and hooks with any difference."""
+    """The tables among daemon, http, storage, notify, defaults and those of `WHOLE` with any difference."""
 
     def section_has(self, effect: Effect) -> bool:
         """Return whether any key outside of tasks and services has this effect."""

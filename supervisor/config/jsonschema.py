@@ -73,6 +73,7 @@ def document() -> Schema:
             "notifiers": _named(keys_of("notifier")),
             "launchers": _named(keys_of("launcher")),
             "hooks": _named(keys_of("hook")),
+            "exports": _named(keys_of("export")),
             "routes": {"type": "array", "items": _table(keys_of("route"))},
             "defaults": _table(both, required=False),
             **{table: _named(keys) for table, keys in units.items()},

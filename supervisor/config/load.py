@@ -17,6 +17,7 @@ from supervisor.config.host_zone import host_zone
 from supervisor.config.model import (
     Config,
     Daemon,
+    Export,
     Hook,
     Http,
     Launcher,
@@ -31,6 +32,7 @@ from supervisor.config.model import (
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
 from supervisor.config.schema import MAX_UNITS, REQUIRED, UNIT_NAME, Key, defaults_of, keys_of
 from supervisor.config.value_types.dependencies import unsound
+from supervisor.config.value_types.exports import MAX_EXPORTS, check, without_match
 from supervisor.config.value_types.exposure import unsafe
 from supervisor.config.value_types.hooks import MAX_HOOKS, checked_secret
 from supervisor.config.value_types.hooks import unsuitable as unsuitable_for_hooks
@@ -43,8 +45,8 @@ from supervisor.config.value_types.values import Environment, Secrets, ValueType
 
 _SECTIONS = ("daemon", "http", "storage", "notify")
 _UNITS = {"tasks": "task", "services": "service"}
-_NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS = "notifiers", "routes", "launchers", "hooks"
-_TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS, "defaults", *_UNITS)
+_NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS, _EXPORTS = "notifiers", "routes", "launchers", "hooks", "exports"
+_TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS, _EXPORTS, "defaults", *_UNITS)
 _TABLES_OF_UNITS = ("env", "secrets", "limits")
 """Keys whose tables are added to the tables of [defaults]."""
 _SCHEDULES = ("cron", "every", "at")
@@ -129,6 +131,7 @@ class _Loader:
         notifiers = self._notifiers(main)
         routes = self._routes(main, notifiers)
         launchers = self._launchers(main)
+        exports = self._exports(main)
         self._known_notifiers(main, ("defaults",), main.data.get("defaults"), notifiers)
         tasks: dict[str, Task] = {}
         services: dict[str, Service] = {}
@@ -153,6 +156,9 @@ class _Loader:
                 source, place = seen[unit.name]
                 self._wrong(source, (*place, "may", index), message, remedy)
         hooks = self._hooks(main, tasks, services)
+        for export in exports.values():
+            for key, index, message in without_match(export, units.values()):
+                self._warnings.append(main.problem((_EXPORTS, export.name, key, index), message, None))
         self.finish()
         return Config(
             path=main.path,
@@ -170,6 +176,7 @@ class _Loader:
             notifiers={name: Notifier(name=name, url=url) for name, url in notifiers.items() if url is not None},
             routes=routes,
             hooks=hooks,
+            exports=exports,
             warnings=tuple(self._warnings),
         )
 
@@ -214,6 +221,39 @@ class _Loader:
                 found[name] = self._values(main, path, content, keys_of("notifier")).get("url")
                 if "url" not in content:
                     self._wrong(main, path, "has no URL", 'add url = "…"')
+        return found
+
+    def _exports(self, main: Source) -> dict[str, Export]:
+        """Return the valid exports by name."""
+        table = main.data.get(_EXPORTS, {})
+        if not isinstance(table, dict):
+            self._wrong(main, (_EXPORTS,), "must hold tables", f"write [{_EXPORTS}.NAME]")
+            return {}
+        found: dict[str, Export] = {}
+        paths: dict[str, str] = {}
+        for count, (name, content) in enumerate(table.items()):
+            path = (_EXPORTS, name)
+            if not isinstance(content, dict):
+                self._wrong(main, path, "must be a table, with the export's name", f"write [{_EXPORTS}.NAME]")
+                continue
+            if count == MAX_EXPORTS:
+                self._wrong(main, path, f"more than {MAX_EXPORTS} exports")
+            self._is_name(main, path, name)
+            before = len(self._problems)
+            values = self._values(main, path, content, keys_of("export"))
+            if "type" not in content:
+                self._wrong(main, path, "has no type", 'add type = "file"')
+            try:
+                check(values, content)
+            except Invalid as err:
+                for part in err.parts:
+                    self._invalid(main, path, content, part)
+            if len(self._problems) > before:
+                continue
+            export = found[name] = Export(name=name, **_fields(values, "export"))
+            other = paths.setdefault(export.path, name) if export.path is not None else name
+            if other != name:
+                self._wrong(main, (*path, "path"), f"the export {other} writes this file too", "use another path")
         return found
 
     def _launchers(self, main: Source) -> dict[str, Launcher | None]:

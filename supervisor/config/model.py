@@ -121,6 +121,30 @@ class Notifier:
     """As Apprise understands it; may have a password."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Export:
+    """``[exports.NAME]``: delivers the lines of logs to another program. Keys of other types have their defaults."""
+
+    name: str
+    type: Literal["file"]
+    tasks: tuple[str, ...]
+    """Globs for names of tasks and services; empty: all."""
+    groups: tuple[str, ...]
+    """Empty: also units without a group."""
+    tags: tuple[str, ...]
+    """A unit has one of these; empty: also units without tags."""
+    streams: tuple[str, ...]
+    alert_after_ms: int
+    """A notification is sent when deliveries have failed for so long."""
+    path: str | None
+    """Absolute."""
+    max_size_bytes: int
+    max_age_ms: int
+    """0: no limit."""
+    keep: int
+    """Number of rotated files."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuietHours:
     """From one minute of the day to another; over midnight when `begin` is the later one."""
@@ -458,5 +482,6 @@ class Config:
     notifiers: dict[str, Notifier] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
     hooks: dict[str, Hook] = field(default_factory=dict)
+    exports: dict[str, Export] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
     """Valid settings that are probably not intended."""

@@ -28,6 +28,8 @@ kind                        severity  when
 ``clock.doubted``           warn      it was set by more than a day: nothing is removed by its age for an hour
 ``starts.waiting``          error     runs have waited for a minute since descriptors, processes or memory have run out
 ``starts.recovered``        info      after that, none waits any more
+``export.failing``          error     an export has delivered nothing for ``alert_after``, because its deliveries fail
+``export.recovered``        info      after that, it delivers again
 ``daemon.restarted``        warn      the daemon runs again, and had not been shut down; ``info`` when it had
 ``notify.delivery_failed``  error     a notifier could not deliver messages, and they are given up
 ==========================  ========  ================================================================================
@@ -58,6 +60,8 @@ CLOCK_SET_BACK = "clock.set_back"
 CLOCK_DOUBTED = "clock.doubted"
 STARTS_WAITING = "starts.waiting"
 STARTS_RECOVERED = "starts.recovered"
+EXPORT_FAILING = "export.failing"
+EXPORT_RECOVERED = "export.recovered"
 DAEMON_RESTARTED = "daemon.restarted"
 DELIVERY_FAILED = "notify.delivery_failed"
 
@@ -90,6 +94,8 @@ OF_KIND = {
     CLOCK_DOUBTED: "warn",
     STARTS_WAITING: "error",
     STARTS_RECOVERED: "info",
+    EXPORT_FAILING: "error",
+    EXPORT_RECOVERED: "info",
     DAEMON_RESTARTED: "warn",
     DELIVERY_FAILED: "error",
 }
@@ -107,6 +113,7 @@ RECOVERIES = {
     DISK_RECOVERED: frozenset({DISK_FULL}),
     MEMORY_RECOVERED: frozenset({MEMORY_SHORT}),
     STARTS_RECOVERED: frozenset({STARTS_WAITING}),
+    EXPORT_RECOVERED: frozenset({EXPORT_FAILING}),
 }
 """The kinds that each kind ends."""
 

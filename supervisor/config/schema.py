@@ -11,6 +11,7 @@ from typing import Any, Final
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.value_types import hooks
 from supervisor.config.value_types.dependencies import Depends
+from supervisor.config.value_types.exports import STREAMS
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
 from supervisor.config.value_types.launchers import LOCAL, Place, Words
 from supervisor.config.value_types.listen import Listen
@@ -48,7 +49,7 @@ REQUIRED: Final = object()
 MAX_UNITS = 10_000
 _MAX_SOCKET_PATH_BYTES = 107
 """sun_path of unix(7), less the closing NUL."""
-_KB, _TB = 1 << 10, 1 << 40
+_KB, _MB, _TB = 1 << 10, 1 << 20, 1 << 40
 
 UNIT_NAME = NAME
 """Names of tasks and services. Names of dots alone are rejected because names are path components."""
@@ -64,6 +65,7 @@ NOTIFIER = frozenset({"notifier"})
 ROUTE = frozenset({"route"})
 LAUNCHER = frozenset({"launcher"})
 HOOK = frozenset({"hook"})
+EXPORT = frozenset({"export"})
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Key:
 
     name: str
     places: frozenset[str]
-    """Which tables have it: daemon, http, storage, notify, notifier, route, launcher, hook, task, service."""
+    """Which tables have it: daemon, http, storage, notify, notifier, route, launcher, hook, export, task, service."""
     type: ValueType
     default: Any
     """The value as the file would have it. None: not set. REQUIRED: the file must set it."""
@@ -213,6 +215,30 @@ KEYS: Final = (
     ),
     Key("when", HOOK, hooks.Conditions(), {}, "values that the body must have; others start no run"),
     Key("params", HOOK, hooks.ParamPaths(), {}, "parameters of the task, and where their values stand in the body"),
+    # [exports.NAME]
+    Key("type", EXPORT, choice("file"), REQUIRED, "kind of receiver"),
+    Key("tasks", EXPORT, ListOf(Text(limit=100, empty=False), 100, single=True), [], "globs for names of units"),
+    Key("groups", EXPORT, ListOf(Text(limit=100, empty=False), 100, single=True), [], "groups of units"),
+    Key("tags", EXPORT, ListOf(Text(limit=100, empty=False), 100, single=True), [], "tags; a unit needs one of them"),
+    Key(
+        "streams",
+        EXPORT,
+        ListOf(choice(*STREAMS), len(STREAMS), empty=False, single=True),
+        list(STREAMS),
+        "streams to export; system has the daemon's remarks on a run",
+    ),
+    Key(
+        "alert_after",
+        EXPORT,
+        Duration(low_ms=1000),
+        "5m",
+        "time after which failing deliveries raise export.failing",
+        "alert_after_ms",
+    ),
+    Key("path", EXPORT, FilePath(), None, "file to append to"),
+    Key("max_size", EXPORT, Size(_MB, _TB), "100mb", "size at which the file is rotated", "max_size_bytes"),
+    Key("max_age", EXPORT, Duration(), "0s", "age at which the file is rotated; 0: no limit", "max_age_ms"),
+    Key("keep", EXPORT, Integer(0, 1000), 5, "number of rotated files to keep"),
     # tasks and services
     Key(
         "run",

@@ -108,6 +108,15 @@ def set_title(title: str) -> None:
     ctypes.memmove(start, text.ljust(size - 1, b"\0") + b".", size)
 
 
+def forbid_new_privileges() -> None:
+    """Let executed programs gain no rights (PR_SET_NO_NEW_PRIVS, prctl(2)).
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
 def become(uid: int, gid: int, groups: list[int]) -> None:
     """Become another user for good. Executed programs gain no rights either (PR_SET_NO_NEW_PRIVS of prctl(2)).
 
@@ -117,7 +126,7 @@ def become(uid: int, gid: int, groups: list[int]) -> None:
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    forbid_new_privileges()
 
 
 def peer_uid(sock: socket.socket) -> int:

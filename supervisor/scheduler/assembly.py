@@ -38,6 +38,7 @@ from supervisor.scheduler.database.opening import TAKEN_UP, Restoration, restore
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.database.samplers import HostSampler, RunSampler
+from supervisor.scheduler.exports import Exports
 from supervisor.scheduler.launchers.jobs import LaunchedJobs
 from supervisor.scheduler.loop.event_log import EventLog, left_over
 from supervisor.scheduler.loop.long_reads import LongReads
@@ -166,6 +167,8 @@ class Scheduler(CommitListener):
         self._info = self._information(start, state)
         take_over = self._take_over(state)
         self._start_schedules(state)
+        self._exports = Exports(self._loop, boot, self._engine, self._notifications, self._info, log)
+        self._exports.configure(self._config)
         self._build_operations(start, state, take_over)
         root.attach(self._loop, self._on_frame, self._loop.end)
         self._config_applier.settings(start.resolved.boot)
@@ -321,7 +324,15 @@ class Scheduler(CommitListener):
             self._root,
             self._boot,
             self._log,
-            [self._notifications, self._outbox, self._heartbeats, self._janitor, self._retention, *configurable],
+            [
+                self._notifications,
+                self._outbox,
+                self._heartbeats,
+                self._janitor,
+                self._retention,
+                self._exports,
+                *configurable,
+            ],
             self._shutdown,
         )
         self._reloader = Reloader(
@@ -355,6 +366,7 @@ class Scheduler(CommitListener):
         return {
             "storing": self._committer.storing and self._ready,
             "degraded": self._starts_wait or self._damage.there or self._short_of_memory or no_room,
+            "exports": self._exports.found(),
             **self._clock_report.found(),
         }
 
@@ -544,6 +556,7 @@ class Scheduler(CommitListener):
         self._janitor.close()
         self._watcher.close()
         self._notifier_client.close()
+        self._exports.close()
         self._sampler.close()
         self._run_sampler.close()
         self._control.close()

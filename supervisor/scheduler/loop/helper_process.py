@@ -30,6 +30,8 @@ class HelperProcess:
         on_started: called after a start, to send all open requests.
         on_message: called with each message of the helper.
         is_wanted: returns whether there is work for the helper.
+        title: its name in the log, if that is not the name of the process.
+        on_failed: called with the reason when the helper cannot be started, or has failed.
     """
 
     def __init__(
@@ -41,10 +43,14 @@ class HelperProcess:
         on_started: Callable[[], None],
         on_message: Callable[[Frame], None],
         is_wanted: Callable[[], bool],
+        title: str | None = None,
+        on_failed: Callable[[str], None] = lambda _why: None,
     ) -> None:
         self._loop = loop
         self._log = log
         self._name = name
+        self._title = title or name
+        self._on_failed = on_failed
         self._on_started = on_started
         self._on_message = on_message
         self._is_wanted = is_wanted
@@ -93,8 +99,7 @@ class HelperProcess:
                 self._pidfd = os.pidfd_open(process.pid)
                 undo.pop_all()
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM
-            self._log.warning(f"cannot start the {self._name}: {err.strerror}")
-            self._again()
+            self._failed(f"cannot start the {self._title}: {err.strerror}")
             return
         ours.setblocking(False)
         self._process, self._sock = process, ours
@@ -123,7 +128,11 @@ class HelperProcess:
         if dismissed and status == 0:
             self._start()
             return
-        self._log.warning(f"the {self._name} exited with status {status}")
+        self._failed(f"the {self._title} exited with status {status}")
+
+    def _failed(self, why: str) -> None:
+        self._log.warning(why)
+        self._on_failed(why)
         self._again()
 
     def close(self) -> None:

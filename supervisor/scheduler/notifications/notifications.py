@@ -368,6 +368,17 @@ class Notifications:
             text = "The supervisor starts runs again. None waits any more."
             self.notify(change, notification_kinds.STARTS_RECOVERED, "info", "Runs start again", text)
 
+    def export_failing(self, name: str, why: str, behind: int, change: Change) -> None:
+        """Report an export that has failed for ``alert_after``."""
+        waiting = f" {counted(behind, 'line')} waiting." if behind else ""
+        self.notify(change, notification_kinds.EXPORT_FAILING, "error", f"Export {name} is failing", f"{why}.{waiting}")
+
+    def export_recovered(self, name: str, since: int, change: Change) -> None:
+        """Report that an export delivers again."""
+        lasted = format_duration((change.now_ms - since) // 1000 * 1000)
+        text = f"It failed for {lasted}. Lines that the logs still have are delivered now."
+        self.notify(change, notification_kinds.EXPORT_RECOVERED, "info", f"Export {name} works again", text)
+
     def _raise(self, db: Database, draft: Notification) -> Events:
         before = notifications.unread_count(db)
         stored = notifications.notify(

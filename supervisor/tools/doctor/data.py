@@ -1,11 +1,14 @@
 """Checks of the daemon's property: its data directory, the disk below it, its database."""
 
+import json
 import os
 import stat
 from typing import TYPE_CHECKING
 
 from logring.logfile.file_owner import FOR_READERS
 from supervisor.ipc.counted import counted
+from supervisor.ipc.export_job import ExportStatus, status_path
+from supervisor.ipc.log_line import stamp
 from supervisor.tools.doctor.finding import Finding, size
 
 if TYPE_CHECKING:
@@ -82,6 +85,23 @@ def disk(path: str, min_free_bytes: int | None) -> Finding:
         return Finding(what, "fail", f"{text}; below {size(needed)} logs do not grow", remedy)
     if free < 2 * needed:
         return Finding(what, "warn", f"{text}; below {size(needed)} logs do not grow", "free disk space soon")
+    return Finding(what, "ok", text)
+
+
+def export(data_dir: str, name: str) -> Finding:
+    """Return the state of an export, as its process stored it last."""
+    what = f"export {name}"
+    try:
+        with open(status_path(data_dir, name), encoding="utf-8") as file:
+            status = ExportStatus(**json.load(file))
+    except FileNotFoundError:
+        return Finding(what, "ok", "has not run yet")
+    except (OSError, ValueError, TypeError) as err:
+        return Finding(what, "warn", f"cannot read its state: {err}", "run this as the daemon's user, or as root")
+    text = f"{counted(status.behind_lines, 'line')} behind, {counted(status.skipped, 'line')} lost"
+    if status.error is not None and status.failing_since is not None:
+        text = f"failing since {stamp(status.failing_since)}: {status.error}; {text}"
+        return Finding(what, "fail", text, "fix the cause; delivery goes on by itself")
     return Finding(what, "ok", text)
 
 

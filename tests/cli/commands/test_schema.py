@@ -21,6 +21,7 @@ TABLES = {
     "route": "routes",
     "launcher": "launchers",
     "hook": "hooks",
+    "export": "exports",
     "task": "tasks",
     "service": "services",
 }

@@ -75,6 +75,7 @@ def _found(api: "Api") -> dict[str, Any]:
             "missed": summary["missed"],
             "failedByTask": dict(Counter(run["taskName"] for run in runs)),
         },
+        "exports": daemon.get("exports", []),
         "leftRunning": daemon.get("leftRunning", []),
         "attention": [*_of_daemon(daemon, health), *_of_units(units)],
     }
@@ -120,7 +121,17 @@ def _of_daemon(daemon: Mapping[str, Any], health: str) -> Iterator[dict[str, str
         yield {"what": "configuration", "text": "edited but not active; run: ringward reload"}
     for warning in daemon["configWarnings"]:
         yield {"what": "configuration", "text": str(warning)}
+    for one in daemon.get("exports", ()):
+        if "error" in one:
+            yield {"what": f"export {one['name']}", "text": f"{one['error']}; {_behind(one)}"}
     yield from _of_clock(daemon)
+
+
+def _behind(export: Mapping[str, Any]) -> str:
+    from supervisor.ipc.counted import counted
+
+    skipped = f", {counted(export['skippedLines'], 'line')} lost" if export["skippedLines"] else ""
+    return f"{counted(export['behindLines'], 'line')} behind{skipped}"
 
 
 def _of_clock(daemon: Mapping[str, Any]) -> Iterator[dict[str, str]]:
@@ -186,6 +197,7 @@ def _show(found: Mapping[str, Any]) -> None:
             ["configuration", f"{daemon['configPath']}, {stale}"],
             ["tasks", _counted(found["tasks"])],
             ["services", _counted(found["services"])],
+            *([f"export {one['name']}", "failing" if "error" in one else _behind(one)] for one in found["exports"]),
             ["last 24 hours", f"{counted(day['runs'], 'run')}, {day['failed']} failed{missed}{failures}"],
         ],
         prose={"DETAIL"},

@@ -62,6 +62,8 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
     yield data.disk(directory, config.storage.min_free_bytes if config else None)
     if config is not None:
         yield data.database(config, directory)
+        for name in config.exports:
+            yield data.export(directory, name)
     types = file_system_types()
     yield host.shared_memory(places(os.environ, os.geteuid()), types)
     yield host.cgroups(types)

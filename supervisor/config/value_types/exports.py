@@ -1,0 +1,70 @@
+"""Exports: the resolution of a table, whose keys depend on its type, and the units that it selects."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from supervisor.config.model import Export, Service, Task
+from supervisor.config.problems import Invalid, InvalidParts
+
+MAX_EXPORTS = 32
+"""Each has a process of its own."""
+STREAMS: Final = ("stdout", "stderr", "system")
+FOR_ALL: Final = ("type", "tasks", "groups", "tags", "streams", "alert_after")
+"""Keys of every type."""
+OF_TYPE: Final[Mapping[str, tuple[str, ...]]] = {"file": ("path", "max_size", "max_age", "keep")}
+"""The other keys of each type."""
+_NEEDED: Final[Mapping[str, tuple[str, str]]] = {"file": ("path", 'add path = "…"')}
+"""The key that each type needs, and the remedy."""
+
+
+def check(values: Mapping[str, Any], said: Mapping[str, Any]) -> None:
+    """Check that the keys of a table go together.
+
+    Args:
+        values: the valid values.
+        said: the table as the file has it.
+
+    Raises:
+        InvalidParts: keys of another type are set, or a required key is missing.
+    """
+    kind = values.get("type")
+    if kind is None:
+        return
+    wrong = list(_misplaced(kind, values))
+    key, remedy = _NEEDED[kind]
+    if key not in said:
+        wrong.append(Invalid(f"an export of type {kind} needs {key}", remedy, show=False))
+    if wrong:
+        raise InvalidParts(wrong)
+
+
+def _misplaced(kind: str, values: Mapping[str, Any]) -> Iterator[Invalid]:
+    allowed = (*FOR_ALL, *OF_TYPE[kind])
+    for key in values:
+        if key not in allowed:
+            types = " and ".join(other for other, keys in OF_TYPE.items() if key in keys)
+            yield Invalid(f"not a key of the type {kind}", f"only {types} has this key", show=False, path=(key,))
+
+
+def selects(export: Export, unit: Task | Service) -> bool:
+    """Return whether an export has the lines of a unit."""
+    return (
+        (not export.tasks or any(fnmatchcase(unit.name, glob) for glob in export.tasks))
+        and (not export.groups or unit.group in export.groups)
+        and (not export.tags or not set(export.tags).isdisjoint(unit.tags))
+    )
+
+
+def without_match(export: Export, units: Iterable[Task | Service]) -> Iterator[tuple[str, int, str]]:
+    """Yield the parts of a selection that no unit matches: key, index and message."""
+    known = list(units)
+    for index, glob in enumerate(export.tasks):
+        if not any(fnmatchcase(unit.name, glob) for unit in known):
+            yield "tasks", index, f'no task or service matches "{glob}"'
+    for index, group in enumerate(export.groups):
+        if all(unit.group != group for unit in known):
+            yield "groups", index, f'no task or service has the group "{group}"'
+    for index, tag in enumerate(export.tags):
+        if all(tag not in unit.tags for unit in known):
+            yield "tags", index, f'no task or service has the tag "{tag}"'

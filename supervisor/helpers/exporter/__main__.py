@@ -1,0 +1,93 @@
+"""``python -m ringward exporter --fd N``: started by the scheduler, which sends a job over the descriptor.
+
+Exits when the descriptor closes: the scheduler is gone, or the export has changed. A batch that is being delivered is
+finished before, if that does not take long. Only one exporter works for an export; another waits for its end.
+"""
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+
+from supervisor.helpers.exporter.cursors import Cursors, UnknownFormat
+from supervisor.helpers.exporter.file_sink import FileSink
+from supervisor.helpers.exporter.report import Report
+from supervisor.helpers.exporter.work import Exporter
+from supervisor.host.osport import forbid_new_privileges, set_title
+from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Decoder, encode
+
+_NICE = 5
+_GRACE_S = 3.0
+_FOLDER_MODE = 0o700
+
+
+def _end_with_the_scheduler(sock: socket.socket) -> None:
+    """End the process some time after the scheduler has closed the connection, whatever it waits for."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    poll.poll()
+    time.sleep(_GRACE_S)
+    os._exit(0)
+
+
+def _job(sock: socket.socket) -> ExportJob | None:
+    """Return the job; None: the scheduler is gone."""
+    decoder = Decoder()
+    while data := sock.recv(65536):
+        for frame in decoder.feed(data):
+            return ExportJob(**frame["job"])
+    return None
+
+
+def _export(job: ExportJob, sock: socket.socket) -> int:
+    log = Log("exporter", job.log_level)
+    folder = f"{job.data_dir}/exports"
+    os.makedirs(folder, _FOLDER_MODE, exist_ok=True)
+    lock = os.open(f"{folder}/{job.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    path = f"{folder}/{job.name}.cursors"
+    try:
+        cursors = Cursors(path)
+    except UnknownFormat as err:
+        log.error(f"exports.{job.name}: {err}; the export begins anew with the active runs")
+        os.replace(path, f"{path}.damaged")
+        cursors = Cursors(path)
+    report = Report(job, log, lambda frame: sock.sendall(encode(frame)))
+    Exporter(job, cursors, FileSink(job, cursors), sock.fileno(), report).work()
+    return 0
+
+
+def main() -> int:
+    """Deliver until the scheduler closes the connection; return the exit status, 1 if it failed."""
+    if sys.argv[1:] == ["--check"]:
+        return 0
+    os.umask(0o027)
+    os.chdir("/")
+    os.nice(_NICE)
+    forbid_new_privileges()
+    set_title("ringward exporter")
+    # A terminal signals its whole process group; the daemon handles that.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sock = socket.socket(fileno=int(sys.argv[2]))
+    job = _job(sock)
+    if job is None:
+        return 0
+    set_title(f"ringward exporter {job.name}")
+    threading.Thread(target=_end_with_the_scheduler, args=(sock,), daemon=True).start()
+    try:
+        return _export(job, sock)
+    except (BrokenPipeError, ConnectionResetError):  # the scheduler was killed
+        return 0
+    except OSError as err:
+        Log("exporter", job.log_level).error(f"exports.{job.name}: cannot work: {err}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""How far an export has come, on disk: the runs that it follows, and the next line of each.
+
+The file ``<data>/exports/NAME.cursors`` is a journal with a JSON object per line and per batch::
+
+    {"format": 1}
+    {"seen": [[17, "01J…"]], "seen_at": 1764144000000,    rows of runs that were found, and when the last was created
+     "runs": {"01J…": ["web", 0]},                        runs to follow: task or service, instance
+     "at": {"01J…": 120},                                 the next line of each
+     "done": ["01H…"],                                    runs that are delivered to their end
+     "facts": {"since": 1764144000000}}                   facts of the sink
+
+Each commit appends a line and waits for the disk. A line without its newline was cut by a crash and is ignored. The
+journal is written anew when it is opened, and when it has grown.
+"""
+
+import contextlib
+import errno
+import os
+from collections import deque
+from typing import Any, NamedTuple
+
+import msgspec
+
+_FORMAT = 1
+_MAX_BYTES = 4 << 20
+_MOST_SEEN = 1000
+_encode = msgspec.json.encode
+
+
+class FollowedRun(NamedTuple):
+    """A run as its records name it."""
+
+    id: str
+    task: str
+    instance: int
+
+
+class UnknownFormat(Exception):
+    """The journal is damaged, or a newer release wrote it."""
+
+
+class Cursors:
+    """The journal of one export.
+
+    Attributes:
+        runs: runs to follow, oldest first.
+        at: the next line of each run that has delivered lines.
+        seen: the rows of the last runs that were found: number and id.
+        seen_at: when the last of them was created, ms since the epoch; None: the export is new.
+        facts: facts of the sink, by name.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Read the journal, or begin one.
+
+        Raises:
+            UnknownFormat: the journal cannot be used.
+            OSError: it cannot be read or written.
+        """
+        self._path = path
+        self.runs: dict[str, FollowedRun] = {}
+        self.at: dict[str, int] = {}
+        self.seen: deque[tuple[int, str]] = deque(maxlen=_MOST_SEEN)
+        self.seen_at: int | None = None
+        self.facts: dict[str, int] = {}
+        self._change: dict[str, Any] = {}
+        self._fd = -1
+        self._size = self._limit = 0
+        self._load()
+        self._rewrite()
+
+    def found(self, seen: list[tuple[int, str]], seen_at: int, runs: list[FollowedRun]) -> None:
+        """Note rows of runs, and the runs among them to follow."""
+        self._apply({"seen": seen, "seen_at": seen_at, "runs": {run.id: [run.task, run.instance] for run in runs}})
+
+    def move(self, run_id: str, line: int) -> None:
+        """Note the next line of a run."""
+        self._apply({"at": {run_id: line}})
+
+    def finish(self, run_id: str) -> None:
+        """Forget a run that is delivered to its end."""
+        self._apply({"done": [run_id]})
+
+    def note(self, name: str, value: int) -> None:
+        """Note a fact of the sink."""
+        self._apply({"facts": {name: value}})
+
+    def _apply(self, change: dict[str, Any]) -> None:
+        self._take(change)
+        for name, value in change.items():
+            known = self._change.get(name)
+            if isinstance(known, dict):
+                known.update(value)
+            elif isinstance(known, list):
+                known.extend(value)
+            else:
+                self._change[name] = value
+
+    def _take(self, change: dict[str, Any]) -> None:
+        self.seen.extend((seq, run_id) for seq, run_id in change.get("seen", ()))
+        self.seen_at = change.get("seen_at", self.seen_at)
+        self.runs.update(
+            {run_id: FollowedRun(run_id, task, instance) for run_id, (task, instance) in change.get("runs", {}).items()}
+        )
+        self.at.update(change.get("at", {}))
+        self.facts.update(change.get("facts", {}))
+        for run_id in change.get("done", ()):
+            self.runs.pop(run_id, None)
+            self.at.pop(run_id, None)
+
+    def commit(self) -> None:
+        """Write all changes to the disk. After a failure the next call repeats them.
+
+        Raises:
+            OSError: the disk is full or failing.
+        """
+        if not self._change:
+            return
+        if self._size > self._limit:
+            self._rewrite()
+            return
+        line = _encode(self._change) + b"\n"
+        try:
+            _write(self._fd, line)
+            os.fdatasync(self._fd)
+        except OSError:
+            with contextlib.suppress(OSError):  # a cut line is ignored, but nothing may follow it
+                os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(line)
+        self._change = {}
+
+    def _load(self) -> None:
+        try:
+            with open(self._path, "rb") as file:
+                lines = file.read().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return
+        if not lines:
+            return
+        try:
+            if msgspec.json.decode(lines[0]).get("format") != _FORMAT:
+                raise UnknownFormat(f"{self._path} was written by a newer release")
+            for line in lines[1:]:
+                self._take(msgspec.json.decode(line))
+        except (msgspec.DecodeError, ValueError, TypeError, AttributeError) as err:
+            raise UnknownFormat(f"{self._path} is damaged") from err
+
+    def _rewrite(self) -> None:
+        whole = {
+            "seen": list(self.seen),
+            "seen_at": self.seen_at,
+            "runs": {run.id: [run.task, run.instance] for run in self.runs.values()},
+            "at": self.at,
+            "facts": self.facts,
+        }
+        data = _encode({"format": _FORMAT}) + b"\n" + _encode(whole) + b"\n"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        fd = os.open(f"{self._path}.new", flags, 0o600)
+        try:
+            _write(fd, data)
+            os.fsync(fd)
+            os.replace(f"{self._path}.new", self._path)
+            folder = os.open(os.path.dirname(self._path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError:
+            os.close(fd)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._size, self._limit = fd, len(data), 2 * len(data) + _MAX_BYTES
+        self._change = {}
+
+
+def _write(fd: int, data: bytes) -> None:
+    """Write all of `data`, or raise OSError."""
+    if os.write(fd, data) != len(data):  # nothing but a full disk cuts a write to a file
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,0 +1,162 @@
+"""The type ``file``: newline-delimited JSON in a file that other programs tail.
+
+The file is rotated by renaming: ``PATH`` becomes ``PATH.1``, which becomes ``PATH.2``, and so on. Nothing but the end
+of the file ever changes, and only after a crash or on a full disk is an incomplete last line removed. A file that
+another program has renamed or removed is created again.
+"""
+
+import contextlib
+import os
+import stat
+import time
+
+from supervisor.helpers.exporter.cursors import Cursors
+from supervisor.helpers.exporter.records import DeliveryFailed, JsonEncoder, Piece
+from supervisor.ipc.export_job import ExportJob
+
+_MODE = 0o640
+_FOLDER_MODE = 0o750
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Not blocking: the path may be that of a FIFO, which is refused."""
+_SINCE = "since"
+_TAIL_BYTES = 1 << 16
+
+
+class FileSink:
+    """Appends records to a file."""
+
+    def __init__(self, job: ExportJob, cursors: Cursors) -> None:
+        self._path = job.path
+        self._max_size_bytes = job.max_size_bytes
+        self._max_age_ms = job.max_age_ms
+        self._keep = job.keep
+        self._cursors = cursors
+        self._encoder = JsonEncoder(job.host)
+        self._fd = -1
+        self._size = 0
+
+    def deliver(self, pieces: list[Piece]) -> None:
+        """Append the records and wait for the disk.
+
+        Raises:
+            DeliveryFailed: the file cannot be written.
+        """
+        taken = 0
+        try:
+            self._open()
+            for piece in pieces:
+                if self._is_due():
+                    self._rotate()
+                self._append(self._encoder.encode(piece))
+                taken += 1
+        except OSError as err:
+            if taken:
+                self._sync()
+            raise DeliveryFailed(self._cannot_write(err), taken) from err
+        self._sync()
+
+    def _sync(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as err:
+            raise DeliveryFailed(self._cannot_write(err)) from err
+
+    def _cannot_write(self, err: OSError) -> str:
+        return f"cannot write {self._path}: {err.strerror or err}"
+
+    def idle(self) -> None:
+        """Rotate a file that is old enough.
+
+        Raises:
+            DeliveryFailed: it cannot be rotated.
+        """
+        try:
+            if self._fd >= 0 and self._is_due():
+                self._open()
+                self._rotate()
+        except OSError as err:
+            raise DeliveryFailed(f"cannot rotate {self._path}: {err.strerror or err}") from err
+
+    def _open(self) -> None:
+        if self._fd >= 0:
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(self._path, follow_symlinks=False), os.fstat(self._fd)):
+                    return
+            self._close()
+        os.makedirs(os.path.dirname(self._path), _FOLDER_MODE, exist_ok=True)
+        fd = os.open(self._path, _FLAGS, _MODE)
+        try:
+            self._size = _prepare(fd)
+        except OSError:
+            os.close(fd)
+            raise
+        self._fd = fd
+        if not self._size or _SINCE not in self._cursors.facts:
+            self._cursors.note(_SINCE, _now_ms())
+
+    def _is_due(self) -> bool:
+        if not self._size:
+            return False
+        age_ms = _now_ms() - self._cursors.facts[_SINCE]
+        return self._size >= self._max_size_bytes or 0 < self._max_age_ms <= age_ms
+
+    def _rotate(self) -> None:
+        os.fdatasync(self._fd)
+        for number in range(self._keep - 1, 0, -1):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
+        if self._keep:
+            os.replace(self._path, f"{self._path}.1")
+        else:
+            os.unlink(self._path)
+        self._close()
+        self._open()
+
+    def _append(self, data: bytes) -> None:
+        view, before = memoryview(data), self._size
+        while view:
+            try:
+                view = view[os.write(self._fd, view) :]
+            except OSError:
+                # These lines come again, so none of them may stay.
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._fd, before)
+                raise
+        self._size += len(data)
+
+    def _close(self) -> None:
+        os.close(self._fd)
+        self._fd = -1
+
+
+def _prepare(fd: int) -> int:
+    """Set the mode of a file, and return its size.
+
+    Raises:
+        OSError: it is not a regular file, or cannot be changed.
+    """
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError("it is not a regular file")
+    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != _MODE:
+        os.fchmod(fd, _MODE)
+    return _cut_to_whole_lines(fd, found.st_size)
+
+
+def _cut_to_whole_lines(fd: int, size: int) -> int:
+    """Remove an incomplete last line, which a crash left; return the size of the rest."""
+    end = size
+    while end:
+        begin = max(0, end - _TAIL_BYTES)
+        found = os.pread(fd, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            end = begin + found + 1
+            break
+        end = begin
+    if end < size:
+        os.ftruncate(fd, end)
+    return end
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,185 @@
+"""Where an exporter learns of news: the doorbells of the rings, and the rows of runs in the database.
+
+The rows also tell of runs that began and ended while no exporter ran.
+"""
+
+import contextlib
+import fnmatch
+import re
+import select
+import time
+from collections.abc import Callable, Collection, Iterable
+
+from store.database import Database, open_reader
+from store.runs import arrivals
+from store.runs.arrivals import Arrival, RunEnd
+from supervisor.helpers.exporter.cursors import Cursors, FollowedRun
+from supervisor.ipc.doorbell import DoorbellClient
+from supervisor.ipc.export_job import ExportJob
+
+EVENTS = "events"
+"""The ring that gets a line whenever a run begins or ends."""
+_AT_ONCE = 1000
+MOST_FOLLOWED = 10_000
+"""Runs beyond are found later: their rows wait in the database."""
+
+
+class _Bell:
+    """One doorbell, connected again after its writer was replaced."""
+
+    def __init__(self, path: str, token: str) -> None:
+        self._path, self._token = path, token
+        self._client: DoorbellClient | None = None
+        self.names: dict[str, None] = {}
+
+    def connect(self) -> DoorbellClient | None:
+        """Return the client; None: its writer is not there."""
+        if self._client is None:
+            with contextlib.suppress(OSError):
+                client = DoorbellClient(self._path, self._token)
+                for name in self.names:
+                    client.subscribe(name)
+                self._client = client
+        return self._client
+
+    def add(self, name: str) -> None:
+        self.names[name] = None
+        if self._client is not None:
+            with contextlib.suppress(OSError):  # the next receive notices
+                self._client.subscribe(name)
+
+    def remove(self, name: str) -> None:
+        self.names.pop(name, None)
+        if self._client is not None:
+            with contextlib.suppress(OSError):
+                self._client.unsubscribe(name)
+
+    def receive(self) -> set[str]:
+        """Return names with news; after the end of a connection that may be all."""
+        names = None if self._client is None else self._client.receive()
+        if names is not None:
+            return set(names)
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        return set(self.names)
+
+
+class Bells:
+    """The doorbells of the root and the scheduler.
+
+    Attributes:
+        stopped: whether the exporter has to end.
+    """
+
+    def __init__(self, job: ExportJob, stop: int) -> None:
+        self._stop = stop
+        self._runs = _Bell(job.root_bell, job.token)
+        self._events = _Bell(job.scheduler_bell, job.token)
+        self._events.add(EVENTS)
+        self.stopped = False
+
+    def add(self, run_id: str) -> None:
+        """Ring for a run from now on."""
+        self._runs.add(run_id)
+
+    def remove(self, run_id: str) -> None:
+        """Ring for a run no more."""
+        self._runs.remove(run_id)
+
+    def wait(self, until_s: float) -> set[str]:
+        """Wait until `until_s` (monotonic) at most; return the names of rings with news."""
+        poll = select.poll()
+        poll.register(self._stop, select.POLLIN)
+        bells = {}
+        for bell in (self._runs, self._events):
+            client = bell.connect()
+            if client is not None:
+                bells[client.fileno()] = bell
+                poll.register(client.fileno(), select.POLLIN)
+        found: set[str] = set()
+        for fd, _ in poll.poll(max(0.0, until_s - time.monotonic()) * 1000):
+            if fd == self._stop:
+                self.stopped = True
+            else:
+                found |= bells[fd].receive()
+        return found
+
+
+class NewRuns:
+    """Reads the rows of runs. Every method may raise `store.errors.StoreError`."""
+
+    def __init__(self, job: ExportJob, cursors: Cursors) -> None:
+        self._job = job
+        self._cursors = cursors
+        self._selects = _selection(job.units, job.globs)
+        self._reader: Database | None = None
+
+    def find(self) -> bool:
+        """Add new runs to the cursors, at most a thousand; return whether there may be more."""
+        db = self._open()
+        cursors = self._cursors
+        if cursors.seen_at is None:
+            self._begin(db)
+            return True
+        room = min(_AT_ONCE, MOST_FOLLOWED - len(cursors.runs))
+        if room <= 0:
+            return False
+        found = arrivals.arrivals(db, self._last_row(db), room)
+        self._add(found)
+        return len(found) == room
+
+    def ends(self, ids: Collection[str]) -> dict[str, RunEnd]:
+        """Return the state of runs by id; purged runs are absent."""
+        return arrivals.ends(self._open(), ids)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _open(self) -> Database:
+        if self._reader is None:
+            self._reader = open_reader(self._job.database)
+        return self._reader
+
+    def _begin(self, db: Database) -> None:
+        """Begin a new export with the active runs and those behind; runs that ended earlier are not exported."""
+        begin_at = self._job.begin_at
+        last = arrivals.last_before(db, begin_at)
+        active = self._selected(one for one in arrivals.unfinished(db) if one.seq <= last)
+        self._cursors.found([(last, arrivals.id_at(db, last) or "")], begin_at, active)
+
+    def _add(self, found: Collection[Arrival]) -> None:
+        """Note rows of runs, and follow the selected runs."""
+        known = {run_id for _seq, run_id in self._cursors.seen}
+        new = [one for one in found if one.id not in known]
+        if new:
+            rows = [(one.seq, one.id) for one in new]
+            self._cursors.found(rows, max(one.created_at for one in new), self._selected(new))
+
+    def _selected(self, found: Iterable[Arrival]) -> list[FollowedRun]:
+        return [FollowedRun(one.id, one.task_name, one.instance_index) for one in found if self._selects(one.task_name)]
+
+    def _last_row(self, db: Database) -> int:
+        """Return the row behind which unknown runs begin.
+
+        Usually that is the last row found. The numbers of the newest rows are given again when their runs were purged,
+        or when the database was restored from a copy.
+        """
+        seq, run_id = self._cursors.seen[-1]
+        newest = arrivals.newest(db)
+        if newest is None:
+            return 0
+        if newest.seq >= seq and arrivals.id_at(db, seq) in (run_id, None):
+            return seq
+        first = min(row for row, _id in self._cursors.seen)
+        if newest.seq >= first:
+            return first - 1
+        return arrivals.last_before(db, self._cursors.seen_at or 0)
+
+
+def _selection(units: Collection[str], globs: Collection[str]) -> Callable[[str], bool]:
+    names = frozenset(units)
+    matches = re.compile("|".join(map(fnmatch.translate, globs)) or r"\Z.").match
+    return lambda name: name in names or matches(name) is not None

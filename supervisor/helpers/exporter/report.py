@@ -1,0 +1,85 @@
+"""What an exporter tells: failures to the log of the daemon, its status to the scheduler and to a file."""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+
+from supervisor.helpers.exporter.records import Gap, Piece
+from supervisor.ipc.export_job import ExportJob, ExportStatus, status_path
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Frame
+
+_INTERVAL_S = 1.0
+
+
+class Report:
+    """The status of one export; its counters go on over restarts."""
+
+    def __init__(self, job: ExportJob, log: Log, send: Callable[[Frame], None]) -> None:
+        self._path = status_path(job.data_dir, job.name)
+        self._log = log
+        self._send = send
+        self._name = job.name
+        self._status = self._sent = _stored(self._path)
+        self._failures: dict[str, str] = {}
+        """Reasons by subject."""
+        self._next_s = 0.0
+
+    def failed(self, subject: str, why: str) -> None:
+        """Note that an attempt failed; the first one is logged."""
+        if self._failures.get(subject) != why:
+            self._log.warning(f"exports.{self._name}: {why}")
+        self._failures[subject] = why
+        if self._status.failing_since is None:
+            self._status.failing_since = _now_ms()
+
+    def succeeded(self, subject: str) -> None:
+        """Note that an attempt succeeded."""
+        if self._failures.pop(subject, None) is not None and not self._failures:
+            self._log.info(f"exports.{self._name}: works again")
+
+    def delivered(self, pieces: Iterable[Piece]) -> None:
+        """Count delivered lines, and lines that were gone."""
+        for piece in pieces:
+            if isinstance(piece.content, Gap):
+                self._status.skipped += piece.content.skipped
+            else:
+                self._status.delivered += piece.content.lines
+            self._status.delivered_at = _now_ms()
+
+    def is_due(self) -> bool:
+        """Return whether the last report is a second old."""
+        return time.monotonic() >= self._next_s
+
+    def send(self, behind_lines: int, behind_runs: int) -> None:
+        """Send the status if it has changed."""
+        self._next_s = time.monotonic() + _INTERVAL_S
+        status = self._status
+        status.behind_lines, status.behind_runs = behind_lines, behind_runs
+        status.error = next(iter(self._failures.values()), None)
+        if status.error is None:
+            status.failing_since = None
+        if status == self._sent and self._sent is not status:
+            return
+        self._sent = replace(status)
+        self._send(status.to_frame())
+        with contextlib.suppress(OSError):  # the cursors report a full disk
+            with open(f"{self._path}.new", "w", encoding="utf-8") as file:
+                json.dump(asdict(status), file)
+            os.replace(f"{self._path}.new", self._path)
+
+
+def _stored(path: str) -> ExportStatus:
+    """Return the status of the previous exporter."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return ExportStatus(**json.load(file))
+    except (OSError, ValueError, TypeError):
+        return ExportStatus()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

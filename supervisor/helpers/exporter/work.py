@@ -1,0 +1,297 @@
+"""The work of an exporter: follow the logs of the selected runs, and deliver their lines in order.
+
+An exporter holds no lines. It reads a batch, delivers it, stores the cursors and waits for the disk. So each line is
+delivered at least once, and again only if the exporter dies between delivery and storing. A slow or dead receiver costs
+nothing but backlog, and the size of the logs bounds that. Lines that are gone become one record with their number.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from logring.block import Batch
+from logring.errors import Corrupt, LogError
+from logring.log_paths import log_path, ring_path
+from logring.reader import LogReader
+from store.errors import StoreError
+from store.runs.arrivals import RunEnd
+from supervisor.helpers.exporter.cursors import Cursors, FollowedRun
+from supervisor.helpers.exporter.news import EVENTS, Bells, NewRuns
+from supervisor.helpers.exporter.records import DAMAGED, GONE, DeliveryFailed, Gap, Piece, Sink
+from supervisor.helpers.exporter.report import Report
+from supervisor.ipc.export_job import ExportJob
+
+_BATCH_BYTES = 8 << 20
+_TURN_BYTES = 1 << 20
+"""Bytes of one run before it is another run's turn."""
+_LINES = 1 << 20
+_INTERVAL_S = 0.1
+"""Between two batches, so that a trickle of lines does not wait for the disk at each of them."""
+_POLL_S = 1.0
+"""For all runs: bells may be lost."""
+_REST_FACTOR = 20
+"""A poll of thousands of runs takes at most 5 % of a core."""
+_RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+_MOST_READERS = 200
+_RECEIVER, _CURSORS, _DATABASE = "receiver", "cursors", "database"
+"""Subjects of failures, besides the ids of runs."""
+
+
+@dataclass(eq=False)
+class _Followed:
+    """A run with its log."""
+
+    run: FollowedRun
+    reader: LogReader
+    line: int
+    """The next line to read."""
+    end: int = 0
+    """Number of lines of the log, as far as known."""
+    ended: RunEnd | None = None
+    """The end of the run in the database, when its log is not there."""
+    mark: bytes = b""
+    """Of the ring, when it was looked at last."""
+
+
+class Exporter:
+    """Delivers the lines of one export.
+
+    Args:
+        job: what to deliver.
+        cursors: how far it has come.
+        sink: the receiver.
+        stop: descriptor that becomes readable when the exporter has to end.
+        report: tells the scheduler.
+    """
+
+    def __init__(self, job: ExportJob, cursors: Cursors, sink: Sink, stop: int, report: Report) -> None:
+        self._job = job
+        self._cursors = cursors
+        self._sink = sink
+        self._report = report
+        self._new_runs = NewRuns(job, cursors)
+        self._bells = Bells(job, stop)
+        self._runs: dict[str, _Followed] = {}
+        self._ready: dict[str, None] = {}
+        """Runs that may have lines to deliver, in the order of their turns."""
+        self._failures = 0
+        self._retry_s = self._batch_s = self._poll_s = self._find_s = 0.0
+        """When to try again, to deliver, to look at all runs, and to look for new ones (monotonic)."""
+        self._more_rows = True
+
+    def work(self) -> None:
+        """Deliver until the exporter has to end; finish the present batch."""
+        while not self._bells.stopped:
+            now_s = time.monotonic()
+            if self._more_rows and now_s >= self._find_s:
+                self._find_s = now_s + _INTERVAL_S
+                self._find()
+            if now_s >= self._poll_s:
+                self._poll()
+                self._poll_s = now_s + max(_POLL_S, _REST_FACTOR * (time.monotonic() - now_s))
+            if self._ready and now_s >= max(self._retry_s, self._batch_s):
+                if self._store():
+                    self._batch()
+                self._batch_s = now_s if self._ready else now_s + _INTERVAL_S
+            if self._report.is_due():
+                self._report.send(*self._behind())
+            self._wait()
+        self._report.send(*self._behind())
+
+    def _wait(self) -> None:
+        """Wait for a bell, or for the time of the next step."""
+        due_s = [self._poll_s]
+        if self._ready:
+            due_s.append(max(self._retry_s, self._batch_s))
+        if self._more_rows:
+            due_s.append(self._find_s)
+        for name in self._bells.wait(min(due_s)):
+            if name == EVENTS:
+                self._more_rows = True
+            elif name in self._runs:
+                self._ready[name] = None
+
+    def _behind(self) -> tuple[int, int]:
+        behind = [one.end - one.line for one in self._runs.values() if one.end > one.line]
+        return sum(behind), len(behind)
+
+    # Runs
+
+    def _find(self) -> None:
+        """Look for new runs."""
+        try:
+            self._more_rows = self._new_runs.find()
+        except StoreError as err:
+            self._report.failed(_DATABASE, f"cannot read the database: {err}")
+            return
+        self._report.succeeded(_DATABASE)
+        self._store()
+        for run in self._cursors.runs.values():
+            if run.id not in self._runs:
+                self._follow(run)
+
+    def _follow(self, run: FollowedRun) -> None:
+        job = self._job
+        reader = LogReader(ring_path(job.runtime_dir, run.id), log_path(job.data_dir, run.task, run.id))
+        self._runs[run.id] = _Followed(run, reader, self._cursors.at.get(run.id, 0))
+        self._ready[run.id] = None
+        self._bells.add(run.id)
+
+    def _forget(self, followed: _Followed) -> None:
+        followed.reader.close()
+        self._report.succeeded(followed.run.id)
+        self._bells.remove(followed.run.id)
+        self._ready.pop(followed.run.id, None)
+        del self._runs[followed.run.id]
+
+    def _poll(self) -> None:
+        """Look at all logs, and ask the database about runs whose logs are not there."""
+        absent = []
+        rings = 0
+        for followed in self._runs.values():
+            mark = followed.reader.mark()
+            if not mark or mark != followed.mark:
+                try:
+                    head = followed.reader.head()
+                except (LogError, OSError):  # a turn reports that
+                    self._ready[followed.run.id] = None
+                    continue
+                followed.mark, followed.end = followed.reader.mark(), max(followed.end, head.lines)
+                if head.lines > followed.line or head.sealed:
+                    self._ready[followed.run.id] = None
+                elif not followed.reader.has_ring:
+                    absent.append(followed.run.id)
+            rings += followed.reader.has_ring
+            if rings > _MOST_READERS:
+                followed.reader.close()
+        self._ask(absent)
+        self._more_rows = True
+        try:
+            self._sink.idle()
+        except DeliveryFailed as err:
+            self._report.failed(_RECEIVER, str(err))
+
+    def _ask(self, ids: list[str]) -> None:
+        """Learn which runs without a log have ended."""
+        if not ids:
+            return
+        try:
+            ends = self._new_runs.ends(ids)
+        except StoreError as err:
+            self._report.failed(_DATABASE, f"cannot read the database: {err}")
+            return
+        for run_id in ids:
+            end = ends.get(run_id, RunEnd(ended=True, lines=0))  # absent: it was purged
+            if end.ended:
+                self._runs[run_id].ended = end
+                self._ready[run_id] = None
+
+    # Lines
+
+    def _batch(self) -> None:
+        """Deliver one batch: turns of all runs that are ready, up to a size."""
+        pieces: list[Piece] = []
+        over: list[_Followed] = []
+        size = 0
+        while self._ready and size < _BATCH_BYTES:
+            followed = self._runs[next(iter(self._ready))]
+            del self._ready[followed.run.id]
+            for content in self._turn(followed, over):
+                pieces.append(Piece(followed.run, content))
+                size += len(content.text)
+        wanted = [(index, piece) for index, piece in enumerate(pieces) if piece.content.stream in self._job.streams]
+        taken = len(pieces)
+        if wanted:
+            try:
+                self._sink.deliver([piece for _, piece in wanted])
+            except DeliveryFailed as err:
+                taken = wanted[err.taken][0]
+                self._retry_s = time.monotonic() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
+                self._failures += 1
+                self._report.failed(_RECEIVER, str(err))
+            else:
+                self._failures = 0
+                self._report.succeeded(_RECEIVER)
+        self._report.delivered([piece for index, piece in wanted if index < taken])
+        self._take(pieces, taken, over)
+
+    def _take(self, pieces: list[Piece], taken: int, over: list[_Followed]) -> None:
+        """Move the cursors behind the first `taken` pieces, and forget the runs that are over; store that."""
+        for piece in pieces[:taken]:
+            self._cursors.move(piece.run.id, piece.content.next)
+        left = {piece.run.id for piece in pieces[taken:]}
+        for piece in reversed(pieces[taken:]):
+            followed = self._runs[piece.run.id]
+            followed.line, followed.mark = piece.content.n, b""
+            self._ready[piece.run.id] = None
+        for followed in over:
+            if followed.run.id not in left:
+                self._cursors.finish(followed.run.id)
+                self._forget(followed)
+        self._store()
+
+    def _turn(self, followed: _Followed, over: list[_Followed]) -> Iterator[Batch | Gap]:
+        """Yield the next lines of a run, and add a finished run to `over`."""
+        run_id = followed.run.id
+        try:
+            head = followed.reader.head()
+            followed.end = max(followed.end, head.lines)
+            if head.lines > followed.line:
+                yield from self._lines(followed)
+            followed.mark = followed.reader.mark()
+        except OSError as err:  # the next poll tries again
+            followed.mark = b""
+            self._report.failed(run_id, f"cannot read the log of run {run_id}: {err.strerror or err}")
+            return
+        except LogError:  # nothing of it can be read, now or later
+            if followed.end > followed.line:
+                yield _gap(followed, followed.end - followed.line, DAMAGED)
+            over.append(followed)
+            return
+        self._report.succeeded(run_id)
+        if followed.line < head.lines:
+            self._ready[run_id] = None
+        elif head.sealed:
+            over.append(followed)
+        elif followed.ended is not None and not followed.reader.has_ring:
+            missing = max(followed.ended.lines, followed.end) - followed.line
+            if missing > 0:
+                yield _gap(followed, missing, GONE)
+            over.append(followed)
+
+    @staticmethod
+    def _lines(followed: _Followed) -> Iterator[Batch | Gap]:
+        """Yield the lines of one turn.
+
+        Raises:
+            LogError, OSError: the log cannot be read.
+        """
+        try:
+            page = followed.reader.read_batches(followed.line, _LINES, _TURN_BYTES)
+        except Corrupt as err:
+            if err.next is None or err.next <= followed.line:
+                raise
+            yield _gap(followed, err.next - followed.line, DAMAGED)
+            return
+        if page.skipped:
+            yield _gap(followed, page.skipped, GONE)
+        yield from page.lines
+        followed.line = page.next
+
+    def _store(self) -> bool:
+        """Store the cursors; while that fails, nothing more is delivered."""
+        try:
+            self._cursors.commit()
+        except OSError as err:
+            place = f"{self._job.data_dir}/exports"
+            self._retry_s = time.monotonic() + _RETRY_S[0]
+            self._report.failed(_CURSORS, f"cannot write its position in {place}: {err.strerror or err}")
+            return False
+        self._report.succeeded(_CURSORS)
+        return True
+
+
+def _gap(followed: _Followed, skipped: int, why: str) -> Gap:
+    gap = Gap(followed.line, time.time_ns() // 1_000_000, skipped, why)
+    followed.line = gap.next
+    return gap

@@ -1,0 +1,161 @@
+"""The exports: a helper process for each, its status, and notifications about exports that fail for long.
+
+A changed export gets another process: the present one finishes its batch and exits. The processes keep their positions
+on disk, so nothing is delivered twice.
+"""
+
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from logring.layout import STREAM_NAMES
+from supervisor.config.model import Config, Export, Service, Task
+from supervisor.config.value_types.exports import selects
+from supervisor.ipc.export_job import ExportJob, ExportStatus
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
+from supervisor.scheduler.loop.helper_process import HelperProcess
+from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.notifications.notifications import Notifications
+from supervisor.scheduler.runs.run_engine import RunEngine
+
+
+def job_of(export: Export, boot: Boot, config: Config, host: str, begin_at: int) -> ExportJob:
+    """Return the job of an exporter process."""
+    units: Mapping[str, Task | Service] = {**config.tasks, **config.services}
+    narrowed = bool(export.groups or export.tags)
+    return ExportJob(
+        name=export.name,
+        type=export.type,
+        data_dir=boot.data_dir,
+        runtime_dir=boot.runtime_dir,
+        database=boot.database,
+        root_bell=boot.root_bell,
+        scheduler_bell=boot.scheduler_bell,
+        token=boot.token,
+        log_level=config.daemon.log_level,
+        host=host,
+        units=sorted(name for name, unit in units.items() if selects(export, unit)),
+        globs=[] if narrowed else list(export.tasks or ("*",)),
+        begin_at=begin_at,
+        streams=sorted(STREAM_NAMES.index(stream) for stream in export.streams),
+        path=export.path or "",
+        max_size_bytes=export.max_size_bytes,
+        max_age_ms=export.max_age_ms,
+        keep=export.keep,
+    )
+
+
+class _RunningExport:
+    """One export with its process."""
+
+    def __init__(self, loop: Loop, log: Log, export: Export, job: ExportJob, reports: "Exports") -> None:
+        self.export = export
+        self.job = job
+        self.status = ExportStatus()
+        self.wanted = True
+        self.alert: Timer | None = None
+        """Runs while the export fails, until a notification is due."""
+        self.process = HelperProcess(
+            loop,
+            log,
+            "exporter",
+            on_started=self._started,
+            on_message=lambda frame: reports.reported(self, ExportStatus(**frame["status"])),
+            is_wanted=lambda: self.wanted,
+            title=f"exporter of {export.name}",
+            on_failed=lambda why: reports.process_failed(self, why),
+        )
+
+    def _started(self) -> None:
+        self.process.send(self.job.to_frame())
+
+
+class Exports:
+    """Starts, changes and ends the exporter processes."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        boot: Boot,
+        engine: RunEngine,
+        notifications: Notifications,
+        info: Mapping[str, Any],
+        log: Log,
+    ) -> None:
+        """`info`: facts about the active configuration; shared, not copied."""
+        self._loop = loop
+        self._boot = boot
+        self._engine = engine
+        self._notifications = notifications
+        self._info = info
+        self._log = log
+        self._host = socket.gethostname()
+        self._running: dict[str, _RunningExport] = {}
+
+    def configure(self, config: Config) -> None:
+        """Apply a configuration: start new exports, restart changed ones, end removed ones."""
+        for name in [name for name in self._running if name not in config.exports]:
+            gone = self._running.pop(name)
+            gone.wanted = False
+            self._end_alert(gone)
+            gone.process.close()
+        for name, export in config.exports.items():
+            job = job_of(export, self._boot, config, self._host, self._info["config_loaded_at"])
+            running = self._running.get(name)
+            if running is None:
+                running = self._running[name] = _RunningExport(self._loop, self._log, export, job, self)
+                running.process.ensure_started()
+                continue
+            changed, running.export, running.job = job != running.job, export, job
+            if changed:
+                running.process.close()
+
+    def found(self) -> list[dict[str, Any]]:
+        """Return the state of all exports for the ``info`` operation."""
+        return [
+            {"name": one.export.name, "type": one.export.type, **asdict(one.status)} for one in self._running.values()
+        ]
+
+    def reported(self, one: _RunningExport, status: ExportStatus) -> None:
+        """Take in the status of an exporter."""
+        before, one.status = one.status, status
+        if status.failing_since is not None:
+            self._begin_alert(one)
+            return
+        self._end_alert(one)
+        since = before.failing_since
+        if since is not None and self._loop.now_ms() - since >= one.export.alert_after_ms:
+            change = self._engine.change()
+            self._notifications.export_recovered(one.export.name, since, change)
+            self._engine.commit(change)
+
+    def process_failed(self, one: _RunningExport, why: str) -> None:
+        """Take in that an exporter process could not be started, or has failed."""
+        one.status.error = why
+        one.status.failing_since = one.status.failing_since or self._loop.now_ms()
+        self._begin_alert(one)
+
+    def _begin_alert(self, one: _RunningExport) -> None:
+        since = one.status.failing_since
+        if one.alert is None and since is not None:
+            left_ms = since + one.export.alert_after_ms - self._loop.now_ms()
+            one.alert = self._loop.after(max(0, left_ms), lambda: self._report_failing(one))
+
+    @staticmethod
+    def _end_alert(one: _RunningExport) -> None:
+        if one.alert is not None:
+            one.alert.cancel()
+            one.alert = None
+
+    def _report_failing(self, one: _RunningExport) -> None:
+        change = self._engine.change()
+        self._notifications.export_failing(one.export.name, one.status.error or "", one.status.behind_lines, change)
+        self._engine.commit(change)
+
+    def close(self) -> None:
+        """Close the connections: the exporters finish their batches and exit."""
+        for one in self._running.values():
+            one.wanted = False
+            one.process.close()

@@ -1,0 +1,98 @@
+"""Exports: their units, and mistakes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.config.diff import Changed, Effect, diff
+from supervisor.config.model import Config, Service, Task
+from supervisor.config.problems import Problem
+from supervisor.config.value_types.exports import selects
+
+Load = Callable[..., Config]
+Problems = Callable[..., list[Problem]]
+TASKS = """
+[tasks.a1]
+run = "true"
+group = "g"
+tags = ["t", "u"]
+[tasks.a2]
+run = "true"
+tags = ["u"]
+[services.b]
+run = "true"
+group = "g"
+"""
+
+
+def export(text: str) -> str:
+    return f'{TASKS}[exports.x]\ntype = "file"\npath = "out"\n{text}'
+
+
+def test_an_export_with_its_defaults(config: Load, tmp_path: Path) -> None:
+    """A file needs its path only; the path starts from the directory of the configuration."""
+    found = config(export("")).exports["x"]
+    assert (found.type, found.path, found.tasks, found.groups, found.tags) == ("file", f"{tmp_path}/out", (), (), ())
+    assert found.streams == ("stdout", "stderr", "system")
+    assert (found.max_size_bytes, found.max_age_ms, found.keep, found.alert_after_ms) == (100 << 20, 0, 5, 300_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", ["a1", "a2", "b"]),
+        ('tasks = "a*"', ["a1", "a2"]),
+        ('tasks = ["a1", "b"]', ["a1", "b"]),
+        ('groups = "g"', ["a1", "b"]),
+        ('tags = ["t"]', ["a1"]),
+        ('tags = ["t", "u"]', ["a1", "a2"]),
+        ('tasks = "a*"\ntags = "u"\ngroups = ["g"]', ["a1"]),
+    ],
+)
+def test_selected_units(config: Load, text: str, wanted: list[str]) -> None:
+    """Names are united; groups and tags narrow."""
+    found = config(export(text))
+    units: dict[str, Task | Service] = {**found.tasks, **found.services}
+    assert [name for name, unit in units.items() if selects(found.exports["x"], unit)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "message"),
+    [
+        ("[exports.x]\n", "exports.x", "has no type"),
+        ('[exports.x]\ntype = "file"\n', "exports.x", "an export of type file needs path"),
+        ('[exports.x]\ntype = "pigeon"\n', "exports.x.type", ""),
+        ('[exports.x]\ntype = "file"\npath = "a"\nstreams = []\n', "exports.x.streams", "must not be empty"),
+        ('[exports.x]\ntype = "file"\npath = "a"\nstreams = ["out"]\n', "exports.x.streams[0]", ""),
+        ('[exports.x]\ntype = "file"\npath = "a"\nmax_size = "1kb"\n', "exports.x.max_size", ""),
+        ('[exports."a/b"]\ntype = "file"\npath = "a"\n', 'exports."a/b"', "is not a valid name"),
+        ("[exports]\nx = 1\n", "exports.x", "must be a table, with the export's name"),
+        (
+            '[exports.x]\ntype = "file"\npath = "a"\n[exports.y]\ntype = "file"\npath = "./a"\n',
+            "exports.y.path",
+            "the export x writes this file too",
+        ),
+    ],
+)
+def test_mistakes(problems: Problems, text: str, key: str, message: str) -> None:
+    """Each mistake is one error, with its place."""
+    (found,) = problems(text)
+    assert found.key == key
+    assert message in found.message
+
+
+def test_a_selection_without_a_match_is_a_warning(config: Load) -> None:
+    """Globs, groups and tags that match no unit are warnings, because units may come later."""
+    found = config(export('tasks = ["a1", "c*"]\ngroups = ["h"]\ntags = ["v"]')).warnings
+    assert [(one.key, one.message) for one in found] == [
+        ("exports.x.tasks[1]", 'no task or service matches "c*"'),
+        ("exports.x.groups[0]", 'no task or service has the group "h"'),
+        ("exports.x.tags[0]", 'no task or service has the tag "v"'),
+    ]
+
+
+def test_a_changed_export_is_a_difference(config: Load) -> None:
+    """A reload reports changed exports, and applies them at once."""
+    found = diff(config(export("")), config(export("keep = 7")))
+    assert found.sections == {"exports": (Changed("exports", Effect.AT_ONCE),)}

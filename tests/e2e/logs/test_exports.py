@@ -1,0 +1,240 @@
+"""Exports through the real daemon, while its processes are killed and replaced."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.daemon import Daemon, gone
+from tests.support.waiting import until
+
+CODE = """\
+import os, time
+for n in range(150):
+    os.write(1 + n % 2, b"%s %d\\n" % (os.environ["RINGWARD_RUN_ID"].encode(), n))
+    time.sleep(0.01)
+"""
+UNITS = f"""
+[services.web]
+run = {json.dumps([sys.executable, "-I", "-S", "-c", CODE])}
+instances = 2
+restart_delay = "100ms"
+
+[tasks.job]
+run = "seq 3"
+"""
+
+
+def export(path: Path, name: str = "all", **keys: object) -> str:
+    """Return the table of an export to a file."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    return "\n".join([f"[exports.{name}]", 'type = "file"', f'path = "{path}"', *lines, ""])
+
+
+def records(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the complete records of all files of an export, by run, in their order."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    files = sorted(path.parent.glob(f"{path.name}*"), key=lambda file: int(file.suffix[1:] or 0), reverse=True)
+    for file in files:
+        for line in file.read_bytes().split(b"\n")[:-1]:
+            record = json.loads(line)
+            found[record["runId"]].append(record)
+    return found
+
+
+def write_again(daemon: Daemon, exports: str) -> None:
+    """Replace the exports of the configuration."""
+    before, _, _ = daemon.config.read_text().partition("[exports.")
+    daemon.config.write_text(before + exports)
+
+
+def exporters(daemon: Daemon) -> list[psutil.Process]:
+    return daemon.children("ringward exporter", of="ringward scheduler")
+
+
+def exporter(daemon: Daemon) -> psutil.Process:
+    return until(lambda: next(iter(exporters(daemon)), None), "the exporter")
+
+
+def runs_of(daemon: Daemon) -> list[str]:
+    return [run["id"] for task in ("web", "job") for run in daemon.runs(task)]
+
+
+def stopped(daemon: Daemon) -> list[str]:
+    """Stop the service, and return all runs once they have ended."""
+    assert daemon.cli("stop", "web").returncode == 0
+    for run in runs_of(daemon):
+        daemon.ended(run)
+    return runs_of(daemon)
+
+
+def check(daemon: Daemon, path: Path, *, repeats: bool = False) -> None:
+    """All lines of all runs are delivered, in order; a crash may repeat some of them."""
+    runs = stopped(daemon)
+    wanted = {run: {line["n"]: (line["stream"], line["text"]) for line in daemon.lines(run)} for run in runs}
+
+    def complete() -> bool:
+        found = records(path)
+        return all(wanted[run].keys() <= {one["line"] for one in found[run]} for run in runs)
+
+    until(complete, "all lines to be delivered")
+    for run, delivered in records(path).items():
+        numbers = [one["line"] for one in delivered]
+        assert {one["line"]: (one["stream"], one["text"]) for one in delivered} == wanted[run]
+        if not repeats:
+            assert numbers == sorted(wanted[run])
+        for index, number in enumerate(numbers):
+            assert number <= max(numbers[:index], default=-1) + 1
+
+
+def test_each_line_once_over_orderly_replacements(daemon: Daemon, tmp_path: Path) -> None:
+    """A killed scheduler, an upgrade and a changed export cost no line and repeat none."""
+    path = tmp_path / "out" / "log"
+    daemon.write(UNITS + export(path))
+    daemon.start()
+    until(lambda: records(path), "the first lines")
+    daemon.kill_helper("ringward scheduler")
+    daemon.ended(daemon.trigger("job"))
+    assert daemon.cli("upgrade").returncode == 0
+    daemon.ended(daemon.trigger("job"))
+    write_again(daemon, export(path, keep=50, max_size="1mb"))
+    before = exporter(daemon)
+    assert daemon.cli("reload").returncode == 0
+    until(lambda: gone(before), "the changed exporter to end")
+    daemon.ended(daemon.trigger("job"))
+    check(daemon, path)
+
+
+def test_no_line_is_lost_when_exporters_are_killed(daemon: Daemon, tmp_path: Path) -> None:
+    """However often exporters are killed, each line arrives, and the lines of a run in their order."""
+    path = tmp_path / "out" / "log"
+    daemon.write(UNITS + export(path))
+    daemon.start()
+    for _ in range(4):
+        one = exporter(daemon)
+        before = sum(map(len, records(path).values()))
+        until(lambda before=before: sum(map(len, records(path).values())) > before, "more lines")  # type: ignore[misc]
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+        daemon.ended(daemon.trigger("job"))
+    check(daemon, path, repeats=True)
+
+
+def test_no_line_is_lost_when_the_root_is_killed(daemon: Daemon, tmp_path: Path) -> None:
+    """After a crash of the daemon the next one delivers the lines that the logs kept, each run to its end."""
+    path = tmp_path / "out" / "log"
+    daemon.write(UNITS + export(path))
+    daemon.start()
+    daemon.ended(daemon.trigger("job"))
+    until(lambda: len(records(path)) >= 2, "lines of several runs")
+    one = exporter(daemon)
+    os.kill(daemon.pid, signal.SIGKILL)
+    assert daemon.process is not None
+    daemon.process.wait()
+    until(lambda: gone(one), "the exporter to end")
+    daemon.start()
+    check(daemon, path, repeats=True)
+
+
+def test_runs_while_no_exporter_ran_are_delivered(daemon: Daemon, tmp_path: Path) -> None:
+    """Runs that begin and end while the receiver fails, or without a working exporter, are delivered afterwards."""
+    path = tmp_path / "out" / "log"
+    path.parent.mkdir()
+    path.mkdir()
+    daemon.write('[tasks.job]\nrun = "seq 3"\n' + export(path, alert_after="1s"))
+    daemon.start()
+    runs = [daemon.trigger("job") for _ in range(5)]
+    for run in runs:
+        daemon.ended(run)
+
+    def failing() -> dict[str, Any]:
+        found: dict[str, Any] = daemon.get("/api/daemon").json()["exports"][0]
+        return found if found.get("error") and found["behindRuns"] == 5 else {}
+
+    found = until(failing, "the export to fail")
+    assert found["error"] == f"cannot write {path}: Is a directory"
+    assert (found["behindLines"], found["deliveredLines"]) == (15, 0)
+    status = daemon.cli("status")
+    assert status.returncode == 1
+    assert "export all" in status.stdout
+    assert "Is a directory" in status.stdout
+    doctor = daemon.cli("doctor").stdout
+    assert "export all" in doctor
+    metrics = daemon.get("/metrics").body.decode()
+    assert 'ringward_export_behind_lines{export="all"} 15' in metrics
+    assert 'ringward_export_failing{export="all"} 1' in metrics
+
+    def kinds() -> list[str]:
+        return [one["kind"] for one in daemon.get("/api/notifications").json()["items"]]
+
+    until(lambda: "export.failing" in kinds(), "the notification")
+    path.rmdir()
+    until(lambda: len(records(path)) == 5, "the lines")
+    assert {run: [one["text"] for one in found] for run, found in records(path).items()} == {
+        run: ["1", "2", "3"] for run in runs
+    }
+    until(lambda: "export.recovered" in kinds(), "the notification of the recovery")
+    until(lambda: "error" not in daemon.get("/api/daemon").json()["exports"][0], "the export to work")
+
+
+def test_removed_lines_are_one_record(daemon: Daemon, tmp_path: Path) -> None:
+    """Lines that the log dropped before the receiver was back are one record with their number."""
+    path = tmp_path / "out" / "log"
+    path.parent.mkdir()
+    path.mkdir()
+    daemon.write(
+        '[tasks.big]\nrun = "seq 1000000"\nlog_max_size = "512kb"\n'
+        '[tasks.gone]\nrun = "seq 7"\nkeep_runs = 0\n[storage]\nundo_window = "0s"\n' + export(path)
+    )
+    daemon.start()
+    big = daemon.trigger("big")
+    lines = daemon.ended(big)
+    assert lines["status"] == "ended"
+    gone_run = daemon.trigger("gone")
+    until(lambda: daemon.get(f"/api/runs/{gone_run}").status == 404, "the run to be removed")
+    path.rmdir()
+    until(lambda: records(path)[big] and records(path)[big][-1]["text"] == "1000000", "the last line")
+    first, *others = records(path)[big]
+    assert first["skipped"] == others[0]["line"]
+    assert first["text"] == f"{first['skipped']} lines missing: log_max_size or retention removed them"
+    assert first["skipped"] + sum(one["stream"] == "stdout" for one in others) <= 1_000_001
+
+
+def test_only_selected_lines_are_delivered(daemon: Daemon, tmp_path: Path) -> None:
+    """Globs, groups, tags and streams select the lines of an export; a reload adds and removes exports."""
+    paths = {name: tmp_path / "out" / name for name in ("glob", "group", "tag", "stream", "later")}
+    units = (
+        '[tasks.a1]\nrun = "echo a1; echo err >&2"\ngroup = "g"\n[tasks.a2]\nrun = "echo a2"\ntags = ["t"]\n'
+        '[tasks.b]\nrun = "echo b"\n'
+    )
+    exports = (
+        export(paths["glob"], "glob", tasks="a*")
+        + export(paths["group"], "group", groups="g")
+        + export(paths["tag"], "tag", tags=["t"])
+        + export(paths["stream"], "stream", streams="stderr")
+    )
+
+    def texts(name: str) -> set[str]:
+        path = paths[name]
+        return {one["text"] for found in records(path).values() for one in found} if path.exists() else set()
+
+    daemon.write(units + exports)
+    daemon.start()
+    for task in ("a1", "a2", "b"):
+        daemon.ended(daemon.trigger(task))
+    until(lambda: texts("glob") == {"a1", "err", "a2"}, "the lines by name")
+    until(lambda: texts("group") == {"a1", "err"}, "the lines by group")
+    until(lambda: texts("tag") == {"a2"}, "the lines by tag")
+    until(lambda: texts("stream") == {"err"}, "the lines by stream")
+    write_again(daemon, export(paths["later"], "later"))
+    assert daemon.cli("reload").returncode == 0
+    until(lambda: [" ".join(one.cmdline()) for one in exporters(daemon)] == ["ringward exporter later"], "one exporter")
+    daemon.ended(daemon.trigger("b"))
+    until(lambda: texts("later") == {"b"}, "the lines of the new export, without earlier runs")
+    assert texts("glob") == {"a1", "err", "a2"}

@@ -1,0 +1,105 @@
+"""The positions of an export on disk."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.helpers.exporter.cursors import Cursors, FollowedRun, UnknownFormat
+
+RUN = FollowedRun("01K0000000000000000000000A", "web", 2)
+
+
+def written(path: Path) -> Cursors:
+    cursors = Cursors(str(path))
+    cursors.found([(1, RUN.id), (2, "other")], 1000, [RUN])
+    cursors.move(RUN.id, 17)
+    cursors.note("since", 5)
+    cursors.commit()
+    return cursors
+
+
+def test_positions_survive(tmp_path: Path) -> None:
+    """Runs, positions, rows and facts are the same after a restart."""
+    written(tmp_path / "x.cursors")
+    again = Cursors(str(tmp_path / "x.cursors"))
+    assert (again.runs, again.at, list(again.seen), again.seen_at, again.facts) == (
+        {RUN.id: RUN},
+        {RUN.id: 17},
+        [(1, RUN.id), (2, "other")],
+        1000,
+        {"since": 5},
+    )
+
+
+def test_what_is_not_committed_is_not_stored(tmp_path: Path) -> None:
+    """Only a commit stores positions, so a crash before it repeats lines and loses none."""
+    cursors = written(tmp_path / "x.cursors")
+    cursors.move(RUN.id, 18)
+    assert Cursors(str(tmp_path / "x.cursors")).at == {RUN.id: 17}
+
+
+def test_a_cut_line_is_ignored(tmp_path: Path) -> None:
+    """A journal that was cut at any byte of its last line has the positions of the commit before."""
+    path = tmp_path / "x.cursors"
+    cursors = written(path)
+    before = path.stat().st_size
+    cursors.move(RUN.id, 18)
+    cursors.commit()
+    whole = path.read_bytes()
+    for size in range(before, len(whole)):
+        path.write_bytes(whole[:size])
+        assert Cursors(str(path)).at == {RUN.id: 17}
+
+
+def test_a_finished_run_is_forgotten(tmp_path: Path) -> None:
+    """A run that is delivered to its end is not followed after a restart."""
+    cursors = written(tmp_path / "x.cursors")
+    cursors.finish(RUN.id)
+    cursors.commit()
+    again = Cursors(str(tmp_path / "x.cursors"))
+    assert not again.runs
+    assert not again.at
+    assert again.seen_at == 1000
+
+
+def test_the_journal_does_not_grow_without_bound(tmp_path: Path) -> None:
+    """After many commits the journal is written anew, with the same positions."""
+    path = tmp_path / "x.cursors"
+    cursors = written(path)
+    for number in range(40):
+        cursors.found([(number, "y" * 200_000)], 1000, [])
+        cursors.finish("y" * 200_000)
+        cursors.commit()
+    cursors.move(RUN.id, 19)
+    cursors.commit()
+    assert Cursors(str(path)).at == {RUN.id: 19}
+
+
+def test_a_failed_commit_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that the disk refused leaves the journal as it was, and the next one stores its changes too."""
+    path = tmp_path / "x.cursors"
+    cursors = written(path)
+    cursors.move(RUN.id, 18)
+    with monkeypatch.context() as patch:
+
+        def full(_fd: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr("os.fdatasync", full)
+        with pytest.raises(OSError, match="No space"):
+            cursors.commit()
+    assert Cursors(str(path)).at == {RUN.id: 17}
+    cursors = Cursors(str(path))
+    cursors.move(RUN.id, 20)
+    cursors.commit()
+    assert Cursors(str(path)).at == {RUN.id: 20}
+
+
+@pytest.mark.parametrize("text", ['{"format":2}\n', "nonsense\n", '{"format":1}\nnonsense\n', "[]\n"])
+def test_a_foreign_journal_is_refused(tmp_path: Path, text: str) -> None:
+    """A damaged journal, or one of a newer release, is an error, and stays as it is."""
+    path = tmp_path / "x.cursors"
+    path.write_text(text)
+    with pytest.raises(UnknownFormat):
+        Cursors(str(path))
+    assert path.read_text() == text

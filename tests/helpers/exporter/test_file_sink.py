@@ -1,0 +1,187 @@
+"""The type ``file``: records, rotation and failures."""
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logring.block import Batch
+from logring.layout import STDERR, STDOUT
+from supervisor.helpers.exporter.cursors import Cursors, FollowedRun
+from supervisor.helpers.exporter.file_sink import FileSink
+from supervisor.helpers.exporter.records import DAMAGED, DeliveryFailed, Gap, JsonEncoder, Piece
+from supervisor.ipc.export_job import ExportJob
+
+RUN = FollowedRun("01K0000000000000000000000A", "web", 2)
+TS = 1_764_144_000_123
+
+
+def piece(text: bytes, n: int = 0, *, stream: int = STDOUT, continued: bool = False) -> Piece:
+    return Piece(RUN, Batch(n, TS, stream, text, continued, 0, text.count(b"\n") + 1))
+
+
+def sink(tmp_path: Path, **keys: Any) -> FileSink:
+    job = ExportJob(
+        name="x",
+        type="file",
+        data_dir=str(tmp_path),
+        runtime_dir="",
+        database="",
+        root_bell="",
+        scheduler_bell="",
+        token="",
+        log_level="info",
+        host="db1",
+        path=str(tmp_path / "out" / "log"),
+        **{"max_size_bytes": 1 << 20, "keep": 2, **keys},
+    )
+    return FileSink(job, Cursors(str(tmp_path / "x.cursors")))
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+TEXTS = [b"plain", b'"quoted" \\ back', b"tab\tbell\a", "grüße".encode(), b"\xff\xfe", b"", b'","', b"\\n", b'a\\","b']
+
+
+def test_every_text_is_a_record() -> None:
+    """Each line becomes one line of JSON with its text; invalid UTF-8 becomes U+FFFD."""
+    encoded = JsonEncoder("db1").encode(piece(b"\n".join(TEXTS), 7))
+    found = [json.loads(line) for line in encoded.splitlines()]
+    assert [one["text"] for one in found] == [text.decode(errors="replace") for text in TEXTS]
+    assert [one["line"] for one in found] == list(range(7, 7 + len(TEXTS)))
+    for text in TEXTS:
+        (line,) = JsonEncoder("db1").encode(piece(text)).splitlines()
+        assert json.loads(line)["text"] == text.decode(errors="replace")
+
+
+def test_the_fields_of_a_record() -> None:
+    """A record has time, host, task, run id, instance, stream, line number and text."""
+    (line,) = JsonEncoder('d"b').encode(piece(b"hello", 3, stream=STDERR)).splitlines()
+    assert json.loads(line) == {
+        "time": "2025-11-26T08:00:00.123Z",
+        "host": 'd"b',
+        "task": "web",
+        "runId": RUN.id,
+        "instance": 2,
+        "stream": "stderr",
+        "line": 3,
+        "text": "hello",
+    }
+
+
+def test_parts_of_long_lines_and_gaps_are_marked() -> None:
+    """A part of a long line has `continued`; missing lines are one record with their number."""
+    (part,) = JsonEncoder("db1").encode(piece(b"more", 3, continued=True)).splitlines()
+    assert json.loads(part)["continued"] is True
+    (gap,) = JsonEncoder("db1").encode(Piece(RUN, Gap(10, TS, 120, DAMAGED))).splitlines()
+    found = json.loads(gap)
+    assert (found["line"], found["skipped"], found["stream"]) == (10, 120, "system")
+    assert found["text"] == "120 lines missing: the log file is damaged"
+
+
+def test_the_file_is_readable_by_its_group(tmp_path: Path) -> None:
+    """The file has the mode 0640."""
+    sink(tmp_path).deliver([piece(b"a")])
+    assert stat.S_IMODE((tmp_path / "out" / "log").stat().st_mode) == 0o640
+
+
+def test_rotation_by_size(tmp_path: Path) -> None:
+    """A full file gets a number; the oldest of more than `keep` is removed; no record is lost before that."""
+    one = sink(tmp_path, max_size_bytes=1000)
+    for number in range(40):
+        one.deliver([piece(b"x" * 100, number)])
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["log", "log.1", "log.2"]
+    lines = [record["line"] for name in reversed(names) for record in records(tmp_path / "out" / name)]
+    assert lines == list(range(lines[0], 40))
+    assert all((tmp_path / "out" / name).stat().st_size < 1300 for name in names)
+
+
+def test_without_rotated_files(tmp_path: Path) -> None:
+    """With `keep = 0` a full file is removed."""
+    one = sink(tmp_path, max_size_bytes=1000, keep=0)
+    for number in range(10):
+        one.deliver([piece(b"x" * 100, number)])
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["log"]
+
+
+def test_rotation_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is old enough is rotated without new lines, also by the next process; an empty one never is."""
+    now_ns = [TS * 1_000_000]
+    monkeypatch.setattr("time.time_ns", lambda: now_ns[0])
+    one = sink(tmp_path, max_age_ms=60_000)
+    one.deliver([piece(b"a")])
+    now_ns[0] += 59_000 * 1_000_000
+    one.idle()
+    assert not (tmp_path / "out" / "log.1").exists()
+    now_ns[0] += 1_000 * 1_000_000
+    one.idle()
+    assert len(records(tmp_path / "out" / "log.1")) == 1
+    now_ns[0] += 100_000 * 1_000_000
+    one.idle()
+    assert not (tmp_path / "out" / "log.2").exists()
+
+
+def test_a_renamed_file_is_created_again(tmp_path: Path) -> None:
+    """After another program rotated the file, records go to a new one."""
+    one = sink(tmp_path)
+    one.deliver([piece(b"a", 0)])
+    os.rename(tmp_path / "out" / "log", tmp_path / "moved")
+    one.deliver([piece(b"b", 1)])
+    assert [record["text"] for record in records(tmp_path / "out" / "log")] == ["b"]
+    assert [record["text"] for record in records(tmp_path / "moved")] == ["a"]
+
+
+def test_an_incomplete_record_is_removed(tmp_path: Path) -> None:
+    """The rest of a record that a crash cut is removed before the next record."""
+    sink(tmp_path).deliver([piece(b"a", 0)])
+    with (tmp_path / "out" / "log").open("ab") as file:
+        file.write(b'{"time":"' + b"x" * 100_000)
+    sink(tmp_path).deliver([piece(b"b", 1)])
+    assert [record["text"] for record in records(tmp_path / "out" / "log")] == ["a", "b"]
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _link(path: Path) -> None:
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("make", [_fifo, _link, Path.mkdir])
+def test_only_regular_files_are_written(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A FIFO, a symbolic link or a directory at the path is an error, and nothing waits for it."""
+    (tmp_path / "out").mkdir()
+    make(tmp_path / "out" / "log")
+    with pytest.raises(DeliveryFailed, match="cannot write"):
+        sink(tmp_path).deliver([piece(b"a")])
+
+
+def test_a_full_disk_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the disk is full within a batch, the records before stay, and no part of the failed one."""
+    one = sink(tmp_path)
+    one.deliver([piece(b"a", 0)])
+    write, calls = os.write, []
+
+    def full(fd: int, data: memoryview) -> int:
+        calls.append(fd)
+        if len(calls) == 1:
+            return write(fd, data)
+        if len(calls) == 2:
+            return write(fd, data[:10])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", full)
+        with pytest.raises(DeliveryFailed, match="No space left on device") as failed:
+            one.deliver([piece(b"b", 1), piece(b"c", 2)])
+    assert failed.value.taken == 1
+    one.deliver([piece(b"c", 2)])
+    assert [record["text"] for record in records(tmp_path / "out" / "log")] == ["a", "b", "c"]

@@ -1,0 +1,103 @@
+"""Which runs an exporter finds."""
+
+from pathlib import Path
+
+import pytest
+
+from store.database import Database, open_writer
+from store.runs.writes import update_run
+from supervisor.helpers.exporter.cursors import Cursors
+from supervisor.helpers.exporter.news import NewRuns
+from supervisor.ipc.export_job import ExportJob
+from tests.store.making import T0, make_run, store_run
+
+
+def job(tmp_path: Path, units: list[str], globs: list[str]) -> ExportJob:
+    return ExportJob(
+        name="x",
+        type="file",
+        data_dir=str(tmp_path),
+        runtime_dir="",
+        database=str(tmp_path / "ringward.db"),
+        root_bell="",
+        scheduler_bell="",
+        token="",
+        log_level="info",
+        host="db1",
+        units=units,
+        globs=globs,
+        begin_at=T0,
+    )
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Database:
+    return open_writer(str(tmp_path / "ringward.db"))
+
+
+def found(tmp_path: Path, *, units: list[str] | None = None, globs: list[str] | None = None) -> list[str]:
+    """Let an exporter look once; return all runs that it follows."""
+    cursors = Cursors(str(tmp_path / "x.cursors"))
+    new_runs = NewRuns(job(tmp_path, units or [], ["*"] if globs is None else globs), cursors)
+    while new_runs.find():
+        pass
+    cursors.commit()
+    new_runs.close()
+    return list(cursors.runs)
+
+
+def test_a_new_export_begins_with_active_and_new_runs(tmp_path: Path, db: Database) -> None:
+    """A new export has runs that were active when it was configured, and later ones even if they have ended."""
+    ended = {"status": "ended", "end_reason": "succeeded", "exit_code": 0}
+    before, active = make_run(created_at=T0 - 2, **ended), make_run(created_at=T0 - 1)
+    later, new = make_run(created_at=T0, **ended), make_run(created_at=T0 + 1)
+    for run in (before, active, later, new):
+        store_run(db, run)
+    assert found(tmp_path) == [active.id, later.id, new.id]
+
+
+def test_runs_that_begin_and_end_meanwhile_are_found(tmp_path: Path, db: Database) -> None:
+    """Runs that began and ended while no exporter ran are followed by the next one, each once."""
+    assert found(tmp_path) == []
+    runs = [make_run(created_at=T0 + number) for number in range(1500)]
+    for run in runs:
+        store_run(db, run)
+        update_run(db, run.id, status="ended", end_reason="succeeded", exit_code=0)
+    assert found(tmp_path) == [run.id for run in runs]
+    assert found(tmp_path) == [run.id for run in runs]
+
+
+def test_a_row_number_that_is_given_again_hides_no_run(tmp_path: Path, db: Database) -> None:
+    """A run in the row of a purged run is found, also several of them."""
+    runs = [make_run(created_at=T0 + number) for number in range(4)]
+    for run in runs:
+        store_run(db, run)
+    assert len(found(tmp_path)) == 4
+    db.execute("DELETE FROM runs WHERE id IN (?, ?)", [runs[2].id, runs[3].id])
+    again = [make_run(created_at=T0 + 10)]
+    store_run(db, again[0])
+    assert found(tmp_path) == [*(run.id for run in runs), again[0].id]
+    again += [make_run(created_at=T0 + number) for number in (11, 12)]
+    for run in again[1:]:
+        store_run(db, run)
+    assert found(tmp_path) == [run.id for run in (*runs, *again)]
+
+
+def test_a_restored_database_hides_no_run(tmp_path: Path, db: Database) -> None:
+    """After the database was put back to an older state, runs in rows that were known before are found."""
+    runs = [make_run(created_at=T0 + number) for number in range(1200)]
+    for run in runs:
+        store_run(db, run)
+    assert len(found(tmp_path)) == 1200
+    db.execute("DELETE FROM runs WHERE created_at >= ?", [T0 + 100])
+    new = make_run(created_at=T0 + 5000)
+    store_run(db, new)
+    assert found(tmp_path)[-1] == new.id
+
+
+def test_only_selected_runs_are_followed(tmp_path: Path, db: Database) -> None:
+    """Runs of selected units are followed, and runs of a removed unit whose name matches a glob."""
+    runs = {name: make_run(task_name=name, created_at=T0) for name in ("web", "db-1", "other")}
+    for run in runs.values():
+        store_run(db, run)
+    assert found(tmp_path, units=["web"], globs=["db-*"]) == [runs["web"].id, runs["db-1"].id]

@@ -1,0 +1,46 @@
+"""Runs in the order in which they were stored."""
+
+from store.database import Database
+from store.runs import arrivals
+from store.runs.arrivals import RunEnd
+from store.runs.writes import update_run
+from tests.store.making import T0, make_run, store_run
+
+
+def test_each_run_is_found_once(writer: Database) -> None:
+    """Runs come in the order of their rows, whatever their ids and times, and page by page."""
+    runs = [make_run(created_at=T0 - number, task_name=f"t{number}", instance_index=number) for number in range(5)]
+    for run in runs:
+        store_run(writer, run)
+    found = arrivals.arrivals(writer, 0, 3)
+    found += arrivals.arrivals(writer, found[-1].seq, 3)
+    assert [(one.id, one.task_name, one.instance_index, one.created_at) for one in found] == [
+        (run.id, run.task_name, run.instance_index, run.created_at) for run in runs
+    ]
+    assert arrivals.newest(writer) == found[-1]
+    assert arrivals.id_at(writer, found[2].seq) == runs[2].id
+    assert arrivals.id_at(writer, found[-1].seq + 1) is None
+
+
+def test_the_row_before_a_time(writer: Database) -> None:
+    """The last row before a time is the highest one that was created earlier; 0 stands for none."""
+    assert arrivals.newest(writer) is None
+    assert arrivals.last_before(writer, T0) == 0
+    for number in range(3):
+        store_run(writer, make_run(created_at=T0 + number))
+    rows = arrivals.arrivals(writer, 0, 10)
+    assert [arrivals.last_before(writer, T0 + number) for number in range(4)] == [0, *(row.seq for row in rows)]
+
+
+def test_which_runs_have_ended(writer: Database) -> None:
+    """The state of runs says whether they ended and how many lines they have; purged runs are absent."""
+    active, ended = make_run(), make_run(status="ended", end_reason="succeeded", exit_code=0, lines=7)
+    for run in (active, ended):
+        store_run(writer, run)
+    assert [one.id for one in arrivals.unfinished(writer)] == [active.id]
+    assert arrivals.ends(writer, [active.id, ended.id, "gone"]) == {
+        active.id: RunEnd(ended=False, lines=0),
+        ended.id: RunEnd(ended=True, lines=7),
+    }
+    update_run(writer, active.id, status="ended", end_reason="failed", exit_code=1)
+    assert arrivals.unfinished(writer) == []
