@@ -17,7 +17,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture
 def daemon(shared: Daemon) -> Daemon:
-    """A running server; whoever needs certain runs gives them a task of their own."""
+    """A running server; a test that needs certain runs gives them a task of their own."""
     shared.scheduler.defaults()
     shared.scheduler.calls.clear()
     return shared

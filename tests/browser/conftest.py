@@ -57,7 +57,7 @@ def watched(context: BrowserContext, complaints: list[str]) -> Page:
 def watch(page: Page, complaints: list[str]) -> Callable[[], None]:
     """Write down the errors of a page, until the returned is called.
 
-    That something does not answer in time is none: the page asks again, and what it then lacks a test sees.
+    A late answer is no error: the page asks again, and a test sees missing parts.
     """
 
     def failed(error: Error) -> None:
@@ -78,7 +78,7 @@ def watch(page: Page, complaints: list[str]) -> Callable[[], None]:
 
 @pytest.fixture
 def complaints() -> Iterator[list[str]]:
-    """What the browser complained of; a test that expects some empties it."""
+    """Errors that the browser reported; a test that expects some empties it."""
     found: list[str] = []
     yield found
     assert found == []
@@ -86,7 +86,7 @@ def complaints() -> Iterator[list[str]]:
 
 @pytest.fixture(scope="module")
 def session(browser: Browser, site: Site) -> Iterator[StorageState]:
-    """The cookie of somebody who has logged in."""
+    """The cookie of a logged-in user."""
     context = browser.new_context()
     site.enter(opened(context))
     yield context.storage_state()
@@ -94,7 +94,7 @@ def session(browser: Browser, site: Site) -> Iterator[StorageState]:
 
 
 def profile(browser: Browser, **options: Any) -> Iterator[Page]:
-    """A window with cookies and a cache, which one test leaves to the next one: what it loads was loaded before."""
+    """A window with cookies and a cache that tests share, so that files are loaded once."""
     context = browser.new_context(locale="en-GB", timezone_id="UTC", **options)
     yield opened(context)
     context.close()
@@ -102,7 +102,7 @@ def profile(browser: Browser, **options: Any) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def at_desk(browser: Browser, session: StorageState) -> Iterator[Page]:
-    """The browser of somebody who has logged in."""
+    """The browser of a logged-in user."""
     size: ViewportSize = {"width": 1280, "height": 900}
     yield from profile(browser, storage_state=session, viewport=size)
 
@@ -116,7 +116,7 @@ def on_phone(browser: Browser, session: StorageState) -> Iterator[Page]:
 
 
 def window(page: Page, complaints: list[str]) -> Iterator[Page]:
-    """A window in which nothing is loaded; what it has remembered of the reader's taste is forgotten after it."""
+    """A window without a page; stored preferences are removed after it."""
     leave = watch(page, complaints)
     yield page
     leave()
@@ -127,7 +127,7 @@ def window(page: Page, complaints: list[str]) -> Iterator[Page]:
 
 @pytest.fixture
 def page(at_desk: Page, complaints: list[str]) -> Iterator[Page]:
-    """A window of somebody who has logged in; see :meth:`Site.see`."""
+    """A window of a logged-in user; see :meth:`Site.see`."""
     yield from window(at_desk, complaints)
 
 

@@ -142,7 +142,7 @@ class Site(Daemon):
         self.config.write_text(self.tables + text)
 
     def _remember(self) -> None:
-        """Store what was before the first start."""
+        """Store the history before the first start."""
         self.data.mkdir(mode=0o700)
         now_ms = time.time_ns() // 1_000_000
         database = open_writer(str(self.data / "ringward.db"))
@@ -154,7 +154,7 @@ class Site(Daemon):
         database.close()
 
     def mkfifo(self) -> None:
-        """A pipe for what the task `talks` prints."""
+        """A pipe for the output of the task `talks`."""
         os.mkfifo(self.pipe)
 
     def run_to_end(self, task: str) -> str:

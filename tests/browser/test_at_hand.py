@@ -74,7 +74,7 @@ def test_the_overview_finds_states(page: Page, site: Site) -> None:
 
 
 def test_a_long_name_takes_one_line(page: Page, site: Site) -> None:
-    """A name of 100 characters takes one line, is told in full, and makes no page wider than it is."""
+    """A name of 100 characters takes one line, has a full tooltip, and widens no page."""
     site.see(page, "#/")
     link = page.get_by_role("region", name="Tasks and services").get_by_role("link", name=LONG_NAME)
     expect(link).to_have_attribute("title", LONG_NAME)
@@ -188,7 +188,7 @@ SHIFTS = """() => new Promise((settle) => {
 
 
 def test_attempts_do_not_move_the_log(browser: Browser, session: StorageState, site: Site) -> None:
-    """The attempts of a run load without moving what is below them (CLS below 0.02)."""
+    """The attempts of a run load without moving the page below them (CLS below 0.02)."""
     site.run_to_end("tries")
     until(lambda: site.get("/api/tasks/tries/runs?status=ended").json()["total"] == 2, "the retry")
     run = site.get("/api/tasks/tries/runs?sortDirection=asc").json()["items"][0]["id"]

@@ -17,7 +17,7 @@ TOO_WIDE = """() => [...document.querySelectorAll("*")].filter(
     (one) => one.getBoundingClientRect().right > innerWidth + 1
         && (one.matches(".units button") || !one.closest(".scroll-x, .nav, .log-scroll"))
 ).map((one) => one.outerHTML.slice(0, 200))"""
-"""What reaches over the right edge of the screen, other than what can be scrolled by itself."""
+"""Elements that reach over the right edge of the screen, except scrollable ones."""
 OVERLAPPING = """() => {
     const names = [...document.querySelectorAll(".nav a.item")].map((item) => {
         const name = [...item.childNodes].find((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
@@ -120,7 +120,7 @@ def test_a_flapping_service_needs_attention(page: Page, site: Site) -> None:
 
 
 def test_a_service_that_starts_for_too_long_needs_attention(timed: Page, site: Site) -> None:
-    """A service that has been starting for more than a minute needs attention, with what it waits for."""
+    """A service that has been starting for more than a minute needs attention, with the reason of its wait."""
     site.see(timed, "#/")
     row = timed.get_by_role("region", name="Needs attention").get_by_role("listitem").filter(has_text="waits")
     expect(timed.get_by_role("row").filter(has_text="waits")).to_contain_text("starting")

@@ -1,4 +1,4 @@
-"""A first visit to ``ringward demo``, by somebody who has read nothing."""
+"""A first visit to ``ringward demo``, without any reading before."""
 
 import os
 import re

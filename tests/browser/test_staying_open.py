@@ -1,4 +1,4 @@
-"""What a page does that stays open: for days, over restarts, with rights that end."""
+"""Pages that stay open: for days, over restarts, with rights that end."""
 
 import re
 import time
@@ -15,14 +15,14 @@ from tests.support.waiting import until
 
 
 def talking(site: Site) -> str:
-    """The id of a run that prints what is written into the pipe."""
+    """The id of a run that prints the input of the pipe."""
     site.pipe.unlink()
     site.mkfifo()
     return str(site.request("POST", "/api/tasks/talks/run?naming=camel").json()["id"])
 
 
 def turns(page: Page, number: int = 10) -> bool:
-    """Let the page, and what is on its way, go on for a while: some round trips, one after the other."""
+    """Let the page and pending answers continue: some round trips, one after the other."""
     for _ in range(number):
         page.evaluate("() => fetch('healthz', { cache: 'no-store' }).then((answer) => answer.text())")
     return True
@@ -64,7 +64,7 @@ def test_hidden_tabs_hold_no_connection(
 ) -> None:
     """However many tabs are hidden, the visible one is live, although a browser has six connections.
 
-    A tab that is shown again goes on without a gap, and one that stays hidden closes its connections.
+    A tab that is shown again continues without a gap, and a hidden tab closes its connections.
     """
     run = talking(site)
     context = browser.new_context(storage_state=session)
@@ -284,7 +284,7 @@ def test_few_requests_for_histories_at_a_time(page: Page, site: Site) -> None:
     until(lambda: turns(page, 1) and held, "the first")
     turns(page)
     assert len(held) == 1
-    page.unroute("**/api/runs/newest?*")  # which lets those that are held go on
+    page.unroute("**/api/runs/newest?*")  # which releases the held ones
     expect(page.get_by_role("row", name=re.compile("^backup")).locator(".strip a").first).to_be_visible()
 
 

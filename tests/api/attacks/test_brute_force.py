@@ -21,7 +21,7 @@ def test_wrong_passwords_are_limited(own: Daemon) -> None:
 
 
 def test_shared_limit(daemon: Daemon) -> None:
-    """What other workers counted counts, and the scheduler's time to wait is told."""
+    """Failures counted by other workers count, and the answer has the scheduler's waiting time."""
     daemon.scheduler.failures["127.0.0.1"] = 10
     answer = login(daemon)
     assert (answer.status, answer.headers["Retry-After"]) == (429, "42")

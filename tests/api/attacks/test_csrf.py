@@ -1,4 +1,4 @@
-"""Pages of other origins that use what a browser has: a cookie, or a password that it remembers."""
+"""Pages of other origins that use credentials of the browser: a cookie, or a remembered password."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_the_port_that_a_scheme_has_anyway(daemon: Daemon) -> None:
 
 
 def test_tokens_in_a_remembered_password(daemon: Daemon) -> None:
-    """A browser may send a token that was typed as a password on its own; one that a program adds itself it may not."""
+    """A token typed as a password is ambient and refused across origins; a header set by a program is not."""
     secret = make_token(daemon, "remembered", "operator")
     foreign = {"Origin": "http://evil.example"}
     assert daemon.ask("POST", "/api/tasks/job/run", headers=basic(secret) | foreign, unix=False).status == 403
@@ -49,7 +49,7 @@ def test_tokens_in_a_remembered_password(daemon: Daemon) -> None:
 
 
 def test_no_page_of_others_reads_answers(daemon: Daemon) -> None:
-    """No answer permits another origin to read it, not even one that a preflight asks for."""
+    """No answer permits another origin to read it, not even an answer to a preflight."""
     foreign = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST", **basic(PASSWORD)}
     for method in ("GET", "OPTIONS"):
         answer = daemon.ask(method, "/api/tasks", headers=foreign, unix=False)

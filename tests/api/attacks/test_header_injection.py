@@ -1,4 +1,4 @@
-"""Line breaks and second requests in what comes back in headers, or is passed on to whoever stands between."""
+"""Line breaks and second requests in values that return in headers, or that a proxy passes on."""
 
 import socket
 
@@ -29,7 +29,7 @@ def test_nothing_in_a_path_becomes_a_header(daemon: Daemon, text: str) -> None:
 
 
 def test_a_host_is_not_echoed(daemon: Daemon) -> None:
-    """What is no host name stands neither in links nor in headers, also where the Host is not checked."""
+    """An invalid host name appears neither in links nor in headers, even where the Host is not checked."""
     answer = daemon.get("/api/tasks", {"Host": 'evil"/><script>'})
     assert b"evil" not in answer.body
     assert answer.json["$schema"].startswith("http://localhost/")

@@ -63,7 +63,7 @@ def test_parameters_that_hurt(daemon: Daemon, params: bytes, status: int) -> Non
 
 
 def test_values_as_deep_as_can_be_read(daemon: Daemon) -> None:
-    """In a large body, which a thread reads, they may be nested more deeply than what the answer is made with bears."""
+    """In a large body, which a thread reads, values may be nested too deeply for the encoder of the answer."""
     for depth in range(900, 1001):
         body = b'{"x": ' + b"[" * depth + b"]" * depth + b"}" + b" " * (128 << 10)
         assert daemon.ask_raw("POST", "/api/runs/bulk/stop", JSON, body).status in (400, 422)
@@ -81,7 +81,7 @@ def test_values_as_deep_as_can_be_read(daemon: Daemon) -> None:
     ids=("some", "millions", "objects", "a string", "strings"),
 )
 def test_very_many_lists(daemon: Daemon, body: bytes, status: int) -> None:
-    """To make millions of objects would take Python seconds, in which nobody is heard; in strings they are none."""
+    """Millions of objects would block the worker for seconds; brackets in strings do not count."""
     assert daemon.ask("POST", "/api/runs/bulk/stop", body, JSON).status == status
 
 
@@ -118,7 +118,7 @@ def test_large_bodies_of_many_strangers(daemon: Daemon) -> None:
         def taken() -> bool:
             client = stack.enter_context(socket.create_connection(("127.0.0.1", daemon.port)))
             client.sendall(head % len(large) + large[:-1])
-            return status() == 503  # else what was asked has had room that the client did not find
+            return status() == 503  # else the request found room that the client did not
 
         until(taken, "the room to be taken")
         assert daemon.ask("POST", "/api/auth/login", b'{"password": "wrong"}', JSON).status == 401

@@ -81,8 +81,8 @@ def test_every_entry_of_the_audit_is_one(own: Daemon) -> None:
     ],
     ids=["no-length", "no-colon", "half"],
 )
-def test_what_is_no_request_is_not_repeated(talkative: Daemon, data: bytes) -> None:
-    """What cannot be parsed may hold a credential."""
+def test_invalid_requests_are_not_quoted(talkative: Daemon, data: bytes) -> None:
+    """An unparsable request may contain a credential."""
     with socket.create_connection(("127.0.0.1", talkative.port)) as sock:
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
@@ -132,8 +132,8 @@ def test_a_log_that_cannot_be_read_fills_no_log(own: Daemon) -> None:
     assert own.log.read_text().count("cannot be read") == 10
 
 
-def test_what_was_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said how often, as soon as there is more of the kind to tell; other kinds, and news, are told meanwhile."""
+def test_suppressed_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next line of the kind has the count; lines of other kinds, and first ones, are logged meanwhile."""
     now_s = 0.0
     monkeypatch.setattr("api.server.log_format.time", SimpleNamespace(monotonic=lambda: now_s))
     bounded = Bounded()

@@ -114,7 +114,7 @@ def test_http_1_0(daemon: Daemon, ended: Run, header: str) -> None:
 
 
 def test_pipelined_streams(daemon: Daemon, ended: Run) -> None:
-    """Fifty streams asked for at once on one connection come one after the other, and then what was asked next."""
+    """Fifty streams requested at once on one connection come one after the other, and then the next answer."""
     last = request("/healthz", "Connection: close")
     found = answered(daemon, request(path(ended, "?from=-1")) * 50, last)
     assert (found.count(b"event: line\n"), found.count(b"event: done\n")) == (50, 50)
@@ -131,7 +131,7 @@ def test_pipelined_streams(daemon: Daemon, ended: Run) -> None:
     ],
 )
 def test_a_stream_with_a_body(daemon: Daemon, ended: Run, headers: list[str], body: bytes) -> None:
-    """What is sent as the body of a GET is passed over, and never taken for the next request."""
+    """The body of a GET is skipped, and never taken for the next request."""
     found = answered(daemon, request(path(ended, "?from=-1"), *headers), body, request("/healthz", "Connection: close"))
     assert found.count(b"event: done\n") == 1
     assert found.endswith(b'"status":"ok"}')
@@ -148,8 +148,8 @@ def test_head_of_a_live_stream(daemon: Daemon, live: Run) -> None:
     assert open_streams(daemon) == 0
 
 
-def test_no_hole_is_invented_for_who_hangs_up(daemon: Daemon, ended: Run) -> None:
-    """A stream that ends early just ends: what it has not sent is not lost, and a resume gets it."""
+def test_an_aborted_stream_reports_no_gap(daemon: Daemon, ended: Run) -> None:
+    """A stream that ends early just ends: unsent lines are not lost, and a resume gets them."""
     with connect(daemon) as sock:
         sock.sendall(request(path(ended, "?from=0")))
         sock.shutdown(socket.SHUT_WR)

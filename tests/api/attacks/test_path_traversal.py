@@ -31,7 +31,7 @@ PATHS = (
 
 
 def status(daemon: Daemon, target: str) -> int:
-    """Of a request whose target is sent as it is, by somebody who may do everything."""
+    """The status of a request by an administrator, with the target sent unchanged."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(daemon.boot.http_socket)
         sock.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode("latin-1"))

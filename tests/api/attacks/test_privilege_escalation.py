@@ -44,7 +44,7 @@ def ids(operation: Operation) -> str:
 
 
 def ask(daemon: Daemon, operation: Operation, headers: dict[str, str]) -> int:
-    """The status; of what cannot be undone, nothing is done: the body is none."""
+    """The status; requests that could not be undone have an invalid body, so that nothing happens."""
     method = "HEAD" if operation.method == "GET" else operation.method
     body = b"no JSON" if operation.body is not None else None
     if body is not None:
@@ -53,7 +53,7 @@ def ask(daemon: Daemon, operation: Operation, headers: dict[str, str]) -> int:
 
 
 def test_every_operation_names_its_role() -> None:
-    """Nothing is open to everybody but what is listed here; what changes something is not for viewers."""
+    """Only the listed operations are open to everybody; operations that change something are not for viewers."""
     assert {operation.id for operation in OPERATIONS if operation.role is Role.ANYBODY} == OPEN
     for operation in OPERATIONS:
         assert isinstance(operation.role, Role)
@@ -81,7 +81,7 @@ def test_without_authentication(daemon: Daemon, operation: Operation) -> None:
 @pytest.mark.parametrize("role", TOKEN_ROLES)
 @pytest.mark.parametrize("operation", GUARDED, ids=ids)
 def test_each_role_and_each_operation(daemon: Daemon, operation: Operation, role: str) -> None:
-    """A role that is not enough is refused before anything else is looked at; one that is, is not."""
+    """An insufficient role is refused before any other check; a sufficient one is not."""
     secret = bearer(make_token(daemon, f"role-{role}", role))
     daemon.scheduler.calls.clear()
     status = ask(daemon, operation, secret)

@@ -1,4 +1,4 @@
-"""Regular expressions that take for ever where an engine goes back and tries again."""
+"""Regular expressions that take a backtracking engine exponential time."""
 
 from urllib.parse import urlencode
 

@@ -1,4 +1,4 @@
-"""What the token of a run opens: the operations that its definition permits, on those units alone."""
+"""The token of a run opens the operations that its definition permits, on the named units only."""
 
 import contextlib
 import json

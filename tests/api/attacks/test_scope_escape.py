@@ -107,7 +107,7 @@ def test_a_scope_without_any_task(daemon: Daemon) -> None:
 
 
 def test_the_summary(daemon: Daemon) -> None:
-    """Counts what the token sees, also when it asks for others by name."""
+    """The summary counts runs visible to the token, even when it asks for others by name."""
     daemon.insert(make_run(task="mine-2"))
     daemon.insert(make_run(task="other"))
     headers = scoped(daemon, tasks="mine-2")
@@ -147,7 +147,7 @@ def test_commands_to_many_units(daemon: Daemon, verb: str) -> None:
 
 
 def test_deleted_runs(daemon: Daemon) -> None:
-    """Only those of its tasks are listed, also when it asks for others by name."""
+    """Only deleted runs of its tasks are listed, even when it asks for others by name."""
     for task in ("mine-gone", "other"):
         daemon.delete(daemon.insert(make_run(task=task, status="ended", end_reason="failed")).id)
     headers = scoped(daemon, tasks="mine-gone")
@@ -201,7 +201,7 @@ def test_resources(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("name", ["delete", "rerun", "restore", "stop"])
 def test_bulk(daemon: Daemon, name: str) -> None:
-    """The scheduler is told the limit with the selection, whatever the selection says."""
+    """The scheduler gets the limit with any selection."""
     seen = []
 
     def note(args: dict[str, object]) -> dict[str, object]:

@@ -1,11 +1,11 @@
-"""A session that somebody else knows, given to a victim before the log-in."""
+"""A session known to an attacker, given to a victim before the log-in."""
 
 from tests.api.support.credentials import cookie, login
 from tests.api.support.harness import Daemon
 
 
 def test_a_cookie_that_was_brought_is_never_adopted(daemon: Daemon) -> None:
-    """The log-in makes a secret of its own; the one that was planted stays worthless."""
+    """The log-in makes a secret of its own; the planted one stays worthless."""
     name = f"ringward_{daemon.boot.daemon_id.lower()}"
     planted = {"Cookie": f"{name}=planted-by-somebody"}
     answer = login(daemon, headers=planted)

@@ -88,7 +88,7 @@ def narrow(tmp_path: Path) -> Iterator[Narrow]:
 
 
 def test_slow_headers_do_not_hold_others(daemon: Daemon) -> None:
-    """A client that sends nothing costs nobody anything."""
+    """A client that sends nothing does not delay others."""
     with socket.create_connection(("127.0.0.1", daemon.port)) as silent:
         silent.sendall(b"GET /api/runs HTTP/1.1\r\nHost: loc")
         assert daemon.get("/healthz", unix=False).status == 200
@@ -109,7 +109,7 @@ def test_a_crowd_of_slow_clients(daemon: Daemon) -> None:
 
 
 def test_a_body_that_trickles(daemon: Daemon) -> None:
-    """Whoever sends a body byte by byte holds up nobody, and needs no place of those who are served."""
+    """A client that sends its body byte by byte delays no other, and takes no place of served clients."""
     with contextlib.ExitStack() as stack:
         for _ in range(50):
             client = stack.enter_context(socket.create_connection(("127.0.0.1", daemon.port)))
@@ -132,7 +132,7 @@ def test_a_body_that_trickles(daemon: Daemon) -> None:
     ids=["nothing", "half a head", "one request", "half a body"],
 )
 def test_more_silent_clients_than_places(narrow: Narrow, said: bytes) -> None:
-    """Who has kept the server waiting longest has to go: others are served, and streams stay."""
+    """The client that has been silent longest is disconnected: others are served, and streams stay."""
     stream = narrow.stream("/api/events/stream?types=run.created", basic(PASSWORD), unix=False)
     with contextlib.ExitStack() as stack:
         stack.callback(stream.close)
@@ -145,7 +145,7 @@ def test_more_silent_clients_than_places(narrow: Narrow, said: bytes) -> None:
 
 
 def test_more_clients_that_read_nothing_than_places(narrow: Narrow) -> None:
-    """Who takes nothing of what it asked for has to go as well: nobody needs credentials to ask for something large."""
+    """A client that reads none of its answer is disconnected as well: large answers need no credentials."""
     with contextlib.ExitStack() as stack:
         for _ in range(2 * PLACES):
             client = stack.enter_context(socket.socket())
@@ -156,7 +156,7 @@ def test_more_clients_that_read_nothing_than_places(narrow: Narrow) -> None:
 
 
 def test_more_streams_than_places(narrow: Narrow) -> None:
-    """Of whoever has most of them one has to end, to be resumed; those of others stay."""
+    """One stream of the client with the most is ended, and can resume; streams of others stay."""
     path = "/api/events/stream?types=run.created"
     tokens = [make_token(narrow, role="viewer", name=name) for name in ("few", "many")]
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Headers that only a proxy may send, sent by somebody else."""
+"""Headers that only a proxy may send, sent by other clients."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Learning a secret from how long its comparison takes: what is compared, and how."""
+"""Secrets and the time of their comparison: each is compared in constant time."""
 
 import hashlib
 import hmac

@@ -104,7 +104,7 @@ def test_strangers_fill_no_audit(own: Daemon) -> None:
 
 
 def test_no_secret_is_in_the_audit(own: Daemon) -> None:
-    """Neither passwords nor tokens, nor what was in the wrong field."""
+    """Neither passwords nor tokens, nor the content of a wrong field."""
     secret = make_token(own, "quiet", "admin")
     login(own)
     login(own, "hunter2-hunter2")
@@ -117,7 +117,7 @@ def test_no_secret_is_in_the_audit(own: Daemon) -> None:
 
 
 def test_the_audit_waits_for_the_scheduler(own: Daemon) -> None:
-    """While it is away entries wait, and then come in their order; one whose answer was lost may come again."""
+    """While it is down entries wait, and then arrive in order; an entry whose answer was lost may arrive twice."""
     session = cookie(login(own))
     until(lambda: own.scheduler.audit, "the log-in to be stored")
     own.scheduler.stop()
@@ -129,7 +129,7 @@ def test_the_audit_waits_for_the_scheduler(own: Daemon) -> None:
 
 
 def test_a_killed_worker(own: Daemon) -> None:
-    """What was answered is in the audit, once, though the worker was killed at that very moment."""
+    """Every answered request is in the audit, once, though the worker was killed at that very moment."""
     assert own.ask("POST", "/api/tasks/job/run").status == 201
     os.kill(own.workers()[0], signal.SIGKILL)
     until(lambda: own.scheduler.audit, "the audit")
@@ -160,7 +160,7 @@ def test_a_worker_killed_while_somebody_waits(own: Daemon) -> None:
 
 
 def test_nothing_waits(own: Daemon) -> None:
-    """What is stored is in no file any more, however the worker is ended then, and what comes next is again."""
+    """Stored entries leave the file, however the worker ends then, and later entries use it again."""
     assert own.ask("POST", "/api/tasks/job/run").status == 201
     until(lambda: own.scheduler.audit, "the audit")
     until(lambda: not left_by(own), "the file to go")
@@ -176,9 +176,9 @@ def left_by(daemon: Daemon) -> list[str]:
 
 
 def test_the_audit_outlives_the_worker(own: Daemon) -> None:
-    """A worker that is told to end sends what waits first."""
+    """A worker that is asked to end sends waiting entries first."""
     assert own.ask("POST", "/api/tasks/job/run").status == 201
     own.signal(15)
     own.wait()
-    until(lambda: own.scheduler.audit, "what was sent to be taken")
+    until(lambda: own.scheduler.audit, "the entries to be taken")
     assert [entry.operation for entry in own.scheduler.audit] == ["runTask"]

@@ -36,8 +36,8 @@ def test_taken_over_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not list(tmp_path.glob("*dead*"))
 
 
-def test_what_is_no_file_of_a_worker(tmp_path: Path) -> None:
-    """It holds up nobody, is not followed, and the scheduler never hears of it."""
+def test_foreign_files_in_the_spool(tmp_path: Path) -> None:
+    """They delay nothing, are not followed, and never reach the scheduler."""
     dead = Spool(str(tmp_path), "dead")
     assert dead.add(ONE)
     os.close(dead._fd)

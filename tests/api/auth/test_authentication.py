@@ -80,8 +80,8 @@ def test_what_is_no_basic(daemon: Daemon, header: str) -> None:
     assert daemon.scheduler.failures == {}
 
 
-def test_a_scheduler_that_hangs_holds_up_nobody(real: Daemon) -> None:
-    """The password is checked without it after a second, and for a second those who come need not wait for it, too."""
+def test_a_hung_scheduler_delays_a_log_in_by_a_second(real: Daemon) -> None:
+    """The password is checked without it after a second, and for the next second log-ins do not wait for it."""
     release = threading.Event()
     real.scheduler.operations["login_attempt"] = lambda _args: {"allowed": release.wait()}
     begin_s = time.monotonic()
@@ -141,8 +141,8 @@ def test_a_forged_cookie(daemon: Daemon) -> None:
     assert daemon.get("/api/runs", {"Cookie": f"{name}=guess"}, unix=False).status == 401
 
 
-def test_forged_cookies_are_not_looked_at_without_end(daemon: Daemon) -> None:
-    """A few of the name are tried, as a browser might send them; log-out of what is no session asks nobody."""
+def test_only_a_few_cookies_are_checked(daemon: Daemon) -> None:
+    """A few cookies of the name are tried, as browsers send them; a log-out without a session makes no request."""
     name, _, token = cookie(login(daemon))["Cookie"].partition("=")
     daemon.scheduler.calls.clear()
     for forged, status in ((3, 200), (100, 401)):
@@ -214,7 +214,7 @@ print(connection.getresponse().read().decode())
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 @pytest.mark.parametrize(
     ("uid", "why"),
     [
@@ -241,7 +241,7 @@ def test_a_stranger_on_the_unix_socket(tmp_path: Path, uid: int, why: str) -> No
 
 @pytest.mark.parametrize("name", [b"\0\xff\xfe", b"10.1.2.3"])
 def test_names_of_unix_clients(daemon: Daemon, tmp_path: Path, name: bytes) -> None:
-    """What a client calls its own end of the socket is neither trusted nor shown, and need not be text."""
+    """The client's name of its own end of the socket is neither trusted nor shown, and may be no text."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(name + str(daemon.port).encode() if name.startswith(b"\0") else bytes(tmp_path / name.decode()))
         sock.connect(daemon.boot.http_socket)
@@ -272,7 +272,7 @@ def test_a_configured_password_is_not_shown(tmp_path_factory: pytest.TempPathFac
 
 
 def test_sessions_are_touched(daemon: Daemon) -> None:
-    """Use keeps a session alive: after a while without, the scheduler is told."""
+    """Use keeps a session alive: the scheduler is informed at intervals."""
     answer = login(daemon)
     _, created = next(call for call in daemon.scheduler.calls if call[0] == "session_create")
     with daemon.lock:

@@ -1,4 +1,4 @@
-"""What a worker keeps of those who log in."""
+"""The memory of a worker about log-ins."""
 
 from typing import Any, cast
 

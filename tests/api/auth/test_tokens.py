@@ -43,8 +43,8 @@ def test_bearer_and_basic(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "rw_", "rw_" + "A" * 43, "x" * 5000])
-def test_what_is_no_token(daemon: Daemon, secret: str) -> None:
-    """401, and not counted as a wrong password: nobody guesses 256 bits."""
+def test_an_invalid_token(daemon: Daemon, secret: str) -> None:
+    """It gets 401, and is not counted as a wrong password: 256 bits cannot be guessed."""
     assert daemon.get("/api/runs", bearer(secret), unix=False).status == 401
     assert daemon.scheduler.failures == {}
 
@@ -74,7 +74,7 @@ def test_a_revoked_token_is_none(daemon: Daemon) -> None:
 
 
 def test_revocation_ends_streams(daemon: Daemon) -> None:
-    """Those that the token had opened, without done."""
+    """Streams opened with the token end, without done."""
     secret = make_token(daemon, "streaming")
     run = daemon.insert(make_run(task="watched"))
     stream = daemon.stream(f"/api/runs/{run.id}/log/stream", bearer(secret), unix=False)
@@ -126,7 +126,7 @@ def test_what_no_token_can_be(daemon: Daemon, body: dict[str, Any]) -> None:
 
 
 def test_a_scheduler_that_dies_before_it_answers(own: Daemon) -> None:
-    """201 with the secret when the token is stored: after a 503 nobody would ever learn it."""
+    """The answer is 201 with the secret once the token is stored: after a 503 the secret would be lost."""
     own.scheduler.die_after("token_create")
     try:
         secret = make_token(own, "kept")

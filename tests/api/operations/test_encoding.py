@@ -1,4 +1,4 @@
-"""Compressed answers, and those that the client has already."""
+"""Compressed answers, and answers that the client has already."""
 
 import gzip
 import json
@@ -52,14 +52,14 @@ UNPACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "zstd": 
     ],
 )
 def test_what_clients_take(header: str, chosen: str | None) -> None:
-    """What the client likes best, by its weights; of what it likes as well, zstd; nothing that it did not allow."""
+    """The client's preferred encoding by weight; among equals zstd; never one that it did not allow."""
     assert choose(header) == chosen
 
 
 @pytest.mark.parametrize(("asked", "coding"), [(GZIP, "gzip"), (ZSTD, "zstd")], ids=["gzip", "zstd"])
 @pytest.mark.parametrize("path", ["/openapi.json", "/static/js/main.js", "/api/runs?limit=1000"])
 def test_large_answers(daemon: Daemon, path: str, asked: dict[str, str], coding: str) -> None:
-    """They are compressed for those who take it, and the same for all; caches are told of the difference."""
+    """They are compressed for clients that accept it, with equal content; Vary names the difference."""
     for _ in range(20):
         daemon.insert(make_run())
     plain = daemon.get(path)
@@ -96,10 +96,10 @@ def test_small_answers_and_streams(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("path", ["/openapi.json", "/schemas/Run.json", "/api/tasks", "/static/css/base.css", "/"])
 def test_tags(daemon: Daemon, path: str) -> None:
-    """Who has it is told so, however it was encoded, with the same tag and Vary; who has something else gets it."""
+    """A client with the current version gets 304 in any encoding, with the same tag and Vary; others get the answer."""
     for headers in ({}, GZIP, ZSTD):
         first = daemon.ask_raw("GET", path, headers)
-        # Compressed bytes are others than those that a strong tag stands for.
+        # A strong tag would promise equal bytes, which compression changes.
         assert first.headers["ETag"].startswith("W/") == ("Content-Encoding" in first.headers)
         again = daemon.ask_raw("GET", path, {**headers, "If-None-Match": first.headers["ETag"]})
         assert (again.status, again.body) == (304, b"")

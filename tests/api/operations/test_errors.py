@@ -130,12 +130,12 @@ JSON = {"Content-Type": "application/json"}
     ],
 )
 def test_bodies(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
-    """400 no JSON, 413 too large (and the answer arrives), 415 not plain JSON, 422 not what is asked for."""
+    """400 for invalid JSON, 413 too large (and the answer arrives), 415 not plain JSON, 422 other values."""
     assert_problem(daemon.ask("POST", LOGIN, body, headers), status)
 
 
 def test_all_of_a_request_is_named_at_once(daemon: Daemon) -> None:
-    """What is wrong in the path, the query and the body; a body that is none says nothing more."""
+    """Errors in path, query and body are listed together; an invalid body is one error."""
     target = "/api/tasks/a~b/run?wait=999&foo=1"
     for body, more in ((b'{"z": 1, "params": 5}', {"body.z", "body.params"}), (b"[]", {"body"}), (b"{", set())):
         errors = assert_problem(daemon.ask("POST", target, body, JSON), 422)["errors"]
@@ -168,7 +168,7 @@ def test_no_part_of_a_log_in_is_repeated(daemon: Daemon, body: bytes) -> None:
     ],
 )
 def test_fields_that_are_given_twice(daemon: Daemon, path: str, body: bytes, location: str | None) -> None:
-    """422 unless both are the same: whoever looked at the request before us may have heeded the other one."""
+    """422 unless both are equal: a proxy in front may have checked the other one."""
     found = assert_problem(daemon.ask("POST", path, body, JSON), 422 if location else 401)
     assert [error["location"] for error in found["errors"]] == [location] * bool(location)
 
@@ -190,14 +190,14 @@ def test_schema_field_is_accepted(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("link", ["{}", "[]", "null", "5", '""', '"x"', '"//localhost/x"', '"http://a b"', '"a:%"'])
 def test_schema_field_is_a_uri(daemon: Daemon, link: str) -> None:
-    """``$schema`` of a body is what it is documented to be."""
+    """``$schema`` of a body is the documented URI."""
     found = assert_problem(daemon.ask("POST", "/api/tasks/job/run", f'{{"$schema": {link}}}', JSON), 422)
     assert [error["location"] for error in found["errors"]] == ["body.$schema"]
 
 
 @pytest.mark.parametrize("number", ["1.5", "1e15", "-1e300"])
 def test_numbers_that_are_no_integer(daemon: Daemon, number: str) -> None:
-    """What is no whole number, or too large, is refused where an integer is wanted, however it is written."""
+    """A fraction or a too large number is refused where an integer is wanted, in any notation."""
     body = f'{{"name": "x", "role": "viewer", "expiresInMs": {number}}}'
     found = assert_problem(daemon.ask("POST", "/api/tokens", body, JSON), 422)
     assert [error["location"] for error in found["errors"]] == ["body.expiresInMs"]
@@ -298,7 +298,7 @@ def test_what_gunicorn_refuses(daemon: Daemon, request_: bytes, status: int) -> 
     ],
 )
 def test_connections_that_end(daemon: Daemon, version: bytes, connection: bytes, answered: bytes) -> None:
-    """After the answer, if ``close`` is among what the client says of the connection; of a version that we speak."""
+    """The connection ends after the answer if ``close`` is among the Connection options, for supported versions."""
     with socket.create_connection(("127.0.0.1", daemon.port), 30) as sock:
         sock.sendall(b"GET /healthz HTTP/%b\r\nHost: localhost\r\n%b\r\n\r\n" % (version, connection))
         data = b""
@@ -448,7 +448,7 @@ def test_scheduler_away(own: Daemon) -> None:
 
 def test_failures_of_our_own(own: Daemon) -> None:
     """500 says nothing about the inside; the log has the traceback under the same name."""
-    own.scheduler.operations["login_attempt"] = lambda _args: {}  # not what was agreed
+    own.scheduler.operations["login_attempt"] = lambda _args: {}  # against the agreement
     answer = own.get("/api/runs", {"Authorization": "Basic OmE="}, unix=False)
     body = assert_problem(answer, 500)
     assert "Traceback" not in answer.body.decode()
@@ -464,7 +464,7 @@ def test_database_not_ready(own: Daemon) -> None:
         answer = own.get("/api/runs")
         assert_problem(answer, 503)
         assert "Retry-After" in answer.headers
-        # Who asks cannot be looked up, so nobody is told that they are not logged in.
+        # Credentials cannot be looked up, so the answer is not 401.
         assert_problem(own.get("/api/auth/status", {"Authorization": f"Bearer rw_{'A' * 43}"}, unix=False), 503)
     finally:
         os.rename(f"{own.boot.database}.away", own.boot.database)

@@ -24,7 +24,7 @@ def decode(request: falcon.Request, room: Room) -> None:
 
 
 def test_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is wrong with a million fields is found while the loop has turns, and not all of it is told."""
+    """Errors in a million fields are found while the loop serves others, and only some are listed."""
     request = request_of(300_000)
     turns: list[int] = []
     decoded = body._decoded

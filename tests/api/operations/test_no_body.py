@@ -17,8 +17,8 @@ from tests.api.support.harness import Daemon
         (b'{"more": "' + b"x" * (1 << 20) + b'"}', JSON, 413),
     ],
 )
-def test_bodies_of_those_that_need_none(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
-    """Whoever says something to which nobody listens hears that, and nothing is done; an empty body is none."""
+def test_bodies_of_operations_without_one(daemon: Daemon, body: bytes, headers: dict[str, str], status: int) -> None:
+    """A body for an operation that takes none is refused, and nothing is done; an empty body is accepted."""
     silent = [one for one in OPERATIONS if one.method != "GET" and one.body is None and not one.media]
     assert {"reloadDaemon", "stopRun", "restartService", "deleteRun", "logout"} <= {one.id for one in silent}
     for operation in silent:

@@ -90,7 +90,7 @@ def test_operation_ids(described: dict[str, Any]) -> None:
 
 
 def test_request_bodies(described: dict[str, Any]) -> None:
-    """They take the ``$schema`` link, and no field that is not named; what can be wrong with them is all there."""
+    """They take the ``$schema`` link and no unnamed field, and all their errors are documented."""
     bodies = 0
     for methods in described["paths"].values():
         for operation in methods.values():
@@ -127,7 +127,7 @@ def test_foreign_hosts(described: dict[str, Any]) -> None:
 
 
 def test_events_of_a_log(described: dict[str, Any]) -> None:
-    """What a run's stream may send; the daemon's has no end."""
+    """The events of a run's stream; the daemon's stream has no end event."""
     for path, names in (
         ("/api/runs/{runId}/log/stream", {"line", "lines", "region", "dropped", "rotated", "done"}),
         ("/api/daemon/log/stream", {"line", "lines", "region", "dropped", "rotated"}),

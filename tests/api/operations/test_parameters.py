@@ -76,7 +76,7 @@ def test_twice() -> None:
 
 @pytest.mark.parametrize("text", ["9223372036854775808", "-9223372036854775809", "1e3", " 1", "0x10", "\u0661", "1\n"])
 def test_integers_are_int64(text: str) -> None:
-    """What is no int64 in ASCII digits is refused."""
+    """A value other than an int64 in ASCII digits is refused."""
     assert locations(f"from={text}") == ["query.from"]
 
 

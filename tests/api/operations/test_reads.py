@@ -1,4 +1,4 @@
-"""A database that has to come first, and what is told to the scheduler of one that cannot be read."""
+"""A database that is not ready yet, and reports of unreadable ones to the scheduler."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ def one(db: Database) -> object:
 
 
 def test_a_database_that_is_not_made_yet_is_not_damaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever asks before the first start is done reports nothing."""
+    """A request before the end of the first start reports nothing."""
     monkeypatch.setattr(reading, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     reads, told = Reads(path), list[StoreError]()
@@ -30,7 +30,7 @@ def test_a_database_that_is_not_made_yet_is_not_damaged(monkeypatch: pytest.Monk
 
 
 def test_a_database_that_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever asks a moment too early is answered then."""
+    """A request a moment too early is answered once the database is there."""
     monkeypatch.setattr(reading, "_COMING_S", 30.0)
     monkeypatch.setattr(reading, "_READ_S", 60.0)
     path = str(tmp_path / "ringward.db")
@@ -61,7 +61,7 @@ def test_a_database_that_comes_after_a_disk_that_hung(monkeypatch: pytest.Monkey
 
 
 def test_waiting_in_vain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """After one has waited in vain the others are told at once, until the database was there again."""
+    """After one request waited in vain, others fail at once, until the database is there again."""
     path = str(tmp_path / "ringward.db")
     reads, waits = Reads(path), list[float]()
     monkeypatch.setattr(gevent, "sleep", waits.append)
@@ -91,7 +91,7 @@ def test_waiting_in_vain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 def test_a_database_that_was_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: StoreError, reported: bool
 ) -> None:
-    """The scheduler hears of one that is gone, not of one that it is just about to open."""
+    """A missing database is reported to the scheduler, but not while it is about to open one."""
     monkeypatch.setattr(reading, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     open_writer(path).close()

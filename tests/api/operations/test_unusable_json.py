@@ -52,6 +52,6 @@ def test_many_are_not_all_named(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize(("name", "status"), [("a\n", 422), ("...", 422), ("", 422), ("a" * 101, 422), ("..a", 201)])
 def test_names_of_tokens(daemon: Daemon, name: str, status: int) -> None:
-    """A name has at most 100 characters of those that are allowed, and not only dots."""
+    """A name has at most 100 allowed characters, and not only dots."""
     body = json.dumps({"name": name, "role": "viewer"}).encode()
     assert daemon.ask("POST", "/api/tokens", body, JSON).status == status

@@ -27,7 +27,7 @@ KINDS = ("delete", "restore", "stop")
 
 @pytest.fixture
 def asked(daemon: Daemon) -> list[dict[str, Any]]:
-    """What the scheduler is asked, without the command's id."""
+    """The request to the scheduler, without the command's id."""
     found: list[dict[str, Any]] = []
 
     def answer(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_affected(daemon: Daemon, asked: list[dict[str, Any]], kind: str) -> Non
 
 
 def test_one_deletion(daemon: Daemon, asked: list[dict[str, Any]]) -> None:
-    """On request a deletion tells its time, and a restoring is of what was deleted then alone."""
+    """On request a deletion returns its time, and a restore covers only that deletion."""
     assert post(daemon, "delete?undo=true", {"match_all": True}).json["deleted_at"] == "2026-01-02T03:04:05.001Z"
     assert post(daemon, "restore?deleted_at=2026-01-02T03:04:05.001Z", {"match_all": True}).json["affected"] == 7
     assert asked[-1]["deleted_at"] == 1767323045001
@@ -105,7 +105,7 @@ def test_what_cannot_be_restored_any_more(own: Daemon) -> None:
 
 
 def test_large_ones_at_once(daemon: Daemon) -> None:
-    """Those that wait for the scheduler take no more memory together than a few do; a small one waits with them."""
+    """Large requests that wait for the scheduler take the memory of a few; a small one waits with them."""
     going_on = threading.Event()
 
     def answer(_arguments: dict[str, Any]) -> dict[str, Any]:
@@ -170,14 +170,14 @@ def test_rerun(daemon: Daemon) -> None:
     ],
 )
 def test_filter(daemon: Daemon, asked: list[dict[str, Any]], sent: dict[str, Any], understood: dict[str, Any]) -> None:
-    """Every condition means what it says; values are exact, `success` is `succeeded`, an empty text is none."""
+    """Every condition works; values are exact, `success` is `succeeded`, an empty text is no condition."""
     assert post(daemon, "delete", {"match_all": True, "filter": sent}).status == 200
     assert asked[0]["filter"] == {"tasks": None, "retries_only": False, **understood}
 
 
 @pytest.mark.parametrize("match_all", [{}, {"match_all": False}, {"match_all": None}])
 def test_ids(daemon: Daemon, asked: list[dict[str, Any]], match_all: dict[str, Any]) -> None:
-    """Without match_all the ids count and nothing else; what is no id and what is there twice adds nothing."""
+    """Without match_all only the ids count; invalid and repeated ids add nothing."""
     one, two = new_ulid(), new_ulid()
     selector = {"ids": [one, two, one, "nonsense", "", "é" * 26], "filter": {"status": "failed"}, "except_ids": [one]}
     assert post(daemon, "delete", {**selector, **match_all}).status == 200
@@ -303,7 +303,7 @@ def test_not_run_again(daemon: Daemon) -> None:
 
 
 def test_delete(daemon: Daemon) -> None:
-    """204; 404 when there is no such run or it is deleted; 409 when it is running; 422 for what is no id."""
+    """204; 404 when there is no such run or it is deleted; 409 when it is running; 422 for an invalid id."""
     run = daemon.insert(make_run(task="deleted"))
     daemon.scheduler.operations["run_delete"] = lambda _args: {}
     assert daemon.ask("DELETE", f"/api/runs/{run.id}").status == 204

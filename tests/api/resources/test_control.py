@@ -56,7 +56,7 @@ def test_a_request_after_its_deadline(daemon: Daemon, action: str) -> None:
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("status", [404, 409])
 def test_refusals(daemon: Daemon, action: str, status: int) -> None:
-    """What the scheduler refuses is answered with its status and its words."""
+    """A refusal of the scheduler is answered with its status and its message."""
 
     def refuse(_args: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(status, "No")
@@ -76,7 +76,7 @@ def test_what_is_no_request(daemon: Daemon, action: str) -> None:
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_who_may(daemon: Daemon, action: str) -> None:
-    """A viewer may not; an operator may; for one who is limited to other tasks there is none of that name."""
+    """A viewer may not; an operator may; with a limit to other tasks the answer is 404."""
     path = f"/api/tasks/site/{action}"
     for name, role, scope, status in (
         ("looks", "viewer", {}, 403),
@@ -90,7 +90,7 @@ def test_who_may(daemon: Daemon, action: str) -> None:
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_it_stands_in_the_audit(own: Daemon, action: str) -> None:
-    """With what was asked, of which task, and by whom."""
+    """The entry has the request, the task and the person."""
     assert own.ask("POST", f"/api/tasks/site/{action}").status == 204
     entry = until(lambda: own.scheduler.audit, "the entry")[0]
     kind = "Task" if action in ("pause", "resume") else "Service"

@@ -46,6 +46,6 @@ def test_who_may_not_know(daemon: Daemon) -> None:
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Via"])
 @pytest.mark.parametrize("unix", [True, False])
 def test_not_through_a_proxy(daemon: Daemon, header: str, unix: bool) -> None:
-    """Whatever the header says: somebody else may stand behind it."""
+    """Whatever the header says: another client may be behind the proxy."""
     headers = {header: "127.0.0.1", **basic(PASSWORD)}
     assert daemon.get("/api/daemon/identity", headers, unix=unix).status == 403

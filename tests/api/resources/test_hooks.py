@@ -216,7 +216,7 @@ def test_conditions(daemon: Daemon, path: list[str | int], accepted: list[str], 
 
 
 def test_parameters(daemon: Daemon) -> None:
-    """Strings are handed on as they are, numbers and booleans as JSON writes them; what is absent has no value."""
+    """Strings are handed on as they are, numbers and booleans as JSON writes them; a missing field gives no value."""
     paths = {"ref": ["ref"], "forced": ["forced"], "size": ["size"], "share": ["share"], "id": ["commits", 0, "id"]}
     define(daemon, params={**paths, "after": ["after"], "gone": ["gone", 3]})
     assert github(daemon).status == 202

@@ -81,7 +81,7 @@ def long(shared: Daemon) -> Run:
     ],
 )
 def test_anchors(daemon: Daemon, long: Run, query: str, expected: range) -> None:
-    """From counts from the start or from the end, limit counts what is returned, stream chooses."""
+    """From counts from the start or from the end, limit counts returned lines, stream selects."""
     assert numbers(page(daemon, long, query)) == list(expected)
 
 
@@ -113,7 +113,7 @@ def test_page_from_a_time(daemon: Daemon) -> None:
 
 
 def test_a_large_page_is_complete(daemon: Daemon) -> None:
-    """Limit is kept however long the lines are: what is too much for one read is sent in parts."""
+    """Limit is kept however long the lines are: a page too large for one read is sent in parts."""
     run = running(daemon)
     log = daemon.log_of(run, file_blocks=1024)
     for number in range(300):
@@ -143,7 +143,7 @@ def test_head_of_a_large_page(daemon: Daemon) -> None:
 
 
 def test_odd_bytes(daemon: Daemon) -> None:
-    """What is no UTF-8 shows as U+FFFD; tabs, NULs and carriage returns are kept; raw has every byte."""
+    """Invalid UTF-8 shows as U+FFFD; tabs, NULs and carriage returns are kept; raw has every byte."""
     run = running(daemon)
     log = daemon.log_of(run)
     text = b"a\xff\xfeb\n\ttab\0nul\r\n\x1b[31mred\n"
@@ -254,7 +254,7 @@ def damaged(daemon: Daemon) -> Run:
 
 
 def test_a_damaged_log(daemon: Daemon) -> None:
-    """What is whole is given, the damaged lines are left out."""
+    """Whole lines are returned, damaged ones are left out."""
     run = damaged(daemon)
     found = numbers(page(daemon, run, "?from=0&limit=1000"))
     assert 500 < len(found) < 1000
@@ -284,7 +284,7 @@ def test_a_foreign_file(daemon: Daemon) -> None:
 
 
 def test_a_fifo_in_the_place_of_a_log(daemon: Daemon) -> None:
-    """Nobody waits for whoever would write into it: 500, and other logs are read."""
+    """The read does not wait for a writer: 500, and other logs are readable."""
     run = daemon.insert(
         make_run(task="log", status="ended", end_reason="failed", exit_code=1, started_at=1, ended_at=2)
     )

@@ -72,7 +72,7 @@ def test_what_is_not_valid(daemon: Daemon, query: str) -> None:
 
 
 def test_unread_count(own: Daemon) -> None:
-    """Only those that nobody has read."""
+    """It counts only unread notifications."""
     assert own.get(f"{PATH}/unreadCount").json["count"] == 0
     made = [make(own) for _ in range(3)]
     with own.lock:

@@ -13,7 +13,7 @@ from tests.api.support.harness import Daemon
 
 PAGES = ("/", "/docs")
 LATER = ("/static/vendor/uplot.js",)
-"""What is loaded when it is first needed."""
+"""Files that a page loads on first use."""
 SOURCES = tuple(path for path in Site().paths if not path.startswith(BUNDLE))
 DIGEST = re.compile(r'"static/([0-9a-f]{16})/')
 
@@ -49,7 +49,7 @@ def test_every_file_is_used(daemon: Daemon) -> None:
 
 
 def test_no_script_makes_code_or_markup_of_text(daemon: Daemon) -> None:
-    """What comes from outside is only ever set as text, and libraries make no code of text."""
+    """External text is only ever set as text, and no library turns text into code."""
     for path in SOURCES:
         if path.endswith(".js"):
             script = daemon.get(path).body.decode()
@@ -67,7 +67,7 @@ def test_first_view_is_small(daemon: Daemon) -> None:
 
 
 def test_tags(daemon: Daemon) -> None:
-    """A browser that has a file is told so."""
+    """A browser that has a file gets 304."""
     tag = daemon.get("/").headers["ETag"]
     again = daemon.get("/", {"If-None-Match": tag})
     assert (again.status, again.body) == (304, b"")

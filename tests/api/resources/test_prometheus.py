@@ -36,7 +36,7 @@ def test_escaping() -> None:
 
 
 def test_what_there_is(own: Daemon) -> None:
-    """Runs by task and reason, durations, what runs and waits, schedules, successes, services, logs and processes."""
+    """Runs by task and reason, durations, active runs, schedules, successes, services, logs and processes."""
     now = now_ms()
     with own.lock:
         upsert_task(own.db, "job", "task", "{}")
@@ -118,14 +118,14 @@ def test_without_a_scheduler(own: Daemon) -> None:
 
 
 def test_a_ring_that_goes(own: Daemon) -> None:
-    """Its run may end between a look at the directory and one at the ring: then it is none, and all else is told."""
+    """A run may end between reading the directory and the ring: it is left out, and all other figures are there."""
     before = value(scraped(own), "ringward_rings")
     Path(own.boot.runtime_dir, "gone.ring").symlink_to("nowhere")  # a name, and nothing behind it
     assert value(scraped(own), "ringward_rings") == before
 
 
 def test_who_may_see_it(daemon: Daemon, tmp_path: Path) -> None:
-    """Whoever is authenticated; with metrics = "open" everybody."""
+    """Authenticated clients see it; with metrics = "open" all do."""
     assert daemon.get("/metrics", unix=False).status == 401
     opened = Daemon(tmp_path, metrics_open=True)
     try:

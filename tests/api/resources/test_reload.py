@@ -1,4 +1,4 @@
-"""POST /api/daemon/reload: what is asked of the scheduler, and how its answers are shown."""
+"""POST /api/daemon/reload: requests to the scheduler, and its answers."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def test_a_refusal_names_each_place(daemon: Daemon, status: int) -> None:
 
 
 def test_only_for_admins(daemon: Daemon) -> None:
-    """Whoever may stop and start things may not define them."""
+    """The right to stop and start units does not include defining them."""
     daemon.scheduler.calls.clear()
     secret = make_token(daemon, "operates", "operator")
     assert daemon.ask("POST", "/api/daemon/reload", headers=bearer(secret), unix=False).status == 403

@@ -65,7 +65,7 @@ def ending(daemon: Daemon, run_id: str) -> dict[str, Any]:
     ],
 )
 def test_every_reason(daemon: Daemon, reason: str, columns: dict[str, Any], expected: dict[str, Any]) -> None:
-    """What is known is there, exact also where lists fold it; what has no value is left out."""
+    """All known fields are there, exact where lists simplify; missing values are left out."""
     run = daemon.insert(make_run(task="ended"))
     daemon.end(run.id, reason, **columns)
     assert ending(daemon, run.id) == {"reason": reason, "lastLines": [], **expected}
@@ -79,7 +79,7 @@ def test_the_time_of_the_schedule(daemon: Daemon) -> None:
 
 
 def test_the_retry_that_waits(daemon: Daemon) -> None:
-    """Of those that wait the one for this run; when it has begun there is nothing to wait for."""
+    """The waiting retry of this run is shown; once it has begun, none is."""
     task = new_ulid()
     run, other = (daemon.insert(make_run(task=task)) for _ in range(2))
     for failed in (run, other):
@@ -114,7 +114,7 @@ def test_the_last_lines(daemon: Daemon) -> None:
 
 
 def test_a_log_that_cannot_be_read(own: Daemon) -> None:
-    """The rest is told nevertheless; the daemon's log says why there are no lines."""
+    """All other fields are there; the daemon's log says why there are no lines."""
     run = own.insert(make_run(task="broken"))
     log = own.log_of(run)
     log.write(b"something\n")

@@ -1,4 +1,4 @@
-"""What runs take, as the API tells it."""
+"""Resource use of runs in the API."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def resources(daemon: Daemon, run_id: str) -> dict[str, Any]:
 
 
 def test_an_ended_run(daemon: Daemon) -> None:
-    """The kernel's sums, or those of the samples where they are greater; the samples, with percent of a core."""
+    """The kernel's sums, or the samples' where they are greater; the samples, with percent of a core."""
     run = daemon.insert(make_run(task="took"))
     settle(daemon, run.id, readings(3))
     sums: dict[str, Any] = {

@@ -304,7 +304,7 @@ def test_all_invalid_parameters_at_once(daemon: Daemon) -> None:
     ids=lambda path: path or "run",
 )
 def test_unknown_and_deleted_runs(daemon: Daemon, path: str) -> None:
-    """404 for a run that is not there, and for one that is marked as deleted, with all its sub-paths."""
+    """404 for a missing and for a deleted run, with all their sub-paths."""
     method = "POST" if path == "/stop" else "GET"
     assert daemon.ask(method, f"/api/runs/{new_ulid()}{path}").status == 404
     gone = daemon.insert(full_run("gone"))
@@ -334,7 +334,7 @@ def test_stop_of_an_ended_run(daemon: Daemon) -> None:
 
 
 def test_stop_refused(daemon: Daemon) -> None:
-    """What the scheduler refuses is answered with its status and its words."""
+    """A refusal of the scheduler is answered with its status and its message."""
 
     def refuse(_args: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(404, "I know no such run")

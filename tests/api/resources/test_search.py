@@ -50,7 +50,7 @@ def places(daemon: Daemon, task: str, **query: Any) -> list[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def three(shared: Daemon) -> list[Run]:
-    """Runs of one task, oldest first: two that ended and a live one; and one that was deleted."""
+    """Runs of one task, oldest first: two that ended and a live one; and a deleted one."""
     found = []
     for index in range(3):
         run, log = running(shared, "three", 1000 + index)
@@ -71,7 +71,7 @@ def three(shared: Daemon) -> list[Run]:
 
 
 def test_page(daemon: Daemon, three: list[Run]) -> None:
-    """Newest run first, then by line; what is needed to show a line and to find it again."""
+    """Newest run first, then by line, with all fields to show a line and to find it again."""
     body = page(daemon, "three", q="ALPHA 1")
     assert body["items"] == [{"runId": three[1].id, "n": 0, "ts": 5001, "stream": "stdout", "text": "Alpha 1"}]
     assert (body["exhausted"], body["scannedRuns"]) == (True, 3)
@@ -107,7 +107,7 @@ def test_parameters(
 
 @pytest.mark.usefixtures("three")
 def test_odd_bytes(daemon: Daemon) -> None:
-    """What is no UTF-8 shows as U+FFFD."""
+    """Invalid UTF-8 shows as U+FFFD."""
     texts = {item["text"] for item in page(daemon, "three", q="ta 17")["items"]}
     assert texts == {"b�ta 17 ä"}
 

@@ -25,7 +25,7 @@ def fill(daemon: Daemon, start: int, count: int) -> None:
 
 
 def test_now(daemon: Daemon) -> None:
-    """Host facts that are true, and the daemon's own processes with what they take."""
+    """True facts of the host, and the daemon's own processes with their usage."""
     daemon.scheduler.operations["info"] = lambda _arguments: {"pid": os.getpid()}
     found = daemon.get("/api/system").json
     assert found["hostname"] == os.uname().nodename
@@ -48,7 +48,7 @@ def test_now(daemon: Daemon) -> None:
 
 
 def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are of the time since the look before; nothing of what was not there then, and never below zero."""
+    """Rates cover the time since the last sample; new processes have none, and none is below zero."""
     clock = iter((0.0, 10.0, 12.0))
     monkeypatch.setattr(host_facts, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     rates = Rates()
@@ -59,10 +59,10 @@ def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_file_system_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits longer than for one look at it, however many wait already."""
+    """No request waits longer than for one look at it, however many wait already."""
     monkeypatch.setattr(host_facts, "_PATIENCE_S", 0.05)
     system = System()
-    with system._asking, pytest.raises(ApiError, match="hangs"):  # somebody else asks
+    with system._asking, pytest.raises(ApiError, match="hangs"):  # another request comes
         system(1, None)
 
 
@@ -77,7 +77,7 @@ def test_without_a_scheduler(own: Daemon) -> None:
 
 
 def test_the_last_hour(own: Daemon) -> None:
-    """Samples of five seconds, oldest first, where nobody says which."""
+    """By default: samples of five seconds, oldest first."""
     start = now_ms() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
     fill(own, start, 24)
     found = own.get("/api/system/metrics").json
@@ -87,7 +87,7 @@ def test_the_last_hour(own: Daemon) -> None:
 
 
 def test_a_span_and_a_step(own: Daemon) -> None:
-    """From and to bound it, a step makes means; what is older than a day comes in minutes."""
+    """From and to bound it, a step gives means; samples older than a day come in minutes."""
     start = now_ms() // MINUTE_MS * MINUTE_MS - 10 * MINUTE_MS
     fill(own, start, 30)
     span = f"from={rfc3339(start)}&to={rfc3339(start + MINUTE_MS)}"
@@ -122,7 +122,7 @@ def test_a_span_of_no_time(daemon: Daemon, end: str) -> None:
 
 
 def test_the_event(own: Daemon) -> None:
-    """A new sample comes live on the stream of events, without an id; only to those who want it."""
+    """A new sample arrives live on the stream of events, without an id, only for clients that request it."""
     wanting = own.stream("/api/events/stream?types=system")
     other = own.stream("/api/events/stream?types=run.ended")
     fill(own, now_ms(), 1)
@@ -135,7 +135,7 @@ def test_the_event(own: Daemon) -> None:
 
 
 def test_the_event_after_the_clock_was_set_back(own: Daemon) -> None:
-    """What is sampled from then on is news, too."""
+    """Later samples are sent, too."""
     stream = own.stream("/api/events/stream?types=system")
     fill(own, now_ms() + 86_400_000, 1)
     (before,) = stream.take(1)

@@ -45,7 +45,7 @@ def test_windows(own: Daemon) -> None:
     assert found == {"from": found["from"], "to": found["to"], **day}
     found = asked(own, path, to=now - 3 * HOUR_MS, **{"from": now - 100 * HOUR_MS})
     assert (found["runs"], found["cpuUserMs"]) == (1, 2500)
-    assert found["from"].endswith(":00:00.000Z"), "whole hours of what is no longer kept more finely"
+    assert found["from"].endswith(":00:00.000Z"), "whole hours, since finer samples have expired"
     found = asked(own, path, to=span + 1, **{"from": span + 1})
     assert (found["runs"], found["from"]) == (0, found["to"]), "a window of no time"
     web = {"runs": 0, "cpuUserMs": 7000, "cpuSystemMs": 400, "maxRssBytes": 99}
@@ -60,7 +60,7 @@ def test_windows(own: Daemon) -> None:
 
 
 def test_windows_far_away(daemon: Daemon) -> None:
-    """What was never, and what will not be for long, is answered as well: with nothing."""
+    """Windows in the far past and future are answered too, with no usage."""
     for query in (
         "to=0001-01-01T00:00:00Z",
         "from=9999-12-31T23:59:59Z&to=9999-12-31T23:59:59.5Z",
@@ -72,6 +72,6 @@ def test_windows_far_away(daemon: Daemon) -> None:
     assert (answer.json["from"], answer.json["to"]) == ("1970-01-01T00:00:00.000Z", "9999-12-31T00:00:00.000Z")
 
 
-def test_nobody(daemon: Daemon) -> None:
-    """404: a task that nobody knows."""
+def test_an_unknown_task(daemon: Daemon) -> None:
+    """An unknown task gets 404."""
     assert daemon.get("/api/tasks/nobody/resources").status == 404

@@ -40,7 +40,7 @@ def configured(shared: Daemon) -> None:
 
 
 def test_list(daemon: Daemon) -> None:
-    """All configured tasks and services; one that was removed is none."""
+    """All configured tasks and services are listed; removed ones are not."""
     items = daemon.get("/api/tasks").json["items"]
     assert [task["name"] for task in items] == ["backup", "plain", "site"]
     assert items[0] == {
@@ -49,7 +49,7 @@ def test_list(daemon: Daemon) -> None:
 
 
 def test_list_after_each_change(daemon: Daemon) -> None:
-    """The list shows what is stored at that moment, whatever it has shown before, and in its order."""
+    """The list shows the state stored at that moment, in order."""
 
     def insert(**columns: Any) -> None:
         run = make_run(**columns)
@@ -90,7 +90,7 @@ def test_list_after_each_change(daemon: Daemon) -> None:
 
 
 def test_task(daemon: Daemon) -> None:
-    """A task with its schedule, its last run in convention A, what is active, and its definition."""
+    """A task with its schedule, its last run in convention A, its active runs, and its definition."""
     daemon.insert(make_run(task="backup", created_at=11, status="running", started_at=11))
     daemon.insert(make_run(task="backup", created_at=12))
     daemon.insert(make_run(task="backup", created_at=13))
@@ -109,7 +109,7 @@ def test_task(daemon: Daemon) -> None:
 
 
 def test_service(daemon: Daemon) -> None:
-    """A service with its instances; its state is that of the one that needs most attention."""
+    """A service with its instances; its state is the worst of theirs."""
     service = daemon.get("/api/tasks/site").json
     assert (service["kind"], service["state"]) == ("service", "backoff")
     assert service["instances"] == [
@@ -130,7 +130,7 @@ def test_service(daemon: Daemon) -> None:
 
 
 def test_a_task_without_anything(daemon: Daemon) -> None:
-    """What has no value is left out; lists are empty lists."""
+    """Missing values are left out; lists are empty lists."""
     task = daemon.get("/api/tasks/plain").json
     assert set(task) == {"$schema", "name", "kind", "tags", "cron", "active", "paused", "definition"}
     assert task["tags"] == task["cron"] == []
@@ -143,7 +143,7 @@ def test_unknown_tasks(daemon: Daemon, name: str, status: int) -> None:
 
 
 def test_daemon(daemon: Daemon) -> None:
-    """What it is, from its own settings and from the scheduler."""
+    """Its description, from its own settings and from the scheduler."""
     info = daemon.get("/api/daemon").json
     assert info["version"] == VERSION
     assert info["uptimeMs"] >= 0
@@ -159,7 +159,7 @@ def test_daemon(daemon: Daemon) -> None:
 
 
 def test_daemon_while_the_scheduler_is_away(own: Daemon) -> None:
-    """It answers with what the scheduler left in the store, staleness included."""
+    """It answers from the state that the scheduler stored, staleness included."""
     with own.lock:
         daemon_values.set_meta(
             own.db,
@@ -184,7 +184,7 @@ def test_daemon_while_the_scheduler_is_away(own: Daemon) -> None:
 
 
 def test_daemon_before_the_scheduler_ever_spoke(own: Daemon) -> None:
-    """It answers with what the root told."""
+    """It answers from the settings of the root."""
     own.scheduler.stop()
     try:
         info = own.get("/api/daemon").json

@@ -76,7 +76,7 @@ def test_what_are_no_parameters(daemon: Daemon, body: bytes, locations: set[str]
 
 
 def test_parameters_are_handed_on(daemon: Daemon) -> None:
-    """As they came; what the scheduler says of each is the answer."""
+    """They reach the scheduler unchanged, and its verdict on each is the answer."""
     given = {"a": "x\n$(y)", "b": ""}
     answer = daemon.ask("POST", "/api/tasks/job/run", json.dumps({"params": given}), JSON)
     assert answer.status == 201
@@ -171,7 +171,7 @@ def test_what_became_of_a_run_cannot_be_read(own: Daemon) -> None:
 
 
 def test_neither_scheduler_nor_database(own: Daemon) -> None:
-    """503 if nobody was there to take the command; when somebody was, 500 tells that nobody knows what became of it."""
+    """503 if no scheduler took the command; if one did, 500 says that the result is unknown."""
 
     def die(_args: dict[str, Any]) -> dict[str, Any]:
         own.scheduler.stop()
@@ -222,7 +222,7 @@ def test_wait_without_an_announcement(daemon: Daemon) -> None:
 
 
 def test_wait_ends(daemon: Daemon) -> None:
-    """A run that goes on is answered as it is when the time is over."""
+    """A run that is still running at the end of the wait is answered in its state."""
     start = time.monotonic()
     body = daemon.ask("POST", "/api/tasks/job/run?wait=1").json
     assert body["status"] == "pending"
@@ -236,7 +236,7 @@ def test_wait_limits(daemon: Daemon, wait: str) -> None:
 
 
 def test_a_key_is_handed_on(daemon: Daemon) -> None:
-    """As a hash, with a hash of what is asked for that takes the key to make; the run is what the scheduler names."""
+    """It is sent as a hash, with a keyed hash of the request; the run is the one that the scheduler names."""
     run = daemon.insert(make_run(task="job"))
     seen: list[dict[str, Any]] = []
 

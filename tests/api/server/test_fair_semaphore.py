@@ -1,4 +1,4 @@
-"""Turns of those who want the same."""
+"""A fair semaphore: turns of clients."""
 
 import contextlib
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ def take(turns: Turns, who: str, taken: list[str]) -> None:
         taken.append(who)
 
 
-def test_who_asks_for_much_waits_for_itself() -> None:
-    """However many wait for one, another one who comes later is the next but one."""
+def test_a_greedy_client_waits_for_itself() -> None:
+    """However many requests of one client wait, another client's request is the next but one."""
     turns, taken = Turns(1), list[str]()
     gevent.joinall([gevent.spawn(take, turns, who, taken) for who in [*"aaaaaaaa", "b", "c"]], raise_error=True)
     assert "".join(taken) == "aabcaaaaaa"
@@ -108,7 +108,7 @@ def test_who_searches_much() -> None:
 
 
 def test_too_many_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for ever."""
+    """No request waits without end."""
     monkeypatch.setattr(reading, "_PLACE_S", 0.01)
     searches = Searches()
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A database, or logs, whose disk does not answer: nobody waits for ever."""
+"""A database, or logs, whose disk does not answer: no request waits without end."""
 
 import threading
 from pathlib import Path

@@ -56,7 +56,7 @@ CLIENTS: list[tuple[str | None, str]] = [
 
 
 def test_the_client_is_the_rightmost_untrusted_hop(behind: Daemon) -> None:
-    """What stands left of it is the client's own invention; it is what wrong passwords are counted by, and audited."""
+    """Hops left of it are invented by the client; wrong passwords are counted, and audited, by this address."""
     for number, (forwarded_for, client) in enumerate(CLIENTS):
         behind.scheduler.failures.clear()
         assert wrong(behind, forwarded_for) == 401, forwarded_for

@@ -10,7 +10,7 @@ from api.server.sending import PIECE_BYTES, PatientSocket, Response
 
 
 class Socket:
-    """Keeps what it is given; of what is only to be sent it takes no more than it has room for."""
+    """Keeps all written data; send takes no more than it has room for."""
 
     def __init__(self, room: int) -> None:
         self.pieces: list[bytes] = []

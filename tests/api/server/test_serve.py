@@ -26,7 +26,7 @@ from tests.support.waiting import until
 
 
 def test_titles(daemon: Daemon) -> None:
-    """``ps`` shows what the processes are, and nothing else of the command line."""
+    """``ps`` shows the role of each process, and nothing else of its command line."""
     (worker,) = until(daemon.workers, "a worker")
     shown = Path(f"/proc/{worker}/cmdline")
     until(lambda: shown.read_bytes() == b"ringward gunicorn worker\0", "the worker's title")
@@ -77,7 +77,7 @@ def test_a_worker_that_does_not_end_is_killed(lenient: Daemon) -> None:
 
 
 def test_connections_wait_while_it_restarts(own: Daemon) -> None:
-    """A request sent while nobody serves is answered by the next server, over both sockets."""
+    """A request sent while no server runs is answered by the next one, over both sockets."""
     own.signal(signal.SIGTERM)
     own.wait()
     waiting = [own.connect(), own.connect(unix=True)]
@@ -120,7 +120,7 @@ def test_a_worker_is_replaced(own: Daemon) -> None:
 
 
 def test_a_worker_that_does_not_serve_yet_can_be_ended(own: Daemon) -> None:
-    """However early it is told to: another one takes its place."""
+    """It ends however early it is asked, and another takes its place."""
     (worker,) = until(own.workers, "a worker")
     for number in (signal.SIGKILL, *[signal.SIGTERM] * 5):
         os.kill(worker, number)
@@ -180,7 +180,7 @@ def test_log_lines(own: Daemon) -> None:
 
 
 def test_requests_that_are_none_do_not_fill_the_log(own: Daemon) -> None:
-    """Anybody can send them; ten a minute are told of, and cut short."""
+    """Any client can send them; at most ten a minute are logged, shortened."""
     for _ in range(50):
         with socket.create_connection(("127.0.0.1", own.port)) as sock:
             sock.sendall(b"nonsense" * 500 + b"\r\n\r\n")
@@ -192,7 +192,7 @@ def test_requests_that_are_none_do_not_fill_the_log(own: Daemon) -> None:
 
 
 class Mindful(Daemon):
-    """A server that knows for long what the scheduler has told it."""
+    """A server that keeps the scheduler's answers for long."""
 
     constants: ClassVar = {**PATIENCE, "api.worker_context": {**PATIENCE["api.worker_context"], "_KEEP_S": 300.0}}
 
@@ -257,7 +257,7 @@ def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:
     ],
 )
 def test_without_a_hello(hello: bytes, why: bytes) -> None:
-    """Whoever starts it without being the root learns why it does not run, also in a directory that is gone."""
+    """Started by hand, it says why it does not run, even in a directory that is gone."""
     ours, theirs = socket.socketpair()
     somewhere = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$@"', "sh"]
     process = subprocess.Popen(

@@ -96,7 +96,7 @@ def test_a_client_that_goes_is_noticed(secure: Daemon) -> None:
 
     headers = basic(PASSWORD)
     first = Stream(connect(secure), f"/api/runs/{run.id}/log/stream", headers)
-    until(lambda: clients() == 1, "those of other tests to go")
+    until(lambda: clients() == 1, "connections of other tests to end")
     streams = [Stream(connect(secure), f"/api/runs/{run.id}/log/stream", headers) for _ in range(10)]
     assert clients() == 11
     for stream in streams:
@@ -133,7 +133,7 @@ def test_a_certificate_that_is_renewed(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_a_new_worker_cannot_use(tmp_path: Path) -> None:
-    """The log says what is wrong, once and without asking for a passphrase; no restart is needed when it is mended."""
+    """The log names the error, once, without asking for a passphrase; a correction needs no restart."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     shutil.copy(CERT, cert)
     shutil.copy(KEY, key)
@@ -164,7 +164,7 @@ def test_the_unix_socket_speaks_plainly(secure: Daemon) -> None:
 
 
 def test_no_plain_http(secure: Daemon) -> None:
-    """A client without TLS is told so, whatever it asks for, and costs nobody anything."""
+    """A client without TLS gets an error, whatever its request, and delays no other."""
     with socket.create_connection(("127.0.0.1", secure.port)) as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         response = http.client.HTTPResponse(sock)

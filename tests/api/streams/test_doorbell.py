@@ -61,7 +61,7 @@ print("one" in hub._feeds, flush=True)
 
 
 def _talk(tmp_path: Path, how: str, program: str = _PROGRAM) -> tuple[str, set[str]]:
-    """What the worker says in the end, and what was subscribed."""
+    """The last words of the worker, and its subscriptions."""
     heard: set[str] = set()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(tmp_path / "bell"))
@@ -78,7 +78,7 @@ def _talk(tmp_path: Path, how: str, program: str = _PROGRAM) -> tuple[str, set[s
 
 
 def test_many_subscribe_at_once(tmp_path: Path) -> None:
-    """All of them wait until the writer takes what they say; none fails."""
+    """All of them wait until the writer reads their requests; none fails."""
     said, heard = _talk(tmp_path, "at once")
     assert said == "True\n"
     assert heard.issuperset(map(str, range(600)))
@@ -92,7 +92,7 @@ def test_one_more_subscribes_while_many_do_it_again(tmp_path: Path) -> None:
 
 
 def test_one_goes_while_another_subscribes(tmp_path: Path) -> None:
-    """Who waits until the writer takes its subscription follows the ring, whoever else of it has gone meanwhile."""
+    """A subscriber that waits for the writer follows the ring, even if another subscriber leaves meanwhile."""
     said, heard = _talk(tmp_path, "one ring", _OF_ONE_RING)
     assert said == "True 1\nFalse\n"
     assert "one" in heard

@@ -53,8 +53,8 @@ def test_types(daemon: Daemon) -> None:
         assert [event.name for event in stream.take(2)] == ["run.ended", "service.state"]
 
 
-def test_types_that_are_none(daemon: Daemon) -> None:
-    """A word that is no kind is refused, and the answer has those that are; the document names them, too."""
+def test_unknown_types(daemon: Daemon) -> None:
+    """An unknown type is refused, and the answer lists the known ones; so does the document."""
     answer = daemon.get("/api/events/stream?types=run.ended,run.finished,Ping")
     assert answer.status == 422
     (error,) = answer.json["errors"]
@@ -114,7 +114,7 @@ def test_news_that_nobody_rang_for_yet(daemon: Daemon) -> None:
 
 
 def test_a_new_scheduler(own: Daemon) -> None:
-    """A scheduler that starts makes a new ring whose numbers go on: streams follow it and learn what they missed."""
+    """A new scheduler makes a new ring with continued numbers: streams follow it and get missed events."""
     for _ in range(3):
         own.announce("run.created")
     with opened(own) as stream:

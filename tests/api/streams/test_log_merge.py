@@ -51,13 +51,13 @@ def expected(all_logs: dict[str, Log]) -> list[tuple[str, int]]:
 
 
 def merged(all_logs: dict[str, Log], page: int, starts: dict[str, int], stop: int = 1 << 30) -> tuple[Any, Any]:
-    """Merge logs that are read in pages of so many batches; return what was taken, and where each run stands then."""
+    """Merge logs that are read in pages of so many batches; return the taken lines, and the position of each run."""
     merge = Merge()
     taken: list[tuple[str, int]] = []
     rest = {run_id: [one for one in batches(log) if one.n >= starts.get(run_id, 0)] for run_id, log in all_logs.items()}
     latest = dict.fromkeys(all_logs, 0)
     tracks = {run_id: Track(run_id, starts.get(run_id, 0)) for run_id in all_logs}
-    for run_id, log in all_logs.items():  # what was sent before counts for the time
+    for run_id, log in all_logs.items():  # lines sent before count for the time
         done = [one.ts for one in batches(log) if one.n < starts.get(run_id, 0)]
         tracks[run_id].latest_ms = latest[run_id] = max(done, default=0)
     while len(taken) < stop:
@@ -106,7 +106,7 @@ def test_a_cursor_is_read_as_it_was_written(floor: int, at: int, parts: dict[str
 
 
 def test_a_cursor_of_many_runs_is_short_enough() -> None:
-    """With the most runs that a stream has open, and thousands that ended: the oldest of these are given up."""
+    """With the most runs that a stream has open, and thousands that ended: the oldest of these are dropped."""
     parts = {new_ulid(): 2**40 for _ in range(MAX_RUNS)}
     ended = {new_ulid(): 1000 + index for index in range(5000)}
     cursor = cursor_of(0, 500, parts, ended)

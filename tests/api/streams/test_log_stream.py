@@ -180,7 +180,7 @@ def test_replay(daemon: Daemon, ended: Run, query: str, expected: list[Any]) -> 
     ],
 )
 def test_last_event_id(daemon: Daemon, ended: Run, last: str, expected: list[Any]) -> None:
-    """Resumes after that line and takes precedence over from; what is no number above -2 is ignored."""
+    """Resumes after that line and takes precedence over from; other values than numbers above -2 are ignored."""
     assert brief(events(daemon, ended, "?from=-5", Last_Event_ID=last)) == expected
 
 
@@ -191,7 +191,7 @@ def test_done_can_be_resumed_from(daemon: Daemon, ended: Run) -> None:
 
 
 def test_holes_are_named(daemon: Daemon, wrapped: tuple[Run, int]) -> None:
-    """Lines that are gone are announced before the first one that is there, however the stream began."""
+    """Missing lines are announced before the first present one, however the stream began."""
     run, first = wrapped
     rest = [range(first, 3000), done(2999)]
     assert brief(events(daemon, run, "?from=0")) == [dropped(-1, first), *rest]
@@ -273,7 +273,7 @@ def test_no_output_at_all(ringing: Daemon) -> None:
 
 
 def test_output_for_which_there_was_no_place(ringing: Daemon) -> None:
-    """Lines of which there never was a log are named to who followed, as to who comes later: the row counts them."""
+    """Lines that never reached a log are reported to followers and later clients alike: the row counts them."""
     run = running(ringing)
     stream = ringing.stream(path(run, "?from=0"))
     found = stream.events()
@@ -310,7 +310,7 @@ def test_from_beyond_the_end_of_a_live_run(daemon: Daemon) -> None:
 
 
 def test_a_log_that_had_not_begun(daemon: Daemon) -> None:
-    """Whoever was there before its first line gets all of it, however little of a log was asked for."""
+    """A follower from before its first line gets all of it, however small the requested part."""
     run = running(daemon)
     tail, resumed = daemon.stream(path(run, "?from=-2")), daemon.stream(path(run), {"Last-Event-ID": "6"})
     log = daemon.log_of(run)
@@ -323,7 +323,7 @@ def test_a_log_that_had_not_begun(daemon: Daemon) -> None:
 
 
 def test_a_log_that_came_and_went(daemon: Daemon) -> None:
-    """While the worker had no time to look, and before the row says so: whoever was there before gets all of it."""
+    """A log that came and went unseen, before the row says so: an earlier follower gets all of it."""
     other = running(daemon)
     daemon.log_of(other).write(b"line\n")
     first = daemon.stream(path(other))
@@ -415,7 +415,7 @@ def test_a_flood(daemon: Daemon) -> None:
 def test_rotation_under_a_stream(daemon: Daemon) -> None:
     """Lines that go while a stream is behind are counted: sent and dropped together are all.
 
-    Before it is done it has said what is left of the log.
+    Before done it has sent the rest of the log.
     """
     run = running(daemon)
     log = daemon.log_of(run, file_blocks=4, block_size=4096, blocks=2)
@@ -459,7 +459,7 @@ def test_heartbeats(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("url", ["/api/daemon/log/stream", "/api/events/stream", "/api/notifications/stream"])
 def test_nothing_between_keeps_a_stream_back(daemon: Daemon, url: str) -> None:
-    """Proxies are told to pass every stream on as it comes, and nobody to store it."""
+    """Headers ask proxies to pass every stream on at once, and not to store it."""
     stream = daemon.stream(url)
     assert stream.response.headers["Content-Type"] == "text/event-stream"
     assert stream.response.headers["Cache-Control"] == "no-store"

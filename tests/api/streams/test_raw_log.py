@@ -1,4 +1,4 @@
-"""The whole text of a log: its size, parts of it, and what the client has already."""
+"""The whole text of a log: its size, ranges, and conditional requests."""
 
 import http.client
 import os
@@ -53,7 +53,7 @@ def long(shared: Daemon) -> Run:
 
 
 def test_size_and_tag(daemon: Daemon, long: Run) -> None:
-    """The size of an ended run's log is told before it is sent; HEAD tells the same of the whole, and sends nothing."""
+    """The size of an ended run's log comes first; HEAD has the same headers, without a body."""
     whole = daemon.get(url(long))
     assert (whole.status, whole.body) == (200, TEXT)
     assert whole.headers["Content-Length"] == str(len(TEXT))
@@ -125,7 +125,7 @@ def test_nothing_printed(daemon: Daemon) -> None:
 
 
 def test_a_running_run(daemon: Daemon) -> None:
-    """While it runs nobody knows the size, so everything there is comes, whatever part was asked for."""
+    """While it runs the size is unknown, so all present text comes, whatever the requested range."""
     run = daemon.insert(running())
     log = daemon.log_of(run)
     log.write(b"one\ntwo\n")
@@ -169,7 +169,7 @@ def sizes(daemon: Daemon, run: Run) -> list[int]:
 
 
 def test_a_damaged_block(daemon: Daemon) -> None:
-    """Everything before it comes, and then the connection ends; what stands behind it can be asked for."""
+    """Everything before it comes, and then the connection ends; the part behind it can be requested."""
     run = ended(daemon, PIECES)
     each = sizes(daemon, run)
     damage(daemon, run, 2 * BLOCK + 5000)
@@ -186,13 +186,13 @@ def test_a_damaged_block(daemon: Daemon) -> None:
     broken = daemon.get(url(run), {"Range": f"bytes={begin + 3}-"})
     assert (broken.status, broken.media_type) == (500, "application/problem+json")
     assert "block 2 is damaged" in broken.json["detail"]
-    assert "/" not in broken.json["detail"]  # nobody is told where files are
+    assert "/" not in broken.json["detail"]  # paths of files are not shown
     assert not {"Content-Range", "ETag", "Accept-Ranges"} & set(broken.headers)
     assert f"the log of {run.id} was sent incompletely" in daemon.log.read_text()
 
 
 def test_a_damaged_header(daemon: Daemon) -> None:
-    """Nobody knows the size then; what stands before it comes, and then the connection ends."""
+    """The size is unknown then; the part before it comes, and then the connection ends."""
     run = ended(daemon, PIECES)
     begin = sum(sizes(daemon, run)[:1])
     damage(daemon, run, BLOCK + 8)
@@ -212,7 +212,7 @@ def test_damaged_from_the_first_block_on(daemon: Daemon, place: int) -> None:
 
 
 def test_a_log_that_was_cut_short(daemon: Daemon) -> None:
-    """What is left of it comes, and then the connection ends."""
+    """The rest of it comes, and then the connection ends."""
     run = ended(daemon, PIECES)
     whole = sum(sizes(daemon, run)[:3])
     os.truncate(log_path(daemon.boot.data_dir, run.task_name, run.id), BLOCKS + 3 * BLOCK + 1000)

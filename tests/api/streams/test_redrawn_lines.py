@@ -84,7 +84,7 @@ def test_both_streams_draw(daemon: Daemon) -> None:
     [(1, 404), (2**63 - 1, 404), (2**63, 404), ("9" * 19, 404), ("9" * 20, 422), (-1, 422), ("x", 422), ("1.0", 422)],
 )
 def test_no_such_line(daemon: Daemon, line: object, status: int) -> None:
-    """404 for a number that is none of the log's, 422 for what is no number of a line."""
+    """404 for a number outside the log, 422 for an invalid number."""
     run, log, _ = drawing(daemon)
     log.write(b"only\n")
     assert daemon.get(history(run, line)).status == status

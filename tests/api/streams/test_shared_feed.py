@@ -38,7 +38,7 @@ def feed(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
 
 
 def catch_up(feed: Feed, position: int, render: sse_encoding.Render) -> tuple[bytes, int]:
-    """What a follower that stands at `position` sends, and where it stands then."""
+    """The lines that a follower at `position` sends, and its new position."""
     sent = b""
     while position < feed.head().lines:
         chunk = feed.chunk(position, render)
@@ -70,7 +70,7 @@ def test_each_line_is_rendered_once(ring: RingWriter, feed: Feed) -> None:
 
 
 def test_all_keep_one_pace(ring: RingWriter, feed: Feed) -> None:
-    """What comes while followers are served is for the next time, for all of them; who begins sees it at once."""
+    """Lines that arrive while followers are served wait for the next round; a new follower sees them at once."""
     woken = Event()
     feed.waiters.add(woken)
     for _ in range(2):
@@ -101,8 +101,8 @@ class Standing:
         return self.position == head.lines
 
 
-def test_a_herald_takes_no_part_in_the_pace(ring: RingWriter, feed: Feed) -> None:
-    """Who stands at the end gets what is there when it comes; the bell after it is not late because of that."""
+def test_an_early_wake_up_does_not_delay_the_bell(ring: RingWriter, feed: Feed) -> None:
+    """Followers at the end get the present lines at an early wake-up; the bell after it is not delayed."""
     tail = Standing()
     feed.tails.add(tail)
     feed.expect()
@@ -124,7 +124,7 @@ def test_a_herald_takes_no_part_in_the_pace(ring: RingWriter, feed: Feed) -> Non
 
 
 def test_a_bell_that_brings_nothing_new(ring: RingWriter, feed: Feed) -> None:
-    """After a herald that was late enough nobody looks again; every other follower, and any other news, counts."""
+    """After a late early wake-up the ring is not read again, unless another follower or other news needs it."""
     feed._alone = False  # of a run
     tail, woken = Standing(), Event()
     feed.tails.add(tail)
@@ -148,8 +148,8 @@ def test_a_bell_that_brings_nothing_new(ring: RingWriter, feed: Feed) -> None:
     assert woken.wait(30)
 
 
-def test_who_stands_at_the_end_is_woken_for_all_but_lines(ring: RingWriter, feed: Feed) -> None:
-    """Unfinished lines, the end of the log, and what goes wrong; whoever is served before is woken too."""
+def test_followers_at_the_end_are_woken_for_other_changes(ring: RingWriter, feed: Feed) -> None:
+    """Unfinished lines, the end of the log, and errors wake them; earlier positions are woken too."""
     tails = [Standing(), Standing()]
     feed.tails.update(tails)
     ring.append(STDOUT, b"line\n", 1000)

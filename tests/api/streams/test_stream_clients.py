@@ -17,19 +17,19 @@ _LINES_EACH = 1000
 
 
 def slow_stream(daemon: Daemon, run: Run) -> Stream:
-    """A stream whose client reads only what is taken from it."""
+    """A stream whose client reads only on demand."""
     connection = http.client.HTTPConnection("localhost")
     connection.sock = connect(daemon, receives=4096)
     return Stream(connection, path(run), basic(PASSWORD))
 
 
 def test_slow_readers(own: Daemon) -> None:
-    """Who reads nothing while far more is printed than is kept costs no memory, and then learns exactly what is gone.
+    """A client that reads nothing while more is printed than kept costs no memory, and then gets the exact gap.
 
-    Reading again it gets what is still kept, then what comes, then done.
+    Reading again it gets the kept lines, then new ones, then done.
     """
     run = running(own)
-    # What is kept is half a megabyte.
+    # Half a megabyte is kept.
     log = own.log_of(run, file_blocks=8, blocks=2)
     slow = [slow_stream(own, run) for _ in range(3)]
     (worker,) = own.workers()
@@ -133,7 +133,7 @@ def test_clients_that_go(own: Daemon) -> None:
 
 
 def test_many_idle_streams(own: Daemon) -> None:
-    """Each costs a worker at most 20 kB, and gets what is printed in the end."""
+    """Each costs a worker at most 20 kB, and gets lines printed in the end."""
     run = running(own)
     asked = request(path(run), credentials=bearer(make_token(own, "reader")))
 

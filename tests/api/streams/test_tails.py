@@ -1,4 +1,4 @@
-"""Streams that stand at the end of a log that grows: the loop sends them what is new."""
+"""Streams at the end of a growing log: the loop sends them new lines."""
 
 import http.client
 
@@ -42,7 +42,7 @@ def test_line_by_line(daemon: Daemon, version: str) -> None:
 
 
 def test_a_client_that_takes_part_of_a_line(own: Daemon) -> None:
-    """What its socket has no room for comes before anything else, as soon as it reads on; nobody waits for it."""
+    """The part without room in its socket comes first, as soon as it reads on; no other client waits for it."""
     run = running(own)
     log = own.log_of(run, file_blocks=128)
     connection = http.client.HTTPConnection("localhost")

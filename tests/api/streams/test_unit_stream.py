@@ -190,7 +190,7 @@ def test_each_event_can_be_resumed_behind(daemon: Daemon, unit: str) -> None:
 
 
 def test_the_order_of_history(daemon: Daemon, unit: str) -> None:
-    """Lines of several runs come by time, then by run id, then by number; those of one run keep their order."""
+    """Lines of several runs come by time, then by run id, then by number; lines of one run keep their order."""
     texts = []
     for index in range(5):
         run, log = start(daemon, unit, created_at=1000 + index, started_at=1000 + index)
@@ -292,7 +292,7 @@ def test_several_units(daemon: Daemon, unit: str) -> None:
 
 @pytest.mark.parametrize("query", ["task=nobody", "task=nob*", "group=nobody", "task=nobody,job"])
 def test_a_selection_of_nothing_is_not_found(daemon: Daemon, query: str) -> None:
-    """A typing error does not wait for ever."""
+    """A typing error does not wait without end."""
     assert daemon.get(f"/api/logs/stream?{query}").status == 404
 
 
@@ -329,7 +329,7 @@ def test_more_running_runs_than_a_stream_can_follow(own: Daemon) -> None:
     answer = own.get("/api/tasks/many/log/stream")
     assert answer.status == 409
     assert answer.json["detail"].startswith("201 runs")
-    assert list(reader.stream.events()) is not None  # the one that was open ends, so that its client hears the same
+    assert list(reader.stream.events()) is not None  # the open stream ends, so that its client gets the same error
     reader.close()
     log.finish()
 

@@ -20,7 +20,7 @@ def parse(text: str) -> dict[str, Family]:
     """All families by name.
 
     Raises:
-        AssertionError: this is not what the format allows.
+        AssertionError: the format does not allow this.
     """
     assert text.endswith("\n")
     families: dict[str, Family] = {}

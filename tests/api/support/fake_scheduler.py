@@ -32,7 +32,7 @@ class Scheduler:
 
     def __init__(self, boot: Boot, db: Database, lock: threading.Lock) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
-        """What was asked, apart from what comes after the answer to a request: perhaps in the next test."""
+        """The requests, except those after the answer to a request, perhaps in the next test."""
         self.touched: list[str] = []
         """Hashes of sessions and tokens of which it was told that they are used."""
         self.audit: list[Entry] = []
@@ -206,7 +206,7 @@ class Scheduler:
                         continue
                     if frame["op"] not in _LATE:
                         self.calls.append((frame["op"], frame["args"]))
-                    # An operation that aborts, or an answer that comes too late: the connection is over.
+                    # An operation that aborts, or an answer that comes too late, ends the connection.
                     try:
                         sock.sendall(encode({"id": frame["id"], **self._answer(frame)}))
                     except ConnectionError:

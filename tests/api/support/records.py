@@ -1,4 +1,4 @@
-"""What the root and the scheduler would store: rows of runs, and logs."""
+"""Records that the root and the scheduler would store: rows of runs, and logs."""
 
 import time
 from typing import Any
@@ -19,7 +19,7 @@ def now_ms() -> int:
 
 
 def make_run(run_id: str | None = None, task: str = "job", **columns: Any) -> Run:
-    """A pending run of a task, made now, or what the columns say."""
+    """A pending run of a task, made now, with the given columns replaced."""
     return making.make_run(**{"id": run_id or new_ulid(), "task_name": task, "created_at": now_ms(), **columns})
 
 

@@ -66,7 +66,7 @@ _OF_ANY = frozenset(
 )
 """Headers that no answer needs to be described with."""
 _RUN, _RUN_IN_SNAKE = ({"$ref": f"#/components/schemas/{name}"} for name in ("Run", "RunSnakeWithParams"))
-"""What a single run is, and what it is with naming=snake, of which only the parameter's description tells."""
+"""The schemas of a single run: the default, and with naming=snake, which only the parameter's description mentions."""
 _OPERATIONS: list[tuple[str, re.Pattern[str], dict[str, Any]]] = [
     (method.upper(), re.compile("^" + re.sub(r"{\w+}", "[^/]+", path) + "$"), operation)
     # A literal path goes before a template that matches it as well.
@@ -143,7 +143,7 @@ def _check_object(value: dict[str, Any], schema: dict[str, Any], place: str) -> 
 
 
 def check_answer(method: str, path: str, answer: "Answer") -> None:
-    """Fail when an answer is not one that the document gives for the request."""
+    """Fail when the document does not describe an answer for the request."""
     operation = find("GET" if method == "HEAD" else method, path)
     if operation is None:
         return

@@ -7,7 +7,7 @@ PATIENCE: dict[str, dict[str, float]] = {
     "api.auth.passwords": {"_ASK_S": 60.0},
     "api.resources.runs.search": {"_CALL_S": 60.0},
 }
-"""So long it waits for others where that is not what a test is about, since the machine of a test may stall."""
+"""The patience of tests about other things, since the machine of a test may stall."""
 
 _CHANGED = """
 import importlib

@@ -33,14 +33,14 @@ def request(
     version: str = "1.1",
     credentials: dict[str, str] = KNOWN,
 ) -> bytes:
-    """A request of somebody who has these credentials."""
+    """A request with these credentials."""
     known = [f"{name}: {value}" for name, value in credentials.items()]
     lines = [f"{method} {target} HTTP/{version}", "Host: localhost", *known, *headers]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
 def connect(daemon: Daemon, *, receives: int | None = None) -> socket.socket:
-    """A connection over TCP that keeps at most about `receives` bytes that nobody has read."""
+    """A connection over TCP that keeps at most about `receives` unread bytes."""
     sock = socket.socket()
     try:
         if receives is not None:
@@ -73,7 +73,7 @@ def sockets(pid: int) -> int:
 
 
 def memory_kb(pid: int) -> int:
-    """What a process keeps, without files: its share of these depends on who else has them."""
+    """The memory of a process, without files: its share of these depends on other processes."""
     (found,) = re.findall(r"^Anonymous: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     return int(found)
 

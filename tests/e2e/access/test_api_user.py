@@ -309,7 +309,7 @@ def test_a_moved_runtime_directory_serves_workers(make: Make) -> None:
 
 
 def test_private_keys_and_renewals(make: Make) -> None:
-    """A key that only root can read serves, and so does the one that replaces it."""
+    """A key that only root can read serves, and so does its replacement."""
     daemon = make()
     place = daemon.directory / "tls"
     place.mkdir(mode=0o700)

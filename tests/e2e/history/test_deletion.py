@@ -222,11 +222,11 @@ def test_retention_keeps_the_newest_runs_of_each_task(daemon: Daemon) -> None:
     live = daemon.trigger("waits")
     last = daemon.trigger("t")
     until(lambda: [run["id"] for run in daemon.runs("t")] == [ids[4], last], "the old runs to be removed")
-    until(lambda: [run["id"] for run in daemon.runs("some")] == some[2:], "those of the removed task to be removed")
+    until(lambda: [run["id"] for run in daemon.runs("some")] == some[2:], "runs of the removed task to be removed")
     left = {ids[4], last, some[2]}
     until(lambda: {path.stem for path in log_files(daemon)} == left, "the files to be removed")
     until(lambda: daemon.run(live)["status"] == "running", "the other run to begin")
-    until(lambda: len(daemon.runs("waits")) == 2, "the ended one to stay, beside the one that runs")
+    until(lambda: len(daemon.runs("waits")) == 2, "the ended run to stay, beside the running one")
 
 
 def test_refused_runs_do_not_displace_history(daemon: Daemon, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_reload_changes_dependencies(daemon: Daemon) -> None:
         )
     )
     assert daemon.cli("reload").returncode == 0
-    until(lambda: running(daemon, "late"), "one that depends on another new one")
+    until(lambda: running(daemon, "late"), "a service that depends on another new one")
     assert len(daemon.runs("app")) == 1
 
 
@@ -138,7 +138,7 @@ def test_a_rolling_restart_starts_dependencies(daemon: Daemon) -> None:
     ask(daemon, "stop", "db")
     assert daemon.cli("restart", "--rolling", "web").returncode == 0
     until(lambda: len(daemon.runs("web")) == 4 and running(daemon, "web"), "both instances again")
-    until(lambda: running(daemon, "db"), "what it depends on")
+    until(lambda: running(daemon, "db"), "its dependencies")
 
 
 @pytest.mark.lent
@@ -159,7 +159,7 @@ def test_a_start_starts_the_whole_chain(daemon: Daemon) -> None:
     until(lambda: running(daemon, "a"), "the chain again")
     daemon.config.write_text(daemon.config.read_text() + f'[services.e]\n{SLEEPS}depends_on = ["d"]\n')
     assert daemon.cli("reload").returncode == 0
-    until(lambda: running(daemon, "e"), "one that a reload brought, after what it needs")
+    until(lambda: running(daemon, "e"), "a service that a reload added, after its dependencies")
 
 
 def test_start_and_stop_order_in_a_random_graph(daemon: Daemon, tmp_path: Path) -> None:
