@@ -148,8 +148,8 @@ def test_who_has_no_secret(own: Daemon, name: str) -> None:
 
 def test_a_refusal_is_audited(daemon: Daemon) -> None:
     """The audit has the name that was asked for, and the client."""
-    assert daemon.ask("POST", "/api/hooks/nobody", b"", bearer("x"), unix=False).status == 401
-    entry = until(lambda: [one for one in daemon.scheduler.audit if one.target == "nobody"], "the audit entry")[0]
+    assert daemon.ask("POST", "/api/hooks/unlisted", b"", bearer("x"), unix=False).status == 401
+    entry = until(lambda: [one for one in daemon.scheduler.audit if one.target == "unlisted"], "the audit entry")[0]
     assert (entry.who, entry.address, entry.operation, entry.status) == ("", "127.0.0.1", "receiveHook", 401)
     assert entry.failed_login
 
