@@ -1,7 +1,7 @@
 """The table of all operations, in the order of the OpenAPI document."""
 
 from api.operations.operation import Operation
-from api.resources import access, daemon, events, hooks, meta, notifications, prometheus, tasks, units
+from api.resources import access, accounts, daemon, events, hooks, meta, notifications, prometheus, tasks, units
 from api.resources.runs import bulk, log_streams, logs, run_ending, run_resources, runs, search, trigger
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -21,5 +21,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *prometheus.OPERATIONS,
     *daemon.OPERATIONS,
     *access.OPERATIONS,
+    *accounts.OPERATIONS,
     *meta.OPERATIONS,
 )

@@ -14,7 +14,8 @@ class Session(NamedTuple):
 
     Attributes:
         hash: Hash of the secret that the browser holds.
-        password_tag: Stands for the password that was used: a changed password ends the sessions of the old one.
+        password_tag: Stands for the account and the password that was used: a changed password ends the sessions of
+            the old one.
     """
 
     hash: str
@@ -49,9 +50,15 @@ def delete(db: Database, secret_hash: str) -> bool:
     return db.apply(SessionModel.delete().where(SessionModel.hash == secret_hash)) > 0
 
 
-def delete_of_others(db: Database, password_tag: str) -> int:
-    """End the sessions of other passwords, for good, should one of these be the password again; returns how many."""
-    return db.apply(SessionModel.delete().where(SessionModel.password_tag != password_tag))
+def delete_of_former_passwords(db: Database, password_tag: str) -> int:
+    """End the sessions of former passwords for good, should one of these be the password again; returns how many.
+
+    Args:
+        db: The database.
+        password_tag: Stands for the password of the account `admin`. The table of accounts has the other tags.
+    """
+    query = "DELETE FROM sessions WHERE password_tag != ? AND password_tag NOT IN (SELECT tag FROM accounts)"
+    return db.execute(query, [password_tag])
 
 
 def delete_expired(db: Database, now_ms: int) -> int:

@@ -3,8 +3,8 @@
 A request authenticates with one of these:
 
 * a session cookie,
-* a token, as ``Authorization: Bearer`` or in place of the password of HTTP Basic,
-* the password, by HTTP Basic with any user name,
+* a token, as ``Authorization: Bearer`` or in place of the password of HTTP Basic, with any user name,
+* the password of an account, by HTTP Basic; an empty user name means the account `admin`,
 * its user id on the Unix socket, if the request has no ``Authorization`` header.
 
 A run whose definition has ``may`` has a token of its own, valid until the run ends.
@@ -13,7 +13,7 @@ A peer of the Unix socket is trusted if SO_PEERCRED (unix(7)) reports root or th
 never trusted, because it stands for every user that a user namespace cannot map. No peer is trusted if a header shows
 that a proxy or a browser acts for another client, nor on the socket for proxies.
 
-Every request looks up its session or token by the hash of the secret, so a revocation takes effect at once.
+Every request looks up its session, token or account, so a revocation takes effect at once.
 """
 
 import base64
@@ -35,15 +35,16 @@ import falcon
 import gevent
 
 from api.auth.auditor import RECEIVE_HOOK, Auditor
-from api.auth.identity import TOKEN_ROLES, Credential, Identity, Role, hash_secret
-from api.auth.passwords import Passwords, WrongSecret, client_key
+from api.auth.identity import ROLES, Credential, Identity, Role, hash_secret
+from api.auth.passwords import ADMIN, Passwords, WrongPassword, WrongSecret, client_key
 from api.errors import ApiError, unavailable
 from api.operations.intermediaries import from_browser, speaks_for_others
 from api.reading import Reads
 from api.schemas.records import ErrorDetail
 from api.server.client_address import is_local_socket
 from api.server.thread_pool import Threads
-from store import sessions, tokens
+from store import accounts, sessions, tokens
+from store.accounts import Account
 from store.runs.writes import Run, get_run
 from store.tasks import get_task
 from store.tokens import Token
@@ -89,13 +90,14 @@ class Authenticator:
         self._aside = aside
         self._control = control
         self._auditor = auditor
-        self._passwords = Passwords(boot.password, control)
+        self._passwords = Passwords(boot.password, control, lambda name: reads(accounts.find, name))
         self._tag: str | None = None
         self._overflow_uid = _overflow_uid()
         # If the API server runs as another user than the daemon, the daemon runs as root.
         self._trusted_uids = {0} if boot.api_account else {0, os.geteuid()}
-        self._proven: WeakKeyDictionary[Any, tuple[str | None, str, Identity]] = WeakKeyDictionary()
-        """Verified credentials by connection, so that later requests of a connection need no new check."""
+        self._proven: WeakKeyDictionary[Any, tuple[str | None, str, str | None]] = WeakKeyDictionary()
+        """Verified passwords by connection, so that later requests of a connection need no new check: the header, the
+        client's address, and the tag of the account; None: `admin`."""
         self._touched_ms: dict[str, int] = {}
         self.cookie = f"ringward_{boot.daemon_id.lower()}"
 
@@ -108,29 +110,37 @@ class Authenticator:
         if req.auth is None and self.trusted_peer(req):
             return Identity("peer", f"uid {self._peer_uid(req)}")
         for digest in self._cookies(req):
-            if self._session_valid(digest):
-                return Identity("session", "web", credential=Credential("session", digest), by_browser=True)
+            if (found := self._by_session(digest)) is not None:
+                return found
         for secret in (req.get_cookie_values(self.cookie) or ())[:_COOKIES]:
             found = self._by_token(secret, by_browser=True)
             if found is not None:
                 return found
-        sock = req.env["gunicorn.socket"]
-        proven = self._proven.get(sock)
-        if proven is not None and proven[:2] == (req.auth, req.remote_addr):
-            return proven[2]
         bearer = _bearer(req)
         if bearer is not None:
             return self._by_token(bearer, by_browser=False)
-        password = _basic_password(req)
-        if password is None:
-            return None
+        basic = _basic(req)
+        return None if basic is None else self._by_basic(req, *basic)
+
+    def _by_basic(self, req: falcon.Request, user: str, password: str) -> Identity | None:
+        sock = req.env["gunicorn.socket"]
+        proven = self._proven.get(sock)
+        if proven is not None and proven[:2] == (req.auth, req.remote_addr):
+            tag = proven[2]
+            if tag is None:
+                return _identity("password", None)
+            if (account := self._reads(accounts.by_tag, tag)) is not None:
+                return _identity("password", account)
         found = self._by_token(password, by_browser=True)
         if found is not None:
             return found
-        self.check_password(req, password)
-        found = Identity("password", f"password from {req.remote_addr or 'the Unix socket'}", by_browser=True)
-        self._proven[sock] = (req.auth, req.remote_addr, found)
-        return found
+        account = self.check_password(req, user, password)
+        self._proven[sock] = (req.auth, req.remote_addr, None if account is None else account.tag)
+        return _identity("password", account)
+
+    def identity_of(self, account: Account | None) -> Identity:
+        """Return the identity of a person who has just logged in; None is the account `admin`."""
+        return _identity("session", account)
 
     def by_token(self, secret: str) -> Identity | None:
         """Return the identity of a token that was given as a password; None if it is none."""
@@ -165,18 +175,31 @@ class Authenticator:
         _pid, uid, _gid = struct.unpack("3i", raw)
         return int(uid)
 
-    def check_password(self, req: falcon.Request, password: str) -> None:
-        """Return if the password is correct.
+    def check_password(self, req: falcon.Request, user: str, password: str) -> Account | None:
+        """Return the account if the password is correct; None is the account `admin`.
 
         Raises:
-            ApiError: 401 the password is wrong; 429 too many wrong passwords of this client in the last minute.
+            ApiError: 401 the password is wrong, or there is no such account; 429 too many wrong passwords of this
+                client, or for this account, in the last minute; 503 too many logins at once.
         """
         try:
-            self._passwords.check(password, None if is_local_socket(req.env) else client_key(req.remote_addr))
-        except WrongSecret as err:
-            refusal = self.refusal(req, "The password is wrong")
-            self._auditor.record("login", who="", address=address_of(req), status=401, reason=refusal.detail)
+            return self._passwords.check(
+                user, password, None if is_local_socket(req.env) else client_key(req.remote_addr)
+            )
+        except WrongPassword as err:
+            refusal = self.refusal(req, "The user name or the password is wrong")
+            # An unknown name is not recorded: it may be a password in the wrong field.
+            entry = {"who": "", "address": address_of(req), "target": err.account, "reason": refusal.detail}
+            self._auditor.record("login", status=401, **entry)
             raise refusal from err
+
+    def hash_password(self, password: str) -> str:
+        """Return the hash to store for the password of an account.
+
+        Raises:
+            ApiError: 503 too many logins at once.
+        """
+        return self._passwords.hash(password)
 
     def check_hook(self, req: falcon.Request, name: str, matches: Callable[[], bool]) -> None:
         """Return if a request for a webhook proves that its sender has the secret, by `matches`.
@@ -212,7 +235,9 @@ class Authenticator:
             StoreError: the database cannot be read.
         """
         if credential.kind == "session":
-            return self._session_valid(credential.hash)
+            return self._by_session(credential.hash) is not None
+        if credential.kind == "account":
+            return self._reads(accounts.by_tag, credential.hash) is not None
         if credential.kind == "run":
             return self._active_run(credential.hash) is not None
         return self._token(credential.hash) is not None
@@ -226,13 +251,13 @@ class Authenticator:
             return None
         digest = hash_secret(secret)
         token = self._token(digest)
-        if token is None or token.role not in TOKEN_ROLES:
+        if token is None or token.role not in ROLES:
             return None
         self._touch_token(token)
         return Identity(
             "token",
             f"token {token.name}",
-            role=TOKEN_ROLES[token.role],
+            role=ROLES[token.role],
             role_name=token.role,
             tasks=token.tasks,
             credential=Credential("token", digest),
@@ -291,37 +316,45 @@ class Authenticator:
             self._tag = digest.hex()[:32]
         return self._tag
 
-    def open_session(self) -> str:
-        """Create a session and return its secret.
+    def open_session(self, account: Account | None) -> str:
+        """Create a session of an account and return its secret; None is the account `admin`.
 
         Raises:
-            ApiError: 503 the scheduler, which stores sessions, is down.
+            ApiError: 401 the account was removed meanwhile; 503 the scheduler, which stores sessions, is down.
         """
         secret = new_secret()
-        arguments = {"hash": hash_secret(secret), "password_tag": self.password_tag()}
+        tag = self.password_tag() if account is None else account.tag
+        arguments = {"hash": hash_secret(secret), "password_tag": tag, "account": account is not None}
         asked(lambda: self._control.call("session_create", **arguments))
         return secret
 
-    def close_sessions(self, req: falcon.Request) -> int:
-        """End the sessions of the request's cookies; return their number.
+    def close_sessions(self, req: falcon.Request) -> Identity | None:
+        """End the sessions of the request's cookies; return the identity of the last one.
 
         Raises:
             ApiError: 503 the scheduler is down.
         """
-        valid = [digest for digest in self._cookies(req) if self._session_valid(digest)]
-        for digest in valid:
-            asked(lambda digest=digest: self._control.call("session_delete", hash=digest))  # type: ignore[misc]
-        return len(valid)
+        closed = None
+        for digest in self._cookies(req):
+            if (identity := self._by_session(digest)) is not None:
+                asked(lambda digest=digest: self._control.call("session_delete", hash=digest))  # type: ignore[misc]
+                closed = identity
+        return closed
 
-    def _session_valid(self, digest: str) -> bool:
-        """Return whether the session is valid, and record its use."""
+    def _by_session(self, digest: str) -> Identity | None:
+        """Return the identity of a session, and record its use; None if it has ended."""
         now_ms = time.time_ns() // 1_000_000
         session = self._reads(sessions.get, digest, now_ms)
-        if session is None or not hmac.compare_digest(session.password_tag, self.password_tag()):
-            return False
+        if session is None:
+            return None
+        account = None
+        if not hmac.compare_digest(session.password_tag, self.password_tag()):
+            account = self._reads(accounts.by_tag, session.password_tag)
+            if account is None:
+                return None
         if now_ms - session.last_used_at > _TOUCH_MS:
             gevent.spawn(self._touch, "session_touch", digest)
-        return True
+        return _identity("session", account, Credential("session", digest))
 
     def _touch(self, op: str, digest: str) -> None:
         try:
@@ -354,7 +387,8 @@ def _bearer(req: falcon.Request) -> str | None:
     return secret.strip() if scheme.lower() == "bearer" else None
 
 
-def _basic_password(req: falcon.Request) -> str | None:
+def _basic(req: falcon.Request) -> tuple[str, str] | None:
+    """Return user name and password of HTTP Basic."""
     scheme, _, encoded = (req.auth or "").partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -362,5 +396,22 @@ def _basic_password(req: falcon.Request) -> str | None:
         text = base64.b64decode(encoded.strip(), validate=True).decode("utf-8", "surrogateescape")
     except (binascii.Error, ValueError):
         return None
-    _, colon, password = text.partition(":")
-    return password if colon else None
+    user, colon, password = text.partition(":")
+    return (user, password) if colon else None
+
+
+def _identity(method: str, account: Account | None, credential: Credential | None = None) -> Identity:
+    """Return the identity of a person; without an `account`: of `admin`."""
+    if account is None:
+        return Identity(method, f"user {ADMIN}", user=ADMIN, credential=credential, by_browser=True)
+    return Identity(
+        method,
+        f"user {account.name}",
+        user=account.name,
+        role=ROLES.get(account.role, Role.ANYBODY),
+        role_name=account.role,
+        tasks=account.tasks,
+        credential=credential or Credential("account", account.tag),
+        by_browser=True,
+        key=f"user {account.name}",
+    )

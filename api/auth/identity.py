@@ -22,21 +22,21 @@ class Role(IntEnum):
     """Also tokens, the audit log, reloads and the daemon's log."""
 
 
-TOKEN_ROLES: dict[str, Role] = {
+ROLES: dict[str, Role] = {
     "viewer": Role.VIEWER,
     "operator": Role.OPERATOR,
     "admin": Role.ADMIN,
     "cloud": Role.OPERATOR,
 }
-"""Permissions of each role of a token. A run triggered by `cloud`, a remote control plane, records that trigger."""
+"""Permissions of each role of a token or an account. A run of `cloud`, a remote control plane, records that trigger."""
 
 
 class Credential(NamedTuple):
     """A credential that can be revoked while a stream is open."""
 
-    kind: Literal["session", "token", "run"]
+    kind: Literal["session", "account", "token", "run"]
     hash: str
-    """The hash of the secret; the run id for the token of a run."""
+    """The hash of the secret; the run id for the token of a run; the tag of an account."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class Identity:
     credential: Credential | None = None
     by_browser: bool = False
     """Whether a browser adds the credential by itself, possibly for a foreign page."""
+    user: str = ""
+    """The name of the person's account; empty: it is no person."""
     key: str = ""
     """Separates names that different clients choose, such as idempotency keys."""
 

@@ -1,7 +1,11 @@
-"""Check of the password and of other secrets, in constant time and at a limited rate.
+"""Check of the passwords of accounts and of other secrets, in constant time and at a limited rate.
 
-The scheduler counts wrong secrets for all workers. Each worker also counts, for times when the scheduler is down.
-Clients of the Unix socket are not counted, because they have no address.
+The account `admin` has the password of the daemon; the other accounts are in the database. An unknown name takes the
+same time as a wrong password of an account.
+
+The scheduler counts wrong secrets for all workers by client, and wrong passwords by account too. Each worker also
+counts by client, for times when the scheduler is down. Clients of the Unix socket are not counted, because they have no
+address.
 """
 
 import contextlib
@@ -9,29 +13,61 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import gevent
 from gevent.lock import BoundedSemaphore
 
+from api.auth.password_hash import hash_password, verify
 from api.errors import ApiError
 from api.server.client_address import parse_address
+from api.server.thread_pool import Threads
+from store.accounts import Account
 from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
 
 log = logging.getLogger("gunicorn.error")
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ADMIN = "admin"
+"""The account with the password of the daemon. An empty user name means this account."""
+
+_NAME = re.compile(r"[a-zA-Z0-9._@-]{1,100}")
 _FAILURES = 10
 _WINDOW_S = 60.0
 _CLIENTS = 10_000
 _ASK_S = 1.0
 """How long a login waits for an unresponsive scheduler, and how long the scheduler is not asked afterwards."""
+_MAX_HASHING = 32
+"""Logins that wait for the one thread that hashes; a hash takes a fraction of a second."""
 
 
 class WrongSecret(Exception):
     """The password, or another secret, is wrong."""
+
+
+class WrongPassword(WrongSecret):
+    """The password is wrong, or there is no such account.
+
+    Attributes:
+        account: Name of the account; empty: there is none of that name.
+    """
+
+    def __init__(self, account: str) -> None:
+        super().__init__(account)
+        self.account = account
+
+
+def account_name(user: str) -> str:
+    """Return the account that a user name means, empty if it cannot be one."""
+    if not user:
+        return ADMIN
+    return user if _NAME.fullmatch(user) else ""
 
 
 def client_key(address: str) -> str:
@@ -58,31 +94,74 @@ class _Turns:
 
 
 class Passwords:
-    """The password check of one worker."""
+    """The password check of one worker.
 
-    def __init__(self, password: str, control: ControlClient) -> None:
+    Args:
+        password: The password of the account `admin`.
+        control: Client of the scheduler.
+        find: Finds another account.
+    """
+
+    def __init__(self, password: str, control: ControlClient, find: Callable[[str], Account | None]) -> None:
         self._digest = hashlib.sha256(password.encode()).digest()
         self._control = control
+        self._find = find
+        self._hashing = Threads(1)
+        self._waiting = 0
+        self._nobodys_hash: str | None = None
         self._failures: dict[str, deque[float]] = {}
         self._turns: dict[str, _Turns] = {}
         """Logins in progress, by client."""
         self._away_until_s = 0.0
 
-    def check(self, password: str, client: str | None) -> None:
-        """Return if the password is correct; otherwise as :meth:`check_by`."""
-        self.check_by(lambda: self._matches(password), client, "passwords")
+    def check(self, user: str, password: str, client: str | None) -> Account | None:
+        """Return the account if the password is correct; None is the account `admin`.
 
-    def check_by(self, matches: Callable[[], bool], client: str | None, noun: str) -> None:
+        Args:
+            user: Name of the account; empty: `admin`.
+            password: The password to check.
+            client: Key under which to count failures; None: do not count.
+
+        Raises:
+            WrongPassword: the password is wrong, or there is no such account.
+            ApiError: 429 too many wrong passwords of this client, or for this account, in the last minute; 503 too many
+                logins at once.
+        """
+        name = account_name(user)
+        account = None if name in ("", ADMIN) else self._find(name)
+        known = name == ADMIN or account is not None
+
+        def matches() -> bool:
+            return self._is_password_of_admin(password) if name == ADMIN else self._is_password_of(account, password)
+
+        try:
+            self.check_by(matches, client, "passwords", name)
+        except WrongSecret as err:
+            raise WrongPassword(name if known else "") from err
+        if client is not None:
+            gevent.spawn(self._answer, "login_succeeded", client, name)
+        return account
+
+    def hash(self, password: str) -> str:
+        """Return the hash to store for the password of an account.
+
+        Raises:
+            ApiError: 503 too many logins at once.
+        """
+        return self._hashed(hash_password, password)
+
+    def check_by(self, matches: Callable[[], bool], client: str | None, noun: str, account: str = "") -> None:
         """Return if `matches` does.
 
         Args:
             matches: Checks a secret.
             client: Key under which to count failures; None: do not count.
             noun: Plural of the checked secret, for the message.
+            account: Name of the account of a password.
 
         Raises:
             WrongSecret: it does not match.
-            ApiError: 429 too many failures of this client in the last minute.
+            ApiError: 429 too many failures of this client, or for this account, in the last minute.
         """
         if client is None:
             if not matches():
@@ -90,10 +169,10 @@ class Passwords:
             return
         # One at a time per client, so that concurrent guesses are counted one after another.
         with self._turn(client):
-            self._check_limit(client, noun)
+            self._check_limit(client, noun, account)
             if matches():
                 return
-            self._count_failure(client)
+            self._count_failure(client, account)
         raise WrongSecret
 
     @contextlib.contextmanager
@@ -108,10 +187,27 @@ class Passwords:
             if not turns.wanted:
                 del self._turns[client]
 
-    def _matches(self, password: str) -> bool:
+    def _is_password_of_admin(self, password: str) -> bool:
         return hmac.compare_digest(hashlib.sha256(password.encode("utf-8", "surrogateescape")).digest(), self._digest)
 
-    def _check_limit(self, client: str, noun: str) -> None:
+    def _is_password_of(self, account: Account | None, password: str) -> bool:
+        """Return whether this is the password of an account; without one, take the same time."""
+        if self._nobodys_hash is None:
+            self._nobodys_hash = self._hashed(hash_password, "")
+        correct = self._hashed(verify, password, self._nobodys_hash if account is None else account.password_hash)
+        return correct and account is not None
+
+    def _hashed(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a slow function in the thread for hashes."""
+        if self._waiting >= _MAX_HASHING:
+            raise ApiError(503, "Too many logins at once; try again in a moment", headers={"Retry-After": "1"})
+        self._waiting += 1
+        try:
+            return self._hashing(function, *args, **kwargs)
+        finally:
+            self._waiting -= 1
+
+    def _check_limit(self, client: str, noun: str, account: str) -> None:
         failures = self._failures.get(client, deque())
         now = time.monotonic()
         while failures and failures[0] <= now - _WINDOW_S:
@@ -119,26 +215,26 @@ class Passwords:
         if len(failures) >= _FAILURES:
             wait_s = int(failures[0] + _WINDOW_S - now) + 1
         else:
-            result = self._ask_scheduler("login_attempt", client)
+            result = self._ask_scheduler("login_attempt", client, account)
             if result is None or result["allowed"]:
                 return
             wait_s = max(1, int(result["retry_after_s"]))
         raise ApiError(429, f"Too many wrong {noun}; try again in a minute", headers={"Retry-After": str(wait_s)})
 
-    def _count_failure(self, client: str) -> None:
+    def _count_failure(self, client: str, account: str) -> None:
         if len(self._failures) > _CLIENTS:
             self._failures.clear()
         self._failures.setdefault(client, deque(maxlen=_FAILURES)).append(time.monotonic())
-        if self._ask_scheduler("login_failed", client) is None:
+        if self._ask_scheduler("login_failed", client, account) is None:
             log.debug("cannot report a wrong password from %s to the scheduler", client)
 
-    def _ask_scheduler(self, op: str, client: str) -> dict[str, Any] | None:
+    def _ask_scheduler(self, op: str, client: str, account: str) -> dict[str, Any] | None:
         """Return the scheduler's answer. None after a second without one, so that logins do not queue."""
         if time.monotonic() < self._away_until_s:
             return None
         # In a separate greenlet: the greenlet of a stream would otherwise keep the stack memory of these calls as long
         # as the stream is open.
-        asking = gevent.spawn(self._answer, op, client)
+        asking = gevent.spawn(self._answer, op, client, account)
         try:
             answer: dict[str, Any] | None = asking.get(timeout=_ASK_S)
         except gevent.Timeout:
@@ -149,7 +245,7 @@ class Passwords:
             self._away_until_s = time.monotonic() + _ASK_S
         return answer
 
-    def _answer(self, op: str, client: str) -> dict[str, Any] | None:
+    def _answer(self, op: str, client: str, account: str) -> dict[str, Any] | None:
         with contextlib.suppress(Unavailable, Refused):
-            return self._control.call(op, client=client)
+            return self._control.call(op, client=client, account=account)
         return None

@@ -55,7 +55,7 @@ def admit(context: Context, operation: Operation, call: Call) -> None:
 
 
 def check_scope(context: Context, operation: Operation, call: Call) -> None:
-    """Hide other tasks from a token that is limited to some tasks.
+    """Hide other tasks from a token or an account that is limited to some tasks.
 
     Raises:
         ApiError: 404 about another task; 403 about the daemon.
@@ -75,7 +75,9 @@ def check_scope(context: Context, operation: Operation, call: Call) -> None:
         if run is None or not identity.sees(run.task_name):
             raise ApiError(404, f'No run with the id "{run_id}"')
     elif not operation.scoped:
-        raise ApiError(403, f"This token is limited to tasks that match '{identity.tasks}'")
+        raise ApiError(
+            403, f"This {'account' if identity.user else 'token'} is limited to tasks that match '{identity.tasks}'"
+        )
 
 
 def _of_a_run(context: Context, operation: Operation, call: Call, identity: Identity, may: tuple[str, ...]) -> Identity:

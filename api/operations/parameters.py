@@ -86,10 +86,21 @@ SCHEMA_NAME = PathParam("schemaName", re.compile(r"^[A-Za-z]+\.json$"), 1, 100, 
 NOTIFIER_NAME = PathParam("notifierName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the notifier.")
 HOOK_NAME = PathParam("hookName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the hook.")
 TOKEN_NAME = PathParam("tokenName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the token.")
+USER_NAME = PathParam("userName", re.compile(r"^[a-zA-Z0-9._@-]+$"), 1, 100, "Name of the account.")
 NOTIFICATION_ID = PathParam("notificationId", RUN_ID.pattern, 26, 26, "ULID of the notification.")
 PATH_PARAMS = {
     param.name: param
-    for param in (TASK_NAME, TOKEN_NAME, NOTIFIER_NAME, HOOK_NAME, RUN_ID, LINE_NUMBER, SCHEMA_NAME, NOTIFICATION_ID)
+    for param in (
+        TASK_NAME,
+        TOKEN_NAME,
+        USER_NAME,
+        NOTIFIER_NAME,
+        HOOK_NAME,
+        RUN_ID,
+        LINE_NUMBER,
+        SCHEMA_NAME,
+        NOTIFICATION_ID,
+    )
 }
 
 

@@ -5,7 +5,7 @@ import time
 from msgspec import UNSET
 
 from api.auth.authentication import TOKEN_PREFIX, asked, new_secret
-from api.auth.identity import Identity, Role, hash_secret
+from api.auth.identity import Role, hash_secret
 from api.errors import ApiError
 from api.operations.operation import Access, Call, Operation, json_of
 from api.operations.parameters import integer
@@ -19,17 +19,16 @@ from store.sessions import MAX_AGE_MS
 from store.tokens import Token
 
 _REJECTED = 400
-_WEB = Identity("session", "web")
 
 
 def login(context: Context, call: Call) -> None:
-    """Exchange the password for a session cookie; a token is its own session, and ends with it."""
+    """Exchange the password of an account for a session cookie; a token is its own session, and ends with it."""
     secret = call.body.password
     call.identity = context.auth.by_token(secret)
     if call.identity is None:
-        context.auth.check_password(call.req, secret)
-        call.identity = _WEB
-        secret = context.auth.open_session()
+        account = context.auth.check_password(call.req, call.body.username, secret)
+        call.identity = context.auth.identity_of(account)
+        secret = context.auth.open_session(account)
     call.resp.set_cookie(
         context.auth.cookie,
         secret,
@@ -44,8 +43,7 @@ def login(context: Context, call: Call) -> None:
 
 def logout(context: Context, call: Call) -> None:
     """End the session; its streams end within seconds."""
-    if context.auth.close_sessions(call.req):
-        call.identity = _WEB
+    call.identity = context.auth.close_sessions(call.req)
     call.resp.unset_cookie(context.auth.cookie, path=context.boot.base_path or "/", same_site="Strict")
     call.no_content()
 
@@ -63,6 +61,7 @@ def auth_status(context: Context, call: Call) -> None:
             schemas.AuthStatus(
                 authenticated=True,
                 method=identity.method,
+                user=identity.user or UNSET,
                 role=identity.role_name,
                 tasks=identity.tasks or UNSET,
             )
@@ -161,7 +160,7 @@ OPERATIONS = (
         path="/api/auth/login",
         id="login",
         role=Role.ANYBODY,
-        summary="Log in: exchange the password for a session cookie.",
+        summary="Log in: exchange the password of an account for a session cookie.",
         handler=login,
         body=schemas.LoginBody,
         body_required=True,

@@ -1,4 +1,4 @@
-"""Schemas of requests and responses about access: login, tokens, and the audit log."""
+"""Schemas of requests and responses about access: login, tokens, accounts of people, and the audit log."""
 
 import re
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from api.auth.passwords import ADMIN
 from api.schemas.records import Body, DateTime, Document, Int64
 
 TOKEN_ROLES = ("viewer", "operator", "admin", "cloud")
@@ -16,7 +17,7 @@ AuthMethod = Annotated[str, Meta(title="AuthMethod", extra_json_schema={"enum": 
 
 # Without look-ahead, which RE2 and the regular expressions of Go and Rust do not support.
 _TOKEN_NAME = "^[a-zA-Z0-9._:-]*[a-zA-Z0-9_:-][a-zA-Z0-9._:-]*$"  # noqa: S105 - a pattern
-_TOKEN_TASKS = r"^[a-zA-Z0-9._:*?\[\]!-]+$"  # noqa: S105 - the same
+_TASKS_GLOB = r"^[a-zA-Z0-9._:*?\[\]!-]+$"
 
 
 def _role(text: str) -> None:
@@ -50,7 +51,7 @@ class TokenBody(Body, kw_only=True, rename="camel"):
                 min_length=1,
                 max_length=100,
                 description="Glob of the tasks and services that the token may see.",
-                extra_json_schema={"pattern": _TOKEN_TASKS},
+                extra_json_schema={"pattern": _TASKS_GLOB},
             ),
         ]
         | UnsetType
@@ -65,7 +66,7 @@ class TokenBody(Body, kw_only=True, rename="camel"):
     checks: ClassVar[dict[str, Callable[[Any], Any]]] = {
         "role": _role,
         "name": _matching(_TOKEN_NAME, "must be letters, digits and . _ : - and not only dots"),
-        "tasks": _matching(_TOKEN_TASKS, 'must be a glob of names such as "web-*"'),
+        "tasks": _matching(_TASKS_GLOB, 'must be a glob of names such as "web-*"'),
     }
 
 
@@ -94,9 +95,82 @@ class Tokens(Document, kw_only=True):
     items: list[TokenInfo]
 
 
+ACCOUNT_ROLES = ("viewer", "operator", "admin")
+
+AccountRole = Annotated[str, Meta(title="AccountRole", extra_json_schema={"enum": list(ACCOUNT_ROLES)})]
+
+_ACCOUNT_NAME = "^[a-zA-Z0-9._@-]*[a-zA-Z0-9_@-][a-zA-Z0-9._@-]*$"
+_PASSWORD = Meta(min_length=8, max_length=1000, extra_json_schema={"format": "password", "writeOnly": True})
+
+
+def _account_role(text: str) -> None:
+    if text not in ACCOUNT_ROLES:
+        raise ValueError(f"must be one of {', '.join(ACCOUNT_ROLES)}")
+
+
+_account_pattern = _matching(_ACCOUNT_NAME, "must be letters, digits and . _ @ - and not only dots")
+
+
+def _account_name(text: str) -> None:
+    _account_pattern(text)
+    if text.lower() == ADMIN:
+        raise ValueError(f'"{ADMIN}" is the account of the daemon\'s own password; choose another name')
+
+
+class AccountBody(Body, kw_only=True):
+    """An account to create."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=100, extra_json_schema={"pattern": _ACCOUNT_NAME})]
+    password: Annotated[str, _PASSWORD]
+    role: AccountRole
+    tasks: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=100,
+                description="Glob of the tasks and services that the account may see.",
+                extra_json_schema={"pattern": _TASKS_GLOB},
+            ),
+        ]
+        | UnsetType
+        | None
+    ) = UNSET
+
+    checks: ClassVar[dict[str, Callable[[Any], Any]]] = {
+        "role": _account_role,
+        "name": _account_name,
+        "tasks": _matching(_TASKS_GLOB, 'must be a glob of names such as "web-*"'),
+    }
+
+
+class PasswordBody(Body, kw_only=True):
+    """A new password of an account."""
+
+    password: Annotated[str, _PASSWORD]
+
+
+class AccountInfo(Document, kw_only=True, rename="camel"):
+    """An account."""
+
+    name: str
+    role: AccountRole
+    tasks: str | UnsetType = UNSET
+    created_at: DateTime
+    created_by: str
+    password_changed_at: DateTime
+
+
+class Accounts(Document, kw_only=True):
+    """All accounts except `admin`, which has the daemon's own password."""
+
+    items: list[AccountInfo]
+
+
 class LoginBody(Body, kw_only=True):
     """Credentials of a login."""
 
+    username: Annotated[str, Meta(description="Name of the account; absent or empty: `admin`.")] = ""
     password: str
 
 
@@ -128,8 +202,9 @@ class AuthStatus(Document, kw_only=True):
 
     authenticated: bool
     method: AuthMethod | UnsetType = UNSET
+    user: Annotated[str, Meta(description="Name of the account of a person.")] | UnsetType = UNSET
     role: TokenRole | UnsetType = UNSET
-    tasks: Annotated[str, Meta(description="Glob of the tasks and services that the token may see.")] | UnsetType = (
+    tasks: Annotated[str, Meta(description="Glob of the tasks and services that the client may see.")] | UnsetType = (
         UNSET
     )
 

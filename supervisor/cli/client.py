@@ -126,6 +126,8 @@ class UrlEndpoint:
 def url_endpoint(url: str, password: str | None, token: str | None = None) -> UrlEndpoint | UnixEndpoint:
     """Return the endpoint that `url` names: an HTTP URL, or ``unix:`` and the path of a socket.
 
+    A user name in the URL names the account of the password.
+
     A `token` is sent in place of the password.
 
     Raises:
@@ -143,7 +145,7 @@ def url_endpoint(url: str, password: str | None, token: str | None = None) -> Ur
     if parts.scheme not in ("http", "https") or not parts.hostname or not _URL.fullmatch(url) or ".." in parts.netloc:
         raise Failure(f"{url}: not the URL of a daemon; use a URL such as http://127.0.0.1:7464", exit_codes.USAGE)
     port = port or (443 if parts.scheme == "https" else 80)
-    authorization = f"Bearer {token}" if token else _basic(password)
+    authorization = f"Bearer {token}" if token else _basic(password, parts.username or "")
     return UrlEndpoint(parts.scheme, parts.hostname, port, parts.path.rstrip("/"), authorization)
 
 
@@ -156,8 +158,8 @@ def unix_endpoint(path: str, password: str | None) -> UnixEndpoint:
     return UnixEndpoint(path, authorization=None if known else _basic(password))
 
 
-def _basic(password: str | None) -> str | None:
-    return "Basic " + base64.b64encode(os.fsencode(f"ringward:{password}")).decode() if password else None
+def _basic(password: str | None, user: str = "") -> str | None:
+    return "Basic " + base64.b64encode(os.fsencode(f"{user}:{password}")).decode() if password else None
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -45,6 +45,7 @@ COMMANDS = {
     "trust-clock": ("daemon.trust_clock", "Confirm that the wall clock is right."),
     "password": ("daemon.password", "Print the generated password."),
     "token": ("daemon.tokens", "Create, list and revoke tokens for the API."),
+    "user": ("daemon.users", "Add, list and remove accounts of people."),
     "audit": ("daemon.audit", "Show who did what."),
     "notify": ("daemon.notify", "Send a test message through a notifier."),
     "openapi": ("daemon.openapi", "Print the OpenAPI document of the HTTP API."),

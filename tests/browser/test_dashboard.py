@@ -39,6 +39,7 @@ PAGES = (
     "#/system",
     "#/daemon",
     "#/audit",
+    "#/accounts",
     "#/tokens",
 )
 
@@ -53,7 +54,7 @@ def test_login_and_logout(browser: Browser, site: Site, complaints: list[str]) -
     page.goto(site.url)
     page.get_by_label("Password").fill("wrong")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_have_text("Wrong password.")
+    expect(page.get_by_role("alert")).to_have_text("Wrong user name or password.")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("button", name="Log out").click()
@@ -428,6 +429,36 @@ def test_a_token_is_created_used_and_revoked(page: Page, site: Site) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     expect(row).to_have_count(0)
     assert site.request("GET", "/api/tasks", headers=headers).status == 401
+
+
+def test_a_person_gets_an_account(page: Page, browser: Browser, site: Site, complaints: list[str]) -> None:
+    """An account is created, logs in with its name, gets another password, and is removed."""
+    site.see(page, "#/accounts")
+    page.get_by_role("button", name="New account").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("alice")
+    dialog.get_by_label("Password").fill("open-sesame")
+    dialog.get_by_role("button", name="Create account").click()
+    row = page.get_by_role("row", name=re.compile("alice"))
+    expect(row).to_contain_text("viewer")
+    context = browser.new_context()
+    other = watched(context, complaints)
+    other.goto(site.url)
+    other.get_by_label("User name").fill("alice")
+    other.get_by_label("Password").fill("open-sesame")
+    other.get_by_role("button", name="Log in").click()
+    expect(other.get_by_text("signed in as alice, viewer")).to_be_visible()
+    row.get_by_role("button", name="Change password").click()
+    dialog.get_by_label("Password").fill("another-password")
+    dialog.get_by_role("button", name="Change password").click()
+    expect(dialog).to_have_count(0)
+    other.reload()
+    expect(other.get_by_label("User name")).to_be_visible()
+    context.close()
+    row.get_by_role("button", name="Remove").click()
+    dialog.get_by_role("button", name="Remove").click()
+    expect(row).to_have_count(0)
+    complaints[:] = [one for one in complaints if "401" not in one]
 
 
 def test_a_changed_configuration_can_be_reloaded(page: Page, site: Site, complaints: list[str]) -> None:

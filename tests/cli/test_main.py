@@ -202,7 +202,7 @@ def test_a_token_on_the_unix_socket(ringward: Ringward, daemon: FakeDaemon, monk
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert ringward("ps").exit_code == 0
     sent = [request.headers.get("Authorization") for request in daemon.requests]
-    assert (sent[0], sent[-1]) == (None, "Basic cmluZ3dhcmQ6cndfc2VjcmV0")
+    assert (sent[0], sent[-1]) == (None, "Basic OnJ3X3NlY3JldA==")
 
 
 def test_what_tls_says_is_told(ringward: Ringward) -> None:
@@ -225,7 +225,7 @@ def test_a_url_may_have_a_path_and_needs_no_port() -> None:
     """Behind a proxy, too; the password goes as HTTP Basic."""
     endpoint = url_endpoint("https://example.org/ringward/", "open-sesame")
     assert str(endpoint) == "https://example.org:443/ringward"
-    assert endpoint.authorization == "Basic " + base64.b64encode(b"ringward:open-sesame").decode()
+    assert endpoint.authorization == "Basic " + base64.b64encode(b":open-sesame").decode()
     plain = url_endpoint("http://127.0.0.1", None)
     assert isinstance(plain, UrlEndpoint)
     assert (plain.port, plain.prefix, plain.authorization) == (80, "", None)

@@ -41,5 +41,5 @@ def test_former_passwords(writer: Database) -> None:
     """Sessions of other passwords end; sessions of the current password stay."""
     for secret_hash, tag in (("a", "old"), ("b", "new"), ("c", "older")):
         sessions.create(writer, secret_hash, tag, T0)
-    assert sessions.delete_of_others(writer, "new") == 2
+    assert sessions.delete_of_former_passwords(writer, "new") == 2
     assert [sessions.get(writer, one, T0) is not None for one in "abc"] == [False, True, False]

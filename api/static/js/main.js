@@ -2,6 +2,7 @@
 import { html, render, useErrorBoundary, useEffect, useState } from "../vendor/preact.js";
 import { Refused, get, loggedIn, whenLoggedOut } from "./api.js";
 import { connect, disconnect } from "./live.js";
+import { Accounts } from "./pages/accounts.js";
 import { Audit } from "./pages/audit.js";
 import { Daemon } from "./pages/daemon.js";
 import { Deleted } from "./pages/deleted.js";
@@ -27,7 +28,7 @@ function page([name, key]) {
   if (name === undefined) return html`<${Overview} />`;
   if (name === "task" && key) return html`<${UnitPage} key=${key} name=${key} />`;
   if (name === "run" && key) return html`<${RunPage} key=${key} id=${key} />`;
-  const plain = { runs: Runs, deleted: Deleted, notifications: Notifications, notifiers: Notifiers, system: System, daemon: Daemon, audit: Audit, tokens: Tokens }[name];
+  const plain = { runs: Runs, deleted: Deleted, notifications: Notifications, notifiers: Notifiers, system: System, daemon: Daemon, audit: Audit, accounts: Accounts, tokens: Tokens }[name];
   if (plain) return html`<${plain} />`;
   return html`<${Nowhere} />`;
 }

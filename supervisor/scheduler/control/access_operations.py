@@ -1,4 +1,4 @@
-"""Operations on access: sessions, tokens, failed logins, the audit log, and the certificate of the API.
+"""Operations on access: sessions, tokens, accounts, failed logins, the audit log, and the certificate of the API.
 
 API workers of another user cannot read the private key, so the scheduler reads it for them.
 """
@@ -8,22 +8,26 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from store import audit, sessions, tokens
+from store import accounts, audit, sessions, tokens
+from store.accounts import Account
 from store.audit import Entry
 from store.database import Database
 from store.tokens import Token
 from supervisor.config.model import Config
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, unavailable
-from supervisor.scheduler.control.rate_limit import RateLimit
+from supervisor.scheduler.control.rate_limit import LoginLimit
 from supervisor.scheduler.reload.config_files import ConfigFiles
 from supervisor.scheduler.runs.run_engine import RunEngine
 
 Arguments = dict[str, Any]
 
-_WRONG_PASSWORDS_A_MINUTE = 10
-_REFUSALS = {
+_TOKEN_REFUSALS = {
     "taken": "A token with this name exists; revoke it first",
     "full": f"The limit of {tokens.MAX_TOKENS} tokens is reached; revoke some first",
+}
+_ACCOUNT_REFUSALS = {
+    "taken": "An account with this name exists; remove it first, or change its password",
+    "full": f"The limit of {accounts.MAX_ACCOUNTS} accounts is reached; remove some first",
 }
 
 
@@ -32,7 +36,7 @@ class AccessOperations:
 
     def __init__(self, engine: RunEngine) -> None:
         self._engine = engine
-        self._wrong_passwords = RateLimit(time.monotonic, _WRONG_PASSWORDS_A_MINUTE)
+        self._logins = LoginLimit(time.monotonic)
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -43,8 +47,12 @@ class AccessOperations:
             "token_create": self.token_create,
             "token_delete": self.token_delete,
             "token_touch": self.token_touch,
+            "account_create": self.account_create,
+            "account_password": self.account_password,
+            "account_delete": self.account_delete,
             "login_attempt": self.login_attempt,
             "login_failed": self.login_failed,
+            "login_succeeded": self.login_succeeded,
             "audit": self.audit,
         }
 
@@ -60,13 +68,21 @@ class AccessOperations:
         self._engine.commit(change)
 
     def session_create(self, arguments: Arguments, reply: Reply) -> None:
-        """Store a web session; delete sessions of a former password."""
+        """Store a web session. One of the account `admin` ends the sessions of its former passwords."""
+        tag, of_account = arguments["password_tag"], arguments.get("account", False)
 
-        def write(db: Database, now_ms: int) -> None:
-            sessions.delete_of_others(db, arguments["password_tag"])
-            sessions.create(db, arguments["hash"], arguments["password_tag"], now_ms)
+        def write(db: Database, now_ms: int) -> bool:
+            if not of_account:
+                sessions.delete_of_former_passwords(db, tag)
+            elif accounts.by_tag(db, tag) is None:
+                return False
+            sessions.create(db, arguments["hash"], tag, now_ms)
+            return True
 
-        self._store(write, reply)
+        def answer(stored: bool) -> dict[str, Any]:
+            return done() if stored else refused(401, "The account was removed, or its password has changed")
+
+        self._store(write, reply, answer)
 
     def session_delete(self, arguments: Arguments, reply: Reply) -> None:
         """End a web session."""
@@ -81,7 +97,7 @@ class AccessOperations:
         token = Token(**arguments)
 
         def answer(refusal: str | None) -> dict[str, Any]:
-            return done() if refusal is None else refused(409, _REFUSALS[refusal])
+            return done() if refusal is None else refused(409, _TOKEN_REFUSALS[refusal])
 
         self._store(lambda db, _now_ms: tokens.create(db, token), reply, answer)
 
@@ -93,20 +109,50 @@ class AccessOperations:
         """Update the time of last use of a token."""
         self._store(lambda db, now_ms: tokens.touch(db, arguments["hash"], now_ms), reply)
 
+    def account_create(self, arguments: Arguments, reply: Reply) -> None:
+        """Store an account."""
+        account = Account(**arguments)
+
+        def answer(refusal: str | None) -> dict[str, Any]:
+            return done() if refusal is None else refused(409, _ACCOUNT_REFUSALS[refusal])
+
+        self._store(lambda db, _now_ms: accounts.create(db, account), reply, answer)
+
+    def account_password(self, arguments: Arguments, reply: Reply) -> None:
+        """Replace the password of an account."""
+        values = (arguments["name"], arguments["password_hash"], arguments["tag"])
+        self._store(
+            lambda db, now_ms: accounts.set_password(db, *values, now_ms), reply, lambda found: done(found=found)
+        )
+
+    def account_delete(self, arguments: Arguments, reply: Reply) -> None:
+        """Remove an account."""
+        self._store(lambda db, _now_ms: accounts.delete(db, arguments["name"]), reply, lambda found: done(found=found))
+
     def login_attempt(self, arguments: Arguments, reply: Reply) -> None:
         """Answer whether a client may try a password now."""
-        retry_after_s = self._wrong_passwords.blocked_s(arguments["client"])
+        retry_after_s = self._logins.blocked_s(*_client_and_account(arguments))
         reply(done(allowed=not retry_after_s, retry_after_s=retry_after_s))
 
     def login_failed(self, arguments: Arguments, reply: Reply) -> None:
         """Count a wrong password of a client."""
-        self._wrong_passwords.count(arguments["client"])
+        self._logins.failed(*_client_and_account(arguments))
+        reply(done())
+
+    def login_succeeded(self, arguments: Arguments, reply: Reply) -> None:
+        """Remember that a client sent the right password of an account."""
+        self._logins.succeeded(*_client_and_account(arguments))
         reply(done())
 
     def audit(self, arguments: Arguments, reply: Reply) -> None:
         """Store entries of the audit log."""
         entries = {key: Entry(*entry) for key, entry in arguments["entries"].items()}
         self._store(lambda db, _now_ms: audit.append(db, entries), reply)
+
+
+def _client_and_account(arguments: Arguments) -> tuple[str, str]:
+    """Return whose login it is; the account is empty for other secrets, and from an API worker of an older version."""
+    return arguments["client"], arguments.get("account", "")
 
 
 _MAX_BYTES = 1 << 20

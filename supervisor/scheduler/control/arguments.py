@@ -45,6 +45,8 @@ class _Hash(TypedDict):
 
 class _Session(_Hash):
     password_tag: str
+    account: NotRequired[bool]
+    """Whether the tag is of an account in the database; absent: of the account `admin`."""
 
 
 class _Token(_Hash):
@@ -61,8 +63,26 @@ class _Name(TypedDict):
     name: str
 
 
+class _Account(TypedDict):
+    name: str
+    password_hash: str
+    tag: str
+    role: str
+    tasks: str | None
+    created_at: _Number
+    created_by: str
+    password_changed_at: _Number
+
+
+class _AccountPassword(TypedDict):
+    name: str
+    password_hash: str
+    tag: str
+
+
 class _Client(TypedDict):
     client: str
+    account: NotRequired[str]
 
 
 class _Audit(TypedDict):
@@ -169,8 +189,12 @@ OF_OPERATIONS: dict[str, Any] = {
     "token_create": _Token,
     "token_delete": _Name,
     "token_touch": _Hash,
+    "account_create": _Account,
+    "account_password": _AccountPassword,
+    "account_delete": _Name,
     "login_attempt": _Client,
     "login_failed": _Client,
+    "login_succeeded": _Client,
     "audit": _Audit,
     "hook": _Name,
     "run_delete": _Run,

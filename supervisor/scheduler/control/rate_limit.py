@@ -47,6 +47,46 @@ class RateLimit:
             self._times.popitem(last=False)
 
 
+class LoginLimit:
+    """The limits of wrong passwords.
+
+    A client may send 10 a minute. All clients together may send 100 a minute for one account. The second limit does not
+    apply to a client that has sent the right password of the account: so strangers, however many, cannot keep a person
+    from logging in where that person usually does.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock` gives monotonic seconds."""
+        self._of_client = RateLimit(clock, 10)
+        self._of_account = RateLimit(clock, 100)
+        self._familiar: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
+        """Accounts, each with a client that has sent its right password."""
+
+    def blocked_s(self, client: str, account: str) -> int:
+        """Return the seconds until the client may try a password of the account, rounded up; 0: now.
+
+        Without an account it is another secret, and only the limit of the client counts.
+        """
+        of_account_s = self._of_account.blocked_s(account) if self._counts(client, account) else 0
+        return max(self._of_client.blocked_s(client), of_account_s)
+
+    def failed(self, client: str, account: str) -> None:
+        """Count a wrong password."""
+        self._of_client.count(client)
+        if self._counts(client, account):
+            self._of_account.count(account)
+
+    def _counts(self, client: str, account: str) -> bool:
+        return bool(account) and (account, client) not in self._familiar
+
+    def succeeded(self, client: str, account: str) -> None:
+        """Remember that the client sent the right password of the account."""
+        self._familiar[account, client] = None
+        self._familiar.move_to_end((account, client))
+        if len(self._familiar) > _MAX_CLIENTS:
+            self._familiar.popitem(last=False)
+
+
 class TriggerLimit(RateLimit):
     """The limit of triggers per credential (``[http] trigger_rate``)."""
 

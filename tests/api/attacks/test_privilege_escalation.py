@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from api.auth.identity import TOKEN_ROLES, Role
+from api.auth.identity import ROLES, Role
 from api.auth.permission import UNSAFE
 from api.operation_table import OPERATIONS
 from api.operations.operation import Access, Operation
@@ -18,6 +18,7 @@ PLACES = {
     "lineNumber": "0",
     "schemaName": "Run.json",
     "tokenName": "nobody",
+    "userName": "nobody",
     "notifierName": "nobody",
     "hookName": "nobody",
     "notificationId": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
@@ -78,14 +79,14 @@ def test_without_authentication(daemon: Daemon, operation: Operation) -> None:
     assert daemon.scheduler.calls == []
 
 
-@pytest.mark.parametrize("role", TOKEN_ROLES)
+@pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("operation", GUARDED, ids=ids)
 def test_each_role_and_each_operation(daemon: Daemon, operation: Operation, role: str) -> None:
     """An insufficient role is refused before any other check; a sufficient one is not."""
     secret = bearer(make_token(daemon, f"role-{role}", role))
     daemon.scheduler.calls.clear()
     status = ask(daemon, operation, secret)
-    if TOKEN_ROLES[role] >= operation.role:
+    if ROLES[role] >= operation.role:
         assert status not in (401, 403)
     else:
         assert status == 403

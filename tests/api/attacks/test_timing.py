@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from api.auth.identity import hash_secret
-from api.auth.passwords import Passwords, WrongSecret
+from api.auth.password_hash import hash_password
+from api.auth.passwords import Passwords, WrongPassword
+from store.accounts import Account
 from supervisor.ipc.control_client import ControlClient
 
 PASSWORD = "correct horse battery"
@@ -32,14 +34,35 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, bytes]]:
 )
 def test_passwords(compared: list[tuple[bytes, bytes]], guess: str) -> None:
     """Every guess goes the same way: digests of one length, compared once, in constant time, as a whole."""
-    passwords = Passwords(PASSWORD, ControlClient("/nowhere", "token"))
+    passwords = Passwords(PASSWORD, ControlClient("/nowhere", "token"), lambda _name: None)
     if guess == PASSWORD:
-        passwords.check(guess, None)
+        passwords.check("", guess, None)
     else:
-        with pytest.raises(WrongSecret):
-            passwords.check(guess, None)
+        with pytest.raises(WrongPassword):
+            passwords.check("", guess, None)
     ((one, other),) = compared
     assert {len(one), len(other)} == {hashlib.sha256().digest_size}
+
+
+@pytest.mark.parametrize("user", ["known", "unknown", "x" * 200])
+def test_names(monkeypatch: pytest.MonkeyPatch, user: str) -> None:
+    """An unknown name costs one hash of the same parameters, as a wrong password of an account does."""
+    account = Account("known", hash_password("right"), "t", "viewer", None, 0, "x", 0)
+    found = {"known": account}
+    passwords = Passwords(PASSWORD, ControlClient("/nowhere", "token"), found.get)
+    with pytest.raises(WrongPassword):
+        passwords.check(user, "first", None)
+    hashed: list[dict[str, int]] = []
+    real = hashlib.scrypt
+
+    def note(data: bytes, **parameters: Any) -> bytes:
+        hashed.append({name: parameters[name] for name in ("n", "r", "p", "dklen")})
+        return real(data, **parameters)
+
+    monkeypatch.setattr(hashlib, "scrypt", note)
+    with pytest.raises(WrongPassword):
+        passwords.check(user, "wrong", None)
+    assert hashed == [{"n": 16384, "r": 8, "p": 5, "dklen": 32}]
 
 
 def test_sessions_and_tokens() -> None:

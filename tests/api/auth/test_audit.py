@@ -28,7 +28,7 @@ def test_who_did_what(own: Daemon) -> None:
         (uid, "unix", "createToken", "ci", 201, "", False),
         ("token ci", "127.0.0.1", "runTask", "job", 201, f"run {triggered}", False),
         (uid, "unix", "runTask", "unknown", 404, "There is no task unknown", False),
-        ("password from 127.0.0.1", "127.0.0.1", "stopRun", run.id, 204, "", False),
+        ("user admin", "127.0.0.1", "stopRun", run.id, 204, "", False),
     ]
     shown = own.get("/api/audit?limit=2").json
     assert [item["operation"] for item in shown["items"]] == ["stopRun", "runTask"]
@@ -85,10 +85,10 @@ def test_logins(own: Daemon) -> None:
     assert own.ask("POST", "/api/auth/logout", headers=session, unix=False).status == 204
     until(lambda: len(own.scheduler.audit) == 4, "the audit")
     assert [(entry.operation, entry.who, entry.status, entry.failed_login) for entry in own.scheduler.audit] == [
-        ("login", "web", 204, False),
+        ("login", "user admin", 204, False),
         ("login", "", 401, True),
         ("login", "", 401, True),
-        ("logout", "web", 204, False),
+        ("logout", "user admin", 204, False),
     ]
 
 

@@ -251,7 +251,7 @@ def test_names_of_unix_clients(daemon: Daemon, tmp_path: Path, name: bytes) -> N
             b"Authorization: %b\r\n\r\n" % header.encode()
         )
         assert sock.recv(4096).startswith(b"HTTP/1.1 201 ")
-    assert daemon.scheduler.calls[-1][1]["by"] == "password from the Unix socket"
+    assert daemon.scheduler.calls[-1][1]["by"] == "user admin"
 
 
 def test_local_credentials(daemon: Daemon) -> None:

@@ -5,7 +5,7 @@ from typing import Any, cast
 import gevent
 import pytest
 
-from api.auth.passwords import Passwords, WrongSecret
+from api.auth.passwords import Passwords, WrongPassword
 from supervisor.ipc.control_client import ControlClient
 
 
@@ -19,12 +19,12 @@ class Scheduler:
 
 def test_nothing_is_kept_of_who_knows_the_password() -> None:
     """However many clients log in, and however many at once; guesses of one client still wait for each other."""
-    passwords = Passwords("right", cast(ControlClient, Scheduler()))
+    passwords = Passwords("right", cast(ControlClient, Scheduler()), lambda _name: None)
     for number in range(100):
-        passwords.check("right", f"10.0.0.{number}")
-    together = [gevent.spawn(passwords.check, "right", "10.0.0.1") for _ in range(5)]
+        passwords.check("", "right", f"10.0.0.{number}")
+    together = [gevent.spawn(passwords.check, "", "right", "10.0.0.1") for _ in range(5)]
     gevent.joinall(together, raise_error=True)
-    with pytest.raises(WrongSecret):
-        passwords.check("wrong", "10.0.0.1")
+    with pytest.raises(WrongPassword):
+        passwords.check("", "wrong", "10.0.0.1")
     assert passwords._turns == {}
     assert list(passwords._failures) == ["10.0.0.1"]

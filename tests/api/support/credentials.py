@@ -10,7 +10,7 @@ from tests.api.support.harness import PASSWORD, Daemon
 JSON = {"Content-Type": "application/json"}
 
 
-def basic(password: str, user: str = "anybody") -> dict[str, str]:
+def basic(password: str, user: str = "") -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 

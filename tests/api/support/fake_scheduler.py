@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from store import audit, sessions, tokens
+from store import accounts, audit, sessions, tokens
 from store.audit import Entry
 from store.database import Database
 from store.runs import writes as runs
 from supervisor.ipc.messages import Boot, Decoder, encode
 from tests.api.support.records import make_run, now_ms
 
-_LATE = ("audit", "session_touch", "token_touch")
+_LATE = ("audit", "login_succeeded", "session_touch", "token_touch")
 _ENDING_S = 30.0
 
 
@@ -58,6 +58,10 @@ class Scheduler:
             "session_create": self._session_create,
             "session_delete": lambda args: self._with_db(sessions.delete, args["hash"]),
             "session_touch": lambda args: self._touch(sessions.touch, args["hash"]),
+            "login_succeeded": lambda _args: {},
+            "account_create": self._account_create,
+            "account_password": lambda args: self._found(accounts.set_password, *args.values(), now_ms()),
+            "account_delete": lambda args: self._found(accounts.delete, args["name"]),
             "login_attempt": lambda args: {
                 "allowed": self.failures.get(args["client"], 0) < 10,
                 "retry_after_s": 42,
@@ -124,6 +128,16 @@ class Scheduler:
     def _token_delete(self, args: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             return {"found": tokens.delete(self._db, args["name"])}
+
+    def _account_create(self, args: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            if accounts.create(self._db, accounts.Account(**args)):
+                raise Refusal(409, "An account with this name exists")
+        return {}
+
+    def _found(self, function: Callable[..., bool], *args: Any) -> dict[str, Any]:
+        with self._lock:
+            return {"found": function(self._db, *args)}
 
     def _audit(self, args: dict[str, Any]) -> dict[str, Any]:
         found = {key: Entry(*entry) for key, entry in args["entries"].items()}

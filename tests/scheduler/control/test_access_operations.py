@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from store import audit, sessions, tokens
+from store import accounts, audit, sessions, tokens
 from store.audit import Entry
 from store.errors import StoreError
 from supervisor.scheduler.control.access_operations import AccessOperations
@@ -20,6 +20,17 @@ TOKEN = {
     "created_by": "me",
     "expires_at": None,
     "last_used_at": None,
+}
+
+ACCOUNT = {
+    "name": "n",
+    "password_hash": "h",
+    "tag": "t",
+    "role": "viewer",
+    "tasks": None,
+    "created_at": 1,
+    "created_by": "me",
+    "password_changed_at": 1,
 }
 
 
@@ -52,6 +63,29 @@ def test_sessions(bench: Make) -> None:
     assert one.store.database.rows("SELECT hash FROM sessions") == [("new",)]
     assert ask(one, "session_delete", hash="new")["ok"]
     assert sessions.get(one.store.database, "new", time.time_ns() // 1_000_000) is None
+
+
+def test_accounts(bench: Make) -> None:
+    """An account is created once, and refused under a taken name; its password changes, and it is removed."""
+    one = bench("")
+    assert ask(one, "account_create", **ACCOUNT)["ok"]
+    assert ask(one, "account_create", **ACCOUNT)["ok"]
+    assert ask(one, "account_create", **{**ACCOUNT, "tag": "other"})["status"] == 409
+    assert ask(one, "account_password", name="n", password_hash="h2", tag="t2")["result"] == {"found": True}
+    assert accounts.by_tag(one.store.database, "t2") is not None
+    assert ask(one, "account_delete", name="n")["result"] == {"found": True}
+    assert ask(one, "account_delete", name="n")["result"] == {"found": False}
+    assert ask(one, "account_password", name="n", password_hash="h2", tag="t3")["result"] == {"found": False}
+
+
+def test_sessions_of_accounts(bench: Make) -> None:
+    """A session of an account ends no other one, and none begins after the account was removed."""
+    one = bench("")
+    assert ask(one, "session_create", hash="admin", password_tag="tag")["ok"]
+    assert ask(one, "account_create", **ACCOUNT)["ok"]
+    assert ask(one, "session_create", hash="n", password_tag="t", account=True)["ok"]
+    assert ask(one, "session_create", hash="late", password_tag="former", account=True)["status"] == 401
+    assert one.store.database.rows("SELECT hash FROM sessions ORDER BY hash") == [("admin",), ("n",)]
 
 
 def test_audit(bench: Make) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from supervisor.ipc.messages import Exited
 from supervisor.schedule.overlap import Admission, admit
-from supervisor.scheduler.control.rate_limit import RateLimit
+from supervisor.scheduler.control.rate_limit import LoginLimit, RateLimit
 from supervisor.scheduler.runs.end_reason import Verdict, verdict_of
 from supervisor.scheduler.runs.retry import delay_ms, tried_again
 
@@ -119,6 +119,26 @@ def test_ten_wrong_passwords_a_minute() -> None:
     assert limit.blocked_s("b") == 0
     now[0] += 60
     assert limit.blocked_s("a") == 0
+
+
+def test_strangers_cannot_lock_out_a_person() -> None:
+    """Strangers with many addresses stop each other after 100 wrong passwords of one account.
+
+    A client that has sent the right password keeps its own limit; other accounts are not affected.
+    """
+    now = [1000.0]
+    limit = LoginLimit(lambda: now[0])
+    limit.succeeded("home", "alice")
+    for number in range(100):
+        assert limit.blocked_s(f"10.0.0.{number}", "alice") == 0
+        limit.failed(f"10.0.0.{number}", "alice")
+    assert limit.blocked_s("new", "alice") == 61
+    assert limit.blocked_s("new", "bob") == limit.blocked_s("home", "alice") == 0
+    for _ in range(10):
+        limit.failed("home", "alice")
+    assert limit.blocked_s("home", "alice") == limit.blocked_s("home", "bob") == 61
+    now[0] += 60
+    assert limit.blocked_s("home", "alice") == limit.blocked_s("new", "alice") == 0
 
 
 def test_a_rate_that_changes() -> None:

@@ -1,4 +1,4 @@
-// The way in. The form is what password managers look for: a user name, and the password that is in use.
+// The way in. The form has the fields that password managers look for: a user name and the present password.
 import { html, useState } from "../../vendor/preact.js";
 import { Refused, post } from "../api.js";
 import { useTitle } from "../parts/basics.js";
@@ -14,24 +14,24 @@ export function Login({ entered }) {
     setBusy(true);
     setProblem(null);
     try {
-      await post("api/auth/login", { password: new FormData(event.target).get("password") });
+      await post("api/auth/login", Object.fromEntries(new FormData(event.target)));
       await entered();
       if (me.value.authenticated) return;
       setProblem("The password is correct, but the browser did not return the session cookie. It may block cookies, or base_path does not match this address.");
       setBusy(false);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      setProblem(error.status === 401 ? "Wrong password." : error.message);
+      setProblem(error.status === 401 ? "Wrong user name or password." : error.message);
       setBusy(false);
     }
   };
   return html`<main class="login"><form method="post" action="api/auth/login" onSubmit=${submit}>
     <h1><img src=${ICON} alt="" />Ringward</h1>
-    <input class="hidden-text" type="text" name="username" value="ringward" autocomplete="username" tabindex="-1" aria-hidden="true" readonly />
     ${me.value.expired && html`<p role="status">Your session has ended. Log in to continue${me.value.waiting ? "; your last action is then carried out" : ""}.</p>`}
+    <label>User name (optional)<input type="text" name="username" autocomplete="username" placeholder="admin" autocapitalize="none" spellcheck="false" /></label>
     <label>Password or token<input type="password" name="password" autocomplete="current-password" required autofocus /></label>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     <button class="primary" disabled=${busy}>Log in</button>
-    <p class="hint">On the server, <code>ringward password</code> shows it.</p>
+    <p class="hint">On the server, <code>ringward password</code> shows the password of admin.</p>
   </form></main>`;
 }

@@ -21,6 +21,7 @@ const ITEMS = [
   ["system", "System", "pulse"],
   ["daemon", "Daemon", "file"],
   ["audit", "Audit", "shield", true],
+  ["accounts", "Accounts", "user", true],
   ["tokens", "Tokens", "key", true],
 ];
 const LONG_MS = 1000; // what is over sooner, such as an upgrade, moves nothing on the page
@@ -69,7 +70,7 @@ function Bar() {
     <${LinkState} />
     <button class="plain wide" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${showShortcuts}>?</button>
     <button class="plain" aria-label=${`Colours: ${theme.value}; change to ${next}`} title=${`Colours: ${theme.value}`} onClick=${() => wear(next)}><${Icon} name=${THEMES[theme.value]} /></button>
-    ${["session", "token"].includes(me.value?.method) && html`<button class="plain" aria-label="Log out" title="Log out" onClick=${logOut}><${Icon} name="out" /></button>`}
+    ${["session", "token"].includes(me.value?.method) && html`<button class="plain" aria-label="Log out" title=${me.value.user ? `Log out ${me.value.user}` : "Log out"} onClick=${logOut}><${Icon} name="out" /></button>`}
   </header>`;
 }
 
@@ -85,7 +86,7 @@ function Banners() {
     banners.push(html`<div class="banner warn" role="status"><b>The configuration was edited.</b> Reload to apply.<span class="spring"></span>
       ${isAdmin.value && html`<a class="button" href=${link("daemon", { plan: 1 })}>Preview reload</a>`}</div>`);
   }
-  if (me.value && !mayOperate.value) banners.push(html`<div class="banner busy small">Read-only: you are signed in as ${me.value.role}.</div>`);
+  if (me.value && !mayOperate.value) banners.push(html`<div class="banner busy small">Read-only: you are signed in as ${me.value.user ? `${me.value.user}, ` : ""}${me.value.role}.</div>`);
   return banners;
 }
 

@@ -20,6 +20,7 @@ const PAGES = [
   ["System", link("system"), "pulse"],
   ["Daemon and log", link("daemon"), "file"],
   ["Audit", link("audit"), "shield"],
+  ["Accounts", link("accounts"), "user"],
   ["Tokens", link("tokens"), "key"],
 ];
 
