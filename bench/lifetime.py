@@ -128,8 +128,8 @@ def idle(quick: bool) -> list[Row]:
             f"{total:.1f} MB",
             f"{floor:.1f} MB",
             f"{total / floor:.1f} x",
-            "<= 85 MB",
-            total <= 85,
+            "<= 100 MB",
+            total <= 100,
             _shares(parts, memory, "{:.0f}"),
         ),
         Row(

@@ -4,7 +4,7 @@ They are bound to no database: `Database.fetch` and `Database.apply` run a query
 The schema itself is made by the migrations; a test holds the two against each other.
 """
 
-from store.orm import AutoField, BooleanField, CompositeKey, IntegerField, Model, TextField
+from peewee import AutoField, BooleanField, CompositeKey, IntegerField, Model, TextField
 
 
 class TaskModel(Model):

@@ -144,8 +144,6 @@ ALLOWED = {
     ("supervisor.cli.entry", "setattr(sys, name, open(os.devnull, mode, encoding='utf-8'))"),
     ("supervisor.helpers.notifier.delivery", "sessions.HTTPAdapter"),
     ("supervisor.root.root_threads", "threading.excepthook"),
-    ("store.orm", "sys.modules.update(_hidden)"),
-    ("store.orm", "sys.modules[_name]"),
 }
 """Module and place: hooks of Python, and names of libraries that have no hook."""
 

@@ -5,6 +5,7 @@ Modules that keep references to sockets, locks or waiting functions must be impo
 
 import logging
 import os
+from importlib.util import find_spec
 from typing import Any
 
 from gevent import hub, monkey
@@ -32,3 +33,7 @@ class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
 hub.set_default_hub_class(WorkerHub)
 # Not os, signal and subprocess: arbiter and workers handle signals and reap processes as gunicorn expects.
 monkey.patch_all(os=False, signal=False, subprocess=False)
+
+if find_spec("psycopg_binary") or find_spec("psycopg_c"):
+    # Before psycopg, which would wait in Python because of the patches, with a hub in each thread of a query.
+    os.environ.setdefault("PSYCOPG_WAIT_FUNC", "wait_c")

@@ -18,13 +18,13 @@ A NUL cannot stand in a text of PostgreSQL; it is stored as U+2400, its symbol.
 """
 
 import functools
-import os
 import re
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from typing import Any
+
+from peewee import PostgresqlDatabase
 
 from store.connection import NUMBERS, Connection, Durability, Row, Value
 from store.errors import (
@@ -42,11 +42,7 @@ from store.errors import (
     Unusable,
 )
 from store.migrations import check_readable
-from store.orm import PostgresqlDatabase
 
-if find_spec("psycopg_binary") or find_spec("psycopg_c"):
-    # Under gevent it would wait in Python, through a hub of each thread of the pool that our queries have anyway.
-    os.environ.setdefault("PSYCOPG_WAIT_FUNC", "wait_c")
 try:
     import psycopg
     from psycopg.adapt import Buffer, Dumper, Loader

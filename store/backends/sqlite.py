@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import apsw
+from peewee import PeeweeException
+from playhouse.apsw_ext import APSWDatabase
 
 from store.backends.wait_unfrozen import Thaw
 from store.backends.wal_checkpoints import Checkpoints
@@ -36,7 +38,6 @@ from store.errors import (
     Unusable,
 )
 from store.migrations import check_readable
-from store.orm import APSWDatabase, PeeweeException
 from store.recovery.replaced_files import NO_FILE, File, Files, Rescued, file_of, files_of, rescue
 
 APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite.org/pragma.html#pragma_application_id
