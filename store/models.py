@@ -26,6 +26,7 @@ class TaskModel(Model):
     failures = IntegerField(default=0)
     failed_attempts = IntegerField(default=0)
     flapping_since = IntegerField(null=True)
+    acknowledged = TextField(null=True)
 
     class Meta:
         """Its table."""

@@ -29,6 +29,7 @@ class TaskRecord(NamedTuple):
         failures: Runs of a task that failed in a row; a run and its retries are one.
         failed_attempts: The same, with each retry by itself.
         flapping_since: The service has failed again and again since this time; its recovery is not yet reported.
+        acknowledged: The failure that a person has acknowledged, as the scheduler stored it (JSON).
     """
 
     name: str
@@ -47,6 +48,7 @@ class TaskRecord(NamedTuple):
     failures: int = 0
     failed_attempts: int = 0
     flapping_since: int | None = None
+    acknowledged: str | None = None
 
 
 class Instance(NamedTuple):
@@ -83,6 +85,7 @@ class Standing(NamedTuple):
     next_run_at: int | None
     rolling: str | None
     flapping_since: int | None
+    acknowledged: str | None
     run_id: str | None
     run_state: int | None
     exit_code: int | None
@@ -104,6 +107,7 @@ _CHANGEABLE = frozenset(
         "failures",
         "failed_attempts",
         "flapping_since",
+        "acknowledged",
     }
 )
 _CONFIGURED = TaskModel.configured == True  # noqa: E712 - of a column, this makes SQL
@@ -116,6 +120,7 @@ _GONE = {
     "failures": 0,
     "failed_attempts": 0,
     "flapping_since": None,
+    "acknowledged": None,
 }
 _UPSERT = """
 INSERT INTO tasks (name, kind, definition, configured, paused, stopped) VALUES (?, ?, ?, ?, ?, ?)
@@ -138,7 +143,7 @@ _LAST_RUN = f"""
 """  # noqa: S608 - constants
 _LAST_RUNS = f"SELECT {SELECT} FROM tasks AS t JOIN runs ON runs.seq = {_LAST_RUN}"  # noqa: S608 - constants
 _STANDINGS = f"""
-SELECT t.name, t.kind, t.definition, t.paused, t.next_run_at, t.rolling, t.flapping_since,
+SELECT t.name, t.kind, t.definition, t.paused, t.next_run_at, t.rolling, t.flapping_since, t.acknowledged,
     last.id, last.state, last.exit_code, last.started_at, last.ended_at, last.execution_id
 FROM tasks AS t LEFT JOIN runs AS last ON last.seq = {_LAST_RUN} WHERE t.configured = 1
 """  # noqa: S608 - constants

@@ -15,6 +15,8 @@ from api.errors import ApiError
 from api.operations.conditional import CONDITION
 from api.operations.operation import Call, Operation, json_of
 from api.operations.parameters import Param, flag, instant, integer
+from api.resources.runs.run_ending import FAILURES
+from api.resources.runs.runs import the_run
 from api.schemas import records as schemas
 from api.schemas.daemon_info import Counts, Instant, Schedule, TaskDay, TaskDays
 from api.schemas.run_details import AllTaskUsage, NamedTaskUsage, TaskUsage
@@ -92,6 +94,58 @@ def _command(
         refusals=(404, 409, 422, 503),
         tag="tasks",
     )
+
+
+_UNWELL = frozenset({"fatal", "backoff", "exited", "starting"})
+"""States of services in which there is something to acknowledge."""
+
+
+def _the_unit(context: Context, name: str) -> schemas.Task:
+    task = context.reads(one, name)
+    if task is None:
+        raise ApiError(404, f'No task named "{name}"')
+    return task
+
+
+def _needs_attention(task: schemas.Task) -> bool:
+    if task.kind == "service":
+        return task.flapping is True or task.state in _UNWELL
+    return task.last_run is not UNSET and task.last_run.end_reason in FAILURES | {"missed"}
+
+
+def _acknowledge(context: Context, call: Call, task: schemas.Task) -> None:
+    if not _needs_attention(task):
+        raise ApiError(409, f"{task.name} needs no attention, so there is nothing to acknowledge")
+    body: schemas.AcknowledgeBody | None = call.body
+    said: dict[str, Any] = {
+        name: None if body is None or (value := getattr(body, name)) is UNSET else value for name in ("for_ms", "note")
+    }
+    run = None if task.last_run is UNSET else task.last_run.id
+    asked(lambda: context.control.call("acknowledge", task=task.name, run=run, by=call.by, **said))
+    span = "until the next failure" if said["for_ms"] is None else f"for {said['for_ms'] // 1000} s"
+    call.target = task.name
+    call.result = f"{span}: {said['note']}" if said["note"] else span
+    call.no_content()
+
+
+def acknowledge_task(context: Context, call: Call) -> None:
+    """Acknowledge the present failure of a task or service."""
+    _acknowledge(context, call, _the_unit(context, call.path["taskName"]))
+
+
+def acknowledge_run(context: Context, call: Call) -> None:
+    """Acknowledge a run that failed, if it is the last one."""
+    run = the_run(context, call.path["runId"])
+    task = _the_unit(context, run.task_name)
+    if task.last_run is UNSET or task.last_run.id != run.id:
+        raise ApiError(409, f"{run.id} is not the last run of {run.task_name}; acknowledge {run.task_name}")
+    _acknowledge(context, call, task)
+
+
+def unacknowledge(context: Context, call: Call) -> None:
+    """Withdraw the acknowledgement of a task or service."""
+    asked(lambda: context.control.call("unacknowledge", task=call.path["taskName"], by=call.by))
+    call.no_content()
 
 
 _MAX_INSTANTS = 100
@@ -243,6 +297,40 @@ OPERATIONS = (
     ),
     _command("pause", "Task", pause, "Pause a task's schedule until it is resumed."),
     _command("resume", "Task", resume, "Resume a task's schedule from now on."),
+    Operation(
+        method="POST",
+        path="/api/tasks/{taskName}/acknowledge",
+        id="acknowledgeTask",
+        role=Role.OPERATOR,
+        summary="Acknowledge the present failure of a task or service, until the next one or for a time.",
+        handler=acknowledge_task,
+        body=schemas.AcknowledgeBody,
+        answers={204: None},
+        refusals=(404, 409, 422, 503),
+        tag="tasks",
+    ),
+    Operation(
+        method="POST",
+        path="/api/tasks/{taskName}/unacknowledge",
+        id="unacknowledgeTask",
+        role=Role.OPERATOR,
+        summary="Withdraw the acknowledgement of a task or service.",
+        handler=unacknowledge,
+        answers={204: None},
+        refusals=(404, 409, 422, 503),
+        tag="tasks",
+    ),
+    Operation(
+        method="POST",
+        path="/api/runs/{runId}/acknowledge",
+        id="acknowledgeRun",
+        role=Role.OPERATOR,
+        summary="Acknowledge the failure of a task by its last run.",
+        handler=acknowledge_run,
+        body=schemas.AcknowledgeBody,
+        answers={204: None},
+        refusals=(404, 409, 422, 503),
+    ),
     Operation(
         method="GET",
         path="/api/tasks/{taskName}/schedule",

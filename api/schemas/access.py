@@ -186,7 +186,12 @@ class AuditEntry(Struct, kw_only=True, rename="camel"):
     operation: Annotated[str, Meta(description="operationId")]
     target: Annotated[str, Meta(description="Name or id of the affected object.")] | UnsetType = UNSET
     status: Annotated[Int64, Meta(description="HTTP status of the response.")]
-    result: Annotated[str, Meta(description="What it changed, if many runs, or a new one.")] | UnsetType = UNSET
+    result: (
+        Annotated[
+            str, Meta(description="What it changed, if many runs or a new one; term and note of an acknowledgement.")
+        ]
+        | UnsetType
+    ) = UNSET
     reason: Annotated[str, Meta(description="Why the request was rejected.")] | UnsetType = UNSET
 
 

@@ -248,6 +248,17 @@ class Rolling(Struct, kw_only=True):
     total: Annotated[Int64, Meta(description="Instances to restart.")]
 
 
+class Acknowledged(Struct, kw_only=True, rename="camel"):
+    """The acknowledgement of the present failure of a task or service."""
+
+    by: Annotated[str, Meta(description="The user.")]
+    at: DateTime
+    until: Annotated[DateTime, Meta(description="Its end; without one it ends with the next failure.")] | UnsetType = (
+        UNSET
+    )
+    note: str | UnsetType = UNSET
+
+
 class Task(Document, kw_only=True, rename="camel"):
     """A task or a service."""
 
@@ -268,6 +279,10 @@ class Task(Document, kw_only=True, rename="camel"):
     instances: list[Instance] | UnsetType = UNSET
     rolling: Annotated[Rolling, Meta(description="Only during a rolling restart.")] | UnsetType = UNSET
     paused: bool
+    acknowledged: (
+        Annotated[Acknowledged, Meta(description="Present while an acknowledgement of the present failure holds.")]
+        | UnsetType
+    ) = UNSET
     definition: Annotated[
         dict[str, Any], Meta(description="The configured keys, without secrets; values of env are masked.")
     ]
@@ -283,6 +298,19 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True):
     """Base of all request bodies."""
 
     schema_link: SchemaLink | UnsetType = field(name="$schema", default=UNSET)
+
+
+class AcknowledgeBody(Body, kw_only=True, rename="camel"):
+    """Body of an acknowledgement."""
+
+    for_ms: (
+        Annotated[
+            int, Meta(ge=1000, le=31_622_400_000, description="How long it holds; default: until the next failure.")
+        ]
+        | UnsetType
+        | None
+    ) = UNSET
+    note: Annotated[str, Meta(max_length=1000)] | UnsetType | None = UNSET
 
 
 class TriggerBody(Body, kw_only=True):

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import time
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from api.schemas import records as schemas
 from api.schemas import run_view
 from api.schemas.known_times import known_rfc3339
+from api.schemas.wire_times import rfc3339
 from store import tasks as store_tasks
 from store.connection import Connection
 from store.database import Database
@@ -33,18 +35,37 @@ class Basis(NamedTuple):
     active: tuple[int, int]
     """Numbers of pending and of running runs."""
     instances: tuple[Instance, ...]
+    acknowledged: str | None
+    """The stored acknowledgement, while it holds."""
 
 
 def bases(db: Database | Connection, name: str | None = None) -> list[Basis]:
     """Return the basis of each configured task and service, sorted by name, or of one."""
     active = store_tasks.active_counts(db)
+    now_ms = time.time_ns() // 1_000_000
     instances: dict[str, list[Instance]] = {}
     for instance in store_tasks.instances(db, name):
         instances.setdefault(instance.task_name, []).append(instance)
     return [
-        Basis(standing, active.get(standing.name, (0, 0)), tuple(instances.get(standing.name, ())))
+        Basis(
+            standing,
+            active.get(standing.name, (0, 0)),
+            tuple(instances.get(standing.name, ())),
+            standing.acknowledged if _holds(standing, now_ms) else None,
+        )
         for standing in store_tasks.standings(db, name)
     ]
+
+
+def _holds(standing: Standing, now_ms: int) -> bool:
+    """Return whether an acknowledgement holds: until its end, else while the last run or the flapping is the same."""
+    if standing.acknowledged is None:
+        return False
+    stored = msgspec.json.decode(standing.acknowledged)
+    if stored["until"] is not None:
+        return bool(now_ms < stored["until"])
+    flapping = standing.flapping_since is not None and standing.flapping_since == stored["flapping_since"]
+    return flapping or bool(standing.run_id == stored["run"])
 
 
 def one(db: Database, name: str) -> schemas.Task | None:
@@ -76,7 +97,20 @@ def shown(basis: Basis, last_run: Run | None) -> schemas.Task:
         instances=[_instance(instance) for instance in basis.instances] if service else UNSET,
         rolling=_rolling(standing.rolling),
         paused=bool(standing.paused),
+        acknowledged=_acknowledged(basis.acknowledged),
         definition={_camel(key): _inside(key, value) for key, value in definition.items() if key not in _SHOWN_APART},
+    )
+
+
+def _acknowledged(text: str | None) -> schemas.Acknowledged | UnsetType:
+    if text is None:
+        return UNSET
+    stored = msgspec.json.decode(text)
+    return schemas.Acknowledged(
+        by=stored["by"],
+        at=rfc3339(stored["at"]),
+        until=known_rfc3339(stored["until"]),
+        note=stored["note"] or UNSET,
     )
 
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "restart": ("units.control", "Restart services."),
     "pause": ("units.control", "Pause the schedules of tasks."),
     "resume": ("units.control", "Resume the schedules of tasks."),
+    "ack": ("units.ack", "Acknowledge the failure of a task or service."),
     "wait": ("units.wait", "Wait until units or runs are in a state."),
     "next": ("units.next", "Show the next times of tasks."),
     "simulate": ("units.simulate", "Simulate the schedules."),

@@ -94,3 +94,24 @@ def test_the_last_good_run_beside_a_failure(page: Page, site: Site) -> None:
         ["all is well\n"]
     )
     assert complaints_of(page) == []
+
+
+def test_an_acknowledged_failure(page: Page, site: Site) -> None:
+    """An acknowledged failure leaves Needs attention, with the note, and returns when it is withdrawn."""
+    site.see(page, "#/")
+    attention = page.get_by_role("region", name="Needs attention")
+    entry = attention.locator(":scope > ul > li").filter(has=page.get_by_role("link", name="backup", exact=True))
+    entry.get_by_role("button", name="Acknowledge").click()
+    page.get_by_label("Note").fill("a bigger disk is ordered")
+    assert complaints_of(page) == []
+    page.get_by_role("dialog").get_by_role("button", name="Acknowledge").click()
+    expect(entry).to_have_count(0)
+    attention.get_by_text("1 acknowledged").click()
+    expect(attention).to_contain_text("until it fails anew: a bigger disk is ordered")
+    assert complaints_of(page) == []
+    site.see(page, "#/task/backup")
+    expect(page.get_by_role("main")).to_contain_text("a bigger disk is ordered")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("button", name="Undo")).to_have_count(0)
+    site.see(page, "#/")
+    expect(entry).to_have_count(1)

@@ -324,6 +324,9 @@ WITHOUT_SHAPES = (
 
 OUR_OWN = (
     ("GET", "/api/runs/newest"),
+    ("POST", "/api/tasks/{taskName}/acknowledge"),
+    ("POST", "/api/tasks/{taskName}/unacknowledge"),
+    ("POST", "/api/runs/{runId}/acknowledge"),
     ("GET", "/api/runs/failures"),
     ("GET", "/api/logs/stream"),
     ("GET", "/api/tasks/{taskName}/log/stream"),

@@ -153,6 +153,38 @@ export const pauseTask = (name) =>
   did(`${name} is paused`, () => post(taskPath(name, "pause")));
 export const resumeTask = (name) => did(`${name} is resumed`, () => post(taskPath(name, "resume")));
 
+const SPANS = [
+  ["", "until it fails anew"],
+  [3_600_000, "for an hour, whatever happens"],
+  [4 * 3_600_000, "for 4 hours, whatever happens"],
+  [86_400_000, "for a day, whatever happens"],
+  [7 * 86_400_000, "for a week, whatever happens"],
+];
+
+/** Ask for a note and a time, and acknowledge the failure of a task or service. */
+export function acknowledge(name) {
+  show(() => html`<${AcknowledgeForm} name=${name} />`, { label: `Acknowledge ${name}` });
+}
+
+function AcknowledgeForm({ name }) {
+  const submit = (event) => {
+    event.preventDefault();
+    const data = new FormData(event.target);
+    const body = { forMs: Number(data.get("for")) || undefined, note: data.get("note").trim() || undefined };
+    close();
+    return did(`${name} is acknowledged`, () => post(taskPath(name, "acknowledge"), body));
+  };
+  return html`<form onSubmit=${submit}>
+    <h2>Acknowledge ${name}</h2>
+    <p>It leaves <i>Needs attention</i> for everybody. The audit has your name.</p>
+    <div class="field"><label for="ack-for">How long</label><select id="ack-for" name="for">${SPANS.map(([ms, text]) => html`<option value=${ms}>${text}</option>`)}</select></div>
+    <div class="field"><label for="ack-note">Note</label><input id="ack-note" name="note" maxlength="1000" autocomplete="off" autofocus /></div>
+    <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary">Acknowledge</button></div>
+  </form>`;
+}
+
+export const unacknowledge = (name) => did(`${name} is no longer acknowledged`, () => post(taskPath(name, "unacknowledge")));
+
 export async function stopService(name) {
   const sure = await confirm({
     title: `Stop ${name}?`,

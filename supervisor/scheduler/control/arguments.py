@@ -145,6 +145,12 @@ class _Unit(TypedDict):
     by: str
 
 
+class _Acknowledgement(_Unit):
+    run: str | None
+    for_ms: _Number | None
+    note: str | None
+
+
 class _Restart(_Unit):
     command: str
     rolling: bool
@@ -213,6 +219,8 @@ OF_OPERATIONS: dict[str, Any] = {
     "service_stop": _Unit,
     "service_restart": _Restart,
     "task_pause": _Unit,
+    "acknowledge": _Acknowledgement,
+    "unacknowledge": _Unit,
     "task_resume": _Unit,
     "units": _Units,
     "reload": _Reload,

@@ -1,4 +1,4 @@
-"""Operations on tasks and services: start, stop, restart, pause and resume, on one unit or on many.
+"""Operations on tasks and services: start, stop, restart, pause and resume, on one unit or on many; acknowledgements.
 
 An operation stores the wanted state first, then acts, and answers after the effect is stored. Only a stop acts first,
 so that a full disk does not keep the service alive that fills it. Changes are stored in order, and so are their
@@ -8,6 +8,7 @@ Every operation can be repeated. The id of a restart, and of every operation on 
 request that is repeated to the next scheduler does not restart a service again, and gets the same answer.
 """
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -94,6 +95,8 @@ class UnitOperations:
             "task_pause": lambda arguments, reply: self._one("pause", _TASKS, arguments, reply),
             "task_resume": lambda arguments, reply: self._one("resume", _TASKS, arguments, reply),
             "units": self.act_on_many,
+            "acknowledge": self._acknowledge,
+            "unacknowledge": self._unacknowledge,
         }
 
     # One unit.
@@ -129,6 +132,34 @@ class UnitOperations:
         unit = self._unit(_SERVICES, arguments, reply)
         if unit is not None:
             self._stop([unit], arguments, lambda: reply(done()))
+
+    def _acknowledge(self, arguments: Arguments, reply: Reply) -> None:
+        """Store that a person knows of the present failure of a unit: of a run, and of a service that is flapping."""
+        unit = self._unit(_ALL, arguments, reply)
+        if unit is None:
+            return
+        change = self._engine.change(unavailable(reply))
+        for_ms = arguments["for_ms"]
+        acknowledged = {
+            "run": arguments["run"],
+            "flapping_since": unit.flapping_since,
+            "at": change.now_ms,
+            "until": None if for_ms is None else change.now_ms + for_ms,
+            "by": arguments["by"],
+            "note": arguments["note"],
+        }
+        self._store_acknowledged(unit, json.dumps(acknowledged), change, reply)
+
+    def _unacknowledge(self, arguments: Arguments, reply: Reply) -> None:
+        """Withdraw the acknowledgement of a unit."""
+        unit = self._unit(_ALL, arguments, reply)
+        if unit is not None:
+            self._store_acknowledged(unit, None, self._engine.change(unavailable(reply)), reply)
+
+    def _store_acknowledged(self, unit: Unit, acknowledged: str | None, change: Change, reply: Reply) -> None:
+        change.write(lambda db: update_task(db, unit.name, acknowledged=acknowledged))
+        change.then(lambda: reply(done()))
+        self._engine.commit(change)
 
     def _unit(self, kinds: Kinds, arguments: Arguments, reply: Reply) -> Unit | None:
         unit = self._units.get(arguments["task"])

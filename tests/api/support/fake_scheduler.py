@@ -77,6 +77,8 @@ class Scheduler:
             "service_stop": lambda _args: {},
             "service_restart": lambda _args: {},
             "task_pause": lambda _args: {},
+            "acknowledge": lambda _args: {},
+            "unacknowledge": lambda _args: {},
             "task_resume": lambda _args: {},
             "units": lambda args: {"units": [[name, "started", []] for name in args["names"] or ()]},
             "clock_trust": lambda _args: {},

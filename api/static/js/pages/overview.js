@@ -1,9 +1,11 @@
 // What needs attention first; then what runs, what comes, the host, and all tasks and services by group.
 import { html, useEffect, useState } from "../../vendor/preact.js";
+import { acknowledge, unacknowledge } from "../actions.js";
 import { get } from "../api.js";
 import { count, duration, moment, relative, size } from "../format.js";
 import { listen } from "../live.js";
-import { Ago, At, Badge, Card, Empty, Problem, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Acknowledged } from "../parts/acknowledged.js";
+import { Act, Ago, At, Badge, Card, Empty, Problem, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { Cause, CauseLine, learn } from "../parts/cause.js";
 import { HostLine } from "../parts/host.js";
 import { Icon } from "../parts/icon.js";
@@ -11,7 +13,7 @@ import { History } from "../parts/strip.js";
 import { UnitActions } from "../parts/unit_actions.js";
 import { go, link, route } from "../routes.js";
 import { words } from "../schedule.js";
-import { loadUnits, now, throttle, trouble, units } from "../state.js";
+import { loadUnits, mayOperate, now, throttle, trouble, units } from "../state.js";
 import { FAILURES, FLAPPING, ofRun, ofUnit } from "../states.js";
 
 const COMING = 8;
@@ -100,20 +102,27 @@ function Why({ unit, run, failures, known }) {
 
 function Attention({ all, failures, known }) {
   const [more, setMore] = useState(false);
-  const found = attention(all, now.value);
+  const every = attention(all, now.value);
+  const found = every.filter(({ unit }) => !unit.acknowledged);
+  const acknowledged = every.filter(({ unit }) => unit.acknowledged);
   const shown = more ? found : found.slice(0, 6);
   return html`<${Card} title="Needs attention" className="attention" tools=${found.length > 0 && html`<span class="badge bad">${found.length}</span>`}>
-    ${!found.length && html`<p class="calm"><${Icon} name="check" />All good: no failed tasks, no failing services.</p>`}
+    ${!found.length && html`<p class="calm"><${Icon} name="check" />${acknowledged.length ? "Nothing else: all other tasks and services are well." : "All good: no failed tasks, no failing services."}</p>`}
     <ul>${shown.map(
       ({ unit, look, text, at, run }) => html`<li key=${unit.name}>
         <${Badge} look=${look ?? ofUnit(unit)} />
         <div class="what"><p><${UnitLink} name=${unit.name} /> ${text}${at && html` <span class="soft"><${Ago} at=${at} /></span>`}</p>
           <${Why} unit=${unit} run=${run} failures=${failures} known=${known} /></div>
         ${run && html`<a class="button" href=${link("run", run)}>Details</a>`}
+        <button disabled=${!mayOperate.value} onClick=${() => acknowledge(unit.name)}>Acknowledge</button>
         <${UnitActions} unit=${unit} />
       </li>`,
     )}</ul>
     ${found.length > shown.length && html`<p class="body"><button class="link" onClick=${() => setMore(true)}>Show all ${found.length}</button></p>`}
+    ${acknowledged.length > 0 && html`<details class="acknowledged"><summary>${acknowledged.length} acknowledged</summary>
+      <ul>${acknowledged.map(({ unit, text }) => html`<li key=${unit.name}><div class="what"><p><${UnitLink} name=${unit.name} /> ${text}</p><p class="small"><${Acknowledged} unit=${unit} /></p></div>
+        <${Act} disabled=${!mayOperate.value} run=${() => unacknowledge(unit.name)}>Undo</${Act}></li>`)}</ul>
+    </details>`}
   </${Card}>`;
 }
 

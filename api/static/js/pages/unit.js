@@ -1,8 +1,10 @@
 // One task or service: how it is, when it runs, how it went for a year, what it is made of.
 import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
+import { unacknowledge } from "../actions.js";
 import { get, taskPath } from "../api.js";
 import { count, duration, localMinute, moment, number, size, tookMs } from "../format.js";
-import { Ago, At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { Acknowledged } from "../parts/acknowledged.js";
+import { Act, Ago, At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
 import { Chart } from "../parts/chart.js";
 import { Heat, HeatKey } from "../parts/heat.js";
 import { RunsTable } from "../parts/runs_table.js";
@@ -11,7 +13,7 @@ import { listen } from "../live.js";
 import { Hits, SearchField, finder, parametersOf, queryOf, useSearch } from "../log/search.js";
 import { go, link, route } from "../routes.js";
 import { words } from "../schedule.js";
-import { throttle, unitNamed, units } from "../state.js";
+import { mayOperate, throttle, unitNamed, units } from "../state.js";
 import { FAILURES, FLAPPING, ofService, ofUnit } from "../states.js";
 
 const CHARTED = 200;
@@ -35,6 +37,8 @@ export function UnitPage({ name }) {
       <span class="spring"></span><${UnitActions} unit=${unit} large />
     </div>
     ${unit.description && html`<p class="soft">${unit.description}</p>`}
+    ${unit.acknowledged && html`<div class="banner busy"><${Acknowledged} unit=${unit} /><span class="spring"></span>
+      <${Act} disabled=${!mayOperate.value} run=${() => unacknowledge(name)}>Undo</${Act}></div>`}
     <div class="cards">
       <${Facts} unit=${unit} />
       ${task ? html`<${Schedule} unit=${unit} />` : html`<${Instances} unit=${unit} />`}

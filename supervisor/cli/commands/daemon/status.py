@@ -77,7 +77,10 @@ def _found(api: "Api") -> dict[str, Any]:
         },
         "exports": daemon.get("exports", []),
         "leftRunning": daemon.get("leftRunning", []),
-        "attention": [*_of_daemon(daemon, health), *_of_units(units)],
+        "attention": [*_of_daemon(daemon, health), *_of_units(unit for unit in units if "acknowledged" not in unit)],
+        "acknowledged": [
+            one | unit["acknowledged"] for unit in units if "acknowledged" in unit for one in _of_units([unit])
+        ],
     }
 
 
@@ -206,6 +209,13 @@ def _show(found: Mapping[str, Any]) -> None:
         click.echo(f"\nProcesses left running by ended runs: {len(left)}")
         rows = [[one["taskName"], one["runId"], ", ".join(one["processes"])] for one in left[:_SHOWN]]
         show_table(("NAME", "RUN", "PROCESSES"), rows)
+    if acknowledged := found["acknowledged"]:
+        click.echo(f"\nAcknowledged: {len(acknowledged)}")
+        rows = [
+            [one["what"], one["text"], one["by"], when(one.get("until")), one.get("note", "-")]
+            for one in acknowledged[:_SHOWN]
+        ]
+        show_table(("NAME", "REASON", "BY", "UNTIL", "NOTE"), rows, prose={"REASON", "NOTE"}, gives_way=("UNTIL",))
     attention = found["attention"]
     if not attention:
         click.echo("\nNothing needs attention.")

@@ -1,0 +1,8 @@
+// Who has acknowledged the failure of a task or service, for how long, and the note.
+import { html } from "../../vendor/preact.js";
+import { Ago, At } from "./basics.js";
+
+export function Acknowledged({ unit }) {
+  const { by, at, until, note } = unit.acknowledged;
+  return html`<span>Acknowledged by ${by} <${Ago} at=${at} />, ${until ? html`until <${At} at=${until} />` : "until it fails anew"}${note && html`: <q>${note}</q>`}</span>`;
+}

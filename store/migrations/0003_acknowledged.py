@@ -1,0 +1,11 @@
+"""Tasks remember which of their failures a person has acknowledged."""
+
+from store.connection import Connection
+from store.migrations.define import define
+
+READABLE_FROM = 1
+
+
+def up(db: Connection) -> None:
+    """Add the column."""
+    define(db, "ALTER TABLE tasks ADD COLUMN acknowledged TEXT;\n")

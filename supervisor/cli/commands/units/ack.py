@@ -1,0 +1,66 @@
+"""``ringward ack``: acknowledge a failure."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from supervisor.cli.naming import all_names
+from supervisor.cli.settings import Settings, client_options, pass_settings
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+
+
+@click.command("ack", epilog="Example: ringward ack backup --for 2h --note 'a bigger disk is ordered'")
+@client_options
+@click.argument("what", metavar="TASK|SERVICE|RUN", shell_complete=all_names)
+@click.option("--for", "span", metavar="DURATION", help="Also acknowledge failures during this time, such as 2h.")
+@click.option("--note", metavar="TEXT", help="A note for others.")
+@click.option("--undo", is_flag=True, help="Withdraw the acknowledgement.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record of the task or service.")
+@pass_settings
+def command(settings: Settings, what: str, span: str | None, note: str | None, undo: bool, as_json: bool) -> None:
+    """Acknowledge the failure of a task or service.
+
+    It no longer needs attention, neither in `ringward status` nor in the dashboard, until it fails anew. With --for, it
+    needs none during that time, even if it fails anew. A run must be the last one of its task.
+    """
+    from supervisor.cli.lookups import find_run, find_task, unknown
+    from supervisor.cli.tables import show_json
+
+    if undo and (span is not None or note is not None):
+        raise click.UsageError("--undo cannot be combined with --for or --note")
+    body = {"forMs": _milliseconds(span), "note": note}
+    api = settings.api()
+    run = find_run(api, what)
+    name = what if run is None else str(run["taskName"])
+    if find_task(api, name) is None:
+        raise unknown(api, name)
+    path = f"/api/tasks/{name}" if run is None or undo else f"/api/runs/{run['id']}"
+    _tell(api, f"{path}/{'unacknowledge' if undo else 'acknowledge'}", body)
+    if as_json:
+        show_json(find_task(api, name))
+
+
+def _tell(api: "Api", path: str, body: dict[str, Any]) -> None:
+    from supervisor.cli.records import Foreign
+
+    said = {name: value for name, value in body.items() if value is not None}
+    if api.post(path, None, said or None):
+        raise Foreign("unexpected response to a command")
+
+
+def _milliseconds(span: str | None) -> int | None:
+    """Return the milliseconds of a duration.
+
+    Raises:
+        click.UsageError: it is none.
+    """
+    from supervisor.config.value_types.durations import parse_duration
+
+    if span is None:
+        return None
+    try:
+        return parse_duration(span)
+    except ValueError as err:
+        raise click.UsageError(f'--for must be a duration such as "2h": {span!r}') from err

@@ -1,0 +1,68 @@
+"""``ringward ack``: what it asks for."""
+
+import json
+
+import pytest
+
+from supervisor.cli import exit_codes
+from tests.support.command_line import Ringward
+from tests.support.fake_daemon import RUN, Answer, FakeDaemon, problem, run
+
+UNIT = {"name": "backup", "kind": "task"}
+
+
+@pytest.fixture(autouse=True)
+def _known(daemon: FakeDaemon) -> None:
+    daemon.on("GET", "/api/tasks/backup", UNIT)
+    daemon.on("GET", f"/api/runs/{RUN}", {**run(), "taskName": "backup"})
+    for path in ("tasks/backup/acknowledge", "tasks/backup/unacknowledge", f"runs/{RUN}/acknowledge"):
+        daemon.on("POST", f"/api/{path}", Answer(204))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "body"),
+    [
+        (["backup"], "tasks/backup/acknowledge", None),
+        (
+            ["backup", "--for", "2h", "--note", "known"],
+            "tasks/backup/acknowledge",
+            {"forMs": 7_200_000, "note": "known"},
+        ),
+        ([RUN], f"runs/{RUN}/acknowledge", None),
+        (["backup", "--undo"], "tasks/backup/unacknowledge", None),
+        ([RUN, "--undo"], "tasks/backup/unacknowledge", None),
+    ],
+)
+def test_the_request(
+    ringward: Ringward, daemon: FakeDaemon, arguments: list[str], path: str, body: dict[str, object] | None
+) -> None:
+    """The failure of a task is acknowledged by its name or its last run; nothing is printed, or the record as JSON."""
+    result = ringward("ack", *arguments)
+    assert (result.exit_code, result.output) == (0, "")
+    (request,) = [one for one in daemon.requests if one.method == "POST"]
+    assert request.path == f"/api/{path}"
+    assert (json.loads(request.body) if request.body else None) == body
+    assert json.loads(ringward("ack", "--json", *arguments).stdout) == UNIT
+
+
+def test_a_unit_that_is_well(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A unit that needs no attention cannot be acknowledged."""
+    daemon.on("POST", "/api/tasks/backup/acknowledge", problem(409, "backup needs no attention"))
+    result = ringward("ack", "backup")
+    assert result.exit_code == exit_codes.REFUSED
+    assert "backup needs no attention" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["backup", "--for", "soon"], '--for must be a duration such as "2h"'),
+        (["backup", "--undo", "--note", "x"], "--undo cannot be combined with --for or --note"),
+    ],
+)
+def test_wrong_options(ringward: Ringward, daemon: FakeDaemon, arguments: list[str], message: str) -> None:
+    """Wrong options are named before anything is asked."""
+    result = ringward("ack", *arguments)
+    assert result.exit_code == exit_codes.USAGE
+    assert message in " ".join(result.stderr.split())
+    assert daemon.requests == []

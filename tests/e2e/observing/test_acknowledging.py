@@ -1,0 +1,102 @@
+"""Acknowledged failures, through the daemon."""
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+CONFIG = """
+[tasks.fails]
+run = "echo broken >&2; exit 3"
+[tasks.well]
+run = "true"
+[services.crashes]
+run = "exit 1"
+restart_delay = "1ms"
+restart_attempts = 1
+"""
+
+
+def record(daemon: Daemon, name: str = "fails") -> dict[str, Any]:
+    found: dict[str, Any] = daemon.get(f"/api/tasks/{name}").json()
+    return found
+
+
+def status(daemon: Daemon) -> dict[str, Any]:
+    """What ``ringward status`` says."""
+    command = [*daemon.client_command(), "status", "--json", "--config", str(daemon.config)]
+    said: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout)
+    return said
+
+
+def names(entries: list[dict[str, Any]]) -> set[str]:
+    return {entry["what"] for entry in entries}
+
+
+@pytest.mark.own
+def test_until_it_fails_anew(daemon: Daemon) -> None:
+    """An acknowledged failure needs no attention until the task fails anew, also over a restart of the daemon."""
+    daemon.write(CONFIG)
+    daemon.start()
+    run = daemon.request("POST", "/api/tasks/fails/run?wait=60").json()
+    until(lambda: record(daemon, "crashes")["state"] == "fatal", "the service to give up")
+    assert {"fails", "crashes"} <= names(status(daemon)["attention"])
+    assert daemon.request("POST", f"/api/runs/{run['id']}/acknowledge", {"note": "known"}).status == 204
+    assert daemon.request("POST", "/api/tasks/crashes/acknowledge").status == 204
+    daemon.stop()
+    daemon.start()
+    found = record(daemon)["acknowledged"]
+    assert (found["by"], found["note"]) == ("uid 0", "known")
+    assert "until" not in found
+    said = status(daemon)
+    assert "fails" not in names(said["attention"])
+    assert "fails" in names(said["acknowledged"])
+    until(lambda: record(daemon, "crashes")["state"] == "fatal", "the service to give up again")
+    assert "acknowledged" not in record(daemon, "crashes")
+    daemon.request("POST", "/api/tasks/fails/run?wait=60")
+    assert "acknowledged" not in record(daemon)
+    assert "fails" in names(status(daemon)["attention"])
+    (entry,) = [one for one in daemon.get("/api/audit").json()["items"] if one["operation"] == "acknowledgeRun"]
+    assert entry["target"] == "fails"
+    assert entry["result"] == "until the next failure: known"
+
+
+@pytest.mark.own
+def test_for_a_time(daemon: Daemon) -> None:
+    """With a time, the acknowledgement holds for that time, also if the task fails anew; it can be withdrawn."""
+    daemon.write(CONFIG)
+    daemon.start()
+    daemon.request("POST", "/api/tasks/fails/run?wait=60")
+    assert daemon.request("POST", "/api/tasks/fails/acknowledge", {"forMs": 3_600_000}).status == 204
+    daemon.request("POST", "/api/tasks/fails/run?wait=60")
+    assert "until" in record(daemon)["acknowledged"]
+    assert daemon.request("POST", "/api/tasks/fails/unacknowledge").status == 204
+    assert "acknowledged" not in record(daemon)
+    assert daemon.request("POST", "/api/tasks/fails/acknowledge", {"forMs": 1000}).status == 204
+    until(lambda: "acknowledged" not in record(daemon), "the end of the acknowledgement")
+
+
+@pytest.mark.own
+def test_only_failures(daemon: Daemon) -> None:
+    """Units that are well, and runs that are not the last ones, are refused with the reason."""
+    daemon.write(CONFIG)
+    daemon.start()
+    first = daemon.request("POST", "/api/tasks/fails/run?wait=60").json()["id"]
+    daemon.request("POST", "/api/tasks/fails/run?wait=60")
+    daemon.request("POST", "/api/tasks/well/run?wait=60")
+    answer = daemon.request("POST", "/api/tasks/well/acknowledge")
+    assert (answer.status, answer.json()["detail"]) == (
+        409,
+        "well needs no attention, so there is nothing to acknowledge",
+    )
+    answer = daemon.request("POST", f"/api/runs/{first}/acknowledge")
+    assert (answer.status, answer.json()["detail"]) == (
+        409,
+        f"{first} is not the last run of fails; acknowledge fails",
+    )
+    assert daemon.request("POST", "/api/tasks/none/acknowledge").status == 404
+    assert daemon.request("POST", "/api/tasks/fails/acknowledge", {"forMs": 1}).status == 422
