@@ -16,6 +16,7 @@ PROCESSES = {
     "spawner": "supervisor.root.spawn.zygote",
     "scheduler": "supervisor.scheduler.__main__",
     "watcher": "supervisor.helpers.watcher.__main__",
+    "filewatcher": "supervisor.helpers.filewatcher.__main__",
     "janitor": "supervisor.helpers.janitor.__main__",
     "notifier": "supervisor.helpers.notifier.__main__",
     "exporter": "supervisor.helpers.exporter.__main__",

@@ -15,6 +15,7 @@ PROCESSES = {
     "spawner": ("supervisor.root.spawner",),
     "scheduler": ("supervisor.scheduler.__main__",),
     "watcher": ("supervisor.watcher",),
+    "filewatcher": ("supervisor.helpers.filewatcher.__main__",),
     "janitor": ("supervisor.janitor",),
     "notifier": ("supervisor.notifier",),
     "exporter": ("supervisor.helpers.exporter.__main__",),

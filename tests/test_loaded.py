@@ -12,6 +12,7 @@ OTHERS = (
     "supervisor.helpers.janitor.__main__",
     "supervisor.helpers.notifier.__main__",
     "supervisor.helpers.watcher.__main__",
+    "supervisor.helpers.filewatcher.__main__",
     "api.serve",
     "api.server.arbiter",
     "supervisor.cli.commands.daemon.up",

@@ -3,7 +3,7 @@
 import itertools
 import os
 
-OF_THE_SCHEDULER = ("janitor", "watcher", "notifier", "exporter")
+OF_THE_SCHEDULER = ("janitor", "watcher", "filewatcher", "notifier", "exporter")
 """Processes that the scheduler starts on demand."""
 _YOUNGEST = 16
 """Number of youngest processes among which to look for the spare."""

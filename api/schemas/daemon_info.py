@@ -47,6 +47,7 @@ PROCESSES = (
     "worker",
     "janitor",
     "watcher",
+    "filewatcher",
     "notifier",
     "exporter",
 )

@@ -59,6 +59,8 @@ TASK: Mapping[str, Effect] = {
     "crons": _E.SCHEDULE,
     "every_ms": _E.SCHEDULE,
     "at_ms": _E.SCHEDULE,
+    "on_change": _E.AT_ONCE,
+    "settle_ms": _E.AT_ONCE,
     "timezone": _E.SCHEDULE,
     "dst_gap": _E.SCHEDULE,
     "dst_overlap": _E.SCHEDULE,

@@ -30,7 +30,7 @@ from supervisor.config.model import (
     Task,
 )
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
-from supervisor.config.schema import MAX_UNITS, REQUIRED, UNIT_NAME, Key, defaults_of, keys_of
+from supervisor.config.schema import MAX_UNITS, MAX_WATCHING_TASKS, REQUIRED, UNIT_NAME, Key, defaults_of, keys_of
 from supervisor.config.value_types.dependencies import unsound
 from supervisor.config.value_types.exports import MAX_EXPORTS, check, without_match
 from supervisor.config.value_types.exposure import unsafe
@@ -146,18 +146,10 @@ class _Loader:
                         tasks[name] = Task(name=name, **_fields(values, kind, frozenset(_FILES)))
                     else:
                         services[name] = Service(name=name, **_fields(values, kind, frozenset(_FILES)))
-        for wrong in unsound(services, tasks, seen):
-            source, place = seen[wrong.service]
-            part = () if wrong.index is None else (wrong.index,)
-            self._wrong(source, (*place, "depends_on", *part), wrong.message, wrong.remedy)
-        units: dict[str, Task | Service] = {**tasks, **services}
-        for unit in units.values():
-            for index, message, remedy in unknown_permissions(unit.may, units, seen):
-                source, place = seen[unit.name]
-                self._wrong(source, (*place, "may", index), message, remedy)
+        self._check_together(tasks, services, seen)
         hooks = self._hooks(main, tasks, services)
         for export in exports.values():
-            for key, index, message in without_match(export, units.values()):
+            for key, index, message in without_match(export, [*tasks.values(), *services.values()]):
                 self._warnings.append(main.problem((_EXPORTS, export.name, key, index), message, None))
         self.finish()
         return Config(
@@ -179,6 +171,23 @@ class _Loader:
             exports=exports,
             warnings=tuple(self._warnings),
         )
+
+    def _check_together(
+        self, tasks: dict[str, Task], services: dict[str, Service], seen: dict[str, tuple[Source, KeyPath]]
+    ) -> None:
+        """Check what tasks and services say about each other, and how many have ``on_change``."""
+        for wrong in unsound(services, tasks, seen):
+            source, place = seen[wrong.service]
+            part = () if wrong.index is None else (wrong.index,)
+            self._wrong(source, (*place, "depends_on", *part), wrong.message, wrong.remedy)
+        for task in [task for task in tasks.values() if task.on_change][MAX_WATCHING_TASKS:]:
+            source, place = seen[task.name]
+            self._wrong(source, (*place, "on_change"), f"more than {MAX_WATCHING_TASKS} tasks have on_change")
+        units: dict[str, Task | Service] = {**tasks, **services}
+        for unit in units.values():
+            for index, message, remedy in unknown_permissions(unit.may, units, seen):
+                source, place = seen[unit.name]
+                self._wrong(source, (*place, "may", index), message, remedy)
 
     def _host_zone(self, main: Source) -> str:
         try:
@@ -445,7 +454,7 @@ class _Loader:
 
     def _params(self, source: Source, path: KeyPath, values: Values, *, own: bool) -> None:
         """Check the parameters of a unit, its `own` or those in [defaults], against its other keys."""
-        scheduled = any(values.get(key) for key in (*_SCHEDULES, "run_on_start"))
+        scheduled = any(values.get(key) for key in (*_SCHEDULES, "on_change", "run_on_start"))
         found = unsuitable(
             values.get("params", ()),
             scheduled=scheduled,

@@ -314,6 +314,10 @@ class Task:
     every_ms: int | None
     at_ms: int | None
     """Milliseconds since the epoch. Of `crons`, `every_ms` and `at_ms` one is set at most."""
+    on_change: tuple[str, ...]
+    """Absolute paths, with wildcards in the last component, of the files whose changes start a run."""
+    settle_ms: int
+    """Time without a change after which a run starts for all files that changed."""
     timezone: str
     dst_gap: DstGap
     dst_overlap: DstOverlap

@@ -29,6 +29,7 @@ from supervisor.config.value_types.values import (
     CronExpression,
     Duration,
     Environment,
+    FileGlob,
     FilePath,
     Flag,
     Integer,
@@ -47,6 +48,8 @@ REQUIRED: Final = object()
 """Stands for the default of a key that the file must set."""
 
 MAX_UNITS = 10_000
+MAX_WATCHING_TASKS = 64
+"""Tasks with ``on_change``: each takes an instance of inotify, of which a user usually has 128."""
 _MAX_SOCKET_PATH_BYTES = 107
 """sun_path of unix(7), less the closing NUL."""
 _KB, _MB, _TB = 1 << 10, 1 << 20, 1 << 40
@@ -299,6 +302,21 @@ KEYS: Final = (
     ),
     Key("every", TASK, Duration(low_ms=1000), None, "fixed interval, independent of the wall clock", "every_ms"),
     Key("at", TASK, Moment(), None, "runs once, at this time", "at_ms"),
+    Key(
+        "on_change",
+        TASK,
+        ListOf(FileGlob(), 20, single=True),
+        [],
+        "files whose changes start a run, with wildcards in the last part of the path",
+    ),
+    Key(
+        "settle",
+        TASK,
+        Duration(high_ms=3_600_000),
+        "1s",
+        "time without a further change after which the run of on_change starts",
+        "settle_ms",
+    ),
     Key("timezone", TASK, TimeZone(), None, "time zone of the schedule; default: the daemon's"),
     Key(
         "dst_gap",

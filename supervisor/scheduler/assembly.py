@@ -54,6 +54,7 @@ from supervisor.scheduler.reload.config_files import ConfigFiles
 from supervisor.scheduler.reload.reload import INFO, ConfigApplier, Configurable, Reloader, ResolvedConfig
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.failure_output import Outputs
+from supervisor.scheduler.runs.file_changes import FileChanges
 from supervisor.scheduler.runs.live_units import Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
@@ -227,6 +228,7 @@ class Scheduler(CommitListener):
         clock = RemovalClock(loop, current_boot(), state.clock, self._clock_doubted)
         self._retention = Retention(loop, engine, self._bulk, self._janitor, self._config, clock, log)
         self._scheduled_starts = ScheduledStarts(loop, engine)
+        self._file_changes = FileChanges(loop, engine, self._units, self._config, log)
         self._clock_report = ClockReport(engine, self._scheduled_starts, self._units, self._notifications, clock, log)
         self._sampler = HostSampler(loop, clock, self._boot.data_dir, self._running, engine.commit)
 
@@ -269,6 +271,7 @@ class Scheduler(CommitListener):
         self._outbox.begin(first=state.first)
         if not self._engine.ending:
             self._scheduled_starts.begin(self._units.values())
+            self._file_changes.begin()
         self._clock_report.begin(first=state.first)
         change = self._engine.change()
         change.write(lambda _db: None)
@@ -296,7 +299,7 @@ class Scheduler(CommitListener):
         )
         certificate = CertificateReader(files, config)
         hooks = HookOperations(config)
-        self._build_reload(start, take_over, files, [certificate, limit, many, hooks])
+        self._build_reload(start, take_over, files, [certificate, limit, many, hooks, self._file_changes])
         operations: dict[str, Operation] = {"reload": self._reloader.command}
         for subject in (
             RunOperations(engine, self._units, self._info, self._tell, limit),
@@ -555,6 +558,7 @@ class Scheduler(CommitListener):
         self._loop.run()
         self._janitor.close()
         self._watcher.close()
+        self._file_changes.close()
         self._notifier_client.close()
         self._exports.close()
         self._sampler.close()

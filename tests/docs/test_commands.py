@@ -22,6 +22,7 @@ NOT_RUN = {
     "starts another daemon": 3,
     "takes minutes": 1,
     "the daemon has its history": 1,
+    "works on files of its own": 1,
     "works on the clone": 2,
 }
 """Why blocks of commands are not run, and how many are not for that reason."""

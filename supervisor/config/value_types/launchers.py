@@ -183,6 +183,8 @@ def unlaunchable(one: Launcher, values: Mapping[str, Any]) -> Iterator[Invalid]:
     if secret and not one.carries_secrets:
         message = f"{one.name} would expose secrets such as {secret[0]} on the way to the job"
         yield Invalid(message, "let the job read them from the engine's own store of secrets", show=False)
+    if values.get("on_change"):
+        yield Invalid("on_change names files of this host, which the job cannot read", "remove on_change", show=False)
     for key in ("ready", "live"):
         probe = values.get(key)
         if probe is not None and probe.kind == "notify":

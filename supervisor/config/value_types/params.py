@@ -222,7 +222,7 @@ def unsuitable(
     for index, param in enumerate(params):
         if param.required and param.default is None:
             if scheduled:
-                message = "is required, but runs of the schedule and of the start have no caller"
+                message = "is required, but runs of a schedule, of changed files and of the start have no caller"
                 yield index, Invalid(message, "give it a default", show=False)
             elif not api_trigger:
                 yield index, Invalid("is required, but with api_trigger = false there is no caller", show=False)

@@ -20,6 +20,7 @@ MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 MAX_DURATION_MS = 10 * 366 * 86_400_000
 
 _STRING = "a string"
+_WILDCARD = re.compile(r"[*?\[]")
 _ENV_NAME = re.compile(r"[^=\0]+")
 _CANNOT_STOP = frozenset({"SIGSTOP", "SIGCONT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGCHLD", "SIGCLD"})
 _REALTIME = re.compile(r"SIGRTMIN(?:\+([0-9]{1,2}))?")
@@ -105,6 +106,26 @@ class FilePath:
     def describe(self) -> str:
         """See :class:`ValueType`."""
         return "a path"
+
+
+@dataclass(frozen=True)
+class FileGlob:
+    """A path whose last component may have wildcards."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`ValueType`."""
+        text = Text(empty=False, what=self.describe()).parse(value, directory)
+        if text.endswith("/"):
+            raise Invalid("must name files, not a directory", f'write "{text}*" for all files in it')
+        path = FilePath().parse(text, directory)
+        if _WILDCARD.search(os.path.dirname(path)):
+            remedy = "name each directory; there may be several paths"
+            raise Invalid("must have wildcards in the last part of the path only", remedy)
+        return path
+
+    def describe(self) -> str:
+        """See :class:`ValueType`."""
+        return 'a path such as "/srv/in/*.csv"'
 
 
 @dataclass(frozen=True)

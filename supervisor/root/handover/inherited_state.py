@@ -12,7 +12,7 @@ from supervisor.root.handover.state_schema import Handover, from_json
 from supervisor.root.handover.table import NotAccepted, read
 from supervisor.root.output.run_log import RunLog
 
-_PROCESSES = ("spawner", "scheduler", "watcher", "janitor", "notifier", "exporter")
+_PROCESSES = ("spawner", "scheduler", "watcher", "filewatcher", "janitor", "notifier", "exporter")
 _API = "api"
 """Our processes; each knows ``--check``, with which it only loads all that it needs."""
 

@@ -20,6 +20,7 @@ class LiveRun:
         "created_at",
         "definition",
         "execution_id",
+        "files",
         "id",
         "identity",
         "instance",
@@ -45,6 +46,7 @@ class LiveRun:
         retry_of: str | None = None,
         scheduled_at: int | None = None,
         params: ParameterValues = NOTHING,
+        files: tuple[str, ...] = (),
     ) -> None:
         self.unit = unit
         self.definition = definition
@@ -57,6 +59,8 @@ class LiveRun:
         self.retry_of = retry_of
         self.scheduled_at = scheduled_at
         self.params = params
+        self.files = files
+        """The changed files that it was started for."""
         self.state = run_transitions.State.QUEUED
         self.timer: Timer | None = None
         """The timer of its retry delay."""

@@ -19,7 +19,7 @@ from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
 from supervisor.scheduler.notifications.notifications import Notifications
-from supervisor.scheduler.runs import run_transitions, secret_parameters
+from supervisor.scheduler.runs import changed_files, run_transitions, secret_parameters
 from supervisor.scheduler.runs.end_reason import (
     CRASHED_EXIT_CODE,
     REASONS,
@@ -112,6 +112,7 @@ class RunEngine:
         scheduled_at: int | None = None,
         coalesce: bool = False,
         params: ParameterValues | None = None,
+        files: tuple[str, ...] = (),
     ) -> LiveRun:
         """Create a first attempt; it starts, waits, or is refused by the overlap policy (then it is only stored).
 
@@ -125,6 +126,7 @@ class RunEngine:
             scheduled_at: the scheduled instant, in milliseconds since the epoch.
             coalesce: skip the run if another scheduled run already waits.
             params: the parameter values; None: the defaults.
+            files: the changed files that the run is for.
         """
         run = LiveRun(
             unit,
@@ -134,6 +136,7 @@ class RunEngine:
             created_at=change.now_ms,
             scheduled_at=scheduled_at,
             params=take(task, {}) if params is None else params,
+            files=files,
         )
         admission = overlap.admit(
             task.on_overlap,
@@ -189,6 +192,8 @@ class RunEngine:
         self.live[run.id] = run
         if run.params.secret:
             change.write(lambda _db: self._keep_secrets(run))
+        if run.files:
+            change.write(lambda _db: self._keep_files(run))
         change.write(lambda db: insert_run(db, row))
         change.announce("run.created", event_body(run, "pending"))
 
@@ -207,7 +212,7 @@ class RunEngine:
 
     def _clean_up_forgotten(self, run: LiveRun) -> None:
         change = self.change()
-        self._forget_secrets(run, change)
+        self._forget_private(run, change)
         self.promote(run.unit, change)
         self.commit(change)
 
@@ -223,10 +228,21 @@ class RunEngine:
                 raise
             self._log.warning(f"{run.unit.name} {run.id}: its secret parameters cannot be kept: {err}")
 
-    def _forget_secrets(self, run: LiveRun, change: Change) -> None:
-        """Remove the secrets of a run whose end is stored, or which was never stored."""
+    def _keep_files(self, run: LiveRun) -> None:
+        """Write the names of changed files, as :meth:`_keep_secrets`."""
+        try:
+            changed_files.keep(self._boot.data_dir, run.id, run.files)
+        except OSError as err:
+            if not run.attempt:
+                raise
+            self._log.warning(f"{run.unit.name} {run.id}: the names of its files cannot be kept: {err}")
+
+    def _forget_private(self, run: LiveRun, change: Change) -> None:
+        """Remove secrets and names of files of a run whose end is stored, or which was never stored."""
         if run.params.secret:
             change.write(lambda _db: secret_parameters.forget(self._boot.data_dir, run.id))
+        if run.files:
+            change.write(lambda _db: changed_files.forget(self._boot.data_dir, self._boot.runtime_dir, run.id))
 
     def promote(self, unit: Unit, change: Change) -> None:
         """Give free slots to the runs that wait longest."""
@@ -406,8 +422,18 @@ class RunEngine:
     def _on_user_known(self, run: LiveRun, identity: Identity) -> None:
         if not self.ending:  # else it stays pending in the store until the next start
             refusal = None if self._jobs is None else self._jobs.refusal(run)
+            if run.files and refusal is None and identity.refusal is None:
+                refusal = self._hand_over_files(run, identity)
             run.identity = identity if refusal is None else Identity(refusal=refusal)
             self._apply(run, run_transitions.Event.STORED, self.change())
+
+    def _hand_over_files(self, run: LiveRun, identity: Identity) -> str | None:
+        """Write the names of changed files for the command; return the error, if any."""
+        try:
+            changed_files.hand_over(self._boot.runtime_dir, run.id, run.files, identity.account)
+        except OSError as err:
+            return f"cannot write the names of the changed files: {err}"
+        return None
 
     def _store_start(self, run: LiveRun, change: Change, at: int) -> None:
         if run.id not in run.unit.active:
@@ -450,8 +476,8 @@ class RunEngine:
             if by is not None:
                 columns["requested_by"] = by
         change.write(lambda db: update_run(db, run.id, **columns))
-        if run.params.secret:
-            change.then(lambda: self._on_secrets_obsolete(run))
+        if run.params.secret or run.files:
+            change.then(lambda: self._on_private_obsolete(run))
         change.announce("run.ended", event_body(run, "ended", endReason=verdict.reason, exitCode=verdict.exit_code))
         self._log_end(run, verdict, ran_ms)
         will_retry = not requested and self._retry(run, verdict, change)
@@ -469,9 +495,9 @@ class RunEngine:
         if self._services is not None:
             self._services.task_ended(run, verdict, change)
 
-    def _on_secrets_obsolete(self, run: LiveRun) -> None:
+    def _on_private_obsolete(self, run: LiveRun) -> None:
         change = self.change()
-        self._forget_secrets(run, change)
+        self._forget_private(run, change)
         self.commit(change)
 
     def _log_end(self, run: LiveRun, verdict: Verdict, ran_ms: int | None) -> None:
@@ -501,6 +527,7 @@ class RunEngine:
             retry_of=run.id,
             scheduled_at=run.scheduled_at,
             params=run.params,
+            files=run.files,
         )
         self._insert(again, pending_row(again, due_at=change.now_ms + delay), change)
         self.wait_for_retry(again, delay)

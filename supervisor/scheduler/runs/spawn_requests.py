@@ -15,6 +15,7 @@ from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.launchers import launcher_commands
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import DAEMON_USER, Identity
+from supervisor.scheduler.runs import changed_files
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.parameters import CommandParameters, InvalidParameters, command_parameters
 from supervisor.scheduler.runs.run_access import TOKEN, RunAccess
@@ -54,7 +55,8 @@ class SpawnRequests:
 
     def _spawn(self, run: LiveRun) -> Frame:
         log = log_path(self._boot.data_dir, run.unit.name, run.id)
-        spawn = spawn_of(run, self._boot.daemon_id, log, run_row_of(run), RunAccess.of(self._boot))
+        files = changed_files.path_of(self._boot.runtime_dir, run.id) if run.files else None
+        spawn = spawn_of(run, self._boot.daemon_id, log, run_row_of(run), RunAccess.of(self._boot), files)
         return spawn_message(spawn, self._root.protocol)
 
 
@@ -64,6 +66,7 @@ def spawn_of(
     log: str,
     origin: dict[str, Any] | None = None,
     access: RunAccess | None = None,
+    files: str | None = None,
 ) -> Spawn:
     """Return the spawn request of `run`, whose user is known.
 
@@ -73,6 +76,7 @@ def spawn_of(
         log: path of the log file.
         origin: row and policy of the run.
         access: access to the daemon if the definition sets ``may``.
+        files: path of the file with the names of changed files, if the run was started for some.
     """
     definition = run.definition
     command = definition.run
@@ -101,6 +105,8 @@ def spawn_of(
         "RINGWARD_TRIGGER": run.trigger,
         "RINGWARD_DAEMON": daemon_id,
     }
+    if files is not None:
+        own["RINGWARD_FILES"] = files
     if run.scheduled_at is not None:
         own["RINGWARD_SCHEDULED_AT"] = stamp(run.scheduled_at)
     env = {**({"PATH": users.CLEAN_PATH} if definition.clean_env else {}), **identity.variables, **own}

@@ -25,7 +25,7 @@ from supervisor.schedule.instants import instants_key, instants_of
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.launchers.jobs import LaunchedJobs
 from supervisor.scheduler.loop.root_connection import RootConnection
-from supervisor.scheduler.runs import run_transitions, secret_parameters
+from supervisor.scheduler.runs import changed_files, run_transitions, secret_parameters
 from supervisor.scheduler.runs.end_reason import CRASHED_EXIT_CODE, verdict_of
 from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
@@ -63,6 +63,8 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     crons=(),
     every_ms=None,
     at_ms=None,
+    on_change=(),
+    settle_ms=0,
     timezone="UTC",
     dst_gap="run",
     dst_overlap="first",
@@ -253,7 +255,9 @@ class TakeOver:
                 perhaps = known.again and row.id not in known.waiting
                 self._unknown_to_root(run, row, change, again=perhaps or row.id in known.begun)
         stored = {row.id for row in known.unfinished}
-        secret_parameters.sweep(self._engine.boot.data_dir, stored)
+        boot = self._engine.boot
+        secret_parameters.sweep(boot.data_dir, stored)
+        changed_files.sweep(boot.data_dir, boot.runtime_dir, stored)
         if self._jobs is not None:
             self._jobs.forget_others(stored)
         for run_id in known.running.keys() - stored:
@@ -302,6 +306,7 @@ class TakeOver:
             retry_of=row.retry_of_run_id,
             scheduled_at=row.scheduled_at,
             params=secret_parameters.values_of_run(self._engine.boot.data_dir, row),
+            files=changed_files.read(self._engine.boot.data_dir, row.id),
         )
         self._engine.adopt(run)
         run.execution_id = row.execution_id

@@ -1,0 +1,71 @@
+"""``python -m ringward filewatcher --fd N``: started by the scheduler, over whose descriptor messages go.
+
+From the scheduler: ``watch`` {directory, tasks: {name: [globs, settle_ms]}} once, and ``stored`` {task, id}. To it:
+``burst`` {task, id, files} and ``said`` {level, text}. Exits when the descriptor closes.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+from supervisor.helpers.filewatcher.task_watch import TaskWatch
+from supervisor.host.osport import forbid_new_privileges, set_title
+from supervisor.ipc.messages import Decoder, encode
+
+_NICE = 5
+_SUFFIX = ".json"
+
+
+def _serve(sock: socket.socket) -> None:
+    decoder, lock = Decoder(), threading.Lock()
+    watches: dict[str, TaskWatch] = {}
+
+    def send(message: dict[str, Any]) -> None:
+        with lock, contextlib.suppress(OSError):  # the scheduler is gone, and so is this process in a moment
+            sock.sendall(encode(message))
+
+    try:
+        while data := sock.recv(65536):
+            for frame in decoder.feed(data):
+                if frame["op"] == "watch":
+                    watches = _watch(frame["directory"], frame["tasks"], send)
+                elif frame["op"] == "stored" and frame["task"] in watches:
+                    watches[frame["task"]].stored(frame["id"])
+    except ConnectionResetError:  # the scheduler was killed
+        pass
+    finally:
+        for one in watches.values():
+            one.close()
+
+
+def _watch(directory: str, tasks: dict[str, Any], send: Any) -> dict[str, TaskWatch]:
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    for name in os.listdir(directory):
+        if name.removesuffix(_SUFFIX) not in tasks:
+            os.unlink(f"{directory}/{name}")
+    watches = {
+        name: TaskWatch(name, globs, settle_ms / 1000, f"{directory}/{name}{_SUFFIX}", send)
+        for name, (globs, settle_ms) in tasks.items()
+    }
+    for one in watches.values():
+        one.start()
+    return watches
+
+
+def main() -> int:
+    """Report bursts until the scheduler closes the connection; return the exit status."""
+    if sys.argv[1:] == ["--check"]:
+        return 0
+    os.umask(0o077)
+    os.nice(_NICE)
+    set_title("ringward filewatcher")
+    forbid_new_privileges()
+    # A terminal signals its whole process group; the daemon handles that.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _serve(socket.socket(fileno=int(sys.argv[2])))
+    # A normal exit would wait for threads whose directory hangs.
+    os._exit(0)

@@ -1,0 +1,336 @@
+"""The thread that watches the directories of one task. A directory that hangs delays no other task.
+
+inotify reports files that were closed after writing or moved to their place. Every two seconds each directory is looked
+at: one that is new, or another than before, is watched and listed. A list is compared with the known files also after
+an overflow of inotify, and every ten seconds on file systems where other hosts change files without an event.
+"""
+
+import contextlib
+import fnmatch
+import json
+import os
+import select
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from supervisor.helpers.filewatcher.changes import MAX_KNOWN, Changes, Entry
+from supervisor.host import inotify
+from supervisor.host.inotify import Inotify
+from supervisor.host.shared_memory import file_system_types, type_of
+
+Send = Callable[[dict[str, Any]], None]
+
+_LOOK_S = 2.0
+_LIST_S = 10.0
+_SAVE_S = 60.0
+_WRITTEN = inotify.CLOSE_WRITE | inotify.MOVED_TO
+_GONE = inotify.MOVED_FROM | inotify.DELETE
+_DIRECTORY_GONE = inotify.DELETE_SELF | inotify.MOVE_SELF | inotify.IGNORED
+_MASK = _WRITTEN | _GONE | inotify.ATTRIB | inotify.DELETE_SELF | inotify.MOVE_SELF
+_SHARED = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "lustre", "nfs", "nfs4", "ocfs2", "smb3", "vboxsf"}
+)
+"""File systems that other hosts change."""
+
+
+def is_shared(file_system: str) -> bool:
+    """Return whether a file system may change without an event of inotify."""
+    return file_system in _SHARED or file_system.startswith("fuse")
+
+
+def entry_of(path: str) -> Entry | None:
+    """Return the entry of a regular file; None if there is none."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return Entry(status.st_ino, status.st_size, status.st_ctime_ns) if stat.S_ISREG(status.st_mode) else None
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Return whether a file name matches as in a shell: hidden files need a pattern that begins with a dot."""
+    return fnmatch.fnmatchcase(name, pattern) and (not name.startswith(".") or pattern.startswith("."))
+
+
+class _Directory:
+    """A directory of globs.
+
+    Attributes:
+        patterns: Glob by pattern of the last component.
+        identity: Device and inode of the watched directory; None: it is not there.
+        watch: Its number in inotify; None: only listings find changes.
+        polled: Whether it is listed at intervals.
+        listed_s: When it was listed last.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.patterns: dict[str, str] = {}
+        self.identity: tuple[int, int] | None = None
+        self.watch: int | None = None
+        self.polled = False
+        self.listed_s = 0.0
+
+
+class TaskWatch(threading.Thread):
+    """Watches the files of one task and reports bursts.
+
+    Args:
+        task: The name of the task.
+        globs: Absolute paths with wildcards in the last component.
+        settle_s: Time without a change after which a burst is complete.
+        saved: Path of the file with the state.
+        send: Sends a message to the scheduler; may be called by any thread.
+        file_system: Returns the type of the file system of a path.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        globs: Iterable[str],
+        settle_s: float,
+        saved: str,
+        send: Send,
+        file_system: Callable[[str], str] = lambda path: type_of(path, file_system_types()),
+    ) -> None:
+        super().__init__(name=task, daemon=True)
+        self._task = task
+        self._saved = saved
+        self._send = send
+        self._file_system = file_system
+        self._said: dict[str, str] = {}
+        """The latest message about each directory."""
+        self._lock = threading.Lock()
+        """Protects the changes."""
+        self._acknowledged: deque[str] = deque()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._directories: dict[str, _Directory] = {}
+        for glob in globs:
+            path, pattern = os.path.split(glob)
+            self._directories.setdefault(path, _Directory(path)).patterns[pattern] = glob
+        self._changes = self._load(settle_s)
+        self._changes.forget_globs(globs)
+        self._inotify: Inotify | None = None
+        self._saved_s = 0.0
+
+    def stored(self, burst_id: str) -> None:
+        """The run of a burst is stored: the next burst may follow. Never waits for the thread."""
+        self._acknowledged.append(burst_id)
+        os.eventfd_write(self._bell, 1)
+
+    def close(self) -> None:
+        """Save the state, unless the thread hangs."""
+        if self._lock.acquire(timeout=0.1):
+            try:
+                if self._changes.unsaved:
+                    self._save()
+            finally:
+                self._lock.release()
+
+    def run(self) -> None:
+        """Watch until the process ends."""
+        try:
+            self._inotify = Inotify()
+        except OSError as err:  # EMFILE: fs.inotify.max_user_instances
+            self._say(
+                "",
+                f"inotify cannot be used ({err.strerror}): files are found within {_LIST_S:.0f} s;"
+                " raise fs.inotify.max_user_instances",
+            )
+        with self._lock:
+            if self._changes.pending is not None:
+                self._report()
+        poll = select.poll()
+        poll.register(self._bell, select.POLLIN)
+        if self._inotify is not None:
+            poll.register(self._inotify.fd, select.POLLIN)
+        look_s = 0.0
+        while True:
+            with self._lock:
+                now_s = time.monotonic()
+                while self._acknowledged:
+                    if self._changes.stored(self._acknowledged.popleft()):
+                        self._save()
+                if self._changes.dropped and self._changes.pending is None:
+                    self._changes.dropped = False
+                    self._list_again()
+                    look_s = 0.0
+                if now_s >= look_s:
+                    self._look(now_s)
+                    look_s = now_s + _LOOK_S
+                due_s = self._changes.due_s()
+                if due_s is not None and due_s <= now_s and self._changes.take(now_s, entry_of) is not None:
+                    self._save()
+                    self._report()
+                due_s = self._changes.due_s()
+            until_s = look_s if due_s is None else min(look_s, due_s)
+            poll.poll(max(0.0, until_s - time.monotonic()) * 1000 + 1)
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._bell)
+            with self._lock:
+                if self._take_events(time.monotonic()):
+                    look_s = 0.0
+
+    def _report(self) -> None:
+        burst = self._changes.pending
+        if burst is not None:
+            self._send({"op": "burst", "task": self._task, "id": burst.id, "files": list(burst.files)})
+
+    # Directories.
+
+    def _look(self, now_s: float) -> None:
+        for directory in self._directories.values():
+            try:
+                self._look_at(directory, now_s)
+            except OSError as err:
+                self._leave(directory)
+                self._say(directory.path, f"cannot watch {directory.path}: {err.strerror or err}; trying again")
+        self._changes.tend(now_s, entry_of)
+        if self._changes.urgent or (self._changes.unsaved and now_s - self._saved_s >= _SAVE_S):
+            self._save()
+
+    def _look_at(self, directory: _Directory, now_s: float) -> None:
+        try:
+            status = os.stat(directory.path)
+        except FileNotFoundError:
+            self._leave(directory)
+            for glob in directory.patterns.values():
+                # All that comes into a directory that is made later is new.
+                self._changes.listed(glob, {}, lambda _path: False, now_s)
+            self._say(directory.path, f"{directory.path} does not exist; it is watched as soon as it does")
+            return
+        identity = status.st_dev, status.st_ino
+        if identity != directory.identity:
+            self._enter(directory, now_s)
+            directory.identity = identity
+        elif directory.polled and now_s - directory.listed_s >= _LIST_S:
+            self._list(directory, now_s)
+
+    def _enter(self, directory: _Directory, now_s: float) -> None:
+        self._leave(directory)
+        why = "" if self._inotify is not None else "inotify cannot be used"
+        if self._inotify is not None:
+            try:
+                directory.watch = self._inotify.add(directory.path, _MASK)
+            except OSError as err:
+                why = f"{err.strerror} (for ENOSPC, raise fs.inotify.max_user_watches)"
+        if not why and is_shared(kind := self._file_system(directory.path)):
+            why = f"it is on a file system of type {kind}, which other hosts change without an event"
+        directory.polled = bool(why)
+        # The list comes after the watch, so that nothing is missed in between.
+        self._list(directory, now_s)
+        if why:
+            self._say(directory.path, f"{directory.path} is listed every {_LIST_S:.0f} s: {why}")
+        elif self._said.pop(directory.path, None) is not None:
+            self._send({"op": "said", "level": "info", "text": f"{self._task}: {directory.path} is watched"})
+
+    def _leave(self, directory: _Directory) -> None:
+        if directory.watch is not None and self._inotify is not None:
+            self._inotify.remove(directory.watch)
+        directory.watch, directory.identity = None, None
+
+    def _list(self, directory: _Directory, now_s: float) -> None:
+        """Compare all files of a directory with the known ones.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        directory.listed_s = now_s
+        found: dict[str, dict[str, Entry]] = {pattern: {} for pattern in directory.patterns}
+        with os.scandir(directory.path) as names:
+            for name in names:
+                fitting = [pattern for pattern in directory.patterns if matches(name.name, pattern)]
+                if fitting and (entry := entry_of(name.path)) is not None:
+                    for pattern in fitting:
+                        found[pattern][name.path] = entry
+        for pattern, glob in directory.patterns.items():
+            self._changes.listed(
+                glob,
+                found[pattern],
+                lambda path, pattern=pattern: (  # type: ignore[misc]
+                    os.path.dirname(path) == directory.path and matches(os.path.basename(path), pattern)
+                ),
+                now_s,
+            )
+        if self._changes.full:
+            self._say(
+                f"{directory.path}/",
+                f"more than {MAX_KNOWN} files match on_change: a restart may report files again;"
+                " let the task move its files elsewhere",
+            )
+
+    # Events.
+
+    def _take_events(self, now_s: float) -> bool:
+        """Handle all events; return whether the directories have to be looked at."""
+        if self._inotify is None:
+            return False
+        look = False
+        by_watch = {one.watch: one for one in self._directories.values() if one.watch is not None}
+        for event in self._inotify.events():
+            if event.mask & inotify.Q_OVERFLOW:
+                self._send({"op": "said", "level": "warning", "text": f"{self._task}: {_OVERFLOW}"})
+                self._list_again()
+                look = True
+                continue
+            found = by_watch.get(event.watch)
+            if found is None:
+                continue
+            if event.mask & _DIRECTORY_GONE:
+                found.identity = None
+                look = True
+            elif any(matches(event.name, pattern) for pattern in found.patterns):
+                self._handle(f"{found.path.rstrip('/')}/{event.name}", event.mask, now_s)
+        return look
+
+    def _list_again(self) -> None:
+        """Have the next look list all directories."""
+        for directory in self._directories.values():
+            directory.identity = None
+
+    def _handle(self, path: str, mask: int, now_s: float) -> None:
+        entry = entry_of(path)
+        if entry is None:
+            self._changes.vanished(path)
+        elif mask & _WRITTEN:
+            self._changes.changed(path, entry, now_s)
+        elif mask & inotify.ATTRIB:
+            self._changes.touched(path, now_s)
+
+    # State.
+
+    def _load(self, settle_s: float) -> Changes:
+        try:
+            with open(self._saved, encoding="utf-8", errors="surrogateescape") as file:
+                return Changes(settle_s, json.load(file))
+        except FileNotFoundError:
+            return Changes(settle_s)
+        except (OSError, LookupError, TypeError, ValueError, AttributeError) as err:
+            self._say("", f"{self._saved} cannot be used ({err}): files that changed meanwhile are not found")
+            return Changes(settle_s)
+
+    def _save(self) -> None:
+        self._saved_s = time.monotonic()
+        try:
+            with open(f"{self._saved}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
+                json.dump(self._changes.to_json(), file, ensure_ascii=False, separators=(",", ":"))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(f"{self._saved}.new", self._saved)
+        except OSError as err:  # ENOSPC: at worst, files are reported again after a crash
+            self._say("", f"cannot write {self._saved}: {err.strerror or err}")
+            return
+        self._changes.unsaved = self._changes.urgent = False
+
+    def _say(self, place: str, text: str) -> None:
+        """Report once what is wrong with a directory."""
+        if self._said.get(place) != text:
+            self._said[place] = text
+            self._send({"op": "said", "level": "warning", "text": f"{self._task}: {text}"})
+
+
+_OVERFLOW = "events of inotify were lost; all directories are listed (fs.inotify.max_queued_events)"

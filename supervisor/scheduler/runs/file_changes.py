@@ -1,0 +1,143 @@
+"""The client of the file watcher: starts tasks for bursts of changed files.
+
+A burst becomes one run. The watcher forgets it only when its run is stored, and then reports the next one. So neither a
+killed process nor a full queue loses a file: while a task cannot take a run, its burst waits, and later changes form
+the burst after it. A burst that is reported again has the same id, under which its run is known for a day.
+"""
+
+from typing import Any
+
+from store import idempotency
+from store.errors import Conflict
+from store.runs.ids import new_ulid
+from supervisor.config.model import Config, Task
+from supervisor.ipc.counted import counted
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Frame
+from supervisor.scheduler.loop.helper_process import HelperProcess
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.run_engine import RunEngine
+
+_RETRY_MS = 250
+_FOLDER = "on_change"
+
+
+class FileChanges:
+    """Runs the file watcher while tasks have ``on_change``."""
+
+    def __init__(self, loop: Loop, engine: RunEngine, units: dict[str, Unit], config: Config, log: Log) -> None:
+        self._loop = loop
+        self._engine = engine
+        self._units = units
+        self._log = log
+        self._tasks = _watched(config)
+        self._waiting: dict[str, Frame] = {}
+        """Bursts without a run, by task."""
+        self._retries = False
+        """Whether a timer will try them again."""
+        self._process = HelperProcess(
+            loop,
+            log,
+            "filewatcher",
+            on_started=self._on_started,
+            on_message=self._on_message,
+            is_wanted=lambda: bool(self._tasks),
+        )
+
+    def begin(self) -> None:
+        """Start watching."""
+        self._process.ensure_started()
+
+    def configure(self, config: Config) -> None:
+        """Apply a new configuration: another watcher takes over with the stored state."""
+        tasks = _watched(config)
+        if tasks == self._tasks:
+            return
+        self._tasks = tasks
+        if self._process.running:
+            self._process.close()
+        else:
+            self._process.ensure_started()
+
+    def close(self) -> None:
+        """Close the connection: the watcher exits."""
+        self._process.close()
+
+    def _on_started(self) -> None:
+        self._waiting.clear()
+        self._process.send(
+            {"op": "watch", "directory": f"{self._engine.boot.data_dir}/{_FOLDER}", "tasks": self._tasks}
+        )
+
+    def _on_message(self, message: Frame) -> None:
+        if message["op"] == "burst":
+            self._waiting[message["task"]] = message
+            self._try(message)
+        elif message["level"] == "warning":
+            self._log.warning(message["text"])
+        else:
+            self._log.info(message["text"])
+
+    def _try(self, burst: Frame) -> None:
+        """Create the run of a burst, or try again later."""
+        unit = self._units.get(burst["task"])
+        task = None if unit is None else unit.task
+        if unit is None or task is None or not task.on_change:  # a reload removed it
+            self._waiting.pop(burst["task"], None)
+        elif self._has_room(unit, task):
+            self._create(unit, task, burst)
+        else:
+            self._try_later()
+
+    def _try_later(self) -> None:
+        if not self._retries:
+            self._retries = True
+            self._loop.after(_RETRY_MS, self._try_all)
+
+    def _try_all(self) -> None:
+        self._retries = False
+        for burst in list(self._waiting.values()):
+            self._try(burst)
+
+    def _has_room(self, unit: Unit, task: Task) -> bool:
+        """Return whether a run would start, or would be the only one that waits with files."""
+        if unit.paused or self._engine.ending or not self._engine.storing:
+            return False
+        if task.on_overlap == "terminate" or len(unit.active) < task.max_concurrent:
+            return True
+        if task.on_overlap == "skip":
+            return False
+        return len(unit.queue) < task.queue_max and not any(run.files for run in unit.queue)
+
+    def _create(self, unit: Unit, task: Task, burst: Frame) -> None:
+        created: list[LiveRun] = []
+
+        def on_failed(error: BaseException) -> bool:
+            self._engine.forget(created[0])
+            if isinstance(error, Conflict):  # the run is stored, but the previous watcher did not hear of it
+                self._done(burst)
+            else:
+                self._log.warning(f"cannot store a run of {task.name} for changed files, trying again: {error}")
+                self._waiting[task.name] = burst
+                self._try_later()
+            return True
+
+        del self._waiting[task.name]
+        change = self._engine.change(on_failed)
+        files: list[str] = burst["files"]
+        run_id = new_ulid(change.now_ms)
+        created.append(
+            self._engine.create_task_run(unit, task, change, trigger="cron", run_id=run_id, files=tuple(files))
+        )
+        change.write(lambda db: idempotency.claim(db, f"files {burst['id']}", run_id, "", change.now_ms))
+        change.then(lambda: self._done(burst))
+        self._log.info(f"{task.name} {run_id}: {counted(len(files), 'file')} changed")
+        self._engine.commit(change)
+
+    def _done(self, burst: Frame) -> None:
+        self._process.send({"op": "stored", "task": burst["task"], "id": burst["id"]})
+
+
+def _watched(config: Config) -> dict[str, Any]:
+    return {name: [list(task.on_change), task.settle_ms] for name, task in config.tasks.items() if task.on_change}

@@ -1,0 +1,58 @@
+"""``on_change``: which paths a task may watch."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.config.model import Config
+from supervisor.config.problems import Problem
+
+Load = Callable[..., Config]
+Problems = Callable[..., list[Problem]]
+
+
+def task(text: str) -> str:
+    return f'[tasks.t]\nrun = "true"\n{text}'
+
+
+def test_paths(config: Load, tmp_path: Path) -> None:
+    """One path or several; a relative one starts from the directory of the file. A task may also have a schedule."""
+    found = config(task('on_change = "in/*.csv"\nsettle = "250ms"\ncron = "@daily"\n')).tasks["t"]
+    assert (found.on_change, found.settle_ms) == ((f"{tmp_path}/in/*.csv",), 250)
+    found = config(task('on_change = ["/srv/in/*.[ct]sv", "/srv/flag"]\n')).tasks["t"]
+    assert (found.on_change, found.settle_ms) == (("/srv/in/*.[ct]sv", "/srv/flag"), 1000)
+    assert config(task("")).tasks["t"].on_change == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('on_change = "/srv/*/in.csv"\n', "must have wildcards in the last part of the path only"),
+        ('on_change = "/srv/in/"\n', 'write "/srv/in/*" for all files in it'),
+        ('on_change = ["/srv/in/*", "/srv/in/*"]\n', "has a duplicate item"),
+        ("on_change = 3\n", "must be a path such as"),
+        ('on_change = "~/in/*"\n', "~ is not expanded in paths"),
+        ('settle = "2h"\n', "must be a duration from 0s to 1h"),
+        (
+            'on_change = "/in/*"\nparams = [{ name = "a", kind = "arg", required = true }]\n',
+            "is required, but runs of a schedule, of changed files and of the start have no caller",
+        ),
+        (
+            'on_change = "/in/*"\nlauncher = "d"\n[launchers.d]\npreset = "docker"\nimage = "x"\n',
+            "on_change names files of this host, which the job cannot read",
+        ),
+        ('[services.s]\nrun = "true"\non_change = "/in/*"\n', "only a task has this key"),
+    ],
+)
+def test_mistakes(problems: Problems, text: str, wanted: str) -> None:
+    """Each is found, with a remedy where there is one."""
+    assert wanted in "\n".join(map(str, problems(task(text))))
+
+
+def test_too_many_tasks(problems: Problems) -> None:
+    """64 tasks may watch files."""
+    text = "".join(f'[tasks.t{number}]\nrun = "true"\non_change = "/in/*"\n' for number in range(66))
+    found = problems(text)
+    assert [problem.key for problem in found] == ["tasks.t64.on_change", "tasks.t65.on_change"]
+    assert found[0].message == "more than 64 tasks have on_change"

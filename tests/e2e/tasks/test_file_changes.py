@@ -1,0 +1,256 @@
+"""Tasks that run when files change, through the real daemon, with processes that are killed meanwhile."""
+
+import os
+import shutil
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+SETTLE = "200ms"
+
+
+def start(daemon: Daemon, more: str = "", run: str = "tr '\\\\0' '\\\\n' <$RINGWARD_FILES") -> Path:
+    """Start a daemon whose task prints the names of changed files; return their directory."""
+    place = daemon.directory / "in"
+    place.mkdir()
+    daemon.write(f'[tasks.load]\non_change = ["{place}/*.csv"]\nsettle = "{SETTLE}"\nrun = "{run}"\n{more}')
+    daemon.start()
+    watching(daemon)
+    return place
+
+
+def watching(daemon: Daemon, before: int = 0) -> int:
+    """Wait until the file watcher has listed everything; return its pid."""
+
+    def listed() -> int | None:
+        found = daemon.children("ringward filewatcher", of="ringward scheduler")
+        return found[0].pid if found and found[0].pid != before and _watches(found[0].pid) else None
+
+    return until(listed, "the file watcher")
+
+
+def _watches(pid: int) -> bool:
+    """Whether the process has a watch of inotify."""
+    for fd in Path(f"/proc/{pid}/fdinfo").iterdir():
+        try:
+            if "inotify wd:" in fd.read_text():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def drop(place: Path, *names: str, text: str = "x") -> None:
+    """Move complete files to their place, one after the other."""
+    for name in names:
+        hidden = place / f".{name}"
+        hidden.write_text(text)
+        hidden.rename(place / name)
+
+
+def loaded(daemon: Daemon) -> list[list[str]]:
+    """Return the names that each ended run was given."""
+    return [
+        sorted(Path(text).name for text in daemon.texts(run["id"]))
+        for run in daemon.runs("load")
+        if run["status"] == "ended"
+    ]
+
+
+def each_loaded(daemon: Daemon, wanted: set[str]) -> list[list[str]]:
+    """Wait until every file was given to a run."""
+
+    def all_loaded() -> list[list[str]] | None:
+        found = loaded(daemon)
+        return found if {name for names in found for name in names} == wanted else None
+
+    return until(all_loaded, f"runs for {wanted}")
+
+
+def test_a_burst_becomes_one_run(daemon: Daemon) -> None:
+    """Files that are written or moved one after the other start one run, which gets their names; others start none."""
+    place = start(daemon)
+    drop(place, "a.csv", "b c.csv", "ü.csv", os.fsdecode(b"\xff.csv"))
+    (place / "written.csv").write_text("1,2")
+    (place / "other.txt").write_text("no")
+    (place / ".hidden.csv").write_text("no")
+    (place / "directory.csv").mkdir()
+    names = ["a.csv", "b c.csv", "written.csv", "ü.csv", "\ufffd.csv"]  # the log shows what is no UTF-8 as U+FFFD
+    assert each_loaded(daemon, set(names)) == [names]
+    (run,) = daemon.runs("load")
+    assert (run["triggeredBy"], run["endReason"]) == ("cron", "succeeded")
+    (place / "a.csv").write_text("changed")
+    until(lambda: loaded(daemon)[1:] == [["a.csv"]], "a run for the changed file")
+    until(lambda: not os.listdir(daemon.data / "changed_files"), "the stored names to be removed")
+    assert not Path(f"{daemon.runtime_dir()}.files").exists()
+
+
+def test_a_run_by_hand_has_no_files(daemon: Daemon) -> None:
+    """A run that nobody started for files has no variable of that name."""
+    start(daemon, run="echo ${RINGWARD_FILES-none}")
+    assert daemon.texts(daemon.ended(daemon.trigger("load"))["id"]) == ["none"]
+
+
+def test_files_that_come_while_the_daemon_is_down(daemon: Daemon) -> None:
+    """New, changed and replaced files are found at the next start, files that were there before are not."""
+    place = start(daemon)
+    drop(place, "kept.csv", "changed.csv", "replaced.csv")
+    each_loaded(daemon, {"kept.csv", "changed.csv", "replaced.csv"})
+    daemon.stop()
+    (place / "changed.csv").write_text("more")
+    before = (place / "replaced.csv").stat()
+    drop(place, "replaced.csv", "new.csv")
+    os.utime(place / "replaced.csv", ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.chmod(place, 0o755)
+    daemon.start()
+    until(lambda: loaded(daemon)[1:] == [["changed.csv", "new.csv", "replaced.csv"]], "a run for what came")
+    daemon.stop()
+    daemon.start()
+    watching(daemon)
+    drop(place, "last.csv")
+    until(lambda: loaded(daemon)[2:] == [["last.csv"]], "a run for the last file")
+
+
+def test_files_that_are_there_at_first_start_nothing(daemon: Daemon) -> None:
+    """The files at the first start are known, and so are those of a directory that a reload adds."""
+    place = daemon.directory / "in"
+    place.mkdir()
+    drop(place, "old.csv")
+    daemon.write("")
+    daemon.start()
+    text = daemon.config.read_text()
+    task = f'on_change = "{place}/*.csv"\nsettle = "{SETTLE}"\nrun = "cat $RINGWARD_FILES"\n'
+    daemon.config.write_text(f"{text}[tasks.load]\n{task}")
+    assert daemon.cli("reload").returncode == 0
+    watching(daemon)
+    (daemon.directory / "more").mkdir()
+    drop(daemon.directory / "more", "old.csv")
+    daemon.config.write_text(
+        f"{text}[tasks.load]\n{task.replace('on_change = ', 'on_change = [').replace('*.csv', '*.csv', 1)}".replace(
+            '*.csv"\n', f'*.csv", "{daemon.directory}/more/*"]\n'
+        )
+    )
+    before = watching(daemon)
+    done = daemon.cli("reload")
+    assert done.returncode == 0, done.stderr
+    watching(daemon, before)
+    drop(place, "new.csv")
+    until(lambda: len(daemon.runs("load")) == 1, "a run")
+    daemon.ended(daemon.runs("load")[0]["id"])
+    (names,) = daemon.texts(daemon.runs("load")[0]["id"])
+    assert names.split("\0")[:-1] == [str(place / "new.csv")]
+
+
+@pytest.mark.parametrize("victim", ["ringward filewatcher", "ringward scheduler", "root"])
+def test_no_file_is_lost_to_a_kill(daemon: Daemon, victim: str) -> None:
+    """Each of many files is given to a run, whichever process is killed; runs of a killed root are retried."""
+    place = start(daemon, more="retry_attempts = 5\nretry_delay = '0s'\n")
+    names = [f"{number:03}.csv" for number in range(60)]
+    for number, name in enumerate(names):
+        drop(place, name)
+        if number % 20 == 10:
+            until(lambda: daemon.runs("load"), "the first run")
+            kill(daemon, victim)
+    found = each_loaded(daemon, set(names))
+    given = [name for one in found for name in one]
+    if victim != "root":
+        assert len(given) == len(set(given))
+
+
+def kill(daemon: Daemon, victim: str) -> None:
+    if victim == "root":
+        daemon.stop(signal.SIGKILL)
+        daemon.start()
+    elif victim == "ringward scheduler":
+        daemon.kill_helper(victim)
+    else:
+        pid = watching(daemon)
+        os.kill(pid, 9)
+        watching(daemon, pid)
+
+
+def test_a_busy_task_loses_nothing(daemon: Daemon) -> None:
+    """While a run goes on, bursts wait: one run follows for the first, and one for all that came after it."""
+    gate = daemon.directory / "gate"
+    place = start(
+        daemon,
+        more="on_overlap = 'skip'\n",
+        run=f"tr '\\\\0' '\\\\n' <$RINGWARD_FILES; until test -e {gate}; do sleep 0.05; done",
+    )
+    drop(place, "first.csv")
+    until(lambda: any(run["status"] == "running" for run in daemon.runs("load")), "the first run")
+    drop(place, "second.csv")
+    daemon.kill_helper("ringward scheduler")
+    drop(place, "third.csv")
+    watching(daemon)
+    gate.touch()
+    found = each_loaded(daemon, {"first.csv", "second.csv", "third.csv"})
+    assert found[0] == ["first.csv"]
+    assert len(daemon.runs("load")) <= 3
+    assert {run["endReason"] for run in daemon.runs("load")} == {"succeeded"}
+
+
+def test_a_paused_task(daemon: Daemon) -> None:
+    """Files that come while a task is paused start a run when it is resumed."""
+    place = start(daemon)
+    assert daemon.cli("pause", "load").returncode == 0
+    drop(place, "a.csv")
+    until(lambda: '"pending":{' in (daemon.data / "on_change/load.json").read_text(), "the burst")
+    assert daemon.runs("load") == []
+    assert daemon.cli("resume", "load").returncode == 0
+    assert each_loaded(daemon, {"a.csv"}) == [["a.csv"]]
+
+
+def test_a_directory_that_comes_and_goes(daemon: Daemon) -> None:
+    """A directory that does not exist yet, or is removed and made again, is watched once it exists; the log says so."""
+    place = daemon.directory / "later" / "in"
+    daemon.write(
+        f'[tasks.load]\non_change = ["{place}/*.csv"]\nsettle = "{SETTLE}"\n'
+        "run = \"tr '\\\\0' '\\\\n' <$RINGWARD_FILES\"\n"
+    )
+    daemon.start()
+    until(lambda: f"{place} does not exist; it is watched as soon as it does" in daemon.said(), "the warning")
+    place.mkdir(parents=True)
+    drop(place, "a.csv")
+    each_loaded(daemon, {"a.csv"})
+    until(lambda: f"{place} is watched" in daemon.said(), "the message")
+    shutil.rmtree(place)
+    place.mkdir()
+    drop(place, "b.csv")
+    each_loaded(daemon, {"a.csv", "b.csv"})
+    place.rename(place.with_name("away"))
+    place.mkdir()
+    drop(place, "c.csv")
+    each_loaded(daemon, {"a.csv", "b.csv", "c.csv"})
+
+
+def test_a_retry_gets_the_files_again(daemon: Daemon) -> None:
+    """A retry gets the names of its first attempt."""
+    place = start(
+        daemon,
+        more="retry_attempts = 1\nretry_delay = '0s'\n",
+        run="tr '\\\\0' '\\\\n' <$RINGWARD_FILES; exit $((1 - RINGWARD_ATTEMPT))",
+    )
+    drop(place, "a.csv")
+    until(lambda: loaded(daemon) == [["a.csv"], ["a.csv"]], "both attempts")
+    assert [run["endReason"] for run in daemon.runs("load")] == ["failed", "succeeded"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a task as another user")
+def test_the_file_belongs_to_the_user_of_the_run(daemon: Daemon) -> None:
+    """The names are in a file that only the run's user can read."""
+    place = start(
+        daemon,
+        more="user = 'nobody'\nworking_dir = '/'\n",
+        run="tr '\\\\0' '\\\\n' <$RINGWARD_FILES; stat -c '%U %a' $RINGWARD_FILES",
+    )
+    drop(place, "a.csv")
+    until(lambda: loaded(daemon), "the run")
+    (run,) = daemon.runs("load")
+    assert daemon.texts(run["id"]) == [str(place / "a.csv"), "nobody 600"]
+    assert stat.S_IMODE(daemon.data.stat().st_mode) & 0o007 == 0

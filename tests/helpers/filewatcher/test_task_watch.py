@@ -1,0 +1,135 @@
+"""The thread of one task, on real directories."""
+
+import os
+import queue
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.helpers.filewatcher.task_watch import TaskWatch, is_shared, matches
+from tests.support.waiting import until
+
+Watch = Callable[..., "Watched"]
+
+
+class Watched:
+    """A running thread, and what it sent."""
+
+    def __init__(self, directory: Path, globs: list[str], **more: Any) -> None:
+        self.messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.saved = directory / "state.json"
+        self.thread = TaskWatch("t", globs, 0.05, str(self.saved), self.messages.put, **more)
+        self.thread.start()
+
+    def next(self, op: str) -> dict[str, Any]:
+        while True:
+            message = self.messages.get(timeout=60)
+            if message["op"] == op:
+                return message
+
+    def burst(self) -> list[str]:
+        """Wait for a burst and acknowledge it."""
+        message = self.next("burst")
+        self.thread.stored(message["id"])
+        return sorted(os.path.basename(path) for path in message["files"])
+
+    def is_listed(self, name: str = "") -> None:
+        """Wait until the first list is saved, and has a name."""
+        until(lambda: self.saved.exists() and f"/{name}" in self.saved.read_text(), "the first list")
+
+
+def test_written_and_moved_files(tmp_path: Path) -> None:
+    """A file counts when it is closed after writing, or moved to its place."""
+    place = tmp_path / "in"
+    place.mkdir()
+    watched = Watched(tmp_path, [f"{place}/*.csv", f"{place}/exact"])
+    watched.is_listed()
+    with (place / "a.csv").open("w") as file:
+        file.write("part")
+        file.flush()
+        (tmp_path / "b").write_text("x")
+        (tmp_path / "b").rename(place / "exact")
+        assert watched.burst() == ["exact"]
+        file.write("rest")
+    assert watched.burst() == ["a.csv"]
+
+
+def test_a_file_system_that_others_change(tmp_path: Path) -> None:
+    """On a network file system the directory is listed at intervals, and the log says so."""
+    place = tmp_path / "in"
+    place.mkdir()
+    watched = Watched(tmp_path, [f"{place}/*"], file_system=lambda _path: "nfs4")
+    text = watched.next("said")["text"]
+    why = "it is on a file system of type nfs4, which other hosts change without an event"
+    assert text == f"t: {place} is listed every 10 s: {why}"
+
+
+@pytest.mark.parametrize(
+    ("file_system", "shared"),
+    [
+        ("nfs", True),
+        ("nfs4", True),
+        ("cifs", True),
+        ("fuse.sshfs", True),
+        ("ext4", False),
+        ("tmpfs", False),
+        ("", False),
+    ],
+)
+def test_which_file_systems_others_change(file_system: str, shared: bool) -> None:
+    """Network file systems and FUSE have changes without an event."""
+    assert is_shared(file_system) is shared
+
+
+def test_a_directory_that_cannot_be_watched(tmp_path: Path) -> None:
+    """A path that is no directory is reported once."""
+    (tmp_path / "file").write_text("")
+    watched = Watched(tmp_path, [f"{tmp_path}/file/*"])
+    assert watched.next("said")["text"] == f"t: cannot watch {tmp_path}/file: Not a directory; trying again"
+
+
+def test_a_damaged_state(tmp_path: Path) -> None:
+    """A state that cannot be read is reported, and the files that are there are known."""
+    (tmp_path / "state.json").write_text("{")
+    place = tmp_path / "in"
+    place.mkdir()
+    (place / "old").write_text("")
+    watched = Watched(tmp_path, [f"{place}/*"])
+    assert "files that changed meanwhile are not found" in watched.next("said")["text"]
+    watched.is_listed("old")
+    (place / "new").write_text("")
+    assert watched.burst() == ["new"]
+
+
+def test_many_files_at_once(tmp_path: Path) -> None:
+    """More files than the queue of the kernel holds are all found."""
+    place = tmp_path / "in"
+    place.mkdir()
+    watched = Watched(tmp_path, [f"{place}/*"])
+    watched.is_listed()
+    names = {f"{number}" for number in range(20_000)}
+    for name in names:
+        (place / name).touch()
+    found: set[str] = set()
+    while found != names:
+        found |= set(watched.burst())
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "wanted"),
+    [
+        ("a.csv", "*.csv", True),
+        ("a.CSV", "*.csv", False),
+        (".a.csv", "*.csv", False),
+        (".a.csv", ".*.csv", True),
+        ("a1", "a[0-9]", True),
+        ("ab", "a[!0-9]", True),
+        ("a", "?", True),
+        ("", "?", False),
+    ],
+)
+def test_patterns(name: str, pattern: str, wanted: bool) -> None:
+    """Names match as in a shell, with case, and hidden files only a pattern that names the dot."""
+    assert matches(name, pattern) is wanted
