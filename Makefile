@@ -11,7 +11,7 @@ RUNS ?= 20
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat test-packages lint format bench fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp clean
+.PHONY: help run test test-quick test-repeat test-packages lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -27,6 +27,7 @@ help:
 	@echo "make soak-days  kill the scheduler during days of schedules for SECONDS=600, and account for every instant"
 	@echo "make soak-chaos  kill every process, even the root, while clients act for SECONDS=600, and compare every line"
 	@echo "make bench   run the benchmarks, and print a table"
+	@echo "make bench-peers   compare with other process managers in PATH or BENCH_PEERS"
 	@echo "make docs    build the documentation, build/docs/index.html"
 	@echo "make man     build the man pages ringward(1) and ringward.toml(5), build/man"
 	@echo "make bundle  bundle the modules of the dashboard for a release, api/static/bundle; needs npm"
@@ -77,6 +78,9 @@ soak-chaos: $(VENV)/.dev-installed
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m bench
+
+bench-peers: $(VENV)/.dev-installed
+	$(BIN)/python -m bench peers
 
 docs: $(VENV)/.dev-installed
 	$(BIN)/python -m sphinx -W -n --keep-going -q docs build/docs

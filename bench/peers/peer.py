@@ -20,6 +20,8 @@ import psutil
 
 from bench.client import Failed
 from bench.daemon import DISK
+from bench.ingest import Source
+from bench.peers.tail import Tail
 
 DEADLINE_S = 60.0
 _POLL_S = 0.002
@@ -146,6 +148,56 @@ class Peer(ABC):
         """Start a program, and wait for the answer."""
         self.send_start(name)
         self.started()
+
+    def flood(self, names: Sequence[str], source: Source, size_bytes: int) -> float:
+        """Start programs that print `size_bytes` each; return the seconds until all last lines are readable.
+
+        Raises:
+            Lost: output is missing.
+        """
+        for name in names:
+            os.truncate(self.log(name), 0)
+        start_s = time.monotonic()
+        for name in names:
+            self.start(name)
+        for name in names:
+            self.wait_logged(name, size_bytes, source.last)
+        took_s = time.monotonic() - start_s
+        for name in names:
+            self.rest(name)
+        return took_s
+
+    def first_lines(self, name: str, count: int) -> list[float]:
+        """Start a program so many times; return the seconds from each request to its line at a reader."""
+        times = []
+        with Tail(self.log(name)) as tail:
+            for _ in range(count):
+                start_ns = time.monotonic_ns()
+                self.send_start(name)
+                _, at_ns = tail.next(DEADLINE_S)
+                self.started()
+                self.rest(name)
+                times.append((at_ns - start_ns) / 1e9)
+        return times
+
+    def ticks(self, name: str, count: int) -> list[float]:
+        """Start a program that prints the clock so many times; return the seconds of each line to a reader."""
+        times: list[float] = []
+        with Tail(self.log(name)) as tail:
+            self.start(name)
+            while len(times) < count:
+                lines, at_ns = tail.next(DEADLINE_S)
+                times += [(at_ns - int(line)) / 1e9 for line in lines]
+            self.rest(name)
+        return times
+
+    def short_runs(self, name: str, count: int) -> float:
+        """Run a program so many times over several connections; return the runs a second until all are in the history.
+
+        Raises:
+            NotImplementedError: it has no runs, only processes.
+        """
+        raise NotImplementedError
 
     def log(self, name: str) -> Path:
         """Return the path of a program's output, which may be truncated between two starts."""

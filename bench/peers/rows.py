@@ -19,8 +19,11 @@ first line      from the request to start until the first line arrives: for Ring
                 pm2's bus and circus' pubsub are not measured.
 output          from the write of a line to the same point.
 
-Peers write raw text to a file; Ringward also numbers, dates and indexes the lines. Short runs (``true``, many at a
-time, with a history) have no row, because no peer has runs: one program is one process that is restarted.
+short runs      runs of ``true`` a second over 16 connections until all are in the history; only RunWisp has runs. A
+                ratio above 1 means that Ringward does more.
+
+Peers write raw text to a file; Ringward also numbers, dates and indexes the lines. RunWisp has the same API as
+Ringward, without a password here: its lines are read from its streams, and its logs from its API.
 """
 
 import os
@@ -53,11 +56,12 @@ from bench.measure import Row, in_turn, latency_rows, peer_row
 from bench.peers.circus import Circus
 from bench.peers.peer import DEADLINE_S, Lost, Peer, Program
 from bench.peers.pm2 import Pm2
+from bench.peers.runwisp import RunWisp
 from bench.peers.supervisord import Supervisord
-from bench.peers.tail import Tail
+from bench.short_runs import SHORT, ShortRuns
 from bench.streams import ECHO, clock, first_line, ticks
 
-_KINDS: tuple[type[Peer], ...] = (Supervisord, Circus, Pm2)
+_KINDS: tuple[type[Peer], ...] = (RunWisp, Supervisord, Circus, Pm2)
 _BARS = {
     ("cold start", "supervisord"): 0.4 / 0.07,
     ("stop", "circus"): 0.3 / 0.17,
@@ -90,7 +94,7 @@ def peers(quick: bool) -> list[Row]:
     """Measure all rows of all peers on this machine."""
     found = list(_found())
     rows = []
-    for measure in (_cold_start, _idle, _revive, _stop, _ingest, _eight, _trigger, _output) if found else ():
+    for measure in (_cold_start, _idle, _revive, _stop, _ingest, _eight, _trigger, _output, _short) if found else ():
         for peer in found:
             try:
                 rows += measure(peer, quick)
@@ -222,17 +226,8 @@ def _flood(peer: Found, what: str, source: Source, writers: int, rounds: int) ->
             return own[-1]
 
         def theirs() -> float:
-            for one in programs:
-                os.truncate(running.log(one.name), 0)
-            start_s = time.monotonic()
-            for one in programs:
-                running.start(one.name)
-            for one in programs:
-                running.wait_logged(one.name, size_bytes, source.last)
-            took_s = time.monotonic() - start_s
-            for one in programs:
-                running.rest(one.name)
-            return took_s / through_cat(source, writers)
+            names = [one.name for one in programs]
+            return running.flood(names, source, size_bytes) / through_cat(source, writers)
 
         try:
             return peer_row(label, in_turn(rounds, ours, theirs), "{:.2f} x")
@@ -253,7 +248,6 @@ def _trigger(peer: Found, quick: bool) -> list[Row]:
     with (
         Daemon(f"[tasks.echo]\nrun = {toml(ECHO)}\n") as daemon,
         peer.running(Program("echo", ECHO, service=False)) as running,
-        Tail(running.log("echo")) as tail,
         closing(daemon.client()) as trigger,
         closing(daemon.client()) as stream,
     ):
@@ -261,15 +255,7 @@ def _trigger(peer: Found, quick: bool) -> list[Row]:
         def ours() -> list[float]:
             return [first_line(trigger, stream) for _ in range(count)]
 
-        def once() -> float:
-            start_ns = time.monotonic_ns()
-            running.send_start("echo")
-            _, at_ns = tail.next(DEADLINE_S)
-            running.started()
-            running.rest("echo")
-            return (at_ns - start_ns) / 1e9
-
-        one, other = _rounds(2 if quick else 4, ours, lambda: [once() for _ in range(count)])
+        one, other = _rounds(2 if quick else 4, ours, lambda: running.first_lines("echo", count))
     p50, p99 = latency_rows(f"trigger -> first line, {peer.name}", one, other)
     bar = _BARS.get(("first line", peer.name))
     if bar is not None:
@@ -284,21 +270,21 @@ def _output(peer: Found, quick: bool) -> list[Row]:
     with (
         Daemon(f"[tasks.clock]\nrun = {toml(argv)}\n") as daemon,
         peer.running(Program("clock", argv, service=False)) as running,
-        Tail(running.log("clock")) as tail,
         closing(daemon.client()) as client,
     ):
-
-        def theirs() -> list[float]:
-            times: list[float] = []
-            running.start("clock")
-            while len(times) < count:
-                lines, at_ns = tail.next(DEADLINE_S)
-                times += [(at_ns - int(line)) / 1e9 for line in lines]
-            running.rest("clock")
-            return times
-
-        one, other = _rounds(1 if quick else 2, lambda: ticks(client, count), theirs)
+        one, other = _rounds(1 if quick else 2, lambda: ticks(client, count), lambda: running.ticks("clock", count))
     return latency_rows(f"output -> who follows, {peer.name}", one, other)
+
+
+def _short(peer: Found, quick: bool) -> list[Row]:
+    count = 200 if quick else 2000
+    with Daemon(SHORT) as daemon, peer.running(Program("true", ["/bin/true"], service=False)) as running:
+        ours = ShortRuns(daemon)
+        try:
+            pairs = in_turn(2 if quick else 5, lambda: ours.measure(count), lambda: running.short_runs("true", count))
+        except NotImplementedError:
+            return []
+    return [peer_row(f"short runs, {peer.name}", pairs, "{:.0f} /s")]
 
 
 def _rounds(

@@ -42,6 +42,7 @@ def test_missing_peers_are_skipped() -> None:
     done = bench("peers", BENCH_PEERS="", PATH="/var/empty")
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^(\w+) is skipped: .*; to have it: (?:pip|npm) install", done.stderr, re.MULTILINE) == [
+        "runwisp",
         "supervisord",
         "circus",
         "pm2",
