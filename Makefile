@@ -11,7 +11,7 @@ RUNS ?= 20
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat test-packages lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp clean
+.PHONY: help run test test-quick test-repeat test-packages lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -32,6 +32,7 @@ help:
 	@echo "make man     build the man pages ringward(1) and ringward.toml(5), build/man"
 	@echo "make bundle  bundle the modules of the dashboard for a release, api/static/bundle; needs npm"
 	@echo "make zipapp  build the single file, dist/ringward.pyz"
+	@echo "make dist    build sdist, wheel, bill of materials and list of licences, dist/"
 	@echo "make clean   remove the environment, caches, and the data of the example"
 
 run: $(VENV)/.run-installed
@@ -95,6 +96,9 @@ bundle: $(VENV)/.dev-installed
 
 zipapp: $(VENV)/.dev-installed
 	$(BIN)/python -I deploy/zipapp/build.py dist/ringward.pyz
+
+dist: $(VENV)/.dev-installed
+	$(BIN)/python -m deploy.release.build dist
 
 $(VENV)/.run-installed: $(SOURCES)
 	@sh deploy/environment.sh "$(PYTHON)" "$(VENV)" .

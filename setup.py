@@ -4,18 +4,29 @@ An installation has the module ``ringward`` and a folder of the same name, which
 An editable installation only puts this directory on ``sys.path``.
 """
 
+import re
 import sys
+from pathlib import Path
 
 from setuptools import find_packages, setup
 
 OURS = ("api", "logring", "store", "supervisor")
 
+
+def description() -> str:
+    """Return the README without pictures and links that lead to other files of the repository."""
+    text = (Path(__file__).parent / "README.rst").read_text(encoding="utf-8")
+    text = re.sub(r"^\.\. image:: .*\n(?: +.*\n)*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"`([^`<]+)\s<(?!https?:)[^>]+>`__", r"\1", text)
+
+
 if "editable_wheel" in sys.argv:
     # An empty prefix mapped to the root gives a plain path entry: no import hook at start.
-    setup(packages=[], package_dir={"": "."})
+    setup(packages=[], package_dir={"": "."}, long_description=description())
 else:
     found = find_packages(include=[pattern for name in OURS for pattern in (name, f"{name}.*")])
     setup(
+        long_description=description(),
         packages=[f"ringward.{name}" for name in found],
         package_dir={f"ringward.{name}": name.replace(".", "/") for name in found},
     )

@@ -27,13 +27,13 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can store."""
 
 
-def distributions() -> list[importlib.metadata.Distribution]:
-    """Return all direct and indirect dependencies of Ringward.
+def needs() -> dict[str, set[str]]:
+    """Return the names of the direct dependencies: of Ringward, and of each of its direct and indirect dependencies.
 
     Raises:
         importlib.metadata.PackageNotFoundError: a dependency is not installed.
     """
-    found: dict[str, importlib.metadata.Distribution] = {}
+    found: dict[str, set[str]] = {}
     seen = set()
     waiting = [Requirement(f"ringward[{EXTRAS}]")]
     while waiting:
@@ -42,19 +42,19 @@ def distributions() -> list[importlib.metadata.Distribution]:
         if (name, *sorted(wanted.extras)) in seen:
             continue
         seen.add((name, *sorted(wanted.extras)))
-        found[name] = importlib.metadata.distribution(name)
-        for text in found[name].requires or ():
+        direct = found.setdefault(name, set())
+        for text in importlib.metadata.requires(name) or ():
             needed = Requirement(text)
             marker = needed.marker
             if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *wanted.extras)):
+                direct.add(canonicalize_name(needed.name))
                 waiting.append(needed)
-    del found["ringward"]
-    return [found[name] for name in sorted(found)]
+    return found
 
 
 def files() -> Iterator[tuple[str, Path]]:
     """Yield name below site-packages and path of each file: first of dependencies, then of Ringward."""
-    for distribution in distributions():
+    for distribution in map(importlib.metadata.distribution, sorted(needs().keys() - {"ringward"})):
         for file in distribution.files or ():
             if file.parts[0] != "..":  # scripts
                 yield str(file), Path(str(distribution.locate_file(file)))

@@ -12,16 +12,20 @@ from supervisor.version import VERSION
 from tests.support.daemon import Daemon
 from tests.support.paths import ROOT
 
-_LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv*", "__pycache__", "*.egg-info", "build", "dist", "data", ".hypothesis", ".*_cache"
-)
+_GENERATED = {ROOT / name for name in ("build", "dist", "examples/data", "api/static/bundle")}
 EPOCH = "1790000000"
 """SOURCE_DATE_EPOCH of all that is built."""
 
 
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    """Return the names in a folder of the repository that a clone lacks."""
+    patterns = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "*.egg-info", ".hypothesis", ".*_cache")
+    return patterns(folder, names) | {name for name in names if Path(folder, name) in _GENERATED}
+
+
 def sources(directory: Path, version: str = VERSION) -> Path:
     """Copy the sources, as a clone has them, to this new directory; return it."""
-    shutil.copytree(ROOT, directory, ignore=_LEFT_OUT, symlinks=True)
+    shutil.copytree(ROOT, directory, ignore=_left_out, symlinks=True)
     (directory / "supervisor/version.py").write_text(f'"""The version."""\n\nVERSION = "{version}"\n')
     return directory
 
