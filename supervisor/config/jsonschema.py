@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.schema import REQUIRED, UNIT_NAME, Key, keys_of
-from supervisor.config.value_types import dependencies, hooks, launchers, notifying, params, probes, process
+from supervisor.config.value_types import dependencies, exports, hooks, launchers, notifying, params, probes, process
 from supervisor.config.value_types.durations import DURATION, SIZE
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
 from supervisor.config.value_types.listen import Listen
@@ -191,6 +191,7 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
             CronExpression,
             DatabaseUrl,
             FileGlob,
+            exports.SyslogAddress,
             FilePath,
             HostName,
             Listen,

@@ -251,7 +251,7 @@ class _Loader:
             before = len(self._problems)
             values = self._values(main, path, content, keys_of("export"))
             if "type" not in content:
-                self._wrong(main, path, "has no type", 'add type = "file"')
+                self._wrong(main, path, "has no type", 'add type = "…"')
             try:
                 check(values, content)
             except Invalid as err:

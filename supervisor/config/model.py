@@ -126,7 +126,7 @@ class Export:
     """``[exports.NAME]``: delivers the lines of logs to another program. Keys of other types have their defaults."""
 
     name: str
-    type: Literal["file"]
+    type: Literal["file", "syslog", "journald"]
     tasks: tuple[str, ...]
     """Globs for names of tasks and services; empty: all."""
     groups: tuple[str, ...]
@@ -143,6 +143,11 @@ class Export:
     """0: no limit."""
     keep: int
     """Number of rotated files."""
+    address: str | None
+    """``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
+    facility: str
+    tls_ca: str | None
+    """Absolute path of certificates to trust; None: those of the host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.value_types import hooks
 from supervisor.config.value_types.dependencies import Depends
-from supervisor.config.value_types.exports import STREAMS
+from supervisor.config.value_types.exports import FACILITIES, OF_TYPE, STREAMS, SyslogAddress
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
 from supervisor.config.value_types.launchers import LOCAL, Place, Words
 from supervisor.config.value_types.listen import Listen
@@ -219,7 +219,7 @@ KEYS: Final = (
     Key("when", HOOK, hooks.Conditions(), {}, "values that the body must have; others start no run"),
     Key("params", HOOK, hooks.ParamPaths(), {}, "parameters of the task, and where their values stand in the body"),
     # [exports.NAME]
-    Key("type", EXPORT, choice("file"), REQUIRED, "kind of receiver"),
+    Key("type", EXPORT, choice(*OF_TYPE), REQUIRED, "kind of receiver"),
     Key("tasks", EXPORT, ListOf(Text(limit=100, empty=False), 100, single=True), [], "globs for names of units"),
     Key("groups", EXPORT, ListOf(Text(limit=100, empty=False), 100, single=True), [], "groups of units"),
     Key("tags", EXPORT, ListOf(Text(limit=100, empty=False), 100, single=True), [], "tags; a unit needs one of them"),
@@ -242,6 +242,9 @@ KEYS: Final = (
     Key("max_size", EXPORT, Size(_MB, _TB), "100mb", "size at which the file is rotated", "max_size_bytes"),
     Key("max_age", EXPORT, Duration(), "0s", "age at which the file is rotated; 0: no limit", "max_age_ms"),
     Key("keep", EXPORT, Integer(0, 1000), 5, "number of rotated files to keep"),
+    Key("address", EXPORT, SyslogAddress(), None, "address of the syslog server"),
+    Key("facility", EXPORT, choice(*FACILITIES), "daemon", "facility of the messages"),
+    Key("tls_ca", EXPORT, FilePath(), None, "certificates to trust, PEM; default: those of the host"),
     # tasks and services
     Key(
         "run",

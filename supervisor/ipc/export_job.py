@@ -43,6 +43,11 @@ class ExportJob:
     max_age_ms: int = 0
     """0: no limit."""
     keep: int = 0
+    address: str = ""
+    """Of ``syslog``: ``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
+    facility: str = "daemon"
+    tls_ca: str = ""
+    """Path of certificates to trust; empty: those of the host."""
 
     def to_frame(self) -> Frame:
         """Return the message for the socket."""

@@ -44,6 +44,9 @@ def job_of(export: Export, boot: Boot, config: Config, host: str, begin_at: int)
         max_size_bytes=export.max_size_bytes,
         max_age_ms=export.max_age_ms,
         keep=export.keep,
+        address=export.address or "",
+        facility=export.facility,
+        tls_ca=export.tls_ca or "",
     )
 
 

@@ -1,21 +1,63 @@
 """Exports: the resolution of a table, whose keys depend on its type, and the units that it selects."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from supervisor.config.model import Export, Service, Task
 from supervisor.config.problems import Invalid, InvalidParts
+from supervisor.config.value_types.values import Text
 
 MAX_EXPORTS = 32
 """Each has a process of its own."""
 STREAMS: Final = ("stdout", "stderr", "system")
 FOR_ALL: Final = ("type", "tasks", "groups", "tags", "streams", "alert_after")
 """Keys of every type."""
-OF_TYPE: Final[Mapping[str, tuple[str, ...]]] = {"file": ("path", "max_size", "max_age", "keep")}
+OF_TYPE: Final[Mapping[str, tuple[str, ...]]] = {
+    "file": ("path", "max_size", "max_age", "keep"),
+    "syslog": ("address", "facility", "tls_ca"),
+    "journald": (),
+}
 """The other keys of each type."""
-_NEEDED: Final[Mapping[str, tuple[str, str]]] = {"file": ("path", 'add path = "…"')}
-"""The key that each type needs, and the remedy."""
+_NEEDED: Final[Mapping[str, str]] = {"file": "path", "syslog": "address"}
+"""The key that a type needs."""
+FACILITIES: Final = ("user", "daemon", *(f"local{number}" for number in range(8)))
+_PORTS: Final = {"udp": 514, "tcp": 601, "tls": 6514}
+"""Of syslog, by protocol: the usual ones."""
+_MAX_SOCKET_PATH_BYTES = 107
+"""sun_path of unix(7), less the closing NUL."""
+
+
+@dataclass(frozen=True)
+class SyslogAddress:
+    """A Unix socket, or a protocol with host and port."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
+        path = text.removeprefix("unix:")
+        if path != text:
+            if not path.startswith("/"):
+                raise Invalid("must be an absolute path", 'write it as in "unix:/dev/log"')
+            if len(path.encode()) > _MAX_SOCKET_PATH_BYTES:
+                raise Invalid(f"must be a path of at most {_MAX_SOCKET_PATH_BYTES} bytes")
+            return text
+        try:
+            parts = urlsplit(text)
+            port = _PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
+        except ValueError:
+            raise Invalid(f"must be {self.describe()}") from None
+        plain = text == f"{parts.scheme}://{parts.netloc}" and "@" not in text
+        if not plain or not parts.hostname or not port or parts.scheme not in _PORTS:
+            raise Invalid(f"must be {self.describe()}")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        return f"{parts.scheme}://{host}:{port}"
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        return 'an address such as "unix:/dev/log", "udp://HOST:514", "tcp://HOST:601" or "tls://HOST:6514"'
 
 
 def check(values: Mapping[str, Any], said: Mapping[str, Any]) -> None:
@@ -32,9 +74,9 @@ def check(values: Mapping[str, Any], said: Mapping[str, Any]) -> None:
     if kind is None:
         return
     wrong = list(_misplaced(kind, values))
-    key, remedy = _NEEDED[kind]
-    if key not in said:
-        wrong.append(Invalid(f"an export of type {kind} needs {key}", remedy, show=False))
+    key = _NEEDED.get(kind)
+    if key is not None and key not in said:
+        wrong.append(Invalid(f"an export of type {kind} needs {key}", f'add {key} = "…"', show=False))
     if wrong:
         raise InvalidParts(wrong)
 

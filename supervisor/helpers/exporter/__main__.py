@@ -4,6 +4,7 @@ Exits when the descriptor closes: the scheduler is gone, or the export has chang
 finished before, if that does not take long. Only one exporter works for an export; another waits for its end.
 """
 
+import contextlib
 import fcntl
 import os
 import select
@@ -15,7 +16,9 @@ import time
 
 from supervisor.helpers.exporter.cursors import Cursors, UnknownFormat
 from supervisor.helpers.exporter.file_sink import FileSink
+from supervisor.helpers.exporter.records import Sink
 from supervisor.helpers.exporter.report import Report
+from supervisor.helpers.exporter.socket_sinks import JournaldSink, SyslogSink
 from supervisor.helpers.exporter.work import Exporter
 from supervisor.host.osport import forbid_new_privileges, set_title
 from supervisor.ipc.export_job import ExportJob
@@ -45,6 +48,14 @@ def _job(sock: socket.socket) -> ExportJob | None:
     return None
 
 
+def _sink(job: ExportJob, cursors: Cursors) -> Sink:
+    if job.type == "syslog":
+        return SyslogSink(job)
+    if job.type == "journald":
+        return JournaldSink()
+    return FileSink(job, cursors)
+
+
 def _export(job: ExportJob, sock: socket.socket) -> int:
     log = Log("exporter", job.log_level)
     folder = f"{job.data_dir}/exports"
@@ -59,7 +70,8 @@ def _export(job: ExportJob, sock: socket.socket) -> int:
         os.replace(path, f"{path}.damaged")
         cursors = Cursors(path)
     report = Report(job, log, lambda frame: sock.sendall(encode(frame)))
-    Exporter(job, cursors, FileSink(job, cursors), sock.fileno(), report).work()
+    with contextlib.closing(_sink(job, cursors)) as sink:
+        Exporter(job, cursors, sink, sock.fileno(), report).work()
     return 0
 
 

@@ -35,8 +35,8 @@ class FileSink:
         self._fd = -1
         self._size = 0
 
-    def deliver(self, pieces: list[Piece]) -> None:
-        """Append the records and wait for the disk.
+    def deliver(self, pieces: list[Piece]) -> int:
+        """Append all records and wait for the disk.
 
         Raises:
             DeliveryFailed: the file cannot be written.
@@ -54,6 +54,7 @@ class FileSink:
                 self._sync()
             raise DeliveryFailed(self._cannot_write(err), taken) from err
         self._sync()
+        return taken
 
     def _sync(self) -> None:
         try:
@@ -82,7 +83,7 @@ class FileSink:
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(self._path, follow_symlinks=False), os.fstat(self._fd)):
                     return
-            self._close()
+            self.close()
         os.makedirs(os.path.dirname(self._path), _FOLDER_MODE, exist_ok=True)
         fd = os.open(self._path, _FLAGS, _MODE)
         try:
@@ -109,7 +110,7 @@ class FileSink:
             os.replace(self._path, f"{self._path}.1")
         else:
             os.unlink(self._path)
-        self._close()
+        self.close()
         self._open()
 
     def _append(self, data: bytes) -> None:
@@ -124,9 +125,11 @@ class FileSink:
                 raise
         self._size += len(data)
 
-    def _close(self) -> None:
-        os.close(self._fd)
-        self._fd = -1
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def _prepare(fd: int) -> int:

@@ -73,11 +73,11 @@ class DeliveryFailed(Exception):
 class Sink(Protocol):
     """Delivers lines to one receiver."""
 
-    def deliver(self, pieces: list[Piece]) -> None:
-        """Deliver all lines in their order.
+    def deliver(self, pieces: list[Piece]) -> int:
+        """Deliver lines in their order; return how many pieces were delivered, at least one.
 
         Raises:
-            DeliveryFailed: the receiver did not take all lines.
+            DeliveryFailed: the receiver did not take the lines.
         """
 
     def idle(self) -> None:
@@ -86,6 +86,9 @@ class Sink(Protocol):
         Raises:
             DeliveryFailed: it cannot be done.
         """
+
+    def close(self) -> None:
+        """Close the connection or the file."""
 
 
 class JsonEncoder:

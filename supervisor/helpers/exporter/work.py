@@ -203,13 +203,14 @@ class Exporter:
         taken = len(pieces)
         if wanted:
             try:
-                self._sink.deliver([piece for _, piece in wanted])
+                number = self._sink.deliver([piece for _, piece in wanted])
             except DeliveryFailed as err:
                 taken = wanted[err.taken][0]
                 self._retry_s = time.monotonic() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
                 self._failures += 1
                 self._report.failed(_RECEIVER, str(err))
             else:
+                taken = len(pieces) if number == len(wanted) else wanted[number][0]
                 self._failures = 0
                 self._report.succeeded(_RECEIVER)
         self._report.delivered([piece for index, piece in wanted if index < taken])

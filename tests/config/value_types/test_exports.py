@@ -67,6 +67,22 @@ def test_selected_units(config: Load, text: str, wanted: list[str]) -> None:
         ('[exports.x]\ntype = "file"\npath = "a"\nstreams = ["out"]\n', "exports.x.streams[0]", ""),
         ('[exports.x]\ntype = "file"\npath = "a"\nmax_size = "1kb"\n', "exports.x.max_size", ""),
         ('[exports."a/b"]\ntype = "file"\npath = "a"\n', 'exports."a/b"', "is not a valid name"),
+        ('[exports.x]\ntype = "syslog"\n', "exports.x", "an export of type syslog needs address"),
+        ('[exports.x]\ntype = "journald"\npath = "a"\n', "exports.x.path", "not a key of the type journald"),
+        ('[exports.x]\ntype = "syslog"\naddress = "udp://h"\nkeep = 1\n', "exports.x.keep", "not a key of the type"),
+        *(
+            (f'[exports.x]\ntype = "syslog"\naddress = "{address}"\n', "exports.x.address", "must be")
+            for address in (
+                "h:514",
+                "unix:log",
+                "http://h",
+                "udp://h:0",
+                "udp://h:99999",
+                "tcp://u@h",
+                "tls://h/p",
+                "tcp://",
+            )
+        ),
         ("[exports]\nx = 1\n", "exports.x", "must be a table, with the export's name"),
         (
             '[exports.x]\ntype = "file"\npath = "a"\n[exports.y]\ntype = "file"\npath = "./a"\n',
@@ -80,6 +96,22 @@ def test_mistakes(problems: Problems, text: str, key: str, message: str) -> None
     (found,) = problems(text)
     assert found.key == key
     assert message in found.message
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        ("unix:/dev/log", "unix:/dev/log"),
+        ("udp://logs.example.com", "udp://logs.example.com:514"),
+        ("tcp://10.0.0.1:1514", "tcp://10.0.0.1:1514"),
+        ("tcp://10.0.0.1", "tcp://10.0.0.1:601"),
+        ("tls://[::1]", "tls://[::1]:6514"),
+    ],
+)
+def test_addresses_of_syslog(config: Load, address: str, wanted: str) -> None:
+    """A host has the usual port of its protocol; a Unix socket is an absolute path."""
+    found = config(f'[exports.x]\ntype = "syslog"\naddress = "{address}"\n').exports["x"]
+    assert (found.address, found.facility, found.tls_ca) == (wanted, "daemon", None)
 
 
 def test_a_selection_without_a_match_is_a_warning(config: Load) -> None:

@@ -3,9 +3,12 @@
 import contextlib
 import json
 import os
+import re
 import signal
+import socket
 import sys
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +241,62 @@ def test_only_selected_lines_are_delivered(daemon: Daemon, tmp_path: Path) -> No
     daemon.ended(daemon.trigger("b"))
     until(lambda: texts("later") == {"b"}, "the lines of the new export, without earlier runs")
     assert texts("glob") == {"a1", "err", "a2"}
+
+
+@contextlib.contextmanager
+def server(path: str) -> Iterator[socket.socket]:
+    """Yield the Unix socket of a syslog server."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.setblocking(False)
+        receiver.bind(path)
+        yield receiver
+    os.unlink(path)
+
+
+def test_syslog_over_kills_of_both_sides(daemon: Daemon, tmp_path: Path) -> None:
+    """Each line reaches a syslog server, over a killed exporter and a server that is replaced, in order per run."""
+    address = f"unix:{tmp_path}/log"
+    daemon.write(UNITS + f'[exports.all]\ntype = "syslog"\naddress = "{address}"\n')
+    daemon.start()
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    pattern = re.compile(rb'<\d+>1 \S+ \S+ \S+ (\S+) (\S+) \[ringward@32473 instance="\d+" line="(\d+)"\] (.*)')
+
+    def receive(receiver: socket.socket, enough: Callable[[], bool]) -> None:
+        def some() -> bool:
+            with contextlib.suppress(BlockingIOError):
+                while message := receiver.recv(65536):
+                    match = pattern.fullmatch(message)
+                    assert match is not None, message
+                    run, stream, line, text = (part.decode() for part in match.groups())
+                    found[run].append({"line": int(line), "stream": stream, "text": text})
+            return enough()
+
+        until(some, "more lines")
+
+    def count() -> int:
+        return sum(map(len, found.values()))
+
+    for _ in range(3):
+        with server(f"{tmp_path}/log") as receiver:
+            before = count()
+            receive(receiver, lambda before=before: count() > before + 50)  # type: ignore[misc]
+            exporter(daemon).kill()
+            before = count()
+            receive(receiver, lambda before=before: count() > before + 50)  # type: ignore[misc]
+            # Messages that the socket has accepted would be lost with it, so nothing is sent while it closes.
+            sender = exporter(daemon)
+            sender.suspend()
+            until(lambda sender=sender: sender.status() == psutil.STATUS_STOPPED, "the exporter to stop")  # type: ignore[misc]
+            receive(receiver, lambda: True)
+        sender.resume()
+        until(lambda: "error" in daemon.get("/api/daemon").json()["exports"][0], "the export to fail")
+    daemon.ended(daemon.trigger("job"))
+    runs = stopped(daemon)
+    with server(f"{tmp_path}/log") as receiver:
+        wanted = {run: {line["n"]: (line["stream"], line["text"]) for line in daemon.lines(run)} for run in runs}
+        receive(receiver, lambda: all(wanted[run].keys() <= {one["line"] for one in found[run]} for run in runs))
+    for run in runs:
+        numbers = [one["line"] for one in found[run]]
+        assert {one["line"]: (one["stream"], one["text"]) for one in found[run]} == wanted[run]
+        for index, number in enumerate(numbers):
+            assert number <= max(numbers[:index], default=-1) + 1

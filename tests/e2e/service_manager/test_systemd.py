@@ -3,6 +3,7 @@
 It is process 1 of its own namespaces, on a temporary copy of this host's files, in a cgroup of its own.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -258,3 +259,30 @@ def test_a_user_unit(systemd: Systemd) -> None:
     assert before.split("\n")[1].split("\t")[:5] == after.split("\n")[1].split("\t")[:5]
     assert len(after.split("\n")) == len(before.split("\n"))
     user.systemctl("stop", "ringward")
+
+
+def test_an_export_to_the_journal(systemd: Systemd, daemon: Daemon) -> None:
+    """A real journald has each exported line once, with its fields, in order."""
+    daemon.config.write_text(
+        daemon.config.read_text()
+        + '[exports.journal]\ntype = "journald"\ntasks = "say"\n'
+        + "[tasks.say]\nrun = 'seq 200; echo oops >&2'\n"
+    )
+    systemd.call("systemctl", "start", "ringward")
+    until(lambda: daemon.get("/api/tasks/say").status == 200, "the task")
+    run = daemon.trigger("say")
+    daemon.ended(run)
+
+    def entries() -> list[dict[str, str]]:
+        found = systemd.call("journalctl", "SYSLOG_IDENTIFIER=say", "--output=json", "--no-pager", check=False)
+        return [json.loads(line) for line in found.splitlines() if line.startswith("{")]
+
+    until(lambda: len(entries()) >= 201, "the entries")
+    found = entries()
+    assert [one["MESSAGE"] for one in found if one["PRIORITY"] == "6"] == [str(number) for number in range(1, 201)]
+    assert [one["MESSAGE"] for one in found if one["PRIORITY"] == "3"] == ["oops"]
+    assert sorted(int(one["RINGWARD_LINE"]) for one in found) == list(range(201))
+    assert {(one["RINGWARD_RUN_ID"], one["RINGWARD_TASK"], one["RINGWARD_INSTANCE"]) for one in found} == {
+        (run, "say", "0")
+    }
+    systemd.call("systemctl", "stop", "ringward")

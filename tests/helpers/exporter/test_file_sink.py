@@ -9,37 +9,18 @@ from typing import Any
 
 import pytest
 
-from logring.block import Batch
-from logring.layout import STDERR, STDOUT
-from supervisor.helpers.exporter.cursors import Cursors, FollowedRun
+from logring.layout import STDERR
+from supervisor.helpers.exporter.cursors import Cursors
 from supervisor.helpers.exporter.file_sink import FileSink
 from supervisor.helpers.exporter.records import DAMAGED, DeliveryFailed, Gap, JsonEncoder, Piece
-from supervisor.ipc.export_job import ExportJob
-
-RUN = FollowedRun("01K0000000000000000000000A", "web", 2)
-TS = 1_764_144_000_123
-
-
-def piece(text: bytes, n: int = 0, *, stream: int = STDOUT, continued: bool = False) -> Piece:
-    return Piece(RUN, Batch(n, TS, stream, text, continued, 0, text.count(b"\n") + 1))
+from tests.helpers.exporter.pieces import RUN, TS, job, piece
 
 
 def sink(tmp_path: Path, **keys: Any) -> FileSink:
-    job = ExportJob(
-        name="x",
-        type="file",
-        data_dir=str(tmp_path),
-        runtime_dir="",
-        database="",
-        root_bell="",
-        scheduler_bell="",
-        token="",
-        log_level="info",
-        host="db1",
-        path=str(tmp_path / "out" / "log"),
-        **{"max_size_bytes": 1 << 20, "keep": 2, **keys},
+    path = str(tmp_path / "out" / "log")
+    return FileSink(
+        job("file", path=path, **{"max_size_bytes": 1 << 20, "keep": 2, **keys}), Cursors(str(tmp_path / "x.cursors"))
     )
-    return FileSink(job, Cursors(str(tmp_path / "x.cursors")))
 
 
 def records(path: Path) -> list[dict[str, Any]]:

@@ -8,26 +8,8 @@ from store.database import Database, open_writer
 from store.runs.writes import update_run
 from supervisor.helpers.exporter.cursors import Cursors
 from supervisor.helpers.exporter.news import NewRuns
-from supervisor.ipc.export_job import ExportJob
+from tests.helpers.exporter.pieces import job
 from tests.store.making import T0, make_run, store_run
-
-
-def job(tmp_path: Path, units: list[str], globs: list[str]) -> ExportJob:
-    return ExportJob(
-        name="x",
-        type="file",
-        data_dir=str(tmp_path),
-        runtime_dir="",
-        database=str(tmp_path / "ringward.db"),
-        root_bell="",
-        scheduler_bell="",
-        token="",
-        log_level="info",
-        host="db1",
-        units=units,
-        globs=globs,
-        begin_at=T0,
-    )
 
 
 @pytest.fixture
@@ -38,7 +20,9 @@ def db(tmp_path: Path) -> Database:
 def found(tmp_path: Path, *, units: list[str] | None = None, globs: list[str] | None = None) -> list[str]:
     """Let an exporter look once; return all runs that it follows."""
     cursors = Cursors(str(tmp_path / "x.cursors"))
-    new_runs = NewRuns(job(tmp_path, units or [], ["*"] if globs is None else globs), cursors)
+    where = str(tmp_path / "ringward.db")
+    wanted = job("file", database=where, units=units or [], globs=globs or ["*"], begin_at=T0)
+    new_runs = NewRuns(wanted, cursors)
     while new_runs.find():
         pass
     cursors.commit()

@@ -1,0 +1,266 @@
+"""The types ``syslog`` and ``journald``: one message per line, over a socket that acknowledges nothing.
+
+A message of syslog has the form of RFC 5424::
+
+    <30>1 2026-11-26T08:00:00.123Z db1 web 01J… stdout [ringward@32473 instance="0" line="17"] GET / 200
+
+Over UDP and a Unix socket each message is a datagram. Over TCP and TLS the length in bytes and a space precede it
+(RFC 6587, 3.4.1; RFC 5425, 4.3). The number 32473 is the one that RFC 5612 sets aside, because Ringward has none.
+
+A message of journald has fields, as https://systemd.io/JOURNAL_NATIVE_PROTOCOL/ describes. One that does not fit into a
+datagram goes as the descriptor of a sealed memfd.
+"""
+
+import array
+import errno
+import fcntl
+import os
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from logring.layout import STDERR, STDOUT, STREAM_NAMES, SYSTEM
+from supervisor.helpers.exporter.records import DeliveryFailed, Gap, Piece
+from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_line import stamp
+
+JOURNAL = "/run/systemd/journal/socket"
+FACILITIES = {
+    "user": 1,
+    "daemon": 3,
+    **{f"local{number}": 16 + number for number in range(8)},
+}
+_SEVERITIES = {STDOUT: 6, STDERR: 3, SYSTEM: 5}
+"""Informational, error and notice: what journald and Docker use for the streams of a program."""
+_TIMEOUT_S = 10.0
+_TURN_S = 2.0
+"""A delivery ends after this time, so that the cursors of a slow receiver are stored."""
+_MAX_APP_NAME = 48
+
+
+def lines_of(piece: Piece) -> Iterator[tuple[int, bytes]]:
+    """Yield number and text of each line; a gap is one line."""
+    content = piece.content
+    if isinstance(content, Gap):
+        yield content.n, content.text.encode()
+    else:
+        yield from enumerate(content.text.split(b"\n"), content.n)
+
+
+class SyslogSink:
+    """Sends lines to a syslog server."""
+
+    def __init__(self, job: ExportJob) -> None:
+        kind, _, self._place = job.address.partition(":")
+        self._kind = kind
+        self._address = job.address
+        self._host = job.host.encode(errors="replace")
+        self._facility = FACILITIES[job.facility]
+        self._tls_ca = job.tls_ca
+        self._sock: socket.socket | None = None
+
+    def deliver(self, pieces: list[Piece]) -> int:
+        """Send the lines; return how many pieces were sent.
+
+        Raises:
+            DeliveryFailed: the server cannot be reached.
+        """
+        taken = 0
+        end_s = time.monotonic() + _TURN_S
+        try:
+            sock = self._connected()
+            framed = sock.type == socket.SOCK_STREAM
+            for piece in pieces:
+                if time.monotonic() > end_s and taken:
+                    break
+                if framed:
+                    sock.sendall(b"".join([b"%d %b" % (len(one), one) for one in self._messages(piece)]))
+                else:
+                    for message in self._messages(piece):
+                        sock.send(message)
+                taken += 1
+        except OSError as err:  # ssl.SSLError too
+            self.close()
+            raise DeliveryFailed(f"cannot send to {self._address}: {_reason(err)}", taken) from err
+        return taken
+
+    def idle(self) -> None:
+        """Nothing is due."""
+
+    def _messages(self, piece: Piece) -> Iterator[bytes]:
+        content, run = piece.content, piece.run
+        more = b""
+        if isinstance(content, Gap):
+            more = b' skipped="%d"' % content.skipped
+        elif content.continued:
+            more = b' continued="true"'
+        head = b'<%d>1 %b %b %b %b %b [ringward@32473 instance="%d" line="' % (
+            self._facility * 8 + _SEVERITIES[content.stream],
+            stamp(content.ts).encode(),
+            self._host,
+            run.task.encode()[:_MAX_APP_NAME],
+            run.id.encode(),
+            STREAM_NAMES[content.stream].encode(),
+            run.instance,
+        )
+        for number, text in lines_of(piece):
+            yield b'%b%d"%b] %b' % (head, number, more, text)
+
+    def _connected(self) -> socket.socket:
+        """Return a connection; one that the server has closed is replaced.
+
+        Raises:
+            OSError: the server cannot be reached.
+        """
+        if self._sock is not None and self._sock.type == socket.SOCK_STREAM and _is_closed(self._sock):
+            self.close()
+        if self._sock is None:
+            self._sock = self._connect()
+        return self._sock
+
+    def _connect(self) -> socket.socket:
+        if self._kind == "unix":
+            return _unix_socket(self._place)
+        host, _, port = self._place.removeprefix("//").rpartition(":")
+        host = host.strip("[]")
+        if self._kind == "udp":
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+            sock = socket.socket(family, kind, protocol)
+            return _connect(sock, address)
+        sock = socket.create_connection((host, int(port)), _TIMEOUT_S)
+        if self._kind == "tcp":
+            return sock
+        context = ssl.create_default_context(cafile=self._tls_ca or None)
+        try:
+            return context.wrap_socket(sock, server_hostname=host)
+        except OSError:
+            sock.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+
+class JournaldSink:
+    """Sends lines to the journal of systemd; `path` is its socket."""
+
+    def __init__(self, path: str = JOURNAL) -> None:
+        self._path = path
+        self._sock: socket.socket | None = None
+
+    def deliver(self, pieces: list[Piece]) -> int:
+        """Send the lines; return how many pieces were sent.
+
+        Raises:
+            DeliveryFailed: the journal does not accept them.
+        """
+        taken = 0
+        end_s = time.monotonic() + _TURN_S
+        try:
+            if self._sock is None:
+                self._sock = _connect(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), self._path)
+            for piece in pieces:
+                if time.monotonic() > end_s and taken:
+                    break
+                for message in _journal_messages(piece):
+                    _send_or_lend(self._sock, message)
+                taken += 1
+        except OSError as err:
+            self.close()
+            raise DeliveryFailed(f"cannot send to {self._path}: {_reason(err)}", taken) from err
+        return taken
+
+    def idle(self) -> None:
+        """Nothing is due."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+
+def _journal_messages(piece: Piece) -> Iterator[bytes]:
+    content, run = piece.content, piece.run
+    fields = {
+        "PRIORITY": _SEVERITIES[content.stream],
+        "SYSLOG_IDENTIFIER": run.task,
+        "RINGWARD_TASK": run.task,
+        "RINGWARD_RUN_ID": run.id,
+        "RINGWARD_INSTANCE": run.instance,
+        "RINGWARD_STREAM": STREAM_NAMES[content.stream],
+        "RINGWARD_TIME": stamp(content.ts),
+    }
+    if isinstance(content, Gap):
+        fields["RINGWARD_SKIPPED"] = content.skipped
+    elif content.continued:
+        fields["RINGWARD_CONTINUED"] = "true"
+    head = "".join([f"{name}={value}\n" for name, value in fields.items()]).encode()
+    for number, text in lines_of(piece):
+        # With its length a value may have any bytes.
+        yield b"%bRINGWARD_LINE=%d\nMESSAGE\n%b%b\n" % (head, number, struct.pack("<Q", len(text)), text)
+
+
+def _send_or_lend(sock: socket.socket, message: bytes) -> None:
+    """Send a message, or, if it is too large for a datagram, the descriptor of a sealed memfd with it."""
+    try:
+        sock.send(message)
+    except OSError as err:
+        if err.errno not in (errno.EMSGSIZE, errno.ENOBUFS):
+            raise
+        fd = os.memfd_create("ringward", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            with open(fd, "wb", closefd=False) as file:
+                file.write(message)
+            seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+            sock.sendmsg([b""], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+        finally:
+            os.close(fd)
+
+
+def _unix_socket(path: str) -> socket.socket:
+    """Connect to a Unix socket for datagrams, as /dev/log is, or else for a stream."""
+    try:
+        return _connect(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), path)
+    except OSError as err:
+        if err.errno != errno.EPROTOTYPE:
+            raise
+    return _connect(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), path)
+
+
+def _connect(sock: socket.socket, address: object) -> socket.socket:
+    """Connect a socket and return it; the time limit holds for all that follows."""
+    try:
+        sock.settimeout(_TIMEOUT_S)
+        sock.connect(address)  # type: ignore[arg-type]  # its form depends on the family
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _is_closed(sock: socket.socket) -> bool:
+    """Return whether the server has closed the connection; a message would be lost then without an error."""
+    sock.setblocking(False)
+    try:
+        return not sock.recv(4096)
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:
+        return True
+    finally:
+        with suppress(OSError):
+            sock.settimeout(_TIMEOUT_S)
+
+
+def _reason(err: OSError) -> str:
+    if isinstance(err, TimeoutError):
+        return f"no progress within {_TIMEOUT_S:.0f} s"
+    return err.strerror or str(err)
