@@ -195,6 +195,39 @@ def test_a_busy_task_loses_nothing(daemon: Daemon) -> None:
     assert {run["endReason"] for run in daemon.runs("load")} == {"succeeded"}
 
 
+def test_one_run_waits_in_the_queue(daemon: Daemon) -> None:
+    """With the queue, one run with files waits, and what comes after it forms one burst more."""
+    gate = daemon.directory / "gate"
+    place = start(daemon, run=f"tr '\\\\0' '\\\\n' <$RINGWARD_FILES; until test -e {gate}; do sleep 0.05; done")
+    drop(place, "first.csv")
+    until(lambda: any(run["status"] == "running" for run in daemon.runs("load")), "the first run")
+    drop(place, "second.csv")
+    until(lambda: any(run["status"] == "pending" for run in daemon.runs("load")), "the second run")
+    drop(place, "third.csv")
+    until(lambda: "third.csv" in (daemon.data / "on_change/load.json").read_text(), "the third burst")
+    assert len(daemon.runs("load")) == 2
+    drop(place, "fourth.csv", "fifth.csv")
+    gate.touch()
+    wanted = [["first.csv"], ["second.csv"], ["third.csv"], ["fifth.csv", "fourth.csv"]]
+    until(lambda: loaded(daemon) == wanted, "all runs")
+
+
+def test_an_overflow_of_inotify(daemon: Daemon) -> None:
+    """More changes than the kernel keeps events for are found by a list of the directory, and the log says so."""
+    place = start(daemon)
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if limit > 100_000:
+        pytest.skip(f"the kernel keeps {limit} events")
+    names = {f"{number}.csv" for number in range(limit + 10)}
+    os.kill(watching(daemon), signal.SIGSTOP)
+    for name in names:
+        (place / name).touch()
+    os.kill(watching(daemon), signal.SIGCONT)
+    found = each_loaded(daemon, names)
+    assert sum(map(len, found)) == len(names)
+    assert "load: events of inotify were lost; all directories are listed" in daemon.said()
+
+
 def test_a_paused_task(daemon: Daemon) -> None:
     """Files that come while a task is paused start a run when it is resumed."""
     place = start(daemon)
