@@ -44,7 +44,7 @@ class _Hook(msgspec.Struct):
 
 
 _UNKNOWN = _Hook("generic", os.urandom(32).hex())
-"""Stands for every hook that does not exist. Nobody has its secret."""
+"""Stands for every hook that does not exist. Its secret is random."""
 
 
 def receive_hook(context: Context, call: Call) -> None:
@@ -92,7 +92,7 @@ def _proof(context: Context, call: Call, name: str, hook: _Hook) -> Proof:
 
 
 def _event_starts(call: Call, hook: _Hook) -> bool:
-    """Return whether the event of the request is one that starts a run.
+    """Return whether the event of the request starts a run.
 
     Raises:
         ApiError: 422 the sender names none.
@@ -127,7 +127,7 @@ def _document(context: Context, call: Call, kind: str) -> Any:
 
 
 def _params(document: Any, paths: dict[str, _JsonPath]) -> dict[str, str]:
-    """Return the values of parameters; one that is absent or null is left to its default.
+    """Return the values of parameters, without absent and null ones, which get their defaults.
 
     Raises:
         ApiError: 422 a value is an object or an array.

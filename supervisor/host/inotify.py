@@ -49,7 +49,7 @@ class Inotify:
         return _checked(_libc.inotify_add_watch(self.fd, os.fsencode(directory), mask | _ONLYDIR))
 
     def remove(self, watch: int) -> None:
-        """Watch a directory no longer; one that is gone is no error."""
+        """Stop watching a directory. A removed directory is no error."""
         _libc.inotify_rm_watch(self.fd, watch)
 
     def events(self) -> Iterator[Event]:

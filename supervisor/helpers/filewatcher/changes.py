@@ -55,7 +55,7 @@ class Changes:
     """
 
     def __init__(self, settle_s: float, saved: Any = None) -> None:
-        """`saved`: what :meth:`to_json` returned earlier.
+        """`saved`: an earlier result of :meth:`to_json`.
 
         Raises:
             LookupError, TypeError, ValueError: it is of another version, or damaged.
@@ -86,7 +86,7 @@ class Changes:
             self.pending = Burst(saved["pending"]["id"], files)
 
     def to_json(self) -> Any:
-        """Return what has to be stored."""
+        """Return the state to store."""
         pending = None if self.pending is None else {"id": self.pending.id, "files": dict(self.pending.files)}
         return {"version": _VERSION, "globs": sorted(self._listed), "known": self._known, "pending": pending}
 

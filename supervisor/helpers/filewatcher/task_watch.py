@@ -1,8 +1,8 @@
 """The thread that watches the directories of one task. A directory that hangs delays no other task.
 
-inotify reports files that were closed after writing or moved to their place. Every two seconds each directory is looked
-at: one that is new, or another than before, is watched and listed. A list is compared with the known files also after
-an overflow of inotify, and every ten seconds on file systems where other hosts change files without an event.
+inotify reports files that were closed after writing or moved to their place. Every two seconds the thread checks each
+directory, and watches and lists a new or replaced one. It also lists all directories after an overflow of inotify, and
+every ten seconds on file systems where other hosts change files without an event.
 """
 
 import contextlib
@@ -327,7 +327,7 @@ class TaskWatch(threading.Thread):
         self._changes.unsaved = self._changes.urgent = False
 
     def _say(self, place: str, text: str) -> None:
-        """Report once what is wrong with a directory."""
+        """Report a problem with a directory once."""
         if self._said.get(place) != text:
             self._said[place] = text
             self._send({"op": "said", "level": "warning", "text": f"{self._task}: {text}"})

@@ -6,7 +6,7 @@ can be reached by that user and lies in memory::
     <data>/changed_files/<run id>        0600, JSON: a list of paths
     <runtime directory>.files/<run id>   0600, the run's user: paths, each followed by NUL
 
-Both are removed after the end of the run is stored. The next scheduler removes what a crash left behind.
+Both are removed after the end of the run is stored. The next scheduler removes files that a crash left behind.
 """
 
 import os

@@ -101,7 +101,7 @@ class FileChanges:
             self._try(burst)
 
     def _has_room(self, unit: Unit, task: Task) -> bool:
-        """Return whether a run would start, or would be the only one that waits with files."""
+        """Return whether a run would start, or would be the only waiting run with files."""
         if unit.paused or self._engine.ending or not self._engine.storing:
             return False
         if task.on_overlap == "terminate" or len(unit.active) < task.max_concurrent:

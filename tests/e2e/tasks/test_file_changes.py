@@ -91,7 +91,7 @@ def test_a_burst_becomes_one_run(daemon: Daemon) -> None:
 
 
 def test_a_run_by_hand_has_no_files(daemon: Daemon) -> None:
-    """A run that nobody started for files has no variable of that name."""
+    """A run that a person starts has no variable RINGWARD_FILES."""
     start(daemon, run="echo ${RINGWARD_FILES-none}")
     assert daemon.texts(daemon.ended(daemon.trigger("load"))["id"]) == ["none"]
 
@@ -117,7 +117,7 @@ def test_files_that_come_while_the_daemon_is_down(daemon: Daemon) -> None:
 
 
 def test_files_that_are_there_at_first_start_nothing(daemon: Daemon) -> None:
-    """The files at the first start are known, and so are those of a directory that a reload adds."""
+    """The files at the first start are known, and so are the files in a directory that a reload adds."""
     place = daemon.directory / "in"
     place.mkdir()
     drop(place, "old.csv")
@@ -196,7 +196,7 @@ def test_a_busy_task_loses_nothing(daemon: Daemon) -> None:
 
 
 def test_one_run_waits_in_the_queue(daemon: Daemon) -> None:
-    """With the queue, one run with files waits, and what comes after it forms one burst more."""
+    """With the queue, one run with files waits, and later files form another burst."""
     gate = daemon.directory / "gate"
     place = start(daemon, run=f"tr '\\\\0' '\\\\n' <$RINGWARD_FILES; until test -e {gate}; do sleep 0.05; done")
     drop(place, "first.csv")

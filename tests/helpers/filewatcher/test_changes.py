@@ -64,7 +64,7 @@ def test_a_burst_without_a_pause() -> None:
 
 
 def test_a_file_that_is_being_written_waits() -> None:
-    """A file that differs from what was seen last is left for the next burst; one that is gone is left out."""
+    """A file that has changed again is left for the next burst; a removed file is left out."""
     files = Files()
     files.list()
     for name in ("whole", "growing", "gone"):

@@ -15,7 +15,7 @@ Watch = Callable[..., "Watched"]
 
 
 class Watched:
-    """A running thread, and what it sent."""
+    """A running thread, and its messages."""
 
     def __init__(self, directory: Path, globs: list[str], **more: Any) -> None:
         self.messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
