@@ -40,6 +40,7 @@ SECTIONS = {
     "[launchers.NAME]": "launcher",
     "[exports.NAME]": "export",
     "[hooks.NAME]": "hook",
+    "[slots.NAME]": "slot",
 }
 UNITS = "Tasks and services"
 OPERATIONS = json.loads(document_bytes())["paths"]
@@ -270,7 +271,9 @@ def test_configurations_that_are_shown_are_valid(page: Path, tmp_path: Path) -> 
 @every_page
 def test_configurations_are_toml_blocks(page: Path) -> None:
     """Every text that looks like a configuration is a TOML block, and is therefore loaded."""
-    table = re.compile(r"\[(daemon|http|storage|notify|defaults|\[routes\]|(tasks|services|notifiers|hooks)\.[^\]]+)\]")
+    table = re.compile(
+        r"\[(daemon|http|storage|notify|defaults|\[routes\]|(tasks|services|notifiers|hooks|slots)\.[^\]]+)\]"
+    )
     for block in blocks(page):
         assert block.language in ("toml", "console") or block.file or not table.match(block.text), block.text
 

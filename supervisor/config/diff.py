@@ -71,7 +71,9 @@ TASK: Mapping[str, Effect] = {
     "max_concurrent": _E.AT_ONCE,
     "on_overlap": _E.AT_ONCE,
     "queue_max": _E.AT_ONCE,
+    "queue_priority": _E.AT_ONCE,
     "coalesce": _E.AT_ONCE,
+    "uses": _E.NEXT_RUN,
     "timeout_ms": _E.NEXT_RUN,
     "stop_signal": _E.NEXT_RUN,
     "stop_target": _E.NEXT_RUN,
@@ -141,6 +143,7 @@ SERVICE: Mapping[str, Effect] = {
     "depends_on": _E.AT_ONCE,
     "autostart": _E.NEXT_START,
     "priority": _E.AT_ONCE,
+    "uses": _E.NEXT_RUN,
     "timeout_ms": _E.RESTART,
     "stop_signal": _E.RESTART,
     "stop_target": _E.RESTART,
@@ -169,6 +172,7 @@ SECTIONS: Mapping[str, Mapping[str, Effect]] = {
         "shutdown_timeout_ms": _E.AT_ONCE,
         "log_level": _E.API,
         "cgroups": _E.AT_ONCE,
+        "max_running": _E.AT_ONCE,
         "heartbeat": _E.AT_ONCE,
     },
     "http": {
@@ -202,7 +206,7 @@ SECTIONS: Mapping[str, Mapping[str, Effect]] = {
         "digest_ms": _E.AT_ONCE,
     },
 }
-WHOLE = ("notifiers", "routes", "hooks", "exports")
+WHOLE = ("notifiers", "routes", "hooks", "exports", "slots")
 """Tables of which only is said that they differ: they hold at once."""
 GONE: Mapping[str, Effect] = {"keep_runs": _E.AT_ONCE, "keep_for_ms": _E.AT_ONCE, "keep_refused": _E.AT_ONCE}
 """Of ``[defaults]``: the keys that apply to tasks and services that left the configuration."""

@@ -10,7 +10,17 @@ from typing import Any
 
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.schema import REQUIRED, UNIT_NAME, Key, keys_of
-from supervisor.config.value_types import dependencies, exports, hooks, launchers, notifying, params, probes, process
+from supervisor.config.value_types import (
+    dependencies,
+    exports,
+    hooks,
+    launchers,
+    notifying,
+    params,
+    probes,
+    process,
+    slots,
+)
 from supervisor.config.value_types.durations import DURATION, SIZE
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
 from supervisor.config.value_types.listen import Listen
@@ -75,6 +85,7 @@ def document() -> Schema:
             "launchers": _named(keys_of("launcher")),
             "hooks": _named(keys_of("hook")),
             "exports": _named(keys_of("export")),
+            "slots": _named(keys_of("slot")),
             "routes": {"type": "array", "items": _table(keys_of("route"))},
             "defaults": _table(both, required=False),
             **{table: _named(keys) for table, keys in units.items()},
@@ -233,6 +244,12 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
         {"anyOf": [{"enum": ["null", "open"]}, {"type": "string", "pattern": "^file:."}, _REFERENCE]}
     ),
     ListOf: _list,
+    slots.Uses: lambda _kind: {
+        "anyOf": [
+            _list(slots.NAMES),
+            {"type": "object", "additionalProperties": _integer(slots.PLACES)},
+        ]
+    },
     Environment: _always(_STRINGS),
     Secrets: _always(_STRINGS),
     CommandLine: _always(_COMMAND),

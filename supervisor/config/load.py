@@ -41,12 +41,14 @@ from supervisor.config.value_types.notifying import KEYS_WITH_NAMES, unknown
 from supervisor.config.value_types.params import unsuitable
 from supervisor.config.value_types.permissions import unknown as unknown_permissions
 from supervisor.config.value_types.shell_variables import dropped
+from supervisor.config.value_types.slots import MAX_SLOTS, unusable
 from supervisor.config.value_types.values import Environment, Secrets, ValueType
 
 _SECTIONS = ("daemon", "http", "storage", "notify")
 _UNITS = {"tasks": "task", "services": "service"}
-_NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS, _EXPORTS = "notifiers", "routes", "launchers", "hooks", "exports"
-_TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS, _EXPORTS, "defaults", *_UNITS)
+_NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS = "notifiers", "routes", "launchers", "hooks"
+_EXPORTS, _SLOTS = "exports", "slots"
+_TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS, _EXPORTS, _SLOTS, "defaults", *_UNITS)
 _TABLES_OF_UNITS = ("env", "secrets", "limits")
 """Keys whose tables are added to the tables of [defaults]."""
 _SCHEDULES = ("cron", "every", "at")
@@ -151,6 +153,10 @@ class _Loader:
         for export in exports.values():
             for key, index, message in without_match(export, [*tasks.values(), *services.values()]):
                 self._warnings.append(main.problem((_EXPORTS, export.name, key, index), message, None))
+        slots = self._slots(main)
+        for use in unusable([*tasks.values(), *services.values()], slots):
+            source, place = seen[use.unit]
+            self._wrong(source, (*place, *use.place), use.message, use.remedy)
         self.finish()
         return Config(
             path=main.path,
@@ -169,6 +175,7 @@ class _Loader:
             routes=routes,
             hooks=hooks,
             exports=exports,
+            slots={name: size for name, size in slots.items() if size is not None},
             warnings=tuple(self._warnings),
         )
 
@@ -361,6 +368,26 @@ class _Loader:
                 self._wrong(main, (*path, "secret_file"), f"{file}: {err.message}", err.remedy)
             if required <= values.keys():
                 found[name] = Hook(name=name, **_fields(values, "hook"))
+        return found
+
+    def _slots(self, main: Source) -> dict[str, int | None]:
+        """Return the size of each slot; None: it is not valid."""
+        table = main.data.get(_SLOTS, {})
+        if not isinstance(table, dict):
+            self._wrong(main, (_SLOTS,), "must hold tables", f"write [{_SLOTS}.NAME]")
+            return {}
+        if len(table) > MAX_SLOTS:
+            self._wrong(main, (_SLOTS,), f"more than {MAX_SLOTS} slots")
+        found: dict[str, int | None] = {}
+        for name, content in table.items():
+            path = (_SLOTS, name)
+            if not isinstance(content, dict):
+                self._wrong(main, path, "must be a table, with the slot's name", f"write [{_SLOTS}.NAME]")
+                continue
+            self._is_name(main, path, name)
+            found[name] = self._values(main, path, content, keys_of("slot")).get("size")
+            if "size" not in content:
+                self._wrong(main, path, "has no size", "add size = 1")
         return found
 
     def _known_notifiers(self, source: Source, path: KeyPath, table: object, notifiers: Mapping[str, object]) -> None:

@@ -36,6 +36,8 @@ class Daemon:
     log_level: LogLevel
     cgroups: bool
     """Runs have cgroups where there are some to be had."""
+    max_running: int | None
+    """Number of runs of tasks at the same time; None: no limit."""
     heartbeat: str | None = field(repr=False)
     """URL that is asked for every minute while all is well."""
 
@@ -334,8 +336,12 @@ class Task:
     max_concurrent: int
     on_overlap: OnOverlap
     queue_max: int
+    queue_priority: int
+    """Rank of a waiting run; each minute of waiting adds a point."""
     coalesce: bool
     """At most one scheduled instant waits."""
+    uses: dict[str, int]
+    """Places that a run holds, by slot."""
     timeout_ms: int | None
     stop_signal: StopSignal
     stop_target: StopTarget
@@ -432,6 +438,8 @@ class Service:
     autostart: bool
     priority: int
     """Lower ones start earlier and stop later."""
+    uses: dict[str, int]
+    """Places that a run holds, by slot."""
     timeout_ms: int | None
     stop_signal: StopSignal
     stop_target: StopTarget
@@ -492,5 +500,7 @@ class Config:
     routes: tuple[Route, ...] = ()
     hooks: dict[str, Hook] = field(default_factory=dict)
     exports: dict[str, Export] = field(default_factory=dict)
+    slots: dict[str, int] = field(default_factory=dict)
+    """Sizes of the slots by name."""
     warnings: tuple[Problem, ...] = ()
     """Valid settings that are probably not intended."""

@@ -21,6 +21,7 @@ from supervisor.config.value_types.permissions import Permission
 from supervisor.config.value_types.presets import PRESETS
 from supervisor.config.value_types.probes import LIVE, READY, LinePattern
 from supervisor.config.value_types.process import Limits, Stdin, StopSignal, Umask, User
+from supervisor.config.value_types.slots import PLACES, Uses
 from supervisor.config.value_types.timing import Attempts, Moment, OnStart, RetryCause
 from supervisor.config.value_types.values import (
     NAME,
@@ -69,6 +70,7 @@ ROUTE = frozenset({"route"})
 LAUNCHER = frozenset({"launcher"})
 HOOK = frozenset({"hook"})
 EXPORT = frozenset({"export"})
+SLOT = frozenset({"slot"})
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Key:
 
     name: str
     places: frozenset[str]
-    """Which tables have it: daemon, http, storage, notify, notifier, route, launcher, hook, export, task, service."""
+    """Tables that have it, in the singular: daemon, http, notifier, task and so on."""
     type: ValueType
     default: Any
     """The value as the file would have it. None: not set. REQUIRED: the file must set it."""
@@ -100,6 +102,9 @@ KEYS: Final = (
     ),
     Key("log_level", DAEMON, choice("debug", "info", "warning", "error"), "info", "level of the daemon's own log"),
     Key("cgroups", DAEMON, Choice({"auto": True, "off": False}), "auto", "off: runs have no cgroup of their own"),
+    Key(
+        "max_running", DAEMON, Integer(1, 100_000), None, "number of runs of tasks at the same time; default: no limit"
+    ),
     Key("heartbeat", DAEMON, PingUrl(), None, "URL that the daemon requests every minute while it is healthy"),
     Key("include", DAEMON, ListOf(Text(empty=False), 100), [], "globs of files with more tasks and services"),
     # [http]
@@ -245,6 +250,8 @@ KEYS: Final = (
     Key("address", EXPORT, SyslogAddress(), None, "address of the syslog server"),
     Key("facility", EXPORT, choice(*FACILITIES), "daemon", "facility of the messages"),
     Key("tls_ca", EXPORT, FilePath(), None, "certificates to trust, PEM; default: those of the host"),
+    # [slots.NAME]
+    Key("size", SLOT, PLACES, REQUIRED, "places that runs share"),
     # tasks and services
     Key(
         "run",
@@ -361,7 +368,9 @@ KEYS: Final = (
         "effect on a new run while max_concurrent runs are active",
     ),
     Key("queue_max", TASK, Integer(0, 100_000), 100, "maximum number of waiting runs"),
+    Key("queue_priority", TASK, Integer(-100, 100), 0, "rank of a waiting run; each minute of waiting adds a point"),
     Key("coalesce", TASK, Flag(), True, "at most one scheduled run waits"),
+    Key("uses", BOTH, Uses(), {}, "slots that a run holds while it runs, and the number of places in each"),
     Key("timeout", BOTH, Duration(low_ms=1), None, "maximum duration of a run", "timeout_ms"),
     Key("retry_attempts", TASK, Integer(0, 10_000), 0, "number of retries after a failure"),
     Key("retry_delay", TASK, Duration(), "5s", "delay before the first retry", "retry_delay_ms"),

@@ -17,18 +17,18 @@ class Admission(enum.Enum):
 def admit(
     policy: str, *, running: int, queued: int, max_concurrent: int, queue_max: int, another_waits: bool = False
 ) -> Admission:
-    """Decide on a new run.
+    """Decide on a new run; an accepted run may still wait for slots or for the daemon.
 
     Args:
         policy: ``queue``, ``skip`` or ``terminate``.
-        running: runs of the task with a slot (starting, running or stopping).
-        queued: runs of the task that wait for a slot.
-        max_concurrent: number of slots.
+        running: runs of the task that are starting, running or stopping.
+        queued: runs of the task that wait.
+        max_concurrent: limit of running runs.
         queue_max: limit of waiting runs.
         another_waits: whether a waiting run already covers the new one.
     """
-    if running < max_concurrent and not queued:
-        return Admission.START
+    if running + queued < max_concurrent:
+        return Admission.SKIP if another_waits else Admission.START
     if policy == "skip":
         return Admission.SKIP
     if policy == "terminate":

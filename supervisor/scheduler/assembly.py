@@ -203,6 +203,7 @@ class Scheduler(CommitListener):
         self._jobs = LaunchedJobs(loop, engine, self._watcher, self._root, log)
         engine.observers = [RunAlerts(loop, boot, notifications, engine.commit), self._heartbeats, self._jobs]
         engine.connect(self._controller, Outputs(loop, boot, self._watcher, log), self._jobs)
+        engine.configure(self._config)
         engine.ending = state.known.ending
         self._run_sampler = RunSampler(loop, engine.commit, os.getppid(), state.known.running, state.usages)
         self._shutdown = Shutdown(loop, engine, self._controller, boot.shutdown_timeout_ms)
@@ -328,6 +329,7 @@ class Scheduler(CommitListener):
             self._boot,
             self._log,
             [
+                self._engine,
                 self._notifications,
                 self._outbox,
                 self._heartbeats,

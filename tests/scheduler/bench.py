@@ -176,6 +176,7 @@ class Bench:
         self.notifications = Notifications(self.config, self.queued)
         root = cast(RootConnection, self.root)
         self.engine = RunEngine(self.loop, self.boot, root, self.committer, self.notifications, self.log)
+        self.engine.configure(self.config)
         self.watcher = Watcher()
         self.controller = ServiceController(
             self.loop, self.engine, self.watcher, self.notifications, self.log, first=first

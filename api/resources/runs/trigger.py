@@ -72,6 +72,8 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
     if call.identity is not None:
         arguments["triggered_by"] = call.identity.trigger
         arguments["credential"] = call.identity.counted_as
+        if call.identity.method == "run":
+            arguments["from_run"] = call.identity.key
     text = idempotency_key(call)
     if text is not None:
         arguments["key"] = key_of(call.identity.key if call.identity else "", text)

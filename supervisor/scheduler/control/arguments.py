@@ -28,6 +28,7 @@ class _Trigger(TypedDict):
     key: NotRequired[str | None]
     request: NotRequired[str]
     credential: NotRequired[str]
+    from_run: NotRequired[_Ulid]
 
 
 class _Run(TypedDict):

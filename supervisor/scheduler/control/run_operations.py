@@ -150,6 +150,15 @@ class RunOperations:
             errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
             reply(refused(422, f"Invalid parameters for {unit.name}", errors))
             return
+        caller = self._engine.live.get(arguments.get("from_run", ""))
+        slot = None if caller is None else self._engine.own_slot(caller, task, self._engine.change().now_ms)
+        if caller is not None and slot is not None:
+            message = (
+                f"A run of {unit.name} would wait for the slot {slot}, which the requesting run {caller.id} of"
+                f" {caller.unit.name} holds; start it after the end of {caller.unit.name}, or raise slots.{slot}.size"
+            )
+            reply(refused(409, message))
+            return
         credential: str = arguments.get("credential") or arguments["by"]
         if wait_s := self._limit.blocked_s(credential):
             reply(refused_for_now(self._limit.refusal(arguments["by"], wait_s), wait_s))

@@ -350,9 +350,11 @@ class Reloader:
         definition = changed.new
         if isinstance(definition, Service):
             self._controller.replace(unit, definition, change)
+            self._engine.requeue(unit)
             return
         self._scheduled_starts.redefine(unit, definition, change)
-        self._engine.promote(unit, change)
+        self._engine.requeue(unit)
+        self._engine.admit(change)
 
     def _add(self, definition: Task | Service, change: Change) -> None:
         unit = self._units[definition.name] = Unit(definition)

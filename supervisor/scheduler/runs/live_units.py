@@ -1,6 +1,5 @@
 """The in-memory state of the scheduler: units (tasks and services) and their unfinished runs."""
 
-import collections
 from dataclasses import dataclass
 
 from supervisor.config.model import Service, Task
@@ -25,6 +24,7 @@ class LiveRun:
         "identity",
         "instance",
         "params",
+        "queued_at",
         "retry_of",
         "scheduled_at",
         "state",
@@ -54,6 +54,8 @@ class LiveRun:
         self.id = run_id
         self.trigger = trigger
         self.created_at = created_at
+        self.queued_at = created_at
+        """The start of its waiting time in the queue: its creation, or the end of its retry delay."""
         self.instance = instance
         self.attempt = attempt
         self.retry_of = retry_of
@@ -133,9 +135,9 @@ class Unit:
         self.definition = definition
         self.name = definition.name
         self.active: dict[str, LiveRun] = {}
-        """Runs that hold a slot, oldest first: decided, starting, running or stopping."""
-        self.queue: collections.deque[LiveRun] = collections.deque()
-        """Runs of a task that wait for a slot, oldest first."""
+        """Runs that were admitted, oldest first: decided, starting, running or stopping."""
+        self.queue: list[LiveRun] = []
+        """Runs that wait for their admission, oldest first."""
         self.waiting: dict[str, LiveRun] = {}
         """Retries of a task whose delay has not passed."""
         self.schedule = Schedule(definition if isinstance(definition, Task) else None)
@@ -177,8 +179,8 @@ class Unit:
         self.definition = definition
         if isinstance(definition, Task):
             self.schedule = Schedule(definition)
-            for run in (*self.queue, *self.waiting.values()):
-                run.definition = definition
+        for run in (*self.queue, *self.waiting.values()):
+            run.definition = definition
 
     @property
     def task(self) -> Task | None:

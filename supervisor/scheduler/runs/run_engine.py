@@ -4,13 +4,14 @@ Memory changes at once and the store follows. Everything that others can see (sp
 after the store. Only stop requests do not wait for it.
 """
 
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run, update_run
-from supervisor.config.model import Task
+from supervisor.config.model import Config, Task
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.messages import Boot, Exited
 from supervisor.schedule import overlap
@@ -20,6 +21,7 @@ from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs import changed_files, run_transitions, secret_parameters
+from supervisor.scheduler.runs.admission import Capacity, Claim, Obstacle, WaitingRuns, admit, obstacles, rank_of
 from supervisor.scheduler.runs.end_reason import (
     CRASHED_EXIT_CODE,
     REASONS,
@@ -58,6 +60,12 @@ class RunEngine:
         self._spawn_requests = SpawnRequests(boot, root, committer)
         self.live: dict[str, LiveRun] = {}
         """By run id."""
+        self._capacity = Capacity()
+        self._admitted: dict[str, LiveRun] = {}
+        """Runs that hold their places, by run id."""
+        self._queued = WaitingRuns()
+        self._admission_held = False
+        """Whether no run is admitted, because the takeover does not know yet what runs."""
         self.ending = False
         """Whether the daemon is shutting down: no new run starts."""
         self._stored_ends: list[str] = []
@@ -150,14 +158,14 @@ class RunEngine:
             self.record_refused(run, "skipped" if admission is overlap.Admission.SKIP else "queue_full", change, by=by)
             return run
         self._insert(run, pending_row(run, by=by), change)
-        unit.queue.append(run)
-        self.promote(unit, change)
+        self.enqueue(run)
+        self.admit(change)
         if admission is overlap.Admission.TERMINATE:
             change.then(lambda: self.make_room(unit, task))  # only then is it certain that the new run starts
         return run
 
     def make_room(self, unit: Unit, task: Task) -> None:
-        """Stop the oldest runs to free slots for the newest."""
+        """Stop the oldest runs to make room for the newest."""
         staying = [
             one for one in (*unit.active.values(), *unit.queue) if one.state is not run_transitions.State.STOPPING
         ]
@@ -180,12 +188,13 @@ class RunEngine:
         change.announce("run.ended", event_body(run, "ended", endReason=reason, exitCode=UNKNOWN_EXIT_CODE))
 
     def create_service_run(self, unit: Unit, index: int, trigger: str, change: Change) -> LiveRun:
-        """Create the next run of a service instance; it starts after it is stored."""
+        """Create the next run of a service instance; it starts when its slots have room."""
         run = LiveRun(
             unit, unit.definition, new_ulid(change.now_ms), trigger=trigger, created_at=change.now_ms, instance=index
         )
         self._insert(run, pending_row(run), change)
-        self.decide(run, change)
+        self.enqueue(run)
+        self.admit(change)
         return run
 
     def _insert(self, run: LiveRun, row: Run, change: Change) -> None:
@@ -204,7 +213,7 @@ class RunEngine:
     def forget(self, run: LiveRun) -> None:
         """Drop a run whose creation could not be stored; it has no process."""
         self.live.pop(run.id, None)
-        self._release(run)
+        self.release(run)
         run.state = run_transitions.State.ENDED
         if self._jobs is not None:
             self._jobs.dropped(run)
@@ -213,7 +222,7 @@ class RunEngine:
     def _clean_up_forgotten(self, run: LiveRun) -> None:
         change = self.change()
         self._forget_private(run, change)
-        self.promote(run.unit, change)
+        self.admit(change)
         self.commit(change)
 
     def _keep_secrets(self, run: LiveRun) -> None:
@@ -244,15 +253,58 @@ class RunEngine:
         if run.files:
             change.write(lambda _db: changed_files.forget(self._boot.data_dir, self._boot.runtime_dir, run.id))
 
-    def promote(self, unit: Unit, change: Change) -> None:
-        """Give free slots to the runs that wait longest."""
-        task = unit.task
-        while task is not None and unit.queue and len(unit.active) < task.max_concurrent and not self.ending:
-            self.decide(unit.queue[0], change)
+    # Admission.
 
-    def decide(self, run: LiveRun, change: Change) -> None:
-        """Give a run a slot; it starts after that is stored."""
-        self._apply(run, run_transitions.Event.SLOT, change)
+    def configure(self, config: Config) -> None:
+        """Apply the sizes of the slots and the limit of the daemon; running runs keep what they hold."""
+        self._capacity = Capacity(config.slots, config.daemon.max_running)
+        change = self.change()
+        self.admit(change)
+        self.commit(change)
+
+    def enqueue(self, run: LiveRun) -> None:
+        """Let a run wait for its admission, also when its definition changed."""
+        if run not in run.unit.queue:
+            insort(run.unit.queue, run, key=lambda one: (one.queued_at, one.id))
+        self._queued.add(_claim_of(run))
+
+    def requeue(self, unit: Unit) -> None:
+        """Let the queued runs of a unit follow its new definition."""
+        for run in unit.queue:
+            self.enqueue(run)
+
+    def hold_admission(self, hold: bool) -> None:
+        """Admit no run until the takeover knows what runs, or admit runs again."""
+        self._admission_held = hold
+
+    def admit(self, change: Change) -> None:
+        """Admit all waiting runs for which there is room; they start after that is stored."""
+        while self._queued and not self.ending and not self._admission_held:
+            claim = admit(self._capacity, self._held(), self._queued)
+            if claim is None:
+                return
+            self._apply(self.live[claim.run], run_transitions.Event.SLOT, change)
+
+    def hold(self, run: LiveRun) -> None:
+        """Let a run hold its places until its end."""
+        self.release(run)
+        run.unit.active[run.id] = run
+        self._admitted[run.id] = run
+
+    def obstacles(self, run: LiveRun) -> list[Obstacle]:
+        """Return the reasons why a queued run waits."""
+        return obstacles(self._capacity, self._held(), self._queued, _claim_of(run))
+
+    def own_slot(self, caller: LiveRun, task: Task, now_ms: int) -> str | None:
+        """Return a slot that the run `caller` holds and a new run of `task` would wait for."""
+        claim = Claim("", task.name, task.uses, task.max_concurrent, rank_of(task.queue_priority, now_ms))
+        for one in obstacles(self._capacity, self._held(), self._queued, claim):
+            if one.kind == "slot" and caller.id in one.held_by:
+                return one.name
+        return None
+
+    def _held(self) -> list[Claim]:
+        return [_claim_of(run) for run in self._admitted.values()]
 
     # Events from outside.
 
@@ -369,8 +421,8 @@ class RunEngine:
         self._apply(run, run_transitions.Event.DUE, change)
         if run.state is run_transitions.State.QUEUED:
             run.unit.waiting.pop(run.id, None)
-            run.unit.queue.append(run)
-            self.promote(run.unit, change)
+            self.enqueue(run)
+            self.admit(change)
         self.commit(change)
 
     # The table and its actions.
@@ -380,7 +432,7 @@ class RunEngine:
         run.state, actions = run_transitions.step(before, event)
         for action in actions:
             if action is run_transitions.Action.TAKE_SLOT:
-                self._take_slot(run)
+                self.hold(run)
                 if self._jobs is not None:
                     self._jobs.decided(run, change)
                 self._spawn_requests.announce(run)
@@ -403,18 +455,17 @@ class RunEngine:
             elif action is run_transitions.Action.CRASH:
                 self._end(run, Verdict("crashed", CRASHED_EXIT_CODE), change, None, requested=False)
 
-    def _release(self, run: LiveRun) -> None:
+    def release(self, run: LiveRun) -> None:
+        """Take a run out of the queue, and free the places that it holds."""
         if run.timer is not None:
             run.timer.cancel()
         unit = run.unit
         unit.active.pop(run.id, None)
         unit.waiting.pop(run.id, None)
+        self._admitted.pop(run.id, None)
+        self._queued.remove(run.id)
         if run in unit.queue:
             unit.queue.remove(run)
-
-    def _take_slot(self, run: LiveRun) -> None:
-        self._release(run)
-        run.unit.active[run.id] = run
 
     def _on_decision_stored(self, run: LiveRun) -> None:
         self.user_lookup.ask(run.definition, lambda identity: self._on_user_known(run, identity))
@@ -437,7 +488,7 @@ class RunEngine:
 
     def _store_start(self, run: LiveRun, change: Change, at: int) -> None:
         if run.id not in run.unit.active:
-            self._take_slot(run)
+            self.hold(run)
         change.write(lambda db: update_run(db, run.id, status="running", started_at=at))
         change.announce("run.started", event_body(run, "running", startedAt=stamp(at)))
         self.observe(run, at)
@@ -457,7 +508,7 @@ class RunEngine:
         by: str | None = None,
     ) -> None:
         unit = run.unit
-        self._release(run)
+        self.release(run)
         self.live.pop(run.id, None)
         if self._outputs is not None:
             self._outputs.forget(run.id)
@@ -488,10 +539,11 @@ class RunEngine:
         if unit.service is not None:
             if self._services is not None:
                 self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)
+            self.admit(change)
             return
         for retry in note_success(run) if verdict.succeeded else ():
             self.stop(retry, change, cause="superseded", by=SUPERSEDED_BY)
-        self.promote(unit, change)
+        self.admit(change)
         if self._services is not None:
             self._services.task_ended(run, verdict, change)
 
@@ -529,7 +581,8 @@ class RunEngine:
             params=run.params,
             files=run.files,
         )
-        self._insert(again, pending_row(again, due_at=change.now_ms + delay), change)
+        again.queued_at = change.now_ms + delay
+        self._insert(again, pending_row(again, due_at=again.queued_at), change)
         self.wait_for_retry(again, delay)
         if is_superseded(again):
             self.stop(again, change, cause="superseded", by=SUPERSEDED_BY)
@@ -541,3 +594,16 @@ class RunEngine:
         run.state = run_transitions.State.WAITING
         run.unit.waiting[run.id] = run
         run.timer = self._loop.after(delay, lambda: self.retry_due(run))
+
+
+def _claim_of(run: LiveRun) -> Claim:
+    """Return what a run needs or holds. The limit of a task is that of its present definition."""
+    task = run.unit.task
+    priority = run.definition.queue_priority if isinstance(run.definition, Task) else 0
+    return Claim(
+        run.id,
+        run.unit.name,
+        run.definition.uses,
+        None if task is None else task.max_concurrent,
+        rank_of(priority, run.queued_at),
+    )

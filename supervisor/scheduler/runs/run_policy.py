@@ -29,6 +29,7 @@ _USUAL: dict[str, Any] = {
     "live": None,
     "max_duration_alert_ms": None,
     "silence_alert_ms": None,
+    "uses": {},
 }
 """All fields of the policy with their usual values, which messages omit."""
 

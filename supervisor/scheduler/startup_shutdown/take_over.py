@@ -75,7 +75,9 @@ _REMOVED = Task(  # noqa: S604 - the field `shell`, no call of one
     max_concurrent=1,
     on_overlap="queue",
     queue_max=0,
+    queue_priority=0,
     coalesce=False,
+    uses={},
     timeout_ms=None,
     stop_signal=15,
     stop_target="tree",
@@ -237,6 +239,7 @@ class TakeOver:
 
     def reconcile(self, known: KnownRuns, change: Change) -> None:
         """Adopt, end or start all unfinished runs; afterwards each has a state of the run table."""
+        self._engine.hold_admission(True)
         ended = {exited.run: exited for exited in known.exits}
         replaced, origins = known.replaced(), known.origins
         for row in known.unfinished:
@@ -266,8 +269,9 @@ class TakeOver:
         stale = [run_id for run_id in ended if run_id not in stored]
         if stale:
             self._root.send({"op": "ack", "runs": stale})
+        self._engine.hold_admission(False)
+        self._engine.admit(change)
         for unit in self._units.values():
-            self._engine.promote(unit, change)
             self._make_room(unit, change)
             for place in unit.instances:
                 place.since = place.since or change.now_ms
@@ -308,6 +312,7 @@ class TakeOver:
             params=secret_parameters.values_of_run(self._engine.boot.data_dir, row),
             files=changed_files.read(self._engine.boot.data_dir, row.id),
         )
+        run.queued_at = row.created_at if row.due_at is None else row.due_at
         self._engine.adopt(run)
         run.execution_id = row.execution_id
         if self._jobs is not None:
@@ -339,17 +344,15 @@ class TakeOver:
 
         def is_gone() -> None:
             change = self._engine.change()
-            run.unit.active.pop(run.id, None)
             if run.state is run_transitions.State.QUEUED:  # else it was stopped meanwhile
+                self._engine.release(run)
                 self._requeue(run, row, change)
-                if run in run.unit.queue:
-                    run.unit.queue.rotate(1)  # to the front: its turn came before that of other waiting runs
-                self._engine.promote(run.unit, change)
+                self._engine.admit(change)
             self._engine.commit(change)
 
         if not self._first or self._jobs is None or not self._jobs.search(run, is_gone):
             return False
-        run.unit.active[run.id] = run  # it keeps its slot
+        self._engine.hold(run)  # it keeps its places
         self._assign_instance(run, instance_transitions.State.STARTING)
         return True
 
@@ -360,7 +363,7 @@ class TakeOver:
 
     def _was_running(self, run: LiveRun) -> None:
         run.state = run_transitions.State.RUNNING
-        run.unit.active[run.id] = run
+        self._engine.hold(run)
         self._assign_instance(run, instance_transitions.State.RUNNING)
 
     def _forget_first_start(self, run: LiveRun) -> None:
@@ -412,7 +415,7 @@ class TakeOver:
     def _store_start(self, run: LiveRun, at: int, change: Change) -> None:
         """Store and announce the start of a process."""
         run.state = run_transitions.State.STARTING
-        run.unit.active[run.id] = run
+        self._engine.hold(run)
         self._assign_instance(run, instance_transitions.State.STARTING)
         self._engine.started(run.id, at, change)
 
@@ -465,9 +468,9 @@ class TakeOver:
             if self._must_stop(run):
                 self._engine.stop(run, change)
             else:
-                self._engine.decide(run, change)
+                self._engine.enqueue(run)
         elif row.due_at is not None and row.due_at > change.now_ms:
             # The clock may have been set back.
             self._engine.wait_for_retry(run, min(row.due_at - change.now_ms, run.definition.retry_max_delay_ms))
         else:
-            run.unit.queue.append(run)
+            self._engine.enqueue(run)

@@ -22,6 +22,7 @@ TABLES = {
     "launcher": "launchers",
     "hook": "hooks",
     "export": "exports",
+    "slot": "slots",
     "task": "tasks",
     "service": "services",
 }

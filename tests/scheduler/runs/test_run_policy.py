@@ -21,10 +21,13 @@ exit_codes = [0, 7]
 failure_output = "x"
 max_duration_alert = "5m"
 silence_alert = "6m"
+uses = ["db"]
 [services.s]
 run = 'true'
 ready = { http = "http://127.0.0.1:1/", timeout = "9s" }
 live = { exec = ["a", "b"], failures = 7 }
+[slots.db]
+size = 1
 """
 
 

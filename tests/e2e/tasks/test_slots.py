@@ -1,0 +1,127 @@
+"""Slots through the real daemon: processes share them, whatever dies meanwhile."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.upgrade.test_reload import reload
+from tests.e2e.upgrade.test_upgrade import upgrade
+from tests.support.daemon import Daemon
+from tests.support.waiting import until
+
+TASKS = ("a", "b", "c", "d")
+DB = "[slots.db]\nsize = 2\n"
+
+
+def config(directory: Path, slots: str = DB) -> str:
+    """Tasks whose runs tell in a file when they begin and end, and end when the test says so."""
+    go, told = directory / "go", directory / "told"
+    run = f"echo + >> {told}; while [ ! -e {go} ]; do sleep 0.02; done; echo - >> {told}"
+    texts = [f"[tasks.{name}]\nrun = {json.dumps(run)}\nmax_concurrent = 9\nuses = ['db']\n" for name in TASKS]
+    return slots + "".join(texts)
+
+
+def begun(directory: Path) -> int:
+    told = directory / "told"
+    return told.read_text().count("+") if told.exists() else 0
+
+
+def statuses(daemon: Daemon, runs: list[str]) -> list[str]:
+    return [daemon.run(run)["status"] for run in runs]
+
+
+def most_at_once(directory: Path) -> int:
+    """The largest number of runs at the same time, according to the runs themselves."""
+    most = now = 0
+    for sign in (directory / "told").read_text().split():
+        now += 1 if sign == "+" else -1
+        most = max(most, now)
+    return most
+
+
+def test_dying_schedulers_and_upgrades_leak_no_slot(daemon: Daemon, tmp_path: Path) -> None:
+    """The two places stay taken by the same runs; afterwards all others run, two at a time."""
+    daemon.write(config(tmp_path))
+    daemon.start()
+    runs = [daemon.trigger(name) for name in TASKS * 2]
+    until(lambda: statuses(daemon, runs).count("running") == 2, "two runs")
+    until(lambda: begun(tmp_path) == 2, "their processes")
+    expected = statuses(daemon, runs)
+    for _ in range(3):
+        daemon.kill_helper("ringward scheduler")
+        assert statuses(daemon, runs) == expected
+    upgrade(daemon)
+    assert statuses(daemon, runs) == expected
+    assert begun(tmp_path) == 2
+    (tmp_path / "go").touch()
+    for run in runs:
+        daemon.kill_helper("ringward scheduler")
+        assert daemon.ended(run)["endReason"] == "succeeded"
+    assert begun(tmp_path) == len(runs)
+    assert most_at_once(tmp_path) <= 2
+
+
+def test_a_killed_supervisor_frees_the_slots(daemon: Daemon, tmp_path: Path) -> None:
+    """Its runs are killed and end as crashed; the waiting runs get their places, two at a time."""
+    daemon.write(config(tmp_path))
+    daemon.start()
+    runs = [daemon.trigger(name) for name in TASKS]
+    until(lambda: begun(tmp_path) == 2, "two processes")
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    until(lambda: begun(tmp_path) == 4, "two more processes")
+    assert statuses(daemon, runs) == ["ended", "ended", "running", "running"]
+    last = daemon.trigger("a")
+    daemon.kill_helper("ringward scheduler")
+    assert statuses(daemon, [last]) == ["pending"]
+    (tmp_path / "go").touch()
+    assert [daemon.ended(run)["endReason"] for run in [*runs, last]] == ["crashed"] * 2 + ["succeeded"] * 3
+
+
+def test_a_reload_changes_the_size(daemon: Daemon, tmp_path: Path) -> None:
+    """A larger slot lets waiting runs start; a smaller one ends none; an impossible one is refused with the line."""
+    daemon.write(config(tmp_path))
+    daemon.start()
+    runs = [daemon.trigger(name) for name in TASKS]
+    until(lambda: begun(tmp_path) == 2, "two processes")
+    reload(daemon, config(tmp_path, "[slots.db]\nsize = 3\n"))
+    until(lambda: begun(tmp_path) == 3, "one more process")
+    reload(daemon, config(tmp_path, "[slots.db]\nsize = 1\n"))
+    daemon.kill_helper("ringward scheduler")
+    assert statuses(daemon, runs).count("running") == 3
+    daemon.write(config(tmp_path, ""))
+    answer = daemon.request("POST", "/api/daemon/reload")
+    assert answer.status == 422
+    assert re.search(r"ringward.toml:\d+: tasks.a.uses.db", str(answer.json()))
+    (tmp_path / "go").touch()
+    assert {daemon.ended(run)["endReason"] for run in runs} == {"succeeded"}
+
+
+def test_a_run_that_would_wait_for_itself_is_refused(daemon: Daemon) -> None:
+    """The command ``ringward run`` from inside a run exits with the reason instead of waiting for ever."""
+    daemon.write(
+        "[slots.db]\nsize = 1\n[tasks.inner]\nrun = 'true'\nuses = ['db']\n"
+        "[tasks.outer]\nrun = 'ringward run inner'\nuses = ['db']\nmay = ['run:inner']\n"
+    )
+    daemon.start()
+    outer = daemon.trigger("outer")
+    assert daemon.ended(outer)["endReason"] == "failed"
+    assert "would wait for the slot db" in " ".join(daemon.texts(outer, "stderr"))
+    assert daemon.runs("inner") == []
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_the_limit_of_the_daemon(daemon: Daemon, tmp_path: Path, limit: int) -> None:
+    """max_running holds over all tasks, and over the death of the scheduler."""
+    daemon.write(config(tmp_path, "[slots.db]\nsize = 100\n"), daemon=f"max_running = {limit}\n")
+    daemon.start()
+    runs = [daemon.trigger(name) for name in TASKS]
+    until(lambda: begun(tmp_path) == limit, "as many processes as may run")
+    daemon.kill_helper("ringward scheduler")
+    assert statuses(daemon, runs).count("running") == limit
+    (tmp_path / "go").touch()
+    assert {daemon.ended(run)["endReason"] for run in runs} == {"succeeded"}
+    assert most_at_once(tmp_path) <= limit

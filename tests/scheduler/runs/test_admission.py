@@ -1,0 +1,197 @@
+"""Which waiting run starts next: a table of cases, and random configurations played to their end."""
+
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from supervisor.scheduler.runs.admission import (
+    POINT_MS,
+    Capacity,
+    Claim,
+    Obstacle,
+    WaitingRuns,
+    admit,
+    obstacles,
+    rank_of,
+)
+
+DB = {"db": 1}
+CAPACITY = Capacity({"db": 2, "api": 1}, max_running=3)
+
+
+def claim(
+    run: str, uses: dict[str, int] | None = None, *, unit: str = "", limit: int | None = 9, rank: int = 0
+) -> Claim:
+    return Claim(run, unit or f"unit of {run}", uses or {}, limit, rank)
+
+
+def service(run: str, uses: dict[str, int] | None = None, *, rank: int = 0) -> Claim:
+    return claim(run, uses, limit=None, rank=rank)
+
+
+def started(capacity: Capacity, running: Iterable[Claim], waiting: Iterable[Claim]) -> list[str]:
+    """All runs that start now, in order."""
+    held, queue, found = list(running), WaitingRuns(waiting), []
+    while (one := admit(capacity, held, queue)) is not None:
+        queue.remove(one.run)
+        held.append(one)
+        found.append(one.run)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "expected"),
+    [
+        ([], [claim("a", DB), claim("b", DB), claim("c", DB)], ["a", "b"]),
+        ([claim("x", {"db": 2})], [claim("a", DB), claim("b")], ["b"]),
+        ([claim("x", DB)], [claim("a", {"db": 2}), claim("b", DB)], []),
+        ([claim("x", {"api": 1})], [claim("a", {"api": 1, "db": 1}), claim("b", DB)], []),
+        ([], [claim("a", {"api": 1, "db": 2}), claim("b", DB)], ["a"]),
+        ([], [claim("a"), claim("b"), claim("c"), claim("d")], ["a", "b", "c"]),
+        ([service("x"), service("y"), service("z")], [claim("a")], ["a"]),
+        ([claim("x"), claim("y"), claim("z")], [claim("a"), service("b"), service("c", DB)], ["b", "c"]),
+        ([service("x", {"db": 2})], [service("a", DB), claim("b", DB)], []),
+        ([claim("x", unit="t", limit=1)], [claim("a", unit="t", limit=1), claim("b")], ["b"]),
+        ([claim("x", DB, unit="t", limit=1)], [claim("a", DB, unit="t", limit=1), claim("b", DB)], []),
+        ([], [claim("b", DB, rank=2), claim("a", {"db": 2}, rank=1)], ["a"]),
+        ([], [claim("a", {"gone": 1}), claim("b")], ["b"]),
+        ([claim("x", {"db": 5})], [claim("a", DB), claim("b", {"api": 1})], ["b"]),
+    ],
+)
+def test_the_runs_that_start(running: list[Claim], waiting: list[Claim], expected: list[str]) -> None:
+    """All or nothing, in order; a run passes an earlier one only if they share no slot; services count for no limit."""
+    assert started(CAPACITY, running, waiting) == expected
+
+
+def test_a_minute_of_waiting_is_a_point() -> None:
+    """A run of priority 0 goes before one of priority 5 that came more than 5 minutes later."""
+    old = rank_of(0, 0)
+    assert old < rank_of(5, 5 * POINT_MS + 1)
+    assert old > rank_of(5, 5 * POINT_MS - 1)
+    assert rank_of(100, 1000) < rank_of(99, 1000) < rank_of(-100, 1000)
+
+
+def test_a_run_that_waits_again_has_its_new_claim() -> None:
+    """A changed definition moves a queued run to its new place; a removed run does not start."""
+    waiting = WaitingRuns([claim("a", DB, rank=1), claim("b", DB, rank=2)])
+    waiting.add(claim("a", {"api": 1}, rank=3))
+    assert [one.run for one in waiting.heads()] == ["b", "a"]
+    waiting.remove("b")
+    waiting.remove("b")
+    assert [one.run for one in waiting.heads()] == ["a"]
+    assert len(waiting) == 1
+
+
+def test_what_a_run_waits_for() -> None:
+    """Each obstacle has its size, its holders, and the earlier runs that go first."""
+    first, second = claim("a", {"db": 2}, rank=1), claim("b", DB, unit="t", limit=1, rank=2)
+    running = [claim("x", DB), claim("y", unit="t", limit=1), service("s", DB), claim("z")]
+    waiting = WaitingRuns([first, second])
+    assert obstacles(CAPACITY, running, waiting, second) == [
+        Obstacle("slot", "db", 2, ("x", "s", "a")),
+        Obstacle("task", "t", 1, ("y",)),
+        Obstacle("daemon", "", 3, ("x", "y", "z")),
+    ]
+    assert obstacles(CAPACITY, running, waiting, first)[0] == Obstacle("slot", "db", 2, ("x", "s"))
+    assert obstacles(CAPACITY, [], WaitingRuns([first]), first) == []
+
+
+class Play:
+    """Random runs in a random configuration, by an independent account of what is held."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        names = [f"s{n}" for n in range(self.random.randint(0, 5))]
+        sizes = {name: self.random.randint(1, 4) for name in names}
+        self.capacity = Capacity(sizes, self.random.choice([None, 1, 2, 5]))
+        self.units = [self.unit(n) for n in range(self.random.randint(1, 8))]
+        self.running: list[Claim] = []
+        self.waiting = WaitingRuns()
+        self.all_waiting: dict[str, Claim] = {}
+        self.count = 0
+
+    def unit(self, number: int) -> Claim:
+        names = self.random.sample(sorted(self.capacity.slots), self.random.randint(0, len(self.capacity.slots)))
+        uses = {name: self.random.randint(1, self.capacity.slots[name]) for name in names}
+        limit = self.random.choice([None, 1, 1, 2, 3])
+        return claim("", uses, unit=f"u{number}", limit=limit, rank=self.random.randint(-5, 5) * POINT_MS)
+
+    def come(self, at: int) -> None:
+        unit = self.random.choice(self.units)
+        self.count += 1
+        one = Claim(f"r{self.count:06}", unit.unit, unit.uses, unit.limit, at + unit.rank)
+        self.waiting.add(one)
+        self.all_waiting[one.run] = one
+
+    def end_one(self) -> None:
+        self.running.pop(self.random.randrange(len(self.running)))
+
+    def admit_all(self) -> None:
+        while (one := admit(self.capacity, self.running, self.waiting)) is not None:
+            earlier = [other for other in self.all_waiting.values() if other.order < one.order]
+            assert all(other.uses.keys().isdisjoint(one.uses) for other in earlier), "passed a run with the same slot"
+            self.waiting.remove(one.run)
+            del self.all_waiting[one.run]
+            self.running.append(one)
+            self.check()
+        assert self.running or not self.all_waiting, "all runs wait, and none runs: a deadlock"
+
+    def check(self) -> None:
+        for name, size in self.capacity.slots.items():
+            assert sum(one.uses.get(name, 0) for one in self.running) <= size
+        tasks = [one for one in self.running if one.limit is not None]
+        assert self.capacity.max_running is None or len(tasks) <= self.capacity.max_running
+        for one in tasks:
+            assert one.limit is not None
+            assert sum(other.unit == one.unit for other in tasks) <= one.limit
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_configurations(seed: int) -> None:
+    """Never above a size or limit; never all wait while none runs; no run passes an earlier one with the same slot."""
+    play = Play(seed)
+    for at in range(120):
+        if play.random.random() < 0.6:
+            play.come(at)
+        elif play.running:
+            play.end_one()
+        play.admit_all()
+    while play.running:
+        play.end_one()
+        play.admit_all()
+    assert play.all_waiting == {}
+    assert len(play.waiting) == 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_run_starves(seed: int) -> None:
+    """A run starts although others of every priority come without end: only the earlier ones go first."""
+    play = Play(seed)
+    play.come(0)
+    victim = next(iter(play.all_waiting.values()))
+    for minute in range(400):
+        play.come(minute * POINT_MS)
+        play.come(minute * POINT_MS)
+        play.admit_all()
+        if victim.run not in play.all_waiting:
+            return
+        play.running.pop(0)
+        play.admit_all()
+    raise AssertionError("it waits for ever")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_decision_follows_from_what_runs_and_waits(seed: int) -> None:
+    """A scheduler that reads the same runs in another order decides the same."""
+    play = Play(seed)
+    for at in range(40):
+        play.come(at)
+        if play.running and play.random.random() < 0.5:
+            play.end_one()
+        again = list(play.all_waiting.values())
+        held = list(play.running)
+        play.random.shuffle(again)
+        play.random.shuffle(held)
+        assert admit(play.capacity, held, WaitingRuns(again)) == admit(play.capacity, play.running, play.waiting)
+        play.admit_all()

@@ -1,0 +1,224 @@
+"""Slots in the scheduler: runs of tasks and services share them, over reloads and deaths of the scheduler."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from store.runs.ids import new_ulid
+from store.runs.writes import unfinished_runs
+from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.run_rows import run_row_of
+from supervisor.scheduler.services.instance_transitions import State
+from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
+from supervisor.scheduler.startup_shutdown.take_over import TakeOver
+from tests.scheduler.bench import Bench
+
+Make = Callable[[str], Bench]
+DB = "[slots.db]\nsize = 1\n"
+
+
+def task(name: str, text: str = 'uses = ["db"]') -> str:
+    return f'[tasks.{name}]\nrun = "true"\n{text}\n'
+
+
+def spawned(one: Bench) -> list[str]:
+    one.store.work_all()
+    return one.root.take("spawn")
+
+
+def test_tasks_share_a_slot(bench: Make) -> None:
+    """The second starts after the end of the first; one without slots starts at once."""
+    one = bench(DB + task("a") + task("b") + task("c", ""))
+    first, second, third = (one.trigger(name) for name in "abc")
+    assert spawned(one) == [first.id, third.id]
+    one.started(first.id)
+    one.exited(first.id)
+    assert spawned(one) == [second.id]
+
+
+def test_priority_and_age(bench: Make) -> None:
+    """A higher priority starts first; within one priority the oldest does."""
+    one = bench(DB + task("a") + task("low", 'uses = ["db"]\nqueue_priority = -1') + task("b"))
+    first, low, high, later = (one.trigger(name) for name in ("a", "low", "b", "a"))
+    order = []
+    for _ in range(4):
+        (run,) = spawned(one)
+        order.append(run)
+        one.started(run)
+        one.exited(run)
+    assert order == [first.id, high.id, later.id, low.id]
+
+
+def test_the_daemon_has_a_limit(bench: Make) -> None:
+    """max_running counts runs of tasks, not of services."""
+    one = bench("[daemon]\nmax_running = 1\n" + task("a", "") + task("b", "") + '[services.s]\nrun = "true"\n')
+    first, second = one.trigger("a"), one.trigger("b")
+    change = one.engine.change()
+    one.controller.start(one.units["s"], change)
+    one.engine.commit(change)
+    service = one.units["s"].instances[0].run
+    assert service is not None
+    assert spawned(one) == [first.id, service.id]
+    one.started(first.id)
+    one.exited(first.id)
+    assert spawned(one) == [second.id]
+
+
+def test_a_service_holds_its_slot(bench: Make) -> None:
+    """Its instance waits as starting, and its stop in the queue starts no process."""
+    one = bench(DB + task("a") + '[services.s]\nrun = "true"\nuses = ["db"]\n')
+    first = one.trigger("a")
+    change = one.engine.change()
+    one.controller.start(one.units["s"], change)
+    one.engine.commit(change)
+    instance = one.units["s"].instances[0]
+    run = instance.run
+    assert run is not None
+    assert (spawned(one), instance.state) == ([first.id], State.STARTING)
+    one.started(first.id)
+    one.exited(first.id)
+    assert spawned(one) == [run.id]
+    one.started(run.id)
+    waiting = one.trigger("a")
+    assert spawned(one) == []
+    change = one.engine.change()
+    one.controller.stop(one.units["s"], change)
+    one.controller.start(one.units["s"], change)
+    one.engine.commit(change)
+    one.exited(run.id, cause="stop")
+    assert spawned(one) == [waiting.id]
+    change = one.engine.change()
+    one.controller.stop(one.units["s"], change)
+    one.engine.commit(change)
+    assert spawned(one) == []
+    assert one.units["s"].instances[0].state is State.STOPPED
+
+
+def test_a_retry_gives_its_slot_back(bench: Make) -> None:
+    """While it waits for its delay, others run; then it queues with the time of its delay's end."""
+    one = bench(DB + task("a", 'uses = ["db"]\nretry_attempts = 1\nretry_delay = "1h"') + task("b"))
+    first, second = one.trigger("a"), one.trigger("b")
+    assert spawned(one) == [first.id]
+    one.started(first.id)
+    one.exited(first.id, status=1 << 8)
+    assert spawned(one) == [second.id]
+    (retry,) = one.units["a"].waiting.values()
+    one.engine.retry_due(retry)
+    assert spawned(one) == []
+    one.started(second.id)
+    one.exited(second.id)
+    assert spawned(one) == [retry.id]
+
+
+def test_skip_and_terminate_concern_the_task_alone(bench: Make) -> None:
+    """A run that only waits for a slot is not skipped; the next one of its task is."""
+    one = bench(DB + task("a") + task("b", 'uses = ["db"]\non_overlap = "skip"'))
+    one.trigger("a")
+    waiting, skipped = one.trigger("b"), one.trigger("b")
+    one.store.work_all()
+    assert (one.row(waiting).status, one.row(skipped).end_reason) == ("pending", "skipped")
+
+
+def test_a_reload(bench: Make) -> None:
+    """What runs keeps what it holds; new sizes and uses count for new admissions."""
+    one = bench("[slots.db]\nsize = 2\n" + task("a", 'uses = ["db"]\nmax_concurrent = 5') + task("b"))
+    first, second, third, other = (one.trigger(name) for name in "aaab")
+    assert spawned(one) == [first.id, second.id]
+    one.started(first.id)
+    one.started(second.id)
+    one.engine.configure(replace(one.config, slots={"db": 1}))
+    one.exited(first.id)
+    assert spawned(one) == []
+    unit = one.units["b"]
+    assert unit.task is not None
+    unit.redefine(replace(unit.task, uses={}))
+    one.engine.requeue(unit)
+    change = one.engine.change()
+    one.engine.admit(change)
+    one.engine.commit(change)
+    assert spawned(one) == [other.id]
+    one.exited(second.id)
+    assert spawned(one) == [third.id]
+
+
+def running(run: LiveRun, now_ms: int) -> dict[str, Any]:
+    """The run as the root lists it in its snapshot."""
+    return {"run": run.id, "started_at": now_ms, "cause": None, "recipe": "", "origin": run_row_of(run)}
+
+
+def resume(one: Bench, runs: list[LiveRun]) -> None:
+    """Start the next scheduler; the root has these runs."""
+    now_ms = one.loop.now_ms()
+    known = KnownRuns(
+        unfinished=unfinished_runs(one.store.database),
+        running={run.id: running(run, now_ms) for run in runs},
+        exits=[],
+        ending=False,
+    )
+    one.take_up(first=False)
+    change = one.engine.change()
+    root = cast(RootConnection, one.root)
+    TakeOver(one.engine, one.controller, root, one.units, one.log).reconcile(known, change)
+    one.engine.commit(change)
+
+
+def test_the_next_scheduler_decides_alike(bench: Make) -> None:
+    """Runs keep what they hold and their order; a decision that was stored but not sent is taken again."""
+    one = bench(DB + task("a") + task("b") + task("c", 'uses = ["db"]\nqueue_priority = 1'))
+    first, second, third = (one.trigger(name) for name in "abc")
+    one.store.work_all()
+    one.root.sent.clear()  # the scheduler died before it sent the start
+    resume(one, [])
+    assert spawned(one) == [third.id]
+    resume(one, [third])
+    assert spawned(one) == []
+    for following in (first, second):
+        before = next(iter(one.engine.live)) if following is first else first.id
+        one.exited(third.id if following is first else before)
+        assert spawned(one) == [following.id]
+        one.started(following.id)
+
+
+def test_a_service_of_the_last_scheduler_waits(bench: Make) -> None:
+    """Its pending run starts only if the slot is free, even if the run of a task comes later in the snapshot."""
+    one = bench(DB + '[services.s]\nrun = "true"\nuses = ["db"]\n' + task("a"))
+    change = one.engine.change()
+    one.controller.start(one.units["s"], change)
+    one.engine.commit(change)
+    service = one.units["s"].instances[0].run
+    assert service is not None
+    change = one.engine.change()
+    unit = one.units["a"]
+    assert unit.task is not None
+    one.engine.hold_admission(True)
+    run = one.engine.create_task_run(unit, unit.task, change, trigger="api", run_id=new_ulid(change.now_ms))
+    one.engine.commit(change)
+    one.store.work_all()
+    one.root.sent.clear()
+    resume(one, [run])
+    assert spawned(one) == []
+    one.exited(run.id)
+    assert spawned(one) == [service.id]
+
+
+def trigger(one: Bench, name: str, caller: LiveRun) -> dict[str, Any]:
+    answers: list[dict[str, Any]] = []
+    arguments = {"task": name, "run": new_ulid(1), "triggered_by": "api", "by": "me", "from_run": caller.id}
+    RunOperations(one.engine, one.units, {}).trigger(arguments, answers.append)
+    one.store.work_all()
+    return answers[0]
+
+
+def test_a_run_does_not_wait_for_itself(bench: Make) -> None:
+    """A run that asks for a task that needs its own slot is refused, unless the slot has room for both."""
+    one = bench(DB + task("a") + task("b") + task("c", "") + "[slots.wide]\nsize = 2\n" + task("d", 'uses = ["wide"]'))
+    caller, wide = one.trigger("a"), one.trigger("d")
+    one.store.work_all()
+    answer = trigger(one, "b", caller)
+    assert answer["status"] == 409
+    assert f"would wait for the slot db, which the requesting run {caller.id} of a holds" in str(answer)
+    assert trigger(one, "c", caller)["ok"]
+    assert trigger(one, "b", wide)["ok"]
+    assert trigger(one, "d", wide)["ok"]
