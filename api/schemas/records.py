@@ -441,7 +441,7 @@ class Export(Struct, kw_only=True, rename="camel"):
     """State of an export, as its process reported it last."""
 
     name: str
-    type: Annotated[str, Meta(title="ExportType", extra_json_schema={"enum": ["file", "syslog", "journald"]})]
+    type: Annotated[str, Meta(title="ExportType", extra_json_schema={"enum": ["file", "syslog", "journald", "loki"]})]
     behind_lines: Annotated[Int64, Meta(description="Lines that are not delivered yet.")]
     behind_runs: Annotated[Int64, Meta(description="Runs with such lines.")]
     delivered_lines: Int64

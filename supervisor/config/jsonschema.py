@@ -202,6 +202,7 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
             CronExpression,
             DatabaseUrl,
             FileGlob,
+            exports.HeaderText,
             exports.SyslogAddress,
             FilePath,
             HostName,

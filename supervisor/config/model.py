@@ -128,7 +128,7 @@ class Export:
     """``[exports.NAME]``: delivers the lines of logs to another program. Keys of other types have their defaults."""
 
     name: str
-    type: Literal["file", "syslog", "journald"]
+    type: Literal["file", "syslog", "journald", "loki"]
     tasks: tuple[str, ...]
     """Globs for names of tasks and services; empty: all."""
     groups: tuple[str, ...]
@@ -148,6 +148,13 @@ class Export:
     address: str | None
     """``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
     facility: str
+    url: str | None
+    tenant: str | None
+    username: str | None
+    password_file: str | None
+    """Absolute."""
+    token_file: str | None
+    """Absolute."""
     tls_ca: str | None
     """Absolute path of certificates to trust; None: those of the host."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.value_types import hooks
 from supervisor.config.value_types.dependencies import Depends
-from supervisor.config.value_types.exports import FACILITIES, OF_TYPE, STREAMS, SyslogAddress
+from supervisor.config.value_types.exports import FACILITIES, OF_TYPE, STREAMS, HeaderText, SyslogAddress
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
 from supervisor.config.value_types.launchers import LOCAL, Place, Words
 from supervisor.config.value_types.listen import Listen
@@ -249,6 +249,11 @@ KEYS: Final = (
     Key("keep", EXPORT, Integer(0, 1000), 5, "number of rotated files to keep"),
     Key("address", EXPORT, SyslogAddress(), None, "address of the syslog server"),
     Key("facility", EXPORT, choice(*FACILITIES), "daemon", "facility of the messages"),
+    Key("url", EXPORT, Url(), None, "address of Loki"),
+    Key("tenant", EXPORT, HeaderText(), None, "tenant, for a Loki with several"),
+    Key("username", EXPORT, HeaderText(), None, "user name for basic authentication"),
+    Key("password_file", EXPORT, FilePath(), None, "file with the password of username"),
+    Key("token_file", EXPORT, FilePath(), None, "file with a bearer token"),
     Key("tls_ca", EXPORT, FilePath(), None, "certificates to trust, PEM; default: those of the host"),
     # [slots.NAME]
     Key("size", SLOT, PLACES, REQUIRED, "places that runs share"),

@@ -46,6 +46,13 @@ class ExportJob:
     address: str = ""
     """Of ``syslog``: ``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
     facility: str = "daemon"
+    url: str = ""
+    """Of ``loki``."""
+    tenant: str = ""
+    username: str = ""
+    password_file: str = ""
+    token_file: str = ""
+    """Paths of secrets, which only the exporter reads."""
     tls_ca: str = ""
     """Path of certificates to trust; empty: those of the host."""
 

@@ -46,6 +46,11 @@ def job_of(export: Export, boot: Boot, config: Config, host: str, begin_at: int)
         keep=export.keep,
         address=export.address or "",
         facility=export.facility,
+        url=export.url or "",
+        tenant=export.tenant or "",
+        username=export.username or "",
+        password_file=export.password_file or "",
+        token_file=export.token_file or "",
         tls_ca=export.tls_ca or "",
     )
 

@@ -19,9 +19,10 @@ OF_TYPE: Final[Mapping[str, tuple[str, ...]]] = {
     "file": ("path", "max_size", "max_age", "keep"),
     "syslog": ("address", "facility", "tls_ca"),
     "journald": (),
+    "loki": ("url", "tenant", "username", "password_file", "token_file", "tls_ca"),
 }
 """The other keys of each type."""
-_NEEDED: Final[Mapping[str, str]] = {"file": "path", "syslog": "address"}
+_NEEDED: Final[Mapping[str, str]] = {"file": "path", "syslog": "address", "loki": "url"}
 """The key that a type needs."""
 FACILITIES: Final = ("user", "daemon", *(f"local{number}" for number in range(8)))
 _PORTS: Final = {"udp": 514, "tcp": 601, "tls": 6514}
@@ -60,6 +61,22 @@ class SyslogAddress:
         return 'an address such as "unix:/dev/log", "udp://HOST:514", "tcp://HOST:601" or "tls://HOST:6514"'
 
 
+@dataclass(frozen=True)
+class HeaderText:
+    """A text for a header of HTTP: printable ASCII without a colon, which would end a user name."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        text = Text(limit=200, empty=False, what=self.describe()).parse(value, directory)
+        if not (text.isascii() and text.isprintable()) or ":" in text:
+            raise Invalid(f"must be {self.describe()}")
+        return text
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        return "printable ASCII without a colon"
+
+
 def check(values: Mapping[str, Any], said: Mapping[str, Any]) -> None:
     """Check that the keys of a table go together.
 
@@ -77,6 +94,12 @@ def check(values: Mapping[str, Any], said: Mapping[str, Any]) -> None:
     key = _NEEDED.get(kind)
     if key is not None and key not in said:
         wrong.append(Invalid(f"an export of type {kind} needs {key}", f'add {key} = "…"', show=False))
+    if ("username" in said) != ("password_file" in said):
+        missing = "password_file" if "username" in said else "username"
+        wrong.append(Invalid("username and password_file belong together", f'add {missing} = "…"', show=False))
+    if "token_file" in said and "username" in said:
+        place: tuple[str] = ("token_file",)
+        wrong.append(Invalid("cannot be combined with username", "remove one of them", show=False, path=place))
     if wrong:
         raise InvalidParts(wrong)
 

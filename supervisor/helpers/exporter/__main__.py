@@ -16,6 +16,7 @@ import time
 
 from supervisor.helpers.exporter.cursors import Cursors, UnknownFormat
 from supervisor.helpers.exporter.file_sink import FileSink
+from supervisor.helpers.exporter.loki_sink import LokiSink
 from supervisor.helpers.exporter.records import Sink
 from supervisor.helpers.exporter.report import Report
 from supervisor.helpers.exporter.socket_sinks import JournaldSink, SyslogSink
@@ -53,6 +54,8 @@ def _sink(job: ExportJob, cursors: Cursors) -> Sink:
         return SyslogSink(job)
     if job.type == "journald":
         return JournaldSink()
+    if job.type == "loki":
+        return LokiSink(job)
     return FileSink(job, cursors)
 
 

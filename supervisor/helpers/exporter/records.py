@@ -9,6 +9,7 @@ A record is one line of JSON::
 many lines, from number ``line`` on, that were gone before they could be exported.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,6 +59,15 @@ class Piece:
     content: Batch | Gap
 
 
+def lines_of(piece: Piece) -> Iterator[tuple[int, bytes]]:
+    """Yield number and text of each line; a gap is one line."""
+    content = piece.content
+    if isinstance(content, Gap):
+        yield content.n, content.text.encode()
+    else:
+        yield from enumerate(content.text.split(b"\n"), content.n)
+
+
 class DeliveryFailed(Exception):
     """The receiver did not take all lines; the text has no secrets.
 
@@ -70,6 +80,20 @@ class DeliveryFailed(Exception):
         self.taken = taken
 
 
+class Rejected(Exception):
+    """The receiver will never take some lines; the text has no secrets.
+
+    Attributes:
+        taken: how many pieces it took.
+        end: index behind the rejected pieces, which begin at `taken`.
+    """
+
+    def __init__(self, text: str, taken: int, end: int) -> None:
+        super().__init__(text)
+        self.taken = taken
+        self.end = end
+
+
 class Sink(Protocol):
     """Delivers lines to one receiver."""
 
@@ -78,6 +102,7 @@ class Sink(Protocol):
 
         Raises:
             DeliveryFailed: the receiver did not take the lines.
+            Rejected: it will never take the next ones.
         """
 
     def idle(self) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from supervisor.helpers.exporter.records import Gap, Piece
@@ -41,13 +41,14 @@ class Report:
         if self._failures.pop(subject, None) is not None and not self._failures:
             self._log.info(f"exports.{self._name}: works again")
 
-    def delivered(self, pieces: Iterable[Piece]) -> None:
-        """Count delivered lines, and lines that were gone."""
-        for piece in pieces:
-            if isinstance(piece.content, Gap):
-                self._status.skipped += piece.content.skipped
-            else:
-                self._status.delivered += piece.content.lines
+    def count(self, piece: Piece, *, rejected: bool) -> None:
+        """Count delivered lines, and lines that were gone or that the receiver rejected."""
+        if isinstance(piece.content, Gap):
+            self._status.skipped += piece.content.skipped
+        elif rejected:
+            self._status.skipped += piece.content.lines
+        else:
+            self._status.delivered += piece.content.lines
             self._status.delivered_at = _now_ms()
 
     def is_due(self) -> bool:

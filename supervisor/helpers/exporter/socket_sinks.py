@@ -5,7 +5,7 @@ A message of syslog has the form of RFC 5424::
     <30>1 2026-11-26T08:00:00.123Z db1 web 01J… stdout [ringward@32473 instance="0" line="17"] GET / 200
 
 Over UDP and a Unix socket each message is a datagram. Over TCP and TLS the length in bytes and a space precede it
-(RFC 6587, 3.4.1; RFC 5425, 4.3). The number 32473 is the one that RFC 5612 sets aside, because Ringward has none.
+(RFC 6587, 3.4.1; RFC 5425, 4.3). RFC 5612 sets the number 32473 aside for examples; Ringward has no number of its own.
 
 A message of journald has fields, as https://systemd.io/JOURNAL_NATIVE_PROTOCOL/ describes. One that does not fit into a
 datagram goes as the descriptor of a sealed memfd.
@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from logring.layout import STDERR, STDOUT, STREAM_NAMES, SYSTEM
-from supervisor.helpers.exporter.records import DeliveryFailed, Gap, Piece
+from supervisor.helpers.exporter.records import DeliveryFailed, Gap, Piece, lines_of
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import stamp
 
@@ -39,15 +39,6 @@ _TIMEOUT_S = 10.0
 _TURN_S = 2.0
 """A delivery ends after this time, so that the cursors of a slow receiver are stored."""
 _MAX_APP_NAME = 48
-
-
-def lines_of(piece: Piece) -> Iterator[tuple[int, bytes]]:
-    """Yield number and text of each line; a gap is one line."""
-    content = piece.content
-    if isinstance(content, Gap):
-        yield content.n, content.text.encode()
-    else:
-        yield from enumerate(content.text.split(b"\n"), content.n)
 
 
 class SyslogSink:
@@ -110,7 +101,7 @@ class SyslogSink:
             yield b'%b%d"%b] %b' % (head, number, more, text)
 
     def _connected(self) -> socket.socket:
-        """Return a connection; one that the server has closed is replaced.
+        """Return a connection, a new one if the server has closed the present one.
 
         Raises:
             OSError: the server cannot be reached.

@@ -17,7 +17,7 @@ from store.errors import StoreError
 from store.runs.arrivals import RunEnd
 from supervisor.helpers.exporter.cursors import Cursors, FollowedRun
 from supervisor.helpers.exporter.news import EVENTS, Bells, NewRuns
-from supervisor.helpers.exporter.records import DAMAGED, GONE, DeliveryFailed, Gap, Piece, Sink
+from supervisor.helpers.exporter.records import DAMAGED, GONE, DeliveryFailed, Gap, Piece, Rejected, Sink
 from supervisor.helpers.exporter.report import Report
 from supervisor.ipc.export_job import ExportJob
 
@@ -33,7 +33,7 @@ _REST_FACTOR = 20
 """A poll of thousands of runs takes at most 5 % of a core."""
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _MOST_READERS = 200
-_RECEIVER, _CURSORS, _DATABASE = "receiver", "cursors", "database"
+_RECEIVER, _REJECTED, _CURSORS, _DATABASE = "receiver", "rejected", "cursors", "database"
 """Subjects of failures, besides the ids of runs."""
 
 
@@ -200,7 +200,7 @@ class Exporter:
                 pieces.append(Piece(followed.run, content))
                 size += len(content.text)
         wanted = [(index, piece) for index, piece in enumerate(pieces) if piece.content.stream in self._job.streams]
-        taken = len(pieces)
+        taken, rejected = len(pieces), range(0)
         if wanted:
             try:
                 number = self._sink.deliver([piece for _, piece in wanted])
@@ -209,11 +209,19 @@ class Exporter:
                 self._retry_s = time.monotonic() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
                 self._failures += 1
                 self._report.failed(_RECEIVER, str(err))
+            except Rejected as err:
+                rejected = range(err.taken, err.end)
+                taken = wanted[err.end - 1][0] + 1
+                self._report.succeeded(_RECEIVER)
+                self._report.failed(_REJECTED, str(err))
             else:
                 taken = len(pieces) if number == len(wanted) else wanted[number][0]
                 self._failures = 0
                 self._report.succeeded(_RECEIVER)
-        self._report.delivered([piece for index, piece in wanted if index < taken])
+                self._report.succeeded(_REJECTED)
+        for number, (index, piece) in enumerate(wanted):
+            if index < taken:
+                self._report.count(piece, rejected=number in rejected)
         self._take(pieces, taken, over)
 
     def _take(self, pieces: list[Piece], taken: int, over: list[_Followed]) -> None:

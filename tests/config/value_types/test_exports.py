@@ -68,6 +68,15 @@ def test_selected_units(config: Load, text: str, wanted: list[str]) -> None:
         ('[exports.x]\ntype = "file"\npath = "a"\nmax_size = "1kb"\n', "exports.x.max_size", ""),
         ('[exports."a/b"]\ntype = "file"\npath = "a"\n', 'exports."a/b"', "is not a valid name"),
         ('[exports.x]\ntype = "syslog"\n', "exports.x", "an export of type syslog needs address"),
+        ('[exports.x]\ntype = "loki"\n', "exports.x", "an export of type loki needs url"),
+        ('[exports.x]\ntype = "loki"\nurl = "loki:3100"\n', "exports.x.url", "must be"),
+        ('[exports.x]\ntype = "loki"\nurl = "http://l"\nusername = "u"\n', "exports.x", "belong together"),
+        ('[exports.x]\ntype = "loki"\nurl = "http://l"\ntenant = "a\\nb"\n', "exports.x.tenant", "printable ASCII"),
+        (
+            '[exports.x]\ntype = "loki"\nurl = "http://l"\nusername = "u"\npassword_file = "p"\ntoken_file = "t"\n',
+            "exports.x.token_file",
+            "cannot be combined with username",
+        ),
         ('[exports.x]\ntype = "journald"\npath = "a"\n', "exports.x.path", "not a key of the type journald"),
         ('[exports.x]\ntype = "syslog"\naddress = "udp://h"\nkeep = 1\n', "exports.x.keep", "not a key of the type"),
         *(

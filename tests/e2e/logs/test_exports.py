@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from tests.helpers.exporter.loki import Loki
 from tests.support.daemon import Daemon, gone
 from tests.support.waiting import until
 
@@ -300,3 +301,56 @@ def test_syslog_over_kills_of_both_sides(daemon: Daemon, tmp_path: Path) -> None
         assert {one["line"]: (one["stream"], one["text"]) for one in found[run]} == wanted[run]
         for index, number in enumerate(numbers):
             assert number <= max(numbers[:index], default=-1) + 1
+
+
+def test_loki_over_kills_and_refusals(daemon: Daemon, tmp_path: Path) -> None:
+    """Loki has each line once, over killed exporters and a time without Loki; the token is in no file of the daemon."""
+    (tmp_path / "token").write_text("t0k3n-of-loki")
+    loki = Loki()
+    try:
+        daemon.write(UNITS + f'[exports.all]\ntype = "loki"\nurl = "{loki.url}"\ntoken_file = "token"\n')
+        daemon.start()
+        for status in (204, 503, 204):
+            loki.status = status
+            before = len(loki.requests)
+            until(lambda before=before: len(loki.requests) > before, "another request")  # type: ignore[misc]
+            exporter(daemon).kill()
+            daemon.ended(daemon.trigger("job"))
+        runs = stopped(daemon)
+        wanted = {(run, str(line["n"])): line["text"] for run in runs for line in daemon.lines(run)}
+
+        def delivered() -> dict[tuple[str, str], str]:
+            entries = [(text, more) for found in list(loki.entries.values()) for (_, text), more in list(found.items())]
+            return {(more["runId"], more["line"]): text for text, more in entries}
+
+        until(lambda: delivered() == wanted, "all lines")
+        assert sum(map(len, loki.entries.values())) == len(wanted)
+        assert {one["authorization"] for one in loki.requests} == {"Bearer t0k3n-of-loki"}
+        assert daemon.holding("t0k3n-of-loki") == []
+        assert "t0k3n" not in daemon.said()
+    finally:
+        loki.close()
+
+
+def test_rejected_lines_do_not_hold_up_others(daemon: Daemon) -> None:
+    """Lines that Loki rejects for good count as skipped and are reported; the lines behind them arrive."""
+    loki = Loki()
+    try:
+        daemon.write(f'[tasks.job]\nrun = "seq 3"\n[exports.all]\ntype = "loki"\nurl = "{loki.url}"\n')
+        loki.status = 400
+        daemon.start()
+
+        def state() -> dict[str, Any]:
+            found: dict[str, Any] = daemon.get("/api/daemon").json()["exports"][0]
+            return found
+
+        daemon.ended(daemon.trigger("job"))
+        until(lambda: state()["skippedLines"] == 3, "the lines to be skipped")
+        assert "answered with status 400" in state()["error"]
+        loki.status = 204
+        daemon.ended(daemon.trigger("job"))
+        until(lambda: "error" not in state(), "the export to work")
+        assert (state()["deliveredLines"], state()["skippedLines"], state()["behindLines"]) == (3, 3, 0)
+        assert loki.lines() == ["1", "2", "3"]
+    finally:
+        loki.close()

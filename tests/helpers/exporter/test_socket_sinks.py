@@ -46,7 +46,7 @@ def parsed(message: bytes) -> dict[str, bytes]:
 
 
 def check(messages: list[bytes]) -> None:
-    """The messages are those of `PIECES`, in their order."""
+    """The messages have the lines of `PIECES`, in their order."""
     found = [parsed(message) for message in messages]
     assert [one["text"] for one in found] == TEXTS
     assert [int(one["line"]) for one in found] == [0, 1, 2, 3, 4, 5]

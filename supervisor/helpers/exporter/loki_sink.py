@@ -1,0 +1,178 @@
+"""The type ``loki``: the push API of Loki, as JSON over HTTP.
+
+https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs describes it::
+
+    {"streams": [{"stream": {"job": "ringward", "host": "db1", "task": "web", "instance": "0", "stream": "stdout"},
+                  "values": [["1764144000123000017", "GET / 200", {"runId": "01J…", "line": "17"}]]}]}
+
+Labels have few values, so that Loki keeps few streams; the id of the run is structured metadata. Loki drops an entry
+whose time and text it already has in a stream. So a repeated delivery leaves one entry, and lines of the same
+millisecond differ in their nanoseconds.
+"""
+
+import http.client
+import json
+import ssl
+import time
+from base64 import b64encode
+from typing import Any
+from urllib.parse import urlsplit
+
+from logring.layout import STREAM_NAMES
+from supervisor.helpers.exporter.records import DeliveryFailed, Gap, Piece, Rejected, lines_of
+from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_line import printable
+
+_PATH = "/loki/api/v1/push"
+_TIMEOUT_S = 10.0
+_REQUEST_BYTES = 1 << 20
+"""Text of one request; Loki accepts 4 MiB by default."""
+_TURN_S = 2.0
+"""A delivery ends after this time, so that the cursors of a slow receiver are stored."""
+_REFUSALS = (400, 413, 422)
+"""Statuses that mean that these entries will never be accepted: invalid, too old, too many bytes."""
+_NS = 1_000_000
+"""Nanoseconds of a millisecond, of which each line of a run has its own."""
+_MOST_ERROR = 200
+
+
+class LokiSink:
+    """Sends lines to Loki."""
+
+    def __init__(self, job: ExportJob) -> None:
+        self._url = job.url
+        parts = urlsplit(job.url)
+        self._path = parts.path or _PATH
+        self._host, self._port = parts.hostname or "", parts.port
+        self._tls = parts.scheme == "https"
+        self._job = job
+        self._connection: http.client.HTTPConnection | None = None
+
+    def deliver(self, pieces: list[Piece]) -> int:
+        """Send the lines in several requests; return how many pieces were delivered.
+
+        Raises:
+            DeliveryFailed: Loki cannot be reached, or cannot accept lines now.
+            Rejected: Loki will never accept the next pieces.
+        """
+        taken = 0
+        end_s = time.monotonic() + _TURN_S
+        while taken < len(pieces) and (not taken or time.monotonic() < end_s):
+            count, size = 0, 0
+            while taken + count < len(pieces) and (not count or size < _REQUEST_BYTES):
+                size += len(pieces[taken + count].content.text)
+                count += 1
+            self._push(pieces[taken : taken + count], taken)
+            taken += count
+        return taken
+
+    def idle(self) -> None:
+        """Nothing is due."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _push(self, pieces: list[Piece], taken: int) -> None:
+        """Send one request; `taken` pieces went before it."""
+        body = json.dumps({"streams": self._streams(pieces)}, ensure_ascii=False, separators=(",", ":")).encode()
+        while True:
+            again = self._connection is not None  # a server may close a connection that was idle
+            try:
+                status, text = self._request(body)
+                break
+            except (OSError, http.client.HTTPException) as err:
+                self.close()
+                if not (again and isinstance(err, ConnectionError)):
+                    raise DeliveryFailed(f"cannot send to {self._url}: {_reason(err)}", taken) from err
+        if status in (200, 204):
+            return
+        self.close()  # the rest of the answer was perhaps not read
+        why = f"{self._url} answered with status {status}" + (f": {text}" if text else "")
+        if status in _REFUSALS:
+            raise Rejected(why, taken, taken + len(pieces))
+        raise DeliveryFailed(why, taken)
+
+    def _request(self, body: bytes) -> tuple[int, str]:
+        """Send one request; return the status and the first line of the answer.
+
+        Raises:
+            OSError, http.client.HTTPException: there is no answer.
+        """
+        headers = {"Content-Type": "application/json", "User-Agent": "Ringward", **self._authorization()}
+        self._connection = self._connection or self._connect()
+        self._connection.request("POST", self._path, body, headers)
+        answer = self._connection.getresponse()
+        text = answer.read(1 << 16).decode(errors="replace").strip().partition("\n")[0]
+        return answer.status, printable(text)[:_MOST_ERROR]
+
+    def _streams(self, pieces: list[Piece]) -> list[dict[str, Any]]:
+        found: dict[tuple[str, int, int], list[list[Any]]] = {}
+        for piece in pieces:
+            content, run = piece.content, piece.run
+            more = {"runId": run.id}
+            if isinstance(content, Gap):
+                more["skipped"] = str(content.skipped)
+            elif content.continued:
+                more["continued"] = "true"
+            values = found.setdefault((run.task, run.instance, content.stream), [])
+            for number, text in lines_of(piece):
+                at_ns = content.ts * _NS + number % _NS
+                values.append([str(at_ns), text.decode(errors="replace"), {**more, "line": str(number)}])
+        common = {"job": "ringward", "host": self._job.host}
+        return [
+            {
+                "stream": {**common, "task": task, "instance": str(instance), "stream": STREAM_NAMES[stream]},
+                "values": values,
+            }
+            for (task, instance, stream), values in found.items()
+        ]
+
+    def _authorization(self) -> dict[str, str]:
+        """Return the headers of the sender; files are read again each time, because tokens expire.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        job = self._job
+        found = {"X-Scope-OrgID": job.tenant} if job.tenant else {}
+        if job.token_file:
+            found["Authorization"] = f"Bearer {_secret(job.token_file)}"
+        elif job.username:
+            pair = f"{job.username}:{_secret(job.password_file)}"
+            found["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        return found
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if not self._tls:
+            return http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+        context = ssl.create_default_context(cafile=self._job.tls_ca or None)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=_TIMEOUT_S, context=context)
+
+
+def _secret(path: str) -> str:
+    """Return the first line of a file.
+
+    Raises:
+        OSError: it cannot be read, or has no such text.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.readline().strip()
+    except UnicodeDecodeError:
+        text = ""
+    except OSError as err:
+        raise OSError(err.errno, f"{path}: {err.strerror}") from err
+    if not text or not (text.isascii() and text.isprintable()):
+        raise OSError(0, f"{path} has no secret in its first line")
+    return text
+
+
+def _reason(err: Exception) -> str:
+    if isinstance(err, TimeoutError):
+        return f"no answer within {_TIMEOUT_S:.0f} s"
+    if isinstance(err, OSError) and err.strerror:
+        return err.strerror
+    return str(err) or type(err).__name__

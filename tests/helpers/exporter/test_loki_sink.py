@@ -1,0 +1,136 @@
+"""The type ``loki``, against a server that checks requests as the push API documents them."""
+
+import contextlib
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from logring.layout import STDERR
+from supervisor.helpers.exporter.loki_sink import LokiSink
+from supervisor.helpers.exporter.records import DAMAGED, DeliveryFailed, Gap, Piece, Rejected
+from tests.helpers.exporter.loki import Loki
+from tests.helpers.exporter.pieces import RUN, TS, job, piece
+from tests.support.ports import free_port
+from tests.support.waiting import until
+
+Opened = Callable[..., LokiSink]
+
+
+@pytest.fixture
+def loki() -> Iterator[Loki]:
+    one = Loki()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def opened(loki: Loki) -> Iterator[Opened]:
+    """Returns a sink, and closes it after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**keys: str) -> LokiSink:
+            return stack.enter_context(contextlib.closing(LokiSink(job("loki", **{"url": loki.url, **keys}))))
+
+        yield make
+
+
+def test_lines_arrive_with_their_labels(loki: Loki, opened: Opened) -> None:
+    """Lines are entries of a stream by task, instance and stream; run and number are metadata."""
+    pieces = [
+        piece(b"one\ntwo \xff\none", 0),
+        piece(b"oops", 3, stream=STDERR),
+        piece(b"more", 4, continued=True),
+        Piece(RUN, Gap(5, TS, 7, DAMAGED)),
+    ]
+    assert opened().deliver(pieces) == 4
+    labels = {"job": "ringward", "host": "db1", "task": "web", "instance": "2"}
+    assert {frozenset(one) for one in loki.entries} == {
+        frozenset({**labels, "stream": stream}.items()) for stream in ("stdout", "stderr", "system")
+    }
+    assert loki.lines() == ["one", "two \ufffd", "one", "more"]
+    found = {int(one["line"]): one for entries in loki.entries.values() for one in entries.values()}
+    assert found[0] == {"runId": RUN.id, "line": "0"}
+    assert found[4] == {"runId": RUN.id, "line": "4", "continued": "true"}
+    assert found[5] == {"runId": RUN.id, "line": "5", "skipped": "7"}
+
+
+def test_a_repeated_delivery_leaves_one_entry(loki: Loki, opened: Opened) -> None:
+    """Loki keeps a repeated line once, and all equal lines of a millisecond."""
+    lines = piece(b"\n".join([b"same"] * 50))
+    sink = opened()
+    assert sink.deliver([lines]) == sink.deliver([lines]) == 1
+    assert loki.lines() == ["same"] * 50
+
+
+def test_large_deliveries_are_several_requests(loki: Loki, opened: Opened) -> None:
+    """A request has about a megabyte of text, below Loki's limit, and all lines keep their order."""
+    pieces = [piece(b"%06d" % number + b"x" * 300_000, number) for number in range(10)]
+    sink = opened()
+    taken = 0
+    while taken < 10:
+        taken += sink.deliver(pieces[taken:])
+    assert [line[:6] for line in loki.lines()] == [f"{number:06d}" for number in range(10)]
+    assert len(loki.requests) == 3
+    assert all(int(one["content-length"]) < 4 << 20 for one in loki.requests)
+
+
+@pytest.mark.parametrize("status", [401, 404, 429, 500, 503, 301])
+def test_a_refusal_for_now(loki: Loki, opened: Opened, status: int) -> None:
+    """While Loki cannot accept lines, the delivery fails with the status, and succeeds afterwards."""
+    sink = opened()
+    sink.deliver([piece(b"a", 0)])
+    loki.status = status
+    with pytest.raises(DeliveryFailed, match=f"answered with status {status}: entry for stream has timestamp too old$"):
+        sink.deliver([piece(b"b", 1)])
+    loki.status = 204
+    assert sink.deliver([piece(b"b", 1)]) == 1
+    assert loki.lines() == ["a", "b"]
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_refusal_for_good(loki: Loki, opened: Opened, status: int) -> None:
+    """Lines that Loki will never accept are rejected, and do not hold up others."""
+    loki.status = status
+    with pytest.raises(Rejected, match="too old") as rejected:
+        opened().deliver([piece(b"a", 0), piece(b"b", 1)])
+    assert (rejected.value.taken, rejected.value.end) == (0, 2)
+
+
+def test_a_closed_connection_is_no_failure(loki: Loki, opened: Opened) -> None:
+    """A connection that the server closed while it was idle is replaced without a failure."""
+    sink = opened()
+    sink.deliver([piece(b"a", 0)])
+    loki.server.RequestHandlerClass.protocol_version = "HTTP/1.0"  # type: ignore[attr-defined]
+    sink.deliver([piece(b"b", 1)])
+    assert sink.deliver([piece(b"c", 2)]) == 1
+    assert loki.lines() == ["a", "b", "c"]
+
+
+def test_without_a_server(opened: Opened) -> None:
+    """Without a server the delivery fails with address and reason."""
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(DeliveryFailed, match=f"cannot send to {url}: Connection refused"):
+        opened(url=url).deliver([piece(b"a")])
+
+
+def test_secrets_come_from_files(loki: Loki, opened: Opened, tmp_path: Path) -> None:
+    """Token or password are read again for each request, and errors name the file, never its content."""
+    secret = tmp_path / "secret"
+    sink = opened(token_file=str(secret), tenant="team-a")
+    with pytest.raises(DeliveryFailed, match=f"{secret}: No such file or directory"):
+        sink.deliver([piece(b"a")])
+    for token in ("first", "second"):
+        secret.write_text(f"{token}\n")
+        sink.deliver([piece(b"a")])
+        assert loki.requests[-1]["authorization"] == f"Bearer {token}"
+        assert loki.requests[-1]["x-scope-orgid"] == "team-a"
+    secret.write_text("in\x01jected")
+    with pytest.raises(DeliveryFailed, match="has no secret in its first line") as failed:
+        sink.deliver([piece(b"a")])
+    assert "jected" not in str(failed.value)
+    secret.write_text("pass word")
+    opened(username="me", password_file=str(secret)).deliver([piece(b"a")])
+    assert loki.requests[-1]["authorization"] == "Basic " + b64encode(b"me:pass word").decode()
+    until(lambda: loki.lines() == ["a"], "the line")
