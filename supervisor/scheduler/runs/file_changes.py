@@ -14,6 +14,7 @@ from supervisor.config.model import Config, Task
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Frame
+from supervisor.schedule import overlap
 from supervisor.scheduler.loop.helper_process import HelperProcess
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
@@ -104,11 +105,16 @@ class FileChanges:
         """Return whether a run would start, or would be the only waiting run with files."""
         if unit.paused or self._engine.ending or not self._engine.storing:
             return False
-        if task.on_overlap == "terminate" or len(unit.active) < task.max_concurrent:
-            return True
-        if task.on_overlap == "skip":
+        if any(run.files for run in unit.queue):
             return False
-        return len(unit.queue) < task.queue_max and not any(run.files for run in unit.queue)
+        admission = overlap.admit(
+            task.on_overlap,
+            running=len(unit.active),
+            queued=len(unit.queue),
+            max_concurrent=task.max_concurrent,
+            queue_max=task.queue_max,
+        )
+        return admission not in (overlap.Admission.SKIP, overlap.Admission.FULL)
 
     def _create(self, unit: Unit, task: Task, burst: Frame) -> None:
         created: list[LiveRun] = []

@@ -212,6 +212,25 @@ def test_one_run_waits_in_the_queue(daemon: Daemon) -> None:
     until(lambda: loaded(daemon) == wanted, "all runs")
 
 
+def test_a_slot_is_taken(daemon: Daemon) -> None:
+    """While another task has the slot, one run with files waits, and no file of a later burst is lost."""
+    gate = daemon.directory / "gate"
+    place = start(
+        daemon,
+        more="queue_max = 0\nuses = ['disk']\n[slots.disk]\nsize = 1\n"
+        f"[tasks.backup]\nuses = ['disk']\nrun = 'until test -e {gate}; do sleep 0.05; done'\n",
+    )
+    daemon.trigger("backup")
+    drop(place, "first.csv")
+    until(lambda: daemon.runs("load"), "the first run")
+    drop(place, "second.csv")
+    until(lambda: "second.csv" in (daemon.data / "on_change/load.json").read_text(), "the second burst")
+    drop(place, "third.csv")
+    gate.touch()
+    each_loaded(daemon, {"first.csv", "second.csv", "third.csv"})
+    assert {run["endReason"] for run in daemon.runs("load")} == {"succeeded"}
+
+
 def test_an_overflow_of_inotify(daemon: Daemon) -> None:
     """More changes than the kernel keeps events for are found by a list of the directory, and the log says so."""
     place = start(daemon)
