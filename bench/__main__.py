@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 from bench import (
+    admission,
     command_line,
     dashboard,
     demo,
@@ -64,6 +65,7 @@ ROWS: dict[str, Callable[[bool], list[Row]]] = {
     "notify": notifying.dead_receiver,
     "scale": scale.scale,
     "simulate": simulating.simulation,
+    "slots": admission.admission,
     "dashboard": dashboard.dashboard,
     "demo": demo.demo,
     "endpoints": endpoints.endpoints,

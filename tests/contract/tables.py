@@ -345,6 +345,7 @@ OUR_OWN = (
     ("POST", "/api/units/resume"),
     ("POST", "/api/hooks/{hookName}"),
     ("GET", "/api/runs/deleted"),
+    ("GET", "/api/runs/{runId}/details"),
     ("GET", "/api/runs/{runId}/ending"),
     ("GET", "/api/runs/{runId}/resources"),
     ("GET", "/api/resources"),

@@ -25,7 +25,8 @@ from api.operations.parameters import (
 from api.resources.daemon import META_KEY as INFO_KEY
 from api.schemas import records as schemas
 from api.schemas import run_view
-from api.schemas.run_details import DeletedRun, DeletedRuns
+from api.schemas.known_times import known_rfc3339
+from api.schemas.run_details import DeletedRun, DeletedRuns, Holder, RunDetails, WaitingFor
 from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
 from store import tasks as store_tasks
@@ -224,6 +225,39 @@ def get_run(context: Context, call: Call) -> None:
         call.answer(run_view.both(run))
 
 
+_AWAY = (400, 503)
+"""The scheduler is down, or of the release before and does not know the operation."""
+
+
+def _waiting_for(call: Call, found: dict[str, Any]) -> WaitingFor:
+    if found["kind"] == "retry":
+        return WaitingFor(kind="retry", until=known_rfc3339(found["until"]))
+    identity = call.identity
+    seen = [(run, task) for run, task in found["held_by"] if identity is None or identity.sees(task)]
+    return WaitingFor(
+        kind=found["kind"],
+        name=found["name"] or UNSET,
+        size=found["size"],
+        held_by=[Holder(run_id=run, task_name=task) for run, task in seen],
+    )
+
+
+def get_details(context: Context, call: Call) -> None:
+    """Return the details of a run; without the scheduler, only those that are stored."""
+    run = the_run(context, call.path["runId"])
+    details = RunDetails(by=run.requested_by or UNSET, scheduled_for=known_rfc3339(run.scheduled_at))
+    if run.status != "ended":
+        try:
+            found = asked(lambda: context.control.call("run_waits", run=run.id))
+        except ApiError as err:
+            if err.status not in _AWAY:
+                raise
+        else:
+            details.slots = found["uses"]
+            details.waiting_for = [_waiting_for(call, one) for one in found["waiting_for"]]
+    call.answer(details)
+
+
 def stop_run(context: Context, call: Call) -> None:
     """Stop a run; without effect if it has ended.
 
@@ -349,6 +383,16 @@ OPERATIONS = (
         handler=get_run,
         query=(NAMING_OF_ONE,),
         answers={200: json_of(schemas.Run)},
+        refusals=(404, 422),
+    ),
+    Operation(
+        method="GET",
+        path="/api/runs/{runId}/details",
+        id="describeRun",
+        role=Role.VIEWER,
+        summary="Get who requested a run, its slots, and why it waits.",
+        handler=get_details,
+        answers={200: json_of(RunDetails)},
         refusals=(404, 422),
     ),
     Operation(

@@ -1,9 +1,9 @@
 // Why a run ended, in one sentence.
 import { count, duration, moment, tookMs } from "./format.js";
 
-/** `ending`: the answer of /api/runs/{runId}/ending, or null while it is not known. */
+/** `ending`: the answer of /api/runs/{runId}/ending, or of …/details for a waiting run; null while it is not known. */
 export function sentence(run, ending) {
-  if (run.status === "pending") return run.retryAttempt ? "Waiting for its retry." : "Queued.";
+  if (run.status === "pending") return waiting(run, ending?.waitingFor ?? []);
   if (run.status === "running") return "Running.";
   const took = tookMs(run);
   const after = took === undefined ? "" : ` after ${duration(took)}`;
@@ -29,6 +29,20 @@ export function sentence(run, ending) {
   if (ending?.killedLeftovers?.length) parts.push(`Killed ${count(ending.killedLeftovers.length, "process", "processes")} that outlived the main process.`);
   if (ending?.retryAt) parts.push(`Retry at ${moment(ending.retryAt)}.`);
   return parts.join(" ");
+}
+
+function waiting(run, reasons) {
+  if (!reasons.length) return run.retryAttempt ? "Waiting for its retry." : "Queued.";
+  return reasons.map(reason).join(" ");
+}
+
+function reason({ kind, name, size, heldBy, until }) {
+  if (kind === "retry") return `Waiting for its retry at ${moment(until)}.`;
+  const holders = [...new Set((heldBy ?? []).map((one) => one.taskName))];
+  const by = holders.length ? `: ${holders.slice(0, 5).join(", ")}${holders.length > 5 ? ` and ${holders.length - 5} more` : ""}` : "";
+  if (kind === "slot") return `Waiting for the slot ${name} (${count(size, "place")})${by}.`;
+  if (kind === "task") return `Waiting for an earlier run: max_concurrent is ${size}.`;
+  return `Waiting for other tasks: max_running is ${size}.`;
 }
 
 const systemLine = (ending) => ending?.lastLines?.findLast((line) => line.stream === "system")?.text;

@@ -36,6 +36,10 @@ class _Run(TypedDict):
     by: str
 
 
+class _Id(TypedDict):
+    run: str
+
+
 class _Stop(_Run):
     force: bool
 
@@ -190,6 +194,7 @@ OF_OPERATIONS: dict[str, Any] = {
     "info": _Empty,
     "trigger": _Trigger,
     "stop": _Stop,
+    "run_waits": _Id,
     "session_create": _Session,
     "session_delete": _Hash,
     "session_touch": _Hash,

@@ -22,6 +22,8 @@ from supervisor.scheduler.runs.parameters import InvalidParameters, take
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.run_rows import answer_row
 
+_MOST_HOLDERS = 100
+"""The number of runs that are listed as an obstacle."""
 _OTHER = "The key was used for another request"
 
 
@@ -103,6 +105,7 @@ class RunOperations:
             "info": self.info,
             "trigger": self.trigger,
             "stop": self.stop,
+            "run_waits": self.waits,
             **AccessOperations(self._engine).operations(),
         }
 
@@ -179,6 +182,22 @@ class RunOperations:
         answer = done() if refusal else done(row=answer_row(run, arguments["by"]))
         change.then(lambda: reply(answer))
         self._engine.commit(change)
+
+    def waits(self, arguments: Arguments, reply: Reply) -> None:
+        """Answer with the slots of an unfinished run, and the reasons why it waits; empty for other runs."""
+        run = self._engine.live.get(arguments["run"])
+        if run is None:
+            reply(done(uses={}, waiting_for=[]))
+            return
+        waiting_for: list[dict[str, Any]] = []
+        if run.state is run_transitions.State.WAITING:
+            waiting_for.append({"kind": "retry", "until": run.queued_at})
+        elif run.state is run_transitions.State.QUEUED:
+            live = self._engine.live
+            for one in self._engine.obstacles(run):
+                holders = [(other, live[other].unit.name) for other in one.held_by[:_MOST_HOLDERS]]
+                waiting_for.append({"kind": one.kind, "name": one.name, "size": one.size, "held_by": holders})
+        reply(done(uses=run.definition.uses, waiting_for=waiting_for))
 
     def stop(self, arguments: Arguments, reply: Reply) -> None:
         """Stop a run; an ended run stays unchanged."""

@@ -1,4 +1,4 @@
-"""The two lists of runs, one run, stopping."""
+"""The two lists of runs, one run and its details, stopping."""
 
 import itertools
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
+from tests.api.support.credentials import bearer, make_token
 from tests.api.support.fake_scheduler import Refusal
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run
@@ -366,3 +367,55 @@ def test_newest_runs_of_several_tasks(daemon: Daemon) -> None:
     assert answer.json["errors"][0]["message"].startswith('"b c" must have 1 to 100 characters')
     many = ",".join(f"t{n}" for n in range(101))
     assert "at most 100 elements" in daemon.get(f"/api/runs/newest?tasks={many}").body.decode()
+
+
+def details(daemon: Daemon, run_id: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
+    answer = daemon.ask("GET", f"/api/runs/{run_id}/details", headers=headers or {}, unix=not headers)
+    assert answer.status == 200, answer.body
+    body: dict[str, Any] = answer.json
+    assert body.pop("$schema").endswith("/schemas/RunDetails.json")
+    return body
+
+
+def test_a_waiting_run(daemon: Daemon) -> None:
+    """The reasons are those of the scheduler; a limited token sees no holders beyond its tasks."""
+    run = daemon.insert(make_run(task="mine-1", requested_by="alice", scheduled_at=1_780_000_000_000))
+    mine, other = new_ulid(), new_ulid()
+    daemon.scheduler.operations["run_waits"] = lambda _args: {
+        "uses": {"db": 2},
+        "waiting_for": [
+            {"kind": "slot", "name": "db", "size": 2, "held_by": [[other, "other"], [mine, "mine-2"]]},
+            {"kind": "daemon", "name": "", "size": 1, "held_by": []},
+            {"kind": "retry", "until": 1_780_000_000_000},
+        ],
+    }
+    found = details(daemon, run.id)
+    holders = [{"runId": other, "taskName": "other"}, {"runId": mine, "taskName": "mine-2"}]
+    assert found == {
+        "by": "alice",
+        "scheduledFor": "2026-05-28T20:26:40.000Z",
+        "slots": {"db": 2},
+        "waitingFor": [
+            {"kind": "slot", "name": "db", "size": 2, "heldBy": holders},
+            {"kind": "daemon", "size": 1, "heldBy": []},
+            {"kind": "retry", "until": "2026-05-28T20:26:40.000Z"},
+        ],
+    }
+    seen = details(daemon, run.id, bearer(make_token(daemon, "limited", "viewer", tasks="mine-*")))
+    assert seen["waitingFor"][0]["heldBy"] == holders[1:]
+
+
+def test_without_an_answer_of_the_scheduler(daemon: Daemon) -> None:
+    """A scheduler of the release before leaves the reasons out; for an ended run nobody is asked."""
+    run = daemon.insert(make_run(task="t"))
+    daemon.scheduler.operations["run_waits"] = _unknown
+    assert details(daemon, run.id) == {}
+    ended = daemon.insert(make_run(task="t", status="ended", end_reason="failed"))
+    daemon.scheduler.calls.clear()
+    assert details(daemon, ended.id) == {}
+    assert daemon.scheduler.calls == []
+    assert daemon.get(f"/api/runs/{new_ulid()}/details").status == 404
+
+
+def _unknown(_args: dict[str, Any]) -> dict[str, Any]:
+    raise Refusal(400, "unknown operation run_waits")

@@ -64,6 +64,30 @@ def test_dying_schedulers_and_upgrades_leak_no_slot(daemon: Daemon, tmp_path: Pa
     assert most_at_once(tmp_path) <= 2
 
 
+def test_who_waits_for_what(daemon: Daemon, tmp_path: Path) -> None:
+    """The details of a waiting run, and ps, name the slot and its holders, also after the death of the scheduler."""
+    daemon.write(config(tmp_path, "[slots.db]\nsize = 1\n"))
+    daemon.start()
+    first, second = daemon.trigger("a"), daemon.trigger("b")
+    third = daemon.trigger("c")
+    until(lambda: begun(tmp_path) == 1, "the first process")
+    for _ in range(2):
+        found = daemon.get(f"/api/runs/{third}/details").json()
+        assert found["slots"] == {"db": 1}
+        holders = [{"runId": first, "taskName": "a"}, {"runId": second, "taskName": "b"}]
+        assert found["waitingFor"] == [{"kind": "slot", "name": "db", "size": 1, "heldBy": holders}]
+        daemon.kill_helper("ringward scheduler")
+    assert daemon.get(f"/api/runs/{first}/details").json()["waitingFor"] == []
+    shown = daemon.cli("ps").stdout
+    assert "queued (waits for slot db: a)" in shown
+    assert "queued (waits for slot db: a, b)" in shown
+    (tmp_path / "go").touch()
+    daemon.ended(third)
+    ended = daemon.get(f"/api/runs/{third}/details").json()
+    assert "waitingFor" not in ended
+    assert "slots" not in ended
+
+
 def test_a_killed_supervisor_frees_the_slots(daemon: Daemon, tmp_path: Path) -> None:
     """Its runs are killed and end as crashed; the waiting runs get their places, two at a time."""
     daemon.write(config(tmp_path))

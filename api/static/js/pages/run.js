@@ -87,7 +87,7 @@ function RunActions({ run }) {
 
 function Verdict({ run }) {
   const { data } = useLoad(
-    async (signal) => (run.status === "ended" ? get(runPath(run.id, "ending"), {}, signal) : null),
+    async (signal) => (run.status === "running" ? null : get(runPath(run.id, run.status === "ended" ? "ending" : "details"), {}, signal)),
     [run.id, run.status],
   );
   return html`<section class="card verdict ${ofRun(run).tone}" aria-label="Verdict">

@@ -1,12 +1,16 @@
 """``ringward ps``: tasks and services at a glance."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+
 _COLUMNS = ("NAME", "KIND", "STATE", "LAST RESULT", "LAST RUN", "NEXT RUN", "ACTIVE")
+_NOT_FOUND = 404
 _GIVES_WAY = ("KIND", "ACTIVE", "LAST RUN", "NEXT RUN", "LAST RESULT")
 
 
@@ -18,14 +22,40 @@ def command(settings: Settings, as_json: bool) -> None:
     """List tasks and services."""
     from supervisor.cli.tables import show_json, show_table
 
-    items = settings.api().get("/api/tasks")["items"]
+    api = settings.api()
+    items = api.get("/api/tasks")["items"]
     if as_json:
         show_json(items)
     else:
-        show_table(_COLUMNS, [_row(item) for item in items], prose={"STATE"}, gives_way=_GIVES_WAY)
+        show_table(_COLUMNS, [_row(item, _waits(api, item)) for item in items], prose={"STATE"}, gives_way=_GIVES_WAY)
 
 
-def _row(item: dict[str, Any]) -> list[str]:
+def _waits(api: "Api", item: dict[str, Any]) -> str | None:
+    """Return what the oldest waiting run of a task or service waits for; None: none waits, or the cause is unknown."""
+    from supervisor.cli.client import Refused, segment
+
+    if not (item.get("active") or {}).get("pending"):
+        return None
+    try:
+        oldest: dict[str, str | int | None] = {"status": "pending", "sortDirection": "asc", "limit": 1}
+        runs = api.get(f"/api/tasks/{segment(str(item['name']))}/runs", oldest)["items"]
+        found = api.get(f"/api/runs/{runs[0]['id']}/details").get("waitingFor") if runs else None
+    except Refused as err:
+        if err.status != _NOT_FOUND:
+            raise
+        return None  # the run was deleted, or the daemon is of an earlier version
+    slots = [one for one in found or [] if one["kind"] == "slot"]
+    if slots:
+        return "waits for " + "; ".join(_slot(one) for one in slots)
+    return "waits for max_running" if any(one["kind"] == "daemon" for one in found or []) else None
+
+
+def _slot(reason: dict[str, Any]) -> str:
+    units = dict.fromkeys(holder["taskName"] for holder in reason.get("heldBy", ()))
+    return f"slot {reason['name']}" + (f": {', '.join(units)}" if units else "")
+
+
+def _row(item: dict[str, Any], waits: str | None) -> list[str]:
     from supervisor.cli.tables import outcome, when
 
     last = item.get("lastRun") or {}
@@ -36,7 +66,9 @@ def _row(item: dict[str, Any]) -> list[str]:
         state = f"paused ({state})"
     if item.get("flapping"):
         state = f"{state} (flapping)"
-    if line := _line(item.get("instances") or []):
+    if waits is not None:
+        state = f"{state} ({waits})"
+    elif line := _line(item.get("instances") or []):
         state = f"{state} ({line})"
     if rolling := item.get("rolling"):
         state = f"{state} (rolling {rolling['done']}/{rolling['total']})"
