@@ -1,59 +1,25 @@
-// What needs attention first; then what runs, what comes, the host, and all tasks and services by group.
+// What needs attention first; then the host, all tasks and services by their state, what runs, and what comes.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { acknowledge, unacknowledge } from "../actions.js";
 import { get } from "../api.js";
-import { count, duration, moment, relative, size } from "../format.js";
+import { attention } from "../attention.js";
+import { moment, relative, size } from "../format.js";
 import { listen } from "../live.js";
 import { Acknowledged } from "../parts/acknowledged.js";
-import { Act, Ago, At, Badge, Card, Empty, Problem, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Act, Ago, At, Badge, Card, Empty, Problem, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Board } from "../parts/board.js";
 import { Cause, CauseLine, learn } from "../parts/cause.js";
 import { HostLine } from "../parts/host.js";
 import { Icon } from "../parts/icon.js";
-import { History } from "../parts/strip.js";
 import { UnitActions } from "../parts/unit_actions.js";
-import { go, link, route } from "../routes.js";
-import { words } from "../schedule.js";
+import { link } from "../routes.js";
 import { loadUnits, mayOperate, now, throttle, trouble, units } from "../state.js";
-import { FAILURES, FLAPPING, ofRun, ofUnit } from "../states.js";
+import { FAILURES, ofRun, ofUnit } from "../states.js";
 
 const COMING = 8;
-const ROWS = 200;
 const LIVE_MS = 5000;
 const RECENT_DAYS = 7;
-const STARTING_MS = 60_000; // for services without a readiness probe, which has a time limit of its own
-
-/** What a person should look at, the worst first: [{unit, tone, text, at, run}]. */
-function attention(all, at) {
-  const found = [];
-  for (const unit of all) {
-    if (unit.kind === "service") {
-      const late = lateInstance(unit, at);
-      if (unit.state === "fatal") found.push({ unit, rank: 0, text: "is down: too many failures in a row, no more restarts", run: runOf(unit) });
-      else if (unit.flapping) found.push({ unit, look: FLAPPING, rank: 1, text: `failed more than ${unit.definition.flapRestarts} times within ${duration(unit.definition.flapWindowMs)}, and restarts each time`, run: runOf(unit) });
-      else if (late) found.push({ unit, rank: 1, text: `has been starting for ${duration(at - Date.parse(late.since))}${late.detail ? `: ${late.detail}` : ""}`, run: late.runId });
-      else if (unit.state === "backoff") found.push({ unit, rank: 2, text: "ended and restarts soon", run: runOf(unit) });
-      else if (unit.state === "exited") found.push({ unit, rank: 3, text: "exited; its restart policy does not restart it", run: runOf(unit) });
-      continue;
-    }
-    const last = unit.lastRun;
-    if (last && last.status === "ended" && FAILURES.includes(last.endReason)) {
-      const code = last.endReason === "failed" ? ` with exit code ${last.exitCode}` : "";
-      const attempts = last.retryAttempt ? `, attempt ${last.retryAttempt + 1}` : "";
-      found.push({ unit, rank: 1, text: `${ofRun(last).word}${code}${attempts}`, at: last.endedAt ?? last.createdAt, run: last.id });
-    } else if (last?.endReason === "missed") {
-      found.push({ unit, rank: 3, text: "missed its scheduled time", at: last.createdAt, run: last.id });
-    }
-  }
-  return found.sort((a, b) => a.rank - b.rank || (b.at ?? "").localeCompare(a.at ?? ""));
-}
-
-/** An instance that has been starting for longer than it may. */
-function lateInstance(unit, at) {
-  const limit = unit.definition.ready?.timeoutMs ?? STARTING_MS;
-  return unit.instances?.find((one) => one.state === "starting" && at - Date.parse(one.since) > limit);
-}
-
-const runOf = (unit) => unit.instances?.find((one) => one.state === unit.state)?.runId ?? unit.lastRun?.id;
+const FAILURES_MS = 10_000; // a service that crashes again and again must not have them loaded all the time
 
 /** The beginning of the day a week ago. */
 function lastWeek() {
@@ -67,7 +33,7 @@ function lastWeek() {
 function useFailures() {
   const { data, error, reload } = useLoad((signal) => get("api/runs/failures", { since: lastWeek(), limit: 50 }, signal), []);
   useEffect(() => {
-    const again = throttle(reload, 3000);
+    const again = throttle(reload, FAILURES_MS);
     return listen((kind, body) => (kind === "resumed" || (kind === "run.ended" && FAILURES.includes(body.endReason)) || body.affected) && again());
   }, []);
   useEffect(() => {
@@ -160,55 +126,6 @@ function Coming({ all }) {
   </${Card}>`;
 }
 
-function Row({ unit }) {
-  const last = unit.lastRun;
-  return html`<tr>
-    <td class="name"><${UnitLink} name=${unit.name} />${unit.description && html`<div class="small soft clip" title=${unit.description}>${unit.description}</div>`}</td>
-    <td><${Badge} look=${ofUnit(unit)} />${unit.flapping && html` <${Badge} look=${FLAPPING} />`}${unit.paused && html` <${Badge} look=${{ tone: "warn", word: "paused", icon: "pause" }} />`}</td>
-    <td class="runs-of"><${History} name=${unit.name} trend=${unit.kind === "task"} /></td>
-    <td class="wide small soft last">${last && html`<a href=${link("run", last.id)}><${Ago} at=${last.startedAt ?? last.createdAt} /></a>${unit.kind === "task" && last.startedAt && html`, <${Took} run=${last} />`}`}</td>
-    <td class="wide small soft when">${unit.nextRunAt ? html`<span title=${unit.nextRunAt}>${relative(unit.nextRunAt, now.value)}</span>` : ""}<div class="clip" title=${words(unit)}>${words(unit)}</div></td>
-    <td class="actions"><${UnitActions} unit=${unit} /></td>
-  </tr>`;
-}
-
-function Units({ all }) {
-  const { query } = route.value;
-  const text = query.get("q") ?? "";
-  const kind = query.get("kind") ?? "";
-  const [most, setMost] = useState(ROWS);
-  const set = (changes) => go(link({ ...Object.fromEntries(query), ...changes }), { replace: true });
-  const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const fits = (unit) => {
-    const states = [ofUnit(unit).word, unit.paused && "paused", unit.flapping && "flapping"].filter(Boolean);
-    const where = [unit.name, unit.description, unit.group, ...unit.tags, ...states].join(" ").toLowerCase();
-    return (!kind || unit.kind === kind) && wanted.every((word) => where.includes(word));
-  };
-  const found = all.filter(fits).sort((a, b) => (a.group ?? "￿").localeCompare(b.group ?? "￿") || a.name.localeCompare(b.name));
-  const groups = new Map();
-  for (const unit of found.slice(0, most)) {
-    const name = unit.group ?? "";
-    if (!groups.has(name)) groups.set(name, []);
-    groups.get(name).push(unit);
-  }
-  const tools = html`<input type="search" aria-label="Filter tasks and services" placeholder="Filter" value=${text} onInput=${(event) => set({ q: event.target.value })} />
-    <select aria-label="Kind" value=${kind} onChange=${(event) => set({ kind: event.target.value })}>
-      <option value="">Tasks and services</option><option value="task">Tasks</option><option value="service">Services</option>
-    </select>`;
-  return html`<${Card} title="Tasks and services" tools=${tools}>
-    ${!found.length && html`<${Empty}><p>No task or service matches the filter.</p></${Empty}>`}
-    ${found.length > 0 &&
-    html`<div class="scroll-x"><table class="units">
-      <thead><tr><th>Name</th><th>State</th><th>Last runs</th><th class="wide">Last</th><th class="wide">Next</th><th><span class="hidden-text">Actions</span></th></tr></thead>
-      ${[...groups].map(([name, members]) => html`<tbody key=${name}>
-        ${(groups.size > 1 || name) && html`<tr class="group"><th colspan="6" scope="rowgroup">${name || "No group"} <span class="faint">${members.length}</span></th></tr>`}
-        ${members.map((unit) => html`<${Row} key=${unit.name} unit=${unit} />`)}
-      </tbody>`)}
-    </table></div>`}
-    ${found.length > most && html`<p class="body"><button onClick=${() => setMost(most + ROWS)}>Show more of ${count(found.length, "unit")}</button></p>`}
-  </${Card}>`;
-}
-
 export function Overview() {
   useTitle("Overview");
   const all = units.value;
@@ -223,14 +140,14 @@ export function Overview() {
       <a class="button" href=${link("daemon")}>Show configuration path</a>
     </${Empty}></${Card}>`;
   }
-  return html`<h1 class="hidden-text">Overview</h1><${Board} all=${all} />`;
+  return html`<h1 class="hidden-text">Overview</h1><${Sections} all=${all} />`;
 }
 
-function Board({ all }) {
+function Sections({ all }) {
   const { failures, known } = useFailures();
   return html`<${Attention} all=${all} failures=${failures} known=${known} />
     <${Recent} all=${all} failures=${failures} />
-    <div class="cards"><${Running} all=${all} /><${Coming} all=${all} /></div>
     <${HostLine} />
-    <${Units} all=${all} />`;
+    <${Board} all=${all} />
+    <div class="cards"><${Running} all=${all} /><${Coming} all=${all} /></div>`;
 }

@@ -15,7 +15,7 @@ import { LogPanel } from "../log/panel.js";
 import { parametersOf, queryOf } from "../log/search.js";
 import { RunLog } from "../log/source.js";
 import { go, link, route } from "../routes.js";
-import { mayOperate, throttle, unitNamed } from "../state.js";
+import { mayOperate, throttle, trouble, unitNamed, units } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
 import { sentence } from "../verdict.js";
 
@@ -35,7 +35,9 @@ export function RunPage({ id }) {
       ${gone ? html`<${Empty}><p>No run <span class="mono">${id}</span>: it was deleted, or its retention has expired.</p><a class="button" href=${link("runs")}>All runs</a></${Empty}>` : html`<${Problem} error=${error} retry=${reload} />`}
     </${Card}>`;
   }
-  if (!run || run.id !== id) return html`<h1>Run</h1><${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`;
+  // How many attempts a failure may have is a matter of its task: without that, they would move the log when they come.
+  const known = units.value || trouble.value || !FAILURES.includes(run?.endReason);
+  if (!run || run.id !== id || !known) return html`<h1>Run</h1><${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`;
   const { query } = route.value;
   const line = Number.parseInt(query.get("line"), 10);
   const ask = (wanted) => go(link("run", id, { line: query.get("line"), ...parametersOf(wanted) }), { replace: true });
@@ -92,7 +94,7 @@ function Verdict({ run }) {
   );
   return html`<section class="card verdict ${ofRun(run).tone}" aria-label="Verdict">
     <p class="words" role="status">${sentence(run, data)}</p>
-    ${data?.cause && html`<p class="why"><${CauseLine} id=${run.id} cause=${data.cause} /></p>`}
+    ${FAILURES.includes(run.endReason) && html`<p class="why">${data?.cause ? html`<${CauseLine} id=${run.id} cause=${data.cause} />` : "\u00a0"}</p>`}
     <p class="small soft">${run.startedAt ? html`Started <${At} at=${run.startedAt} />, ${run.endedAt ? "took" : "running for"} <${Took} run=${run} />` : html`Created <${At} at=${run.createdAt} />`}</p>
   </section>`;
 }

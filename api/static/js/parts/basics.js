@@ -1,11 +1,12 @@
 // Small things that every page needs.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
+import { troubles } from "../attention.js";
 import { duration, exact, moment, relative, tookMs } from "../format.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
 import { now } from "../state.js";
 import { ofRun } from "../states.js";
-import { Icon } from "./icon.js";
+import { ICON, Icon } from "./icon.js";
 
 export function Badge({ look, title }) {
   return html`<span class="badge ${look.tone}" title=${title}><${Icon} name=${look.icon} />${look.word}</span>`;
@@ -104,9 +105,11 @@ export function useLoad(load, keys) {
   return { ...result, reload: reload.current };
 }
 
-/** The title of the window. */
+/** The title of the window; with its icon it tells how many units need attention. */
 export function useTitle(text) {
+  const number = troubles.value;
   useEffect(() => {
-    document.title = text ? `${text} · Ringward` : "Ringward";
-  }, [text]);
+    document.title = `${number ? `(${number}) ` : ""}${text ? `${text} · ` : ""}Ringward`;
+    document.querySelector('link[rel="icon"]').href = number ? ICON.replace("icon.svg", `badges/${number > 9 ? "more" : number}.svg`) : ICON;
+  }, [text, number]);
 }

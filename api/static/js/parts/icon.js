@@ -25,6 +25,8 @@ const PATHS = {
   redo: "M20 12a8 8 0 11-2.5-5.8M20 4v5h-5",
   trash: "M4 7h16M9 7V4h6v3M6.5 7l1 13h9l1-13",
   more: "M5 12h.01M12 12h.01M19 12h.01",
+  open: "M6 9l6 6 6-6",
+  closed: "M9 6l6 6-6 6",
   down: "M12 4v16M5 13l7 7 7-7",
   save: "M12 4v11M7 11l5 5 5-5M4 20h16",
   wrap: "M3 6h18M3 12h14a3.5 3.5 0 010 7h-4M15 16l-3 3 3 3M3 18h5",

@@ -1,0 +1,135 @@
+"""The overview as a board of state: tabs, filters, sorting, and groups that fold."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.axe import complaints_of
+from tests.browser.site import LONG_NAME, Site
+
+MANY = 200
+ROW_PX = 32
+TOUCH_ROW_PX = 45
+
+
+def board(page: Page) -> Locator:
+    return page.get_by_role("region", name="Tasks and services")
+
+
+def names(page: Page) -> Locator:
+    """The names of the units that are shown."""
+    return board(page).locator("tbody td.name a")
+
+
+def tab(page: Page, name: str) -> Locator:
+    return board(page).get_by_role("group", name="State").get_by_role("button", name=re.compile(f"^{name} "))
+
+
+def test_tabs_count_and_filter(page: Page, site: Site) -> None:
+    """Tabs have the number of units in a state, show only these, and stand in the address."""
+    site.see(page, "#/")
+    expect(names(page).filter(has_text="colours")).to_have_count(1)
+    tab(page, "Failing").click()
+    expect(names(page).filter(has_text="colours")).to_have_count(0)
+    expect(names(page).filter(has_text="backup")).to_have_count(1)
+    expect(names(page).filter(has_text="broken")).to_have_count(1)
+    expect(tab(page, "Failing")).to_have_text(f"Failing {names(page).count()}")
+    assert "state=failing" in page.url
+    page.reload()
+    expect(tab(page, "Failing")).to_have_attribute("aria-pressed", "true")
+    expect(names(page).filter(has_text="backup")).to_have_count(1)
+    assert complaints_of(page) == []
+    tab(page, "Running").click()
+    expect(names(page).filter(has_text="web")).to_have_count(1)
+    expect(names(page).filter(has_text="backup")).to_have_count(0)
+    tab(page, "Flapping").click()
+    expect(names(page)).to_have_text(["shaky"])
+
+
+def test_pause_and_resume_move_between_tabs(page: Page, site: Site) -> None:
+    """A paused task is counted at once."""
+    site.see(page, "#/?state=paused")
+    expect(tab(page, "Paused")).to_have_text("Paused 0")
+    site.request("POST", "/api/tasks/backup/pause")
+    page.reload()
+    expect(names(page)).to_have_text(["backup"])
+    site.request("POST", "/api/tasks/backup/resume")
+
+
+def test_group_tag_and_sort_stand_in_the_address(page: Page, site: Site) -> None:
+    """Group, tag and order are part of the address."""
+    site.see(page, "#/?tag=db")
+    expect(names(page)).to_have_text(["backup"])
+    board(page).get_by_label("Tag").select_option("")
+    board(page).get_by_label("Group").select_option("Shop")
+    expect(names(page)).to_have_text(["broken", "shaky", "waits", "web"])
+    board(page).get_by_label("Sort").select_option("state")
+    expect(names(page).last).to_have_text("web")
+    expect(board(page).locator("tr.group")).to_have_count(0)
+    assert "group=Shop" in page.url
+    assert "sort=state" in page.url
+    page.reload()
+    expect(names(page).last).to_have_text("web")
+
+
+def test_groups_fold(page: Page, site: Site) -> None:
+    """A group folds, and stays folded; a filter looks into it nevertheless."""
+    site.see(page, "#/")
+    board(page).get_by_role("button", name=re.compile("^Shop 4")).click()
+    expect(names(page).filter(has_text="web")).to_have_count(0)
+    page.reload()
+    expect(names(page).filter(has_text="backup")).to_have_count(1)
+    expect(names(page).filter(has_text="web")).to_have_count(0)
+    board(page).get_by_label("Filter tasks and services").fill("web")
+    expect(names(page)).to_have_text(["web"])
+
+
+def test_rows_are_low(page: Page, site: Site) -> None:
+    """Each row has 32 px, also that of a long name."""
+    site.see(page, "#/")
+    expect(names(page).filter(has_text=LONG_NAME)).to_have_count(1)
+    heights = page.evaluate(
+        "[...document.querySelectorAll('.units tbody tr')].map((row) => Math.floor(row.getBoundingClientRect().height))"
+    )
+    assert set(heights) == {ROW_PX}
+
+
+def test_title_and_icon_have_the_number(page: Page, site: Site) -> None:
+    """The title and the icon of the window have the number of units that need attention."""
+    site.see(page, "#/")
+    attention = page.get_by_role("region", name="Needs attention")
+    number = attention.locator("header .badge").inner_text()
+    expect(page).to_have_title(f"({number}) Overview · Ringward")
+    icon = page.locator("link[rel=icon]").get_attribute("href") or ""
+    assert icon.endswith(f"/badges/{number}.svg")
+    assert page.request.get(icon).status == 200
+
+
+@pytest.fixture
+def _many(site: Site) -> Iterator[None]:
+    site.configure("".join(f"[tasks.job-{n:03}]\ngroup = 'G{n % 4}'\nrun = 'true'\n" for n in range(MANY)))
+    site.request("POST", "/api/daemon/reload")
+    yield
+    site.configure()
+    site.request("POST", "/api/daemon/reload")
+
+
+@pytest.mark.usefixtures("_many")
+def test_many_units_on_a_phone(phone: Page, site: Site) -> None:
+    """On a phone, 200 units are rows of one line that fit the screen; a filter leads to one."""
+    site.see(phone, "#/?sort=name")
+    expect(names(phone).filter(has_text="job-042")).to_be_visible()
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    assert board(phone).locator(".scroll-x").evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+    heights = phone.evaluate(
+        "[...document.querySelectorAll('.units tbody tr')].map((row) => row.getBoundingClientRect().height)"
+    )
+    assert max(heights) <= TOUCH_ROW_PX
+    assert (names(phone).filter(has_text="job-042").bounding_box() or {"width": 0})["width"] >= 50
+    assert complaints_of(phone) == []
+    board(phone).get_by_label("Filter tasks and services").fill("job-199")
+    expect(names(phone)).to_have_text(["job-199"])
+    board(phone).get_by_role("button", name="Run", exact=True).tap()
+    expect(phone.get_by_text("job-199 was triggered")).to_be_visible()
