@@ -61,8 +61,8 @@ class RunEngine:
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self._capacity = Capacity()
-        self._admitted: dict[str, LiveRun] = {}
-        """Runs that hold their places, by run id."""
+        self._held: dict[str, Claim] = {}
+        """What admitted runs hold until their end, by run id."""
         self._queued = WaitingRuns()
         self._admission_held = False
         """Whether no run is admitted, because the takeover does not know yet what runs."""
@@ -280,7 +280,7 @@ class RunEngine:
     def admit(self, change: Change) -> None:
         """Admit all waiting runs for which there is room; they start after that is stored."""
         while self._queued and not self.ending and not self._admission_held:
-            claim = admit(self._capacity, self._held(), self._queued)
+            claim = admit(self._capacity, self._held.values(), self._queued)
             if claim is None:
                 return
             self._apply(self.live[claim.run], run_transitions.Event.SLOT, change)
@@ -289,22 +289,19 @@ class RunEngine:
         """Let a run hold its places until its end."""
         self.release(run)
         run.unit.active[run.id] = run
-        self._admitted[run.id] = run
+        self._held[run.id] = _claim_of(run)
 
     def obstacles(self, run: LiveRun) -> list[Obstacle]:
         """Return the reasons why a queued run waits."""
-        return obstacles(self._capacity, self._held(), self._queued, _claim_of(run))
+        return obstacles(self._capacity, self._held.values(), self._queued, _claim_of(run))
 
     def own_slot(self, caller: LiveRun, task: Task, now_ms: int) -> str | None:
         """Return a slot that the run `caller` holds and a new run of `task` would wait for."""
         claim = Claim("", task.name, task.uses, task.max_concurrent, rank_of(task.queue_priority, now_ms))
-        for one in obstacles(self._capacity, self._held(), self._queued, claim):
+        for one in obstacles(self._capacity, self._held.values(), self._queued, claim):
             if one.kind == "slot" and caller.id in one.held_by:
                 return one.name
         return None
-
-    def _held(self) -> list[Claim]:
-        return [_claim_of(run) for run in self._admitted.values()]
 
     # Events from outside.
 
@@ -462,7 +459,7 @@ class RunEngine:
         unit = run.unit
         unit.active.pop(run.id, None)
         unit.waiting.pop(run.id, None)
-        self._admitted.pop(run.id, None)
+        self._held.pop(run.id, None)
         self._queued.remove(run.id)
         if run in unit.queue:
             unit.queue.remove(run)
