@@ -139,8 +139,8 @@ class JsonEncoder:
         if content.continued:
             text = content.text.decode(errors="replace")
             return b'%b%d,"continued":true,"text":%b}\n' % (head, content.n, _encode(text))
-        lines = enumerate(_escaped_lines(content.text), content.n)
-        return b"".join([b'%b%d,"text":"%b"}\n' % (head, number, line) for number, line in lines])
+        record = head.replace(b"%", b"%%") + b'%d,"text":"%b"}\n'
+        return b"".join(map(record.__mod__, enumerate(_escaped_lines(content.text), content.n)))
 
 
 def _escaped_lines(text: bytes) -> list[bytes]:

@@ -43,10 +43,10 @@ def test_every_text_is_a_record() -> None:
 
 def test_the_fields_of_a_record() -> None:
     """A record has time, host, task, run id, instance, stream, line number and text."""
-    (line,) = JsonEncoder('d"b').encode(piece(b"hello", 3, stream=STDERR)).splitlines()
+    (line,) = JsonEncoder('d"b%d').encode(piece(b"hello", 3, stream=STDERR)).splitlines()
     assert json.loads(line) == {
         "time": "2025-11-26T08:00:00.123Z",
-        "host": 'd"b',
+        "host": 'd"b%d',
         "task": "web",
         "runId": RUN.id,
         "instance": 2,
@@ -166,3 +166,22 @@ def test_a_full_disk_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert failed.value.taken == 1
     one.deliver([piece(b"c", 2)])
     assert [record["text"] for record in records(tmp_path / "out" / "log")] == ["a", "b", "c"]
+
+
+def test_a_failing_disk_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the disk fails to keep records, also in the middle of a large batch, none counts as delivered."""
+    one = sink(tmp_path, max_size_bytes=1 << 30)
+    pieces = [piece(b"x" * 1_000_000, number) for number in range(12)]
+    calls: list[int] = []
+
+    def failing(fd: int) -> None:
+        calls.append(fd)
+        if len(calls) == 1:
+            raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", failing)
+        with pytest.raises(DeliveryFailed, match="Input/output error") as failed:
+            one.deliver(pieces)
+    assert failed.value.taken == 0
+    assert one.deliver(pieces) == 12
