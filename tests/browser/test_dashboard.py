@@ -25,9 +25,10 @@ OVERLAPPING = """() => {
         range.selectNodeContents(name);
         return { name: name.data, ...range.getBoundingClientRect().toJSON() };
     });
-    return names.slice(1).filter((one, at) => one.left < names[at].right).map((one) => one.name);
+    const over = (one, other) => one.left < other.right && one.top < other.bottom;
+    return names.slice(1).filter((one, at) => over(one, names[at])).map((one) => one.name);
 }"""
-"""Names of pages in the bar that begin where the one before has not ended yet."""
+"""Names of pages in a row of the bar that begin where the one before has not ended yet."""
 PAGES = (
     "#/",
     "#/task/backup",
