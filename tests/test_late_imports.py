@@ -12,12 +12,12 @@ from tests.test_architecture import FILES, module_of
 PATHS = {module_of(path): path for path in FILES}
 PROCESSES = {
     "root": ("supervisor.root.__main__",),
-    "spawner": ("supervisor.root.spawner",),
+    "spawner": ("supervisor.root.spawn.zygote",),
     "scheduler": ("supervisor.scheduler.__main__",),
-    "watcher": ("supervisor.watcher",),
+    "watcher": ("supervisor.helpers.watcher.__main__",),
     "filewatcher": ("supervisor.helpers.filewatcher.__main__",),
-    "janitor": ("supervisor.janitor",),
-    "notifier": ("supervisor.notifier",),
+    "janitor": ("supervisor.helpers.janitor.__main__",),
+    "notifier": ("supervisor.helpers.notifier.__main__",),
     "exporter": ("supervisor.helpers.exporter.__main__",),
     "gunicorn": ("api.serve", "api.server.arbiter", "api.server.worker"),
 }
@@ -76,6 +76,7 @@ def with_parents(name: str) -> set[str]:
 
 def loaded(entries: tuple[str, ...]) -> set[str]:
     """Our modules that a process has in memory from its start."""
+    assert set(entries) <= PATHS.keys()
     seen: set[str] = set()
     waiting = set().union(*(with_parents(entry) for entry in entries))
     while waiting:

@@ -5,7 +5,12 @@ import sys
 
 import pytest
 
-ROOT = ("supervisor.root.__main__", "supervisor.root.root_threads", "supervisor.root.spawner")
+ROOT = (
+    "supervisor.root.__main__",
+    "supervisor.root.root_threads",
+    "supervisor.root.spawner",
+    "supervisor.root.spawn.zygote",
+)
 OTHERS = (
     "supervisor.scheduler.__main__",
     "supervisor.helpers.exporter.__main__",
