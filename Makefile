@@ -11,7 +11,7 @@ RUNS ?= 20
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat test-packages lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist clean
+.PHONY: help run test test-quick test-repeat test-packages test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -19,6 +19,8 @@ help:
 	@echo "make test    run all tests"
 	@echo "make test-repeat  run all tests RUNS=20 times, every second time beside busy loops, and list what failed"
 	@echo "make test-packages  build the distributions, and install them into fresh environments: some minutes"
+	@echo "make test-newest  run all tests with the newest versions of all dependencies, in .venv-newest"
+	@echo "make test-lowest  run all tests with the lowest versions that setup.cfg allows, in .venv-lowest"
 	@echo "make lint    run ruff and mypy, as CI does"
 	@echo "make format  format the code"
 	@echo "make fuzz    read damaged rings and log files for SECONDS=600, then call the API with random input"
@@ -49,6 +51,16 @@ test-repeat: $(VENV)/.dev-installed
 
 test-packages: $(VENV)/.dev-installed
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -m packages tests/packages
+
+test-newest:
+	@rm -f .venv-newest/.dev-installed
+	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager $(MAKE) test VENV=.venv-newest
+
+test-lowest:
+	@rm -f .venv-lowest/.dev-installed
+	@mkdir -p build
+	$(PYTHON) -m tests.lowest_versions > build/lowest-versions.txt
+	PIP_CONSTRAINT="$(CURDIR)/build/lowest-versions.txt" $(MAKE) test VENV=.venv-lowest
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .
@@ -109,4 +121,4 @@ $(VENV)/.dev-installed: $(SOURCES)
 	@touch $(VENV)/.run-installed $@
 
 clean:
-	rm -rf $(VENV) build dist api/static/bundle *.egg-info examples/data .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-newest .venv-lowest build dist api/static/bundle *.egg-info examples/data .mypy_cache .pytest_cache .ruff_cache .hypothesis
