@@ -45,6 +45,7 @@ class Nursery:
         self.ears: dict[str, NotifySocket | None] = {}
         self.shown: list[int] = []
         self.begun: list[str] = []
+        self.dropped: list[str] = []
         self.log = Heard()
         self.cgroup_manager = CgroupManager(DAEMON, self.log)
         self.cgroup_manager.use(True)
@@ -58,6 +59,7 @@ class Nursery:
             self._on_started,
             lambda spawn, why: self.refused.update({spawn.run: why}),
             lambda start, why: self.waiting.update({start.spawn.run: why}),
+            self.dropped.append,
         )
         self.spares = self.starts.spares
 

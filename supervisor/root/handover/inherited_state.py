@@ -38,9 +38,10 @@ class Inherited:
             LogError: a ring is none of ours.
         """
         state: Handover = from_json(Handover, read(fd))
+        drained = set(state.lives.ended_pipes)
         return cls(
             state=state,
-            runs=[recover(*run) for run in state.runs],
+            runs=[recover(*run, drained=run.state.run in drained) for run in state.runs],
             logs=[(RunLog.load(log), log.since_s) for log in state.pump.logs],
             daemon=RunLog.load(state.pump.daemon),
         )

@@ -44,6 +44,7 @@ from supervisor.root.handover.state_schema import ExactState, RunState, process_
 from supervisor.root.output.run_log import RunLog, Source, prepare
 from supervisor.root.process.managed_process import ManagedProcess, ProcessState
 from supervisor.root.process.notify_socket import NotifySocket
+from supervisor.root.process.transitions import State
 
 
 class Unusable(Exception):
@@ -88,13 +89,16 @@ class RecoveredRun:
     """Of a log that was complete when the root was killed."""
 
 
-def recover(state: RunState, exact: ExactState | None, stored: Stored | None = None) -> RecoveredRun:
+def recover(
+    state: RunState, exact: ExactState | None, stored: Stored | None = None, *, drained: bool = False
+) -> RecoveredRun:
     """Return a run that goes on. In an upgrade nothing is changed by that.
 
     Args:
         state: what another root knew of it.
         exact: only in an upgrade; None: that root was killed.
         stored: its descriptors then.
+        drained: its pipes have ended.
 
     Raises:
         Unusable: something is missing.
@@ -105,7 +109,8 @@ def recover(state: RunState, exact: ExactState | None, stored: Stored | None = N
     found = RecoveredRun(state.run, exited=state.details.exited)
     if exact is not None:
         if found.exited is None:
-            found.instance = process_of(state, -1 if exact.pidfd is None else exact.pidfd, exact.status_fd)
+            pidfd = -1 if exact.pidfd is None else exact.pidfd
+            found.instance = process_of(state, pidfd, exact.status_fd, drained=drained)
             restore_exact(found.instance, state, exact)
         if exact.log is not None:
             found.log, found.stalled_at_s = RunLog.load(exact.log), exact.log.since_s
@@ -135,9 +140,11 @@ def _adopted(state: RunState, stored: Stored, found: RecoveredRun) -> ManagedPro
         raise Unusable("some of its descriptors were not stored")
     status_fd = found.pipes.pop("status", None)
     instance = process_of(state, pidfd, status_fd if state.progress.unexecuted else None)
-    instance.adopted, instance.closes_early = True, False
-    if instance.phase is ProcessState.SEALING:  # once more
-        instance.phase, instance.kill_at_s = ProcessState.DRAINING, time.monotonic()
+    instance.adopted = True
+    if instance.phase is ProcessState.SEALING:
+        instance.kill_at_s = time.monotonic()
+    if instance.phase is not ProcessState.RUNNING:  # its pipes are drained once more
+        instance.state = State.DRAINING
     return instance
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 from logring.format_table import Foreign
 from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.ipc.messages import Boot, Exited, Spawn
-from supervisor.root.process.managed_process import ManagedProcess, ProcessState
+from supervisor.root.process.managed_process import ManagedProcess, ProcessState, state_from
 from supervisor.root.process.notify_socket import NotifySocket
 
 PHASES = (ProcessState.RUNNING, ProcessState.DRAINING, ProcessState.SEALING)
@@ -561,20 +561,25 @@ def state_of(instance: ManagedProcess, exited: Exited | None = None) -> RunState
     )
 
 
-def process_of(state: RunState, pidfd: int, status_fd: int | None) -> ManagedProcess:
-    """Return the instance whose state that was, without its notification socket."""
+def process_of(state: RunState, pidfd: int, status_fd: int | None, *, drained: bool = False) -> ManagedProcess:
+    """Return the instance whose state that was, without its notification socket; `drained`: its pipes have ended."""
     start, progress, details = state.start, state.progress, state.details
     cgroup = None if details.cgroup is None else cgroup_of(details.cgroup)
     instance = ManagedProcess(start.request, start.pid, pidfd, start.started_at, status_fd, cgroup)
     instance.started_s = start.started_s
     instance.start = start.ticks
-    instance.phase = progress.phase
+    instance.state = state_from(
+        progress.phase,
+        killed=progress.killed,
+        closes_early=progress.cut_off,
+        stopped=details.cause is not None,
+        complete=progress.lines is not None,
+        drained=drained,
+    )
     instance.steps = collections.deque(list(instance.steps)[len(instance.steps) - progress.steps_left :])
     instance.deadline_s = progress.deadline_s
     instance.kill_at_s = progress.kill_at_s
     instance.without_grace = progress.hurried
-    instance.killed = progress.killed
-    instance.closes_early = progress.cut_off
     instance.abandoned = progress.abandoned
     instance.adopted = progress.adopted
     instance.status = progress.status

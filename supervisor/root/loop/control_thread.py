@@ -33,7 +33,6 @@ from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.loop.signals import IgnoredSignals, Signals
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.runtime_place import RuntimeDirectory
-from supervisor.root.process.managed_process import ProcessState
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.stop_ladder import Ending
@@ -559,9 +558,7 @@ class ControlThread:
             ending.ask_at_s = None
             self._processes.stop_all("shutdown")
         if now_s >= ending.kill_at_s:
-            for instance in self._processes.live.values():
-                if instance.phase is not ProcessState.SEALING and not instance.killed:
-                    self._processes.begin_stop(instance, "shutdown", None, force=True)
+            self._processes.kill_all("shutdown")
         # Of each the end comes first, and is stored then.
         ending.look(now_s, 2 * len(self._processes.live) + len(self._processes.exits) + (not self._scheduler_done))
         extension_us = ending.extension_us(now_s)

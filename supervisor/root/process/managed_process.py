@@ -1,12 +1,6 @@
-"""The process of a run as the root knows it, from the spawn to the acknowledged exit.
+"""The process of a run as the root knows it, from the start to the report of its end (:mod:`.transitions`).
 
-::
-
-    spawn --> RUNNING --main process exits--> DRAINING --pipes at their end, --> SEALING --log sealed--> ended
-                 |                                       nothing left                                     |
-                 +-- cannot be started -------------------------------------------------------------------+
-
-The main process stays a zombie until the end of SEALING. The kernel does not reuse the id of a zombie, or of its
+The main process stays a zombie until its log is sealed. The kernel does not reuse the id of a zombie, or of its
 process group. So signals to the group reach only its members.
 """
 
@@ -18,6 +12,7 @@ from typing import Any
 from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.ipc.messages import Spawn
 from supervisor.root.process.notify_socket import NotifySocket
+from supervisor.root.process.transitions import ALIVE, CLOSES, DRAINS, OVERDUE, State
 
 
 def _boot_s() -> float:
@@ -25,7 +20,7 @@ def _boot_s() -> float:
 
 
 class ProcessState(enum.Enum):
-    """Where in its life an instance stands."""
+    """The part of a state that recovery records and handovers have."""
 
     RUNNING = "running"
     DRAINING = "draining"
@@ -41,17 +36,14 @@ class ManagedProcess:
         "by",
         "cause",
         "cgroup",
-        "closes_early",
         "deadline_s",
         "ended_at",
         "kill_at_s",
-        "killed",
         "leftovers",
         "lines",
         "log_notes",
         "not_permitted",
         "notify_socket",
-        "phase",
         "pid",
         "pidfd",
         "reason",
@@ -59,6 +51,7 @@ class ManagedProcess:
         "start",
         "started_at",
         "started_s",
+        "state",
         "status",
         "status_fd",
         "steps",
@@ -88,7 +81,7 @@ class ManagedProcess:
         self.cgroup = cgroup
         self.notify_socket = ear
         """On which it says how it is; None: it was not asked to, or has ended."""
-        self.phase = ProcessState.RUNNING
+        self.state = State.RUNNING
         self.deadline_s: float | None = None
         """Monotonic time at which the time-out strikes."""
         self.cause: str | None = None
@@ -102,9 +95,6 @@ class ManagedProcess:
         """Steps of the ladder before SIGKILL: a signal, and seconds until the next step."""
         self.without_grace = False
         """It is to end without its grace."""
-        self.killed = False
-        self.closes_early = False
-        """Its pipes are closed once their present content is in the log."""
         self.abandoned = False
         """Its end does not wait for leftovers."""
         self.sweep_interval_s = 0.0
@@ -133,6 +123,23 @@ class ManagedProcess:
         """Return the run id."""
         return self.spawn.run
 
+    @property
+    def phase(self) -> ProcessState:
+        """Return the part of the state that other roots know."""
+        if self.state in ALIVE:
+            return ProcessState.RUNNING
+        return ProcessState.DRAINING if self.state in DRAINS else ProcessState.SEALING
+
+    @property
+    def killed(self) -> bool:
+        """Return whether the time for a voluntary end is over."""
+        return self.state in OVERDUE
+
+    @property
+    def closes_early(self) -> bool:
+        """Return whether the root closes the pipes, once their present content is in the log."""
+        return self.state in CLOSES
+
     def has_ended(self) -> None:
         """Record the exit of the main process; its duration does not depend on the wall clock."""
         self.ended_at = self.started_at + round(1000 * (_boot_s() - self.started_s))
@@ -151,3 +158,25 @@ def told(instance: ManagedProcess) -> dict[str, Any]:
         "origin": instance.spawn.origin,
         "heard": None if instance.notify_socket is None else instance.notify_socket.heard(),
     }
+
+
+def state_from(
+    phase: ProcessState, *, killed: bool, closes_early: bool, stopped: bool, complete: bool, drained: bool = False
+) -> State:
+    """Return the state of a process that another root owned.
+
+    Args:
+        phase: as are the others, a field of :class:`supervisor.root.handover.state_schema.RunProgress`.
+        killed: the time for a voluntary end is over.
+        closes_early: the other root has begun to close the pipes.
+        stopped: a stop has begun.
+        complete: the log is sealed.
+        drained: the pipes have ended.
+    """
+    if phase is ProcessState.RUNNING:
+        return State.KILLED if killed else State.STOPPING if stopped else State.RUNNING
+    if phase is ProcessState.SEALING:
+        return State.REAPING if complete else State.SEALING
+    if drained:
+        return State.KILLING if killed else State.DRAINED
+    return State.CLOSING if killed and closes_early else State.DRAINING

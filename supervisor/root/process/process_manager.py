@@ -1,11 +1,17 @@
-"""The lives of instances: started, pumped, drained, sealed, reaped, reported. Belongs to the control thread."""
+"""All processes of runs, and the dispatcher of their events. Belongs to the control thread.
+
+Frames of the scheduler, reports of the pump, exits and timers become events. The dispatcher looks each one up in the
+table (:mod:`.transitions`), carries out the actions, and enters the next state. No action waits.
+"""
 
 import contextlib
-import heapq
+import functools
 import os
 import time
-from collections.abc import Callable, Container, Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 from supervisor.host import procfs
 from supervisor.host.shortage import is_of_memory
@@ -14,7 +20,7 @@ from supervisor.ipc.messages import Boot, Exited, Frame, Spawn
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.run_recovery import RecoveredRun, limit_again
 from supervisor.root.handover.state_schema import ProcessesState, RunHandover, RunLogState, exact_of, state_of
-from supervisor.root.loop.epoll_watch import EpollWatch
+from supervisor.root.loop.epoll_watch import EpollWatch, Timers
 from supervisor.root.loop.memory_reserve import MemoryReserve
 from supervisor.root.output.pump_reports import PumpReports
 from supervisor.root.output.pump_thread import Pump
@@ -22,9 +28,10 @@ from supervisor.root.process import leftovers, reaping
 from supervisor.root.process import stop_ladder as stop
 from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.process.leftovers import LeftRunning
-from supervisor.root.process.managed_process import ManagedProcess, ProcessState, told
+from supervisor.root.process.managed_process import ManagedProcess, told
 from supervisor.root.process.notify_socket import REST_S, NotifySocket
 from supervisor.root.process.process_tree import ProcessTrees
+from supervisor.root.process.transitions import ALIVE, DRAINS, Action, Event, State, step
 from supervisor.root.spawn import shim
 from supervisor.root.spawn.posix_spawn import Started
 from supervisor.root.spawn.start_queue import Start, StartQueue, WaitingStarts
@@ -91,45 +98,6 @@ class NotifySockets:
         return more
 
 
-_MIN_SWEEP = 256
-
-
-class Timers:
-    """Timers in monotonic seconds, each for one run; a run may have several.
-
-    Args:
-        live: ids of the runs that there are. Timers of
-            other runs are skipped, and removed now and then. Most of them are timeouts of runs that ended long ago.
-    """
-
-    def __init__(self, live: Container[str]) -> None:
-        self._live = live
-        self._heap: list[tuple[float, str]] = []
-        self._sweep_at = _MIN_SWEEP
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def add(self, when_s: float, run: str) -> None:
-        """Look at `run` then."""
-        heapq.heappush(self._heap, (when_s, run))
-        if len(self._heap) >= self._sweep_at:
-            self._heap = [timer for timer in self._heap if timer[1] in self._live]
-            heapq.heapify(self._heap)
-            self._sweep_at = max(_MIN_SWEEP, 2 * len(self._heap))
-
-    def next_s(self) -> float | None:
-        """Return when the next one is due; None: there is none."""
-        return self._heap[0][0] if self._heap else None
-
-    def due(self, now_s: float) -> Iterator[str]:
-        """Return the runs whose timers are due, the earliest first."""
-        while self._heap and self._heap[0][0] <= now_s:
-            _, run = heapq.heappop(self._heap)
-            if run in self._live:
-                yield run
-
-
 _DRAIN_S = 0.25
 """How long pipes may stay open, and processes live on, after the main process has exited, without a stop."""
 _GIVE_UP_S = 10.0
@@ -168,13 +136,18 @@ class ProcessManager:
         self._trees = trees
         self._records = records
         self.cgroup_manager = CgroupManager(daemon_id, log)
-        told = (records.note, self._on_started, self._refuse, self._on_short)
+        told = (records.note, self._on_started, self._on_refused, self._on_short, self._on_dropped)
         self.starts = StartQueue(watch, log, base_env, self.cgroup_manager, pump.add_helper, *told)
         self.live: dict[str, ManagedProcess] = {}
         """By run id, as are the others."""
+        self._states: dict[str, State] = {}
+        """Of the runs without a process; one that is in no collection is UNKNOWN."""
+        self._events: deque[tuple[str, Event, Any]] = deque()
+        """Events that are not handled yet, each with its run and its detail."""
+        self._dispatching = False
         self._timers = Timers(self.live)
         self._notify_sockets = NotifySockets(watch, trees, self._on_notified, self._timers.add)
-        self._waiting = WaitingStarts(log, self._begin, send)
+        self._waiting = WaitingStarts(log, lambda wanted: self._happen(wanted.run, Event.TURN, wanted), send)
         self.exits: dict[str, Exited] = {}
         self.failed_starts: dict[str, str] = {}
         """Why nothing could be started, until the log that says so is sealed."""
@@ -187,12 +160,13 @@ class ProcessManager:
         self.notices = PumpReports(
             watch,
             send,
-            on_end=self._on_pipes_ended,
-            on_sealed=self._on_sealed,
-            on_overflow=self._on_overflow,
+            on_end=lambda run, silent: self._happen(run, Event.DRAINED, silent),
+            on_sealed=lambda run, lines: self._happen(run, Event.SEALED, lines),
+            on_overflow=lambda run: self._happen(run, Event.OVERFLOWED, {"cause": "overflow"}),
             on_short=self.ran_short,
         )
         """Receives the reports of the pump."""
+        self._actions = self._all_actions()
 
     def use_cgroups(self, wanted: bool) -> None:
         """Set whether new runs get cgroups, where the host has them."""
@@ -209,6 +183,95 @@ class ProcessManager:
         self._trees.tend(float("inf"))
         self._records.clear(stored=not (self.live or self.exits or self.starts.under_way))
         self.cgroup_manager.close()
+
+    # The dispatcher: one event after the other through the table.
+
+    def _state(self, run: str) -> State:
+        process = self.live.get(run)
+        return self._states.get(run, State.UNKNOWN) if process is None else process.state
+
+    def _happen(self, run: str, event: Event, detail: Any = None) -> None:
+        """Handle an event of a run; one that an action reports is handled after the transition."""
+        self._events.append((run, event, detail))
+        if not self._dispatching:
+            self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Handle all events. A shortage ends this; the remaining events are handled next time."""
+        self._dispatching = True
+        try:
+            while self._events:
+                run, event, detail = self._events.popleft()
+                before = self._state(run)
+                after, actions = step(before, event)
+                for action in actions:
+                    self._actions[action](run, detail)
+                if after is not before:
+                    self._enter(run, after)
+        finally:
+            self._dispatching = False
+
+    def _enter(self, run: str, state: State) -> None:
+        process = self.live.get(run)
+        if process is not None:
+            self._states.pop(run, None)
+            phase, process.state = process.phase, state
+            if process.phase is not phase or state in (State.STOPPING, State.KILLED):
+                self._records.update(process)
+        elif state is State.UNKNOWN:
+            self._states.pop(run, None)
+        else:
+            self._states[run] = state
+
+    def _all_actions(self) -> dict[Action, Callable[[str, Any], None]]:
+        """Return the method of each action: of a run, or of its process. It takes the detail of the event, too."""
+        of_runs: dict[Action, Callable[[str, Any], None]] = {
+            Action.PREPARE: self._prepare,
+            Action.QUEUE: lambda _run, wanted: self._waiting.start(wanted),
+            Action.BEGIN: lambda _run, wanted: self._begin(wanted),
+            Action.PUT_BACK: self._put_back,
+            Action.DEFER_STOP: lambda run, frame: self.starts.under_way[run].stops.append(frame),
+            Action.ADOPT_START: lambda _run, detail: self._adopt_start(*detail),
+            Action.REFUSE: self._refuse,
+            Action.REPORT_UNSTARTED: self._report_unstarted,
+            Action.REPORT_REFUSED: self._report_refused,
+            Action.NOTE_DRAINED: self._note_drained,
+            Action.FORGET: self._forget,
+        }
+        of_processes: dict[Action, Callable[[ManagedProcess, Any], None]] = {
+            Action.SAY_NOTE: self._say_note,
+            Action.ANNOUNCE_STOP: self._announce_stop,
+            Action.NOTE_CAUSE: self._note_cause,
+            Action.KEEP_FROM_RENEWAL: self._keep_from_renewal,
+            Action.HURRY: self._hurry,
+            Action.NEXT_SIGNAL: self._next_signal,
+            Action.SIGKILL: self._sigkill,
+            Action.SAY_ALIVE: self._say_alive,
+            Action.SAY_TIMED_OUT: self._say_timed_out,
+            Action.SAY_OVERFLOWED: self._say_overflowed,
+            Action.NOTE_EXIT: self._note_exit,
+            Action.SET_DEADLINE: self._set_deadline,
+            Action.SET_DEADLINE_NOW: self._set_deadline_now,
+            Action.AWAIT_DEADLINE: self._await_deadline,
+            Action.LOOK: lambda process, _: self._look(process, time.monotonic()),
+            Action.LOOK_LATER: self._look_later,
+            Action.RETRY_LATER: self._retry_later,
+            Action.SWEEP: self._sweep,
+            Action.LEAVE: self._leave,
+            Action.KILL_LEFTOVERS: self._kill_leftovers,
+            Action.GIVE_UP: self._give_up,
+            Action.CLOSE_PIPES: self._close_pipes,
+            Action.SEAL: self._seal,
+            Action.NOTE_LINES: self._note_lines,
+            Action.REAP: self._reap,
+            Action.RENEW: self._renew,
+            Action.REPORT: self._report,
+        }
+        found = {action: functools.partial(self._act, method) for action, method in of_processes.items()}
+        return {**of_runs, **found}
+
+    def _act(self, method: Callable[[ManagedProcess, Any], None], run: str, detail: Any) -> None:
+        method(self.live[run], detail)
 
     # For the next root, while the pump waits.
 
@@ -235,7 +298,11 @@ class ProcessManager:
         """Take over the state from :meth:`dump`; call it before :meth:`adopt`."""
         self.exits = {exited.run: exited for exited in state.exits}
         self.failed_starts = state.stillborn
-        self._ended_pipes = dict.fromkeys(state.ended_pipes, False)
+        self._states = {
+            **dict.fromkeys(self.exits, State.REPORTED),
+            **dict.fromkeys(state.stillborn, State.NEVER_STARTED),
+        }
+        self._ended_pipes.update(dict.fromkeys(state.ended_pipes, False))
         self.cgroup_manager.load(state.left)
         self._left.load(state.left_running, time.monotonic())
         self.starts.descriptors.original = state.nofile  # ours was raised before the upgrade
@@ -252,7 +319,7 @@ class ProcessManager:
         if found.record is not None:
             self._records.adopt(run, found.record, found.identities)
         if found.exited is not None:
-            self.exits[run] = found.exited
+            self.exits[run], self._states[run] = found.exited, State.REPORTED
         if found.log is not None and found.lines is not None:
             self._pump.complete(found.log)
         elif found.log is not None:
@@ -265,7 +332,7 @@ class ProcessManager:
         if not instance.adopted:
             self._trees.mains.add(instance.pid)
         if found.lines is not None:
-            instance.phase = ProcessState.SEALING
+            instance.state = State.SEALING
             self.notices.sealed(run, found.lines)
             return
         if found.record is not None:
@@ -273,7 +340,7 @@ class ProcessManager:
         self._resume(instance)
 
     def _resume(self, instance: ManagedProcess) -> None:
-        if instance.phase is ProcessState.RUNNING:
+        if instance.state in ALIVE:
             self._hold(instance)
         resume_at_s = None if instance.notify_socket is None else instance.notify_socket.resume_at_s
         for at in (0.0, instance.deadline_s, instance.kill_at_s, resume_at_s):
@@ -297,6 +364,8 @@ class ProcessManager:
 
     def snapshot(self) -> Frame:
         """Return the running processes and the unacknowledged exits. The scheduler requests waiting starts again."""
+        for run in [run for run, state in self._states.items() if state is State.WAITING]:
+            self._happen(run, Event.FORGOTTEN)
         self._waiting.clear()
         return {
             "op": "snapshot",
@@ -309,8 +378,7 @@ class ProcessManager:
     def acknowledge(self, frame: Frame) -> None:
         """Forget exits that the scheduler has stored; unknown ids are ignored (it may repeat itself)."""
         for run in frame["runs"]:
-            self.exits.pop(run, None)
-            self._records.forget(run)
+            self._happen(run, Event.ACKNOWLEDGED)
 
     @property
     def over(self) -> bool:
@@ -335,7 +403,7 @@ class ProcessManager:
     def look_again(self) -> None:
         """Look at every process again: a shortage may have interrupted work."""
         for instance in self.live.values():
-            if instance.phase is ProcessState.RUNNING:
+            if instance.state in ALIVE:
                 self._hold(instance)
             self._timers.add(0.0, instance.run)
 
@@ -346,45 +414,57 @@ class ProcessManager:
         if self._waiting or not self.starts.can_prepare:
             return
         wanted = Spawn(**frame["spawn"])
-        if not self._knows(wanted.run) and wanted.refusal is None and self.memory.enough():
-            self.starts.prepare(wanted, self._others)
+        if wanted.refusal is None and self.memory.enough():
+            self._happen(wanted.run, Event.PREPARE, wanted)
 
     def spawn(self, frame: Frame) -> None:
         """Start a run for the scheduler; a known run id changes nothing."""
         wanted = Spawn(**frame["spawn"])
-        if self._knows(wanted.run):
-            return
         if wanted.refusal is not None:
-            self._refuse(wanted, wanted.refusal)
-            return
-        self._waiting.start(wanted)
-
-    def _begin(self, wanted: Spawn) -> None:
-        if self.memory.enough():
-            self.starts.begin(wanted, self._others)
+            self._happen(wanted.run, Event.REJECTED, (wanted, wanted.refusal))
         else:
-            self.starts.drop()
-            self._waiting.put_back(wanted, "there is no memory left")
+            self._happen(wanted.run, Event.SPAWN, wanted)
+
+    def expect_starts(self) -> None:
+        """Expect a start soon."""
+        self.starts.expect()
 
     @property
     def _others(self) -> int:
         """Return how many runs have or are about to have descriptors, those with unwritten logs included."""
         return len(self.live) + len(self.failed_starts) + self._pump.files.draining
 
+    def _on_started(self, start: Start, started: Started) -> None:
+        self._happen(start.spawn.run, Event.STARTED, (start, started))
+
+    def _on_refused(self, wanted: Spawn, why: str) -> None:
+        self._happen(wanted.run, Event.REFUSED, (wanted, why))
+
     def _on_short(self, start: Start, why: str) -> None:
+        self._happen(start.spawn.run, Event.SHORT, (start, why))
+
+    def _on_dropped(self, run: str) -> None:
+        self._happen(run, Event.DROPPED)
+
+    def _prepare(self, run: str, wanted: Spawn) -> None:
+        if not self.starts.prepare(wanted, self._others):
+            self._happen(run, Event.DROPPED)
+
+    def _begin(self, wanted: Spawn) -> None:
+        if self.memory.enough():
+            self.starts.begin(wanted, self._others)
+        else:
+            self.starts.drop()
+            self._on_short(Start(wanted, None), "there is no memory left")
+
+    def _put_back(self, _run: str, detail: tuple[Start, str]) -> None:
+        start, why = detail
         self._waiting.put_back(start.spawn, why)
         for frame in start.stops:
             self.stop(frame)
 
-    def _knows(self, run: str) -> bool:
-        known = (self.live, self.exits, self.failed_starts, self._waiting, self.starts.under_way)
-        return any(run in runs for runs in known)
-
-    def expect_starts(self) -> None:
-        """Expect a start soon."""
-        self.starts.expect()
-
-    def _on_started(self, start: Start, started: Started) -> None:
+    def _adopt_start(self, start: Start, started: Started) -> None:
+        """Take over a started process."""
         now_ms = _now_ms()
         wanted = start.spawn
         instance = ManagedProcess(
@@ -404,19 +484,21 @@ class ProcessManager:
         for frame in start.stops:
             self.stop(frame)
 
-    def _refuse(self, wanted: Spawn, why: str) -> None:
-        self.failed_starts[wanted.run] = f"could not start: {why}"
+    def _refuse(self, run: str, detail: tuple[Spawn, str]) -> None:
+        wanted, why = detail
+        self.failed_starts[run] = f"could not start: {why}"
         self._pump.add(wanted, None, None)
-        self._pump.seal(wanted.run, [self.failed_starts[wanted.run]])
+        self._pump.seal(run, [self.failed_starts[run]])
 
-    # Ending: the main process exits, the pipes reach their end, the log is sealed, the process is reaped.
+    # The main process exits.
 
     def _on_exit(self, instance: ManagedProcess) -> None:
-        self._watch.remove(instance.pidfd)
-        if not instance.adopted:  # else it tells the exit status in the end
-            os.close(instance.pidfd)
+        drained = instance.run in self._ended_pipes
+        self._happen(instance.run, Event.EXITED_DRAINED if drained else Event.EXITED)
+
+    def _note_exit(self, instance: ManagedProcess, _detail: None) -> None:
+        """Note the end of the main process. The pidfd goes last, since a shortage repeats all this."""
         instance.has_ended()
-        instance.phase = ProcessState.DRAINING
         instance.deadline_s = None
         unbegun = procfs.has_executed_nothing(instance.pid) and not instance.adopted
         if instance.status_fd is not None:
@@ -429,14 +511,19 @@ class ProcessManager:
             instance.status_fd = None
         if not self._begins_again(instance):
             self._notify_sockets.close(instance)
-        now_s = time.monotonic()
-        # A stop gives the whole tree its time, not only the main process.
-        if instance.cause is None or instance.killed or instance.kill_at_s is None:
-            instance.kill_at_s = now_s if instance.killed else now_s + _DRAIN_S
-        instance.killed = False
-        self._records.update(instance)
-        self._settle(instance, now_s)
-        if instance.phase is ProcessState.DRAINING:
+        self._watch.remove(instance.pidfd)
+        if not instance.adopted:  # else it tells the exit status in the end
+            os.close(instance.pidfd)
+
+    def _set_deadline(self, instance: ManagedProcess, _detail: None) -> None:
+        if instance.kill_at_s is None:
+            instance.kill_at_s = time.monotonic() + _DRAIN_S
+
+    def _set_deadline_now(self, instance: ManagedProcess, _detail: None) -> None:
+        instance.kill_at_s = time.monotonic()
+
+    def _await_deadline(self, instance: ManagedProcess, _detail: None) -> None:
+        if instance.kill_at_s is not None:
             self._timers.add(instance.kill_at_s, instance.run)
 
     @staticmethod
@@ -446,12 +533,15 @@ class ProcessManager:
             return False
         return procfs.has_executed_nothing(instance.pid)
 
-    def _begin_again(self, instance: ManagedProcess) -> None:
+    def _keep_from_renewal(self, instance: ManagedProcess, frame: Frame) -> None:
+        """Start no other process for a run that is to stop."""
+        if self._begins_again(instance):
+            instance.cause, instance.by = frame["cause"], frame.get("by")
+            self._records.update(instance)
+
+    def _renew(self, instance: ManagedProcess, _detail: reaping.Reaped) -> None:
         """Start another process for a run whose spare was killed before it had executed anything."""
         run = instance.run
-        if reaping.reap(instance) is None:  # as in _report
-            self._timers.add(time.monotonic() + _LOOK_S[1], run)
-            return
         del self.live[run]
         self._ended_pipes.pop(run, None)
         self._trees.mains.discard(instance.pid)
@@ -459,56 +549,53 @@ class ProcessManager:
         self._note(run, f"process {instance.pid} was killed before it executed the command: starting another one")
         self.starts.begin_again(instance.spawn, self._notify_sockets.release(instance))
 
-    def _on_pipes_ended(self, run: str, silent: bool) -> None:
-        instance = self.live.get(run)
-        if instance is None:
-            return
+    # Its pipes reach their end, and its leftovers are found, ended or left.
+
+    def _note_drained(self, run: str, silent: bool) -> None:
         self._ended_pipes[run] = silent
-        if instance.phase is ProcessState.DRAINING:
-            self._settle(instance, time.monotonic())
 
-    def _settle(self, instance: ManagedProcess, now_s: float) -> None:
-        """Handle the exit of the main process: seal the log when the pipes are at their end and no leftovers live.
+    def _sweep(self, instance: ManagedProcess, _detail: None) -> None:
+        """Look for leftovers."""
+        now_s = time.monotonic()
+        if instance.abandoned or leftovers.nobody_left(self._trees, instance):
+            event = Event.UNEXECUTED if self._begins_again(instance) else Event.NOBODY_LEFT
+        elif instance.spawn.leave:
+            event = Event.TO_LEAVE
+        elif instance.kill_at_s is not None and now_s >= instance.kill_at_s + _GIVE_UP_S:
+            event = Event.UNKILLABLE
+        else:
+            event = Event.LEFT
+        self._happen(instance.run, event)
 
-        Both have until `kill_at_s`. Then the pipes are closed, and leftovers are killed unless the run leaves them.
-        """
-        run = instance.run
-        ended = run in self._ended_pipes
-        over = instance.kill_at_s is not None and now_s >= instance.kill_at_s
-        if not ended and not over:
-            return
-        alone = instance.abandoned or leftovers.nobody_left(self._trees, instance)
-        if not alone and instance.spawn.leave:
-            self._left.add(instance, list(self._trees.members(instance).values()), now_s)
-            alone = self._abandon(instance, "left running")
-        elif not alone and over:
-            alone = self._end_leftovers(instance, now_s)
-        if over:
-            instance.killed = True
-            if not ended and not instance.closes_early:
-                instance.closes_early = True
-                if instance.spawn.leave:
-                    self._pump.leave(instance.spawn)
-                else:
-                    self._pump.drain(run)
-        if ended and alone:
-            self._seal(instance)
-        elif not alone:
-            instance.sweep_interval_s = min(max(_LOOK_S[0], 2 * instance.sweep_interval_s), _LOOK_S[1])
-            self._timers.add(now_s + instance.sweep_interval_s, run)
+    def _look(self, instance: ManagedProcess, now_s: float) -> None:
+        due = instance.kill_at_s is not None and now_s >= instance.kill_at_s
+        self._happen(instance.run, Event.DUE if due else Event.LOOK)
 
-    def _end_leftovers(self, instance: ManagedProcess, now_s: float) -> bool:
-        """Kill who is left; returns True when that has been tried for long enough."""
-        if instance.kill_at_s is None or now_s < instance.kill_at_s + _GIVE_UP_S:
-            leftovers.kill(self._trees, instance)
-            return False
+    def _look_later(self, instance: ManagedProcess, _detail: None) -> None:
+        now_s = time.monotonic()
+        instance.sweep_interval_s = min(max(_LOOK_S[0], 2 * instance.sweep_interval_s), _LOOK_S[1])
+        at_s = now_s + instance.sweep_interval_s
+        if instance.kill_at_s is not None and now_s < instance.kill_at_s:
+            at_s = min(at_s, instance.kill_at_s)
+        self._timers.add(at_s, instance.run)
+
+    def _retry_later(self, instance: ManagedProcess, _detail: None) -> None:
+        self._timers.add(time.monotonic() + _LOOK_S[1], instance.run)
+
+    def _leave(self, instance: ManagedProcess, _detail: None) -> None:
+        self._left.add(instance, list(self._trees.members(instance).values()), time.monotonic())
+        self._abandon(instance, "left running")
+
+    def _kill_leftovers(self, instance: ManagedProcess, _detail: None) -> None:
+        leftovers.kill(self._trees, instance)
+
+    def _give_up(self, instance: ManagedProcess, _detail: None) -> None:
         why = "signalling it is not permitted" if instance.not_permitted else "uninterruptible?"
-        told = self._abandon(instance, f"still there {_GIVE_UP_S:g} s after SIGKILL ({why})")
+        self._abandon(instance, f"still there {_GIVE_UP_S:g} s after SIGKILL ({why})")
         self._log.error(f"{instance.spawn.task} {instance.run}: {instance.log_notes[-1]}")
-        return told
 
-    def _abandon(self, instance: ManagedProcess, how: str) -> bool:
-        """End the run in spite of leftovers; return True."""
+    def _abandon(self, instance: ManagedProcess, how: str) -> None:
+        """Let the run end in spite of leftovers."""
         instance.abandoned = True
         living = list(self._trees.members(instance).values())
         for process in living:
@@ -517,24 +604,17 @@ class ProcessManager:
         if instance.cgroup is not None:
             self.cgroup_manager.leave(instance.cgroup)
             instance.cgroup = None
-        return True
 
-    def _on_overflow(self, run: str) -> None:
-        instance = self.live.get(run)
-        if instance is None:
-            return
-        if instance.phase is ProcessState.RUNNING:
-            self._note(run, "the log reached log_max_size: stopping")
-            self.begin_stop(instance, "overflow", None)
-        elif instance.cause is None:  # it printed all that in its last moments
-            instance.cause = "overflow"
+    def _close_pipes(self, instance: ManagedProcess, _detail: None) -> None:
+        if instance.spawn.leave:
+            self._pump.leave(instance.spawn)
+        else:
+            self._pump.drain(instance.run)
 
-    def _seal(self, instance: ManagedProcess) -> None:
-        if self._begins_again(instance):
-            self._begin_again(instance)
-            return
+    # Its log is sealed, its main process is reaped, its end is reported.
+
+    def _seal(self, instance: ManagedProcess, _detail: None) -> None:
         self._notify_sockets.close(instance)
-        instance.phase = ProcessState.SEALING
         instance.kill_at_s = None
         lines = [line for line in (instance.reason, reaping.own_failure(instance)) if line]
         if instance.adopted and reaping.status_of(instance) is None:
@@ -545,31 +625,23 @@ class ProcessManager:
             named = leftovers.names(list(instance.leftovers.values()))
             lines.append(f"killed processes that outlived the main process: {named}")
         lines += instance.log_notes
-        self._records.update(instance)
         if lines or instance.run in self._noted or not self._ended_pipes.get(instance.run):
             self._pump.seal(instance.run, lines)
         else:
             self._pump.forget(instance.run)
-            self._on_sealed(instance.run, 0)
+            self._happen(instance.run, Event.SEALED, 0)
 
-    def _on_sealed(self, run: str, lines: int) -> None:
-        reason = self.failed_starts.pop(run, None)
-        if reason is not None:
-            self._noted.discard(run)
-            self._exited(
-                Exited(run=run, status=None, cause="start_failed", reason=reason, ended_at=_now_ms(), lines=lines)
-            )
-            return
-        self.live[run].lines = lines
-        self._report(self.live[run], lines)
+    def _note_lines(self, instance: ManagedProcess, lines: int) -> None:
+        instance.lines = lines
 
-    def _report(self, instance: ManagedProcess, lines: int) -> None:
-        """Reap the main process, and say how the run ended."""
-        run = instance.run
+    def _reap(self, instance: ManagedProcess, _detail: None) -> None:
+        """Reap the main process. A tracer (ptrace(2)) sees the end first, and may take long to look at it."""
         reaped = reaping.reap(instance)
-        if reaped is None:  # a tracer (ptrace(2)) sees the end first, and may take long to look at it
-            self._timers.add(time.monotonic() + _LOOK_S[1], run)
-            return
+        self._happen(instance.run, Event.TRACED if reaped is None else Event.REAPED, reaped)
+
+    def _report(self, instance: ManagedProcess, reaped: reaping.Reaped) -> None:
+        """Say how the run ended."""
+        run = instance.run
         del self.live[run]
         self._ended_pipes.pop(run, None)
         self._noted.discard(run)
@@ -577,7 +649,16 @@ class ProcessManager:
         self._trees.reap_soon()  # processes that this zombie hid
         self.cgroup_manager.sweep()
         self._waiting.hurry()
-        self._exited(reaping.exited(instance, reaped, lines), instance)
+        self._exited(reaping.exited(instance, reaped, instance.lines or 0), instance)
+
+    def _report_unstarted(self, run: str, frame: Frame) -> None:
+        self._waiting.drop(run)
+        self._exited(Exited(run=run, status=None, cause=frame["cause"], by=frame.get("by"), ended_at=_now_ms()))
+
+    def _report_refused(self, run: str, lines: int) -> None:
+        self._noted.discard(run)
+        reason = self.failed_starts.pop(run)
+        self._exited(Exited(run=run, status=None, cause="start_failed", reason=reason, ended_at=_now_ms(), lines=lines))
 
     def _exited(self, exited: Exited, instance: ManagedProcess | None = None) -> None:
         self.exits[exited.run] = exited
@@ -585,29 +666,30 @@ class ProcessManager:
             self._records.exited(instance, exited)
         self._send({"op": "exited", **asdict(exited), "origin": {}})
 
+    def _forget(self, run: str, _detail: None) -> None:
+        self.exits.pop(run, None)
+        self._records.forget(run)
+
     # Stopping.
 
     def stop(self, frame: Frame) -> None:
         """Stop a run for the scheduler."""
-        start = self.starts.under_way.get(frame["run"])
-        if start is not None:
-            start.stops.append(frame)
-            return
-        if self._waiting.drop(frame["run"]):
-            self._exited(
-                Exited(run=frame["run"], status=None, cause=frame["cause"], by=frame.get("by"), ended_at=_now_ms())
-            )
-            return
-        instance = self.live.get(frame["run"])
-        if instance is not None:
-            if frame.get("note") is not None and instance.cause is None:
-                self._note(instance.run, frame["note"])
-            self.begin_stop(instance, frame["cause"], frame.get("by"), force=bool(frame.get("force")))
+        self._happen(frame["run"], Event.KILL if frame.get("force") else Event.STOP, frame)
+
+    def stop_all(self, cause: str) -> None:
+        """Have everything end."""
+        for run in (*self.live, *self._waiting, *self.starts.under_way):
+            self.stop({"run": run, "cause": cause})
+
+    def kill_all(self, cause: str) -> None:
+        """Have everything that has a process end at once."""
+        for run in list(self.live):
+            self.stop({"run": run, "cause": cause, "force": True})
 
     def note(self, frame: Frame) -> None:
         """Add a line of the scheduler to the log of a run."""
         instance = self.live.get(frame["run"])
-        if instance is not None and instance.phase is not ProcessState.SEALING:
+        if instance is not None and instance.state in ALIVE | DRAINS:
             self._note(instance.run, frame["text"])
 
     def _note(self, run: str, text: str) -> None:
@@ -615,29 +697,56 @@ class ProcessManager:
         self._noted.add(run)
         self._pump.note(run, text)
 
-    def stop_all(self, cause: str) -> None:
-        """Have everything end."""
-        for instance in self.live.values():
-            self.begin_stop(instance, cause, None)
-        for run in list(self._waiting):
-            self.stop({"run": run, "cause": cause})
-        for start in self.starts.under_way.values():
-            start.stops.append({"run": start.spawn.run, "cause": cause})
+    def _say_note(self, instance: ManagedProcess, frame: Frame) -> None:
+        if frame.get("note") is not None and instance.cause is None:
+            self._note(instance.run, frame["note"])
 
-    def begin_stop(self, instance: ManagedProcess, cause: str, by: str | None, *, force: bool = False) -> None:
-        """Put an instance on the stop ladder."""
-        if instance.phase is ProcessState.DRAINING and self._begins_again(instance):
-            instance.cause, instance.by = cause, by
-        before = instance.kill_at_s
-        if instance.spawn.launched and instance.cause is None and instance.phase is ProcessState.RUNNING:
+    def _say_timed_out(self, instance: ManagedProcess, _frame: Frame) -> None:
+        self._note(instance.run, f"timed out after {instance.spawn.timeout_ms} ms: stopping")
+
+    def _say_overflowed(self, instance: ManagedProcess, _frame: Frame) -> None:
+        self._note(instance.run, "the log reached log_max_size: stopping")
+
+    def _announce_stop(self, instance: ManagedProcess, _frame: Frame) -> None:
+        if instance.spawn.launched and instance.cause is None:
             self._send({"op": "stopping", "run": instance.run})
-        stop.begin(self._trees, instance, cause, by, time.monotonic(), force=force)
-        if instance.kill_at_s is not None and instance.kill_at_s != before:
-            self._timers.add(instance.kill_at_s, instance.run)
+
+    def _note_cause(self, instance: ManagedProcess, frame: Frame) -> None:
+        """Note why the run ends; the first cause counts."""
+        instance.deadline_s = None
+        if instance.cause is None:
+            instance.cause, instance.by = frame["cause"], frame.get("by")
+
+    def _hurry(self, instance: ManagedProcess, _frame: Frame) -> None:
+        stop.hurry(instance, time.monotonic())
+        self._await_deadline(instance, None)
         self._records.update(instance)
+
+    def _next_signal(self, instance: ManagedProcess, _detail: None) -> None:
+        if not instance.steps:
+            self._happen(instance.run, Event.LADDER_OVER)
+            return
+        text = stop.next_signal(self._trees, instance, time.monotonic())
+        self._records.update(instance)
+        if text is not None:
+            self._note(instance.run, text)
+        self._await_deadline(instance, None)
+
+    def _sigkill(self, instance: ManagedProcess, _detail: None) -> None:
+        self._note(instance.run, stop.kill(self._trees, instance, time.monotonic()))
+        self._await_deadline(instance, None)
+
+    def _say_alive(self, instance: ManagedProcess, _detail: None) -> None:
+        text = stop.still_there(self._trees, instance)
+        self._records.update(instance)
+        self._note(instance.run, text)
+        self._log.error(f"{instance.spawn.task} {instance.run}: {text}")
+
+    # Timers.
 
     def run_timers(self, now_s: float) -> None:
         """Take the steps that are due (monotonic seconds)."""
+        self._dispatch()
         self.starts.tend(now_s)
         self._waiting.tend(now_s)
         self._trees.tend(now_s)
@@ -648,19 +757,6 @@ class ProcessManager:
 
     def _check_times(self, instance: ManagedProcess, now_s: float) -> None:
         if instance.deadline_s is not None and now_s >= instance.deadline_s:
-            self._note(instance.run, f"timed out after {instance.spawn.timeout_ms} ms: stopping")
-            self.begin_stop(instance, "timeout", None)
+            self._happen(instance.run, Event.TIMED_OUT, {"cause": "timeout"})
         self._notify_sockets.tend(instance, now_s)
-        if instance.phase is ProcessState.DRAINING:
-            self._settle(instance, now_s)
-        elif instance.lines is not None:
-            self._report(instance, instance.lines)
-        elif instance.phase is ProcessState.RUNNING and stop.due(instance, now_s):
-            told = instance.killed
-            text = stop.step(self._trees, instance, now_s)
-            self._records.update(instance)
-            self._note(instance.run, text)
-            if told:
-                self._log.error(f"{instance.spawn.task} {instance.run}: {text}")
-            if instance.kill_at_s is not None:
-                self._timers.add(instance.kill_at_s, instance.run)
+        self._look(instance, now_s)

@@ -16,7 +16,8 @@ from supervisor.host.cgroups import name_of_cgroup, own_place
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import Process, family, look, own_children, parent, send
 from supervisor.root.handover.state_schema import OwnerState
-from supervisor.root.process.managed_process import ManagedProcess, ProcessState
+from supervisor.root.process.managed_process import ManagedProcess
+from supervisor.root.process.transitions import ALIVE
 
 _GENERATIONS = 1000
 _REAP_S = 0.01
@@ -166,7 +167,7 @@ class ProcessTrees:
     def members(self, instance: ManagedProcess) -> dict[int, Process]:
         """Return the living processes of a run, by id, with its main process while it lives."""
         roots = self._orphans(instance)
-        if instance.phase is ProcessState.RUNNING and self._main_lives(instance):
+        if instance.state in ALIVE and self._main_lives(instance):
             roots.append(instance.pid)
         found = family(roots)
         if instance.cgroup is not None:

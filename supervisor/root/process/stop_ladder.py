@@ -1,7 +1,7 @@
 """The stop ladder of a run, and the shutdown, which stops all of them.
 
 The ladder: signals to the whole tree, each with its grace period, then SIGKILL, then a log line about survivors.
-Processes that outlive the main process are ended by :mod:`supervisor.root.process.process_manager`.
+The table (:mod:`.transitions`) says when each step is taken, and ends the processes that outlive the main process.
 
 The shutdown::
 
@@ -15,7 +15,7 @@ loop passes the time.
 import signal
 
 from supervisor.host.signal_sets import signal_name
-from supervisor.root.process.managed_process import ManagedProcess, ProcessState
+from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
 
 _REPORT_AFTER_S = 10.0
@@ -31,24 +31,9 @@ _MARGIN_S = 20.0
 _EXTEND_EVERY_S = 1.0
 
 
-def begin(
-    trees: ProcessTrees, instance: ManagedProcess, cause: str, by: str | None, now_s: float, *, force: bool = False
-) -> None:
-    """Start the ladder; a repeated stop changes nothing, a forced one goes straight to SIGKILL."""
-    if instance.cause is None and instance.phase is ProcessState.RUNNING:
-        instance.cause = cause
-        instance.by = by
-        instance.deadline_s = None
-        instance.kill_at_s = now_s
-        if not force:
-            _signal(trees, instance, now_s)
-    if force and not instance.killed:
-        instance.without_grace = True
-        instance.steps.clear()
-        instance.kill_at_s = now_s
-
-
-def _signal(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> None:
+def next_signal(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str | None:
+    """Send the next signal; its grace period begins. Return a line for the log of the run, unless it is the first."""
+    first = len(instance.steps) == 1 + len(instance.spawn.stop_then)
     number, wait_s = instance.steps.popleft()
     instance.kill_at_s = now_s + wait_s
     # A stopped process acts on no signal but SIGKILL until it is continued. Signal 0 is none (kill(2)).
@@ -56,27 +41,28 @@ def _signal(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> None
         trees.signal_main(instance, number, signal.SIGCONT)
     else:
         trees.signal(instance, number, signal.SIGCONT)
+    return None if first else f"did not exit in time: sending {signal_name(number)}"
 
 
-def due(instance: ManagedProcess, now_s: float) -> bool:
-    """Return whether the ladder's next step is due."""
-    return instance.kill_at_s is not None and now_s >= instance.kill_at_s
+def hurry(instance: ManagedProcess, now_s: float) -> None:
+    """Leave only SIGKILL on the ladder, at once."""
+    instance.without_grace = True
+    instance.steps.clear()
+    instance.kill_at_s = now_s
 
 
-def step(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str:
-    """Take the next step; returns what to say in the log of the run."""
-    if not instance.killed and instance.steps:
-        name = signal_name(instance.steps[0][0])
-        _signal(trees, instance, now_s)
-        return f"did not exit in time: sending {name}"
-    if not instance.killed:
-        instance.killed = True
-        instance.kill_at_s = now_s + _REPORT_AFTER_S
-        trees.kill(instance)
-        return "sending SIGKILL" if instance.without_grace else "did not exit in time: sending SIGKILL"
+def kill(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str:
+    """Send SIGKILL; return a line for the log of the run."""
+    trees.kill(instance)
+    instance.kill_at_s = now_s + _REPORT_AFTER_S
+    return "sending SIGKILL" if instance.without_grace else "did not exit in time: sending SIGKILL"
+
+
+def still_there(trees: ProcessTrees, instance: ManagedProcess) -> str:
+    """Return a line about the processes that SIGKILL has not ended; the ladder is over."""
     instance.kill_at_s = None
     living = ", ".join(map(str, trees.members(instance).values()))
-    return f"still there 10 s after SIGKILL (uninterruptible?): {living}"
+    return f"still there {_REPORT_AFTER_S:g} s after SIGKILL (uninterruptible?): {living}"
 
 
 class Ending:

@@ -175,6 +175,7 @@ class StartQueue:
         on_started: takes a started process.
         on_refused: takes a start that failed, and the reason.
         on_short: takes a start that has to wait, and the missing resource.
+        on_dropped: takes the id of a prepared run whose preparation is gone.
     """
 
     def __init__(
@@ -188,6 +189,7 @@ class StartQueue:
         on_started: Callable[[Start, Started], None],
         on_refused: Callable[[Spawn, str], None],
         on_short: Callable[[Start, str], None],
+        on_dropped: Callable[[str], None],
     ) -> None:
         self._env = env
         self._cgroup_manager = cgroup_manager
@@ -195,6 +197,7 @@ class StartQueue:
         self._on_started = on_started
         self._on_refused = on_refused
         self._on_short = on_short
+        self._on_dropped = on_dropped
         self.spares = PreforkPool(watch, log, env, cgroup_manager, show, self._go_on)
         self.descriptors = Descriptors()
         self.under_way: dict[str, Start] = {}
@@ -219,20 +222,21 @@ class StartQueue:
         idle = self._prepared is None and not self.under_way
         return idle and self.spares.ready and self._by_spares(time.monotonic())
 
-    def prepare(self, spawn: Spawn, others: int) -> None:
-        """Prepare an announced run, beside so many others; a failure costs nothing."""
+    def prepare(self, spawn: Spawn, others: int) -> bool:
+        """Prepare an announced run, beside so many others. A failure costs nothing; it returns False."""
         if spawn.stdin_open or not (self.can_prepare and self.descriptors.reserve(others + 1)):
-            return
+            return False
         try:
             start = Start(spawn, NotifySocket(spawn) if spawn.notify is not None else None)
         except OSError:  # the order will tell
-            return
+            return False
         held = self._hold(start)
         if held is None:
             self._leave(start)
-            return
+            return False
         self._prepared = start, held
         self._drop_at_s = time.monotonic() + _HOLD_S
+        return True
 
     def drop(self) -> None:
         """Drop the prepared run."""
@@ -241,6 +245,7 @@ class StartQueue:
             self._prepared = self._drop_at_s = None
             held.drop()
             self._leave(start)
+            self._on_dropped(start.spawn.run)
 
     def begin(self, spawn: Spawn, others: int) -> None:
         """Start an instance beside so many others; one of the three callbacks follows, mostly at once."""

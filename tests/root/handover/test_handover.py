@@ -49,10 +49,11 @@ from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.run_log import RunLog
-from supervisor.root.process.managed_process import ManagedProcess, ProcessState
+from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
+from supervisor.root.process.transitions import State
 from supervisor.root.service_manager.reload_signal import ReloadSignal
 from supervisor.version import VERSION
 from tests.root.loop.test_shortage import BOOT
@@ -182,10 +183,10 @@ def test_what_helpers_said(bench: Bench) -> None:
 
 def change(one: ManagedProcess) -> None:
     """Have every attribute another value than it begins with."""
-    one.phase, one.adopted = ProcessState.DRAINING, True
+    one.state, one.adopted = State.CLOSING, True
     one.cause, one.by, one.reason, one.kill_at_s, one.deadline_s = "stop", "me", "why", 12.5, 13.5
     one.steps.popleft()
-    one.without_grace = one.killed = one.closes_early = one.abandoned = True
+    one.without_grace = one.abandoned = True
     one.sweep_interval_s, one.start, one.started_s = 0.25, 77, 1.5
     one.status, one.ended_at, one.lines = 9, 1_700_000_000_000, 3
     one.leftovers[3, 4] = "left (3)"

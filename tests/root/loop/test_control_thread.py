@@ -20,14 +20,15 @@ from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.helper_processes import Helper
 from supervisor.root.loop.control_thread import ControlThread
-from supervisor.root.loop.epoll_watch import EpollWatch
+from supervisor.root.loop.epoll_watch import EpollWatch, Timers
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.process.cgroup_manager import CgroupManager
-from supervisor.root.process.managed_process import ManagedProcess, ProcessState
-from supervisor.root.process.process_manager import ProcessManager, Timers
+from supervisor.root.process.managed_process import ManagedProcess
+from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
+from supervisor.root.process.transitions import State
 from tests.root.loop.test_shortage import BOOT
 from tests.root.tracing import traced
 from tests.support.waiting import until
@@ -122,7 +123,7 @@ def test_a_debugger_that_does_not_look() -> None:
             process.kill()
             select.select([instance.pidfd], [], [])
             os.close(instance.pidfd)
-            instance.phase = ProcessState.SEALING
+            instance.state = State.SEALING
             lives.notices.sealed("R", 7)
             lives.notices.catch_up()
             assert (list(lives.live), frames) == (["R"], [])

@@ -10,8 +10,9 @@ import pytest
 
 from supervisor.host.procfs import Process, look
 from supervisor.root.process import process_tree
-from supervisor.root.process.managed_process import ManagedProcess, ProcessState
+from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
+from supervisor.root.process.transitions import State
 from tests.root.loop.test_control_thread import spawn
 
 _LATE = "import os, sys; sys.stdin.read(1); os.setsid(); print(flush=True); sys.stdin.read()"
@@ -52,7 +53,7 @@ def test_one_that_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(process_tree, "own_children", lambda: [child.pid])
         monkeypatch.setattr(time, "monotonic", lambda: now_s)
         instance = ManagedProcess(spawn("R"), os.getpid(), os.pidfd_open(os.getpid()), 1, None)
-        instance.phase = ProcessState.SEALING
+        instance.state = State.SEALING
         trees = ProcessTrees("D", set, print)
         assert trees.nobody(instance)
         monkeypatch.setattr(process_tree, "look", without_memory)

@@ -1,0 +1,517 @@
+"""The table of the life of a process, and the dispatcher that carries out its actions."""
+
+import errno
+import itertools
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+
+from supervisor.ipc.messages import Frame
+from supervisor.root.loop.epoll_watch import EpollWatch
+from supervisor.root.output.pump_thread import Pump
+from supervisor.root.process.managed_process import ManagedProcess, ProcessState, state_from
+from supervisor.root.process.process_manager import ProcessManager
+from supervisor.root.process.process_tree import ProcessTrees
+from supervisor.root.process.transitions import ALIVE, CLOSES, DRAINS, OVERDUE, TABLE, Action, Event, State, step
+from tests.root.loop.test_control_thread import RECORDS, _Log, spawn
+
+STARTS = "prepare dropped spawn rejected turn started refused short forgotten"
+"""Events of a start."""
+SWEEPS = "nobody_left unexecuted left to_leave unkillable"
+"""Results of a look for leftovers."""
+EXITS = "exited exited_drained"
+MAIN = f"timed_out ladder_over {EXITS}"
+"""Events of a main process that has not exited."""
+
+IGNORED = {
+    State.UNKNOWN: f"dropped turn started refused short forgotten stop kill overflowed look due drained"
+    f" {MAIN} {SWEEPS} sealed reaped traced",
+    State.PREPARED: f"prepare turn started refused short forgotten stop kill overflowed look due drained"
+    f" {MAIN} {SWEEPS} sealed reaped traced acknowledged",
+    State.WAITING: f"prepare dropped spawn rejected overflowed look due drained"
+    f" {MAIN} {SWEEPS} sealed reaped traced acknowledged",
+    State.STARTING: f"prepare dropped spawn rejected turn forgotten overflowed look due drained"
+    f" {MAIN} {SWEEPS} sealed reaped traced acknowledged",
+    State.NEVER_STARTED: f"{STARTS} stop kill overflowed look due drained {MAIN} {SWEEPS} reaped traced acknowledged",
+    State.RUNNING: f"{STARTS} look due ladder_over {SWEEPS} sealed reaped traced acknowledged",
+    State.STOPPING: f"{STARTS} stop timed_out look {SWEEPS} sealed reaped traced acknowledged",
+    State.KILLED: f"{STARTS} stop kill timed_out look ladder_over {SWEEPS} sealed reaped traced acknowledged",
+    State.DRAINING: f"{STARTS} {MAIN} sealed reaped traced acknowledged",
+    State.DRAINED: f"{STARTS} {MAIN} drained sealed acknowledged",
+    State.CLOSING: f"{STARTS} {MAIN} sealed reaped traced acknowledged",
+    State.SWEPT: f"{STARTS} {MAIN} nobody_left unexecuted sealed reaped traced acknowledged",
+    State.KILLING: f"{STARTS} {MAIN} drained sealed acknowledged",
+    State.SEALING: f"{STARTS} stop kill look due drained {MAIN} {SWEEPS} reaped traced acknowledged",
+    State.REAPING: f"{STARTS} stop kill drained {MAIN} {SWEEPS} sealed acknowledged",
+    State.REPORTED: f"{STARTS} stop kill overflowed look due drained {MAIN} {SWEEPS} sealed reaped traced",
+}
+"""The events that change nothing in a state and require no action."""
+
+STORIES = {
+    "a start and an end": """
+        unknown
+        spawn: queue -> waiting
+        turn: begin -> starting
+        started: adopt start -> running
+        exited: note exit, set deadline, look -> draining
+        look: await deadline -> draining
+        drained: note drained, look -> drained
+        look: sweep -> drained
+        nobody left: seal -> sealing
+        sealed: note lines, look -> reaping
+        look: reap -> reaping
+        reaped: report -> reported
+        acknowledged: forget -> unknown
+        acknowledged: forget -> unknown
+    """,
+    "a prepared start": """
+        unknown
+        prepare: prepare -> prepared
+        spawn: queue -> waiting
+    """,
+    "a preparation that is dropped": """
+        unknown
+        prepare: prepare -> prepared
+        dropped: -> unknown
+        prepare: prepare -> prepared
+        rejected: refuse -> never started
+    """,
+    "a start that waits for a resource": """
+        waiting
+        turn: begin -> starting
+        short: put back -> waiting
+        forgotten: -> unknown
+    """,
+    "a waiting start is stopped": """
+        waiting
+        stop: report unstarted -> reported
+    """,
+    "a waiting start is killed": """
+        waiting
+        kill: report unstarted -> reported
+    """,
+    "a shortage interrupts the transition to starting": """
+        waiting
+        short: put back -> waiting
+        started: adopt start -> running
+    """,
+    "a shortage interrupts the transition of a start that fails": """
+        waiting
+        refused: refuse -> never started
+    """,
+    "a stop during the start": """
+        starting
+        stop: defer stop -> starting
+        kill: defer stop -> starting
+        refused: refuse -> never started
+        sealed: report refused -> reported
+    """,
+    "the scheduler rejects a start": """
+        unknown
+        rejected: refuse -> never started
+    """,
+    "a stop": """
+        running
+        drained: note drained -> running
+        stop: say note, announce stop, note cause, set deadline now, look -> stopping
+        due: next signal -> stopping
+        overflowed: say overflowed -> stopping
+        drained: note drained -> stopping
+        kill: hurry -> stopping
+        ladder over: sigkill -> killed
+        due: say alive -> killed
+        overflowed: say overflowed -> killed
+        drained: note drained -> killed
+        exited drained: note exit, set deadline now, look -> drained
+    """,
+    "a stop that is obeyed": """
+        running
+        stop: say note, announce stop, note cause, set deadline now, look -> stopping
+        exited: note exit, look -> draining
+    """,
+    "a stop that is obeyed after the pipes": """
+        stopping
+        exited drained: note exit, look -> drained
+    """,
+    "a forced stop": """
+        running
+        kill: say note, announce stop, note cause, hurry -> stopping
+        ladder over: sigkill -> killed
+        exited: note exit, set deadline now, look -> draining
+        due: sweep -> draining
+    """,
+    "a time-out": """
+        running
+        timed out: say timed out, announce stop, note cause, set deadline now, look -> stopping
+    """,
+    "an overflow": """
+        running
+        overflowed: say overflowed, announce stop, note cause, set deadline now, look -> stopping
+    """,
+    "pipes that end before the main process": """
+        running
+        exited drained: note exit, set deadline, look -> drained
+        left: look later -> drained
+        due: sweep -> killing
+        left: kill leftovers, look later -> killing
+        look: sweep -> killing
+        due: sweep -> killing
+        nobody left: seal -> sealing
+    """,
+    "leftovers that hold the pipes": """
+        draining
+        due: sweep -> draining
+        left: kill leftovers, close pipes, look later -> closing
+        look: sweep -> closing
+        due: sweep -> closing
+        left: kill leftovers, look later -> closing
+        drained: note drained, look -> killing
+    """,
+    "leftovers that end before the pipes": """
+        draining
+        left: kill leftovers, close pipes, look later -> closing
+        nobody left: -> swept
+        look: sweep -> swept
+        due: sweep -> swept
+        left: kill leftovers, look later -> closing
+        unexecuted: -> swept
+        drained: note drained, look -> killing
+    """,
+    "pipes that another process holds": """
+        draining
+        nobody left: close pipes -> swept
+    """,
+    "leftovers that the run leaves": """
+        drained
+        to leave: leave, seal -> sealing
+    """,
+    "leftovers that the run leaves with its pipes": """
+        draining
+        to leave: leave, close pipes -> swept
+        to leave: leave -> swept
+    """,
+    "leftovers that the run leaves after a look": """
+        closing
+        to leave: leave -> swept
+    """,
+    "leftovers that the run leaves after the deadline": """
+        killing
+        to leave: leave, seal -> sealing
+    """,
+    "leftovers that cannot be killed": """
+        killing
+        unkillable: give up, seal -> sealing
+    """,
+    "leftovers that cannot be killed and hold the pipes": """
+        closing
+        unkillable: give up -> swept
+        unkillable: give up -> swept
+    """,
+    "leftovers that are found late": """
+        drained
+        unkillable: kill leftovers, look later -> killing
+    """,
+    "a root that hangs": """
+        draining
+        unkillable: give up, close pipes -> swept
+    """,
+    "a process that never executed its command": """
+        drained
+        unexecuted: reap -> drained
+        traced: retry later -> drained
+        reaped: renew -> starting
+    """,
+    "a process that never executed its command, after the deadline": """
+        draining
+        unexecuted: close pipes -> swept
+        drained: note drained, look -> killing
+        unexecuted: reap -> killing
+        traced: retry later -> killing
+        reaped: renew -> starting
+    """,
+    "a tracer": """
+        sealing
+        overflowed: note cause -> sealing
+        sealed: note lines, look -> reaping
+        overflowed: note cause -> reaping
+        due: reap -> reaping
+        traced: retry later -> reaping
+    """,
+    "stops and overflows while the run drains": """
+        draining
+        overflowed: note cause -> draining
+        stop: say note, keep from renewal -> draining
+        kill: say note, keep from renewal, hurry -> draining
+    """,
+    "stops and overflows after the pipes": """
+        drained
+        overflowed: note cause -> drained
+        stop: say note, keep from renewal -> drained
+        kill: say note, keep from renewal, hurry -> drained
+    """,
+    "stops and overflows while the root closes the pipes": """
+        closing
+        overflowed: note cause -> closing
+        stop: say note, keep from renewal -> closing
+        kill: say note, keep from renewal -> closing
+    """,
+    "stops and overflows after the leftovers": """
+        swept
+        overflowed: note cause -> swept
+        stop: say note, keep from renewal -> swept
+        kill: say note, keep from renewal -> swept
+    """,
+    "stops and overflows while leftovers are killed": """
+        killing
+        overflowed: note cause -> killing
+        stop: say note, keep from renewal -> killing
+        kill: say note, keep from renewal -> killing
+    """,
+}
+"""Each: a state, and then events with the actions and the next state."""
+
+
+def events(names: str) -> set[Event]:
+    return {Event[name.upper()] for name in names.split()}
+
+
+def told(story: str) -> Iterator[tuple[State, Event, State, tuple[Action, ...]]]:
+    begin, *lines = (line.strip() for line in story.strip().splitlines())
+    state = State(begin)
+    for line in lines:
+        event, _, rest = line.partition(":")
+        actions, _, following = rest.partition("->")
+        wanted = tuple(Action(one.strip()) for one in actions.split(",") if one.strip())
+        yield state, Event(event), State(following.strip()), wanted
+        state = State(following.strip())
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_each_pair_is_decided(state: State) -> None:
+    """Each event of each state either has an entry in the table or is listed as ignored, never both."""
+    decided = {event for one, event in TABLE if one is state}
+    assert decided | events(IGNORED[state]) == set(Event)
+    assert not decided & events(IGNORED[state])
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
+def test_an_ignored_event_changes_nothing(state: State, event: Event) -> None:
+    """An ignored event leaves the state and requires no action; each other pair does one or the other."""
+    assert (step(state, event) == (state, ())) == (event in events(IGNORED[state]))
+
+
+@pytest.mark.parametrize("story", list(STORIES))
+def test_a_story(story: str) -> None:
+    """A life runs through the states, and requires the actions, that its story tells."""
+    for state, event, following, actions in told(STORIES[story]):
+        assert step(state, event) == (following, actions)
+
+
+def test_each_entry_has_its_story() -> None:
+    """Each entry of the table is part of a story."""
+    assert {(state, event) for story in STORIES.values() for state, event, *_ in told(story)} == set(TABLE)
+
+
+def test_every_word_is_used() -> None:
+    """Each event and each action stands in the table."""
+    assert {event for _, event in TABLE} == set(Event)
+    assert {action for _, actions in TABLE.values() for action in actions} == set(Action)
+
+
+def reached(begin: State, without: State | None = None) -> set[State]:
+    found = {begin}
+    while True:
+        more = {step(state, event)[0] for state in found for event in Event} - {without}
+        if more <= found:
+            return found
+        found |= more
+
+
+@pytest.mark.parametrize("state", [one for one in State if one not in (State.UNKNOWN, State.PREPARED)])
+def test_every_life_ends(state: State) -> None:
+    """From each state after the request, the report of the end is reachable."""
+    assert State.REPORTED in reached(state)
+
+
+@pytest.mark.parametrize("state", [State.SEALING, State.REAPING])
+@pytest.mark.parametrize("begin", sorted(ALIVE, key=str))
+def test_the_order_of_an_end(begin: State, state: State) -> None:
+    """No run whose process has started is reported before its log is sealed and its main process is reaped."""
+    lives = reached(begin, without=state) - {State.STARTING}
+    assert all(step(one, event)[0] is not State.REPORTED for one in lives & (ALIVE | DRAINS) for event in Event)
+
+
+def test_a_log_is_sealed_after_pipes_and_leftovers() -> None:
+    """The log is sealed only once the pipes have ended and nobody is left, or the rest is left or given up."""
+    sealing = {pair for pair, (_, actions) in TABLE.items() if Action.SEAL in actions}
+    over = {Event.NOBODY_LEFT, Event.TO_LEAVE, Event.UNKILLABLE}
+    assert sealing <= set(itertools.product({State.DRAINED, State.KILLING}, over))
+    assert all(TABLE[pair][0] is State.SEALING for pair in sealing)
+
+
+def test_leftovers_are_killed_after_the_deadline_only() -> None:
+    """Before the deadline of a run nobody kills its leftovers, and no pipe is closed."""
+    rough = {Action.KILL_LEFTOVERS, Action.GIVE_UP, Action.CLOSE_PIPES}
+    for (state, event), (following, actions) in TABLE.items():
+        if rough & set(actions):
+            assert following in OVERDUE or following is State.SEALING, (state, event)
+
+
+def test_a_known_run_does_not_start_again() -> None:
+    """A repeated request changes nothing, whatever has become of the run."""
+    for state in set(State) - {State.UNKNOWN, State.PREPARED}:
+        for event in (Event.PREPARE, Event.SPAWN, Event.REJECTED):
+            assert step(state, event) == (state, ())
+
+
+def test_each_look_has_an_answer() -> None:
+    """After each look for leftovers the run goes on, is looked at again, or waits for the end of its pipes."""
+    for following in {following for following, actions in TABLE.values() if Action.SWEEP in actions}:
+        for event in events(SWEEPS):
+            after, actions = step(following, event)
+            goes_on = {Action.LOOK_LATER, Action.SEAL, Action.REAP, Action.CLOSE_PIPES} & set(actions)
+            assert goes_on or after is State.SWEPT
+
+
+def test_the_groups_of_states() -> None:
+    """A main process lives, or its run drains; of both, the overdue ones were killed or have their pipes closed."""
+    assert {State.RUNNING, State.STOPPING, State.KILLED} == ALIVE
+    assert {State.DRAINING, State.DRAINED, State.CLOSING, State.SWEPT, State.KILLING} == DRAINS
+    assert {State.KILLED, State.CLOSING, State.SWEPT, State.KILLING} == OVERDUE
+    assert {State.CLOSING, State.SWEPT} == CLOSES
+
+
+@pytest.mark.parametrize("state", sorted(ALIVE | DRAINS | {State.SEALING, State.REAPING}, key=str))
+def test_a_state_is_handed_over(state: State) -> None:
+    """The next root derives the state of a process from the fields of the handover."""
+    one = ManagedProcess(spawn("R"), 1, 1, 1, None)
+    one.state = state
+    found = state_from(
+        one.phase,
+        killed=one.killed,
+        closes_early=one.closes_early,
+        stopped=state is not State.RUNNING,
+        complete=state is State.REAPING,
+        drained=state in (State.DRAINED, State.KILLING, State.SEALING, State.REAPING),
+    )
+    assert found is (State.CLOSING if state is State.SWEPT else state)  # the next look sweeps again
+
+
+def test_pipes_of_a_killed_root_are_closed_again() -> None:
+    """A recovered run, whose pipes are drained once more, waits for its deadline again."""
+    found = state_from(ProcessState.DRAINING, killed=True, closes_early=False, stopped=False, complete=False)
+    assert found is State.DRAINING
+
+
+class _Pump:
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments: self.calls.append((name, *arguments))
+
+
+class Bench:
+    """A process manager with one process, and no threads."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.pump = _Pump()
+        trees = ProcessTrees("D", set, print)
+        self.manager = ProcessManager(
+            "D", EpollWatch(), cast(Pump, self.pump), _Log(), {}, self.frames.append, trees, RECORDS
+        )
+        self.child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        trees.mains.add(self.child.pid)
+        self.process = ManagedProcess(spawn("R"), self.child.pid, os.pidfd_open(self.child.pid), 1, None)
+        self.manager.live["R"] = self.process
+        self.manager._hold(self.process)
+
+    def exit(self) -> None:
+        self.child.kill()
+        os.waitid(os.P_PID, self.child.pid, os.WEXITED | os.WNOWAIT)
+        self.manager._watch.round(10)
+
+    def close(self) -> None:
+        self.child.kill()
+        if "R" in self.manager.live:
+            self.child.wait()
+        self.child.returncode = -signal.SIGKILL
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    one = Bench()
+    yield one
+    one.close()
+
+
+def test_each_action_has_its_method(bench: Bench) -> None:
+    """The dispatcher can carry out each action."""
+    assert set(bench.manager._actions) == set(Action)
+
+
+def test_an_end_from_exit_to_report(bench: Bench) -> None:
+    """A process that exits is drained, swept, sealed, reaped and reported, in this order."""
+    bench.exit()
+    assert bench.process.state is State.DRAINING
+    bench.manager.notices.at_end("R", silent=False)
+    bench.manager.notices.catch_up()
+    assert (bench.process.state, bench.pump.calls) == (State.SEALING, [("seal", "R", [])])
+    bench.manager.notices.sealed("R", 7)
+    bench.manager.notices.catch_up()
+    assert [(frame["op"], frame["status"], frame["lines"]) for frame in bench.frames] == [("exited", signal.SIGKILL, 7)]
+    assert (bench.manager._state("R"), bench.manager.live) == (State.REPORTED, {})
+    bench.manager.acknowledge({"runs": ["R"]})
+    assert (bench.manager._state("R"), bench.manager.exits, bench.manager._states) == (State.UNKNOWN, {}, {})
+
+
+def test_an_end_without_output(bench: Bench) -> None:
+    """A run that printed nothing has no log to seal, and is reported at once."""
+    bench.manager.notices.at_end("R", silent=True)
+    bench.manager.notices.catch_up()
+    bench.exit()
+    assert bench.pump.calls == [("forget", "R")]
+    assert [(frame["op"], frame["lines"]) for frame in bench.frames] == [("exited", 0)]
+
+
+def test_a_shortage_leaves_the_state(bench: Bench) -> None:
+    """A transition that a shortage interrupts is repeated at the next look."""
+    bench.exit()
+    sweep = bench.manager._actions[Action.SWEEP]
+
+    def short(*_arguments: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    bench.manager._actions[Action.SWEEP] = short
+    bench.manager.notices.at_end("R", silent=False)
+    with pytest.raises(OSError, match="Too many open files"):
+        bench.manager.notices.catch_up()
+    states = [bench.process.state]
+    bench.manager._actions[Action.SWEEP] = sweep
+    bench.manager.look_again()
+    bench.manager.run_timers(0.0)
+    assert [*states, bench.process.state] == [State.DRAINED, State.SEALING]
+
+
+def test_a_stop_signals_once(bench: Bench) -> None:
+    """A stop sends the first signal of the ladder and notes its cause; a repeated one does nothing."""
+    asked: list[tuple[int, ...]] = []
+    bench.manager._trees.signal = lambda _process, *numbers: asked.append(numbers)  # type: ignore[method-assign]
+    for by in ("me", "you"):
+        bench.manager.stop({"run": "R", "cause": "stop", "by": by, "note": f"asked by {by}"})
+    assert (bench.process.state, bench.process.cause, bench.process.by) == (State.STOPPING, "stop", "me")
+    assert asked == [(15, signal.SIGCONT)]
+    assert bench.pump.calls == [("note", "R", "asked by me")]
+
+
+def test_unknown_runs_are_nothing(bench: Bench) -> None:
+    """A stop, a note or an acknowledgement for an unknown run changes nothing."""
+    bench.manager.stop({"run": "X", "cause": "stop"})
+    bench.manager.note({"run": "X", "text": "x"})
+    bench.manager.acknowledge({"runs": ["X"]})
+    assert (bench.manager._states, bench.frames, bench.pump.calls) == ({}, [], [])
