@@ -18,6 +18,9 @@ from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import ALIVE, CLOSES, DRAINS, OVERDUE, TABLE, Action, Event, State, step
 from tests.root.loop.test_control_thread import RECORDS, _Log, spawn
+from tests.stories import Words, pairs, told
+
+WORDS = Words(State, Event, Action)
 
 STARTS = "prepare dropped spawn rejected turn started refused short forgotten"
 """Events of a start."""
@@ -272,22 +275,10 @@ STORIES = {
         kill: say note, keep from renewal -> killing
     """,
 }
-"""Each: a state, and then events with the actions and the next state."""
 
 
 def events(names: str) -> set[Event]:
     return {Event[name.upper()] for name in names.split()}
-
-
-def told(story: str) -> Iterator[tuple[State, Event, State, tuple[Action, ...]]]:
-    begin, *lines = (line.strip() for line in story.strip().splitlines())
-    state = State(begin)
-    for line in lines:
-        event, _, rest = line.partition(":")
-        actions, _, following = rest.partition("->")
-        wanted = tuple(Action(one.strip()) for one in actions.split(",") if one.strip())
-        yield state, Event(event), State(following.strip()), wanted
-        state = State(following.strip())
 
 
 @pytest.mark.parametrize("state", list(State))
@@ -307,13 +298,13 @@ def test_an_ignored_event_changes_nothing(state: State, event: Event) -> None:
 @pytest.mark.parametrize("story", list(STORIES))
 def test_a_story(story: str) -> None:
     """A life runs through the states, and requires the actions, that its story tells."""
-    for state, event, following, actions in told(STORIES[story]):
+    for state, event, following, actions in told(WORDS, STORIES[story]):
         assert step(state, event) == (following, actions)
 
 
 def test_each_entry_has_its_story() -> None:
     """Each entry of the table is part of a story."""
-    assert {(state, event) for story in STORIES.values() for state, event, *_ in told(story)} == set(TABLE)
+    assert pairs(WORDS, STORIES.values()) == set(TABLE)
 
 
 def test_every_word_is_used() -> None:

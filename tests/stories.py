@@ -1,0 +1,47 @@
+"""Lives as text, to hold against a state table.
+
+A story is a state, and then one line for each event: ``event: action, action -> next state``.
+"""
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class Words(NamedTuple):
+    """The words of a table."""
+
+    state: type[enum.Enum]
+    event: type[enum.Enum]
+    action: type[enum.Enum]
+
+
+class Chapter(NamedTuple):
+    """One line of a story."""
+
+    state: Any
+    event: Any
+    following: Any
+    actions: tuple[Any, ...]
+
+
+def told(words: Words, story: str) -> Iterator[Chapter]:
+    """Yield the transitions of a story."""
+    begin, *lines = (line.strip() for line in story.strip().splitlines())
+    state = words.state(begin)
+    for line in lines:
+        event, _, rest = line.partition(":")
+        actions, _, following = rest.partition("->")
+        wanted = tuple(words.action(one.strip()) for one in actions.split(",") if one.strip())
+        yield Chapter(state, words.event(event), words.state(following.strip()), wanted)
+        state = words.state(following.strip())
+
+
+def pairs(words: Words, stories: Iterable[str]) -> set[tuple[Any, Any]]:
+    """Return the pairs of state and event that stories tell of."""
+    return {(one.state, one.event) for story in stories for one in told(words, story)}
+
+
+def deeds(table: Mapping[tuple[Any, Any], tuple[Any, tuple[Any, ...]]]) -> set[tuple[Any, Any]]:
+    """Return the pairs of a table in which something happens."""
+    return {(state, event) for (state, event), outcome in table.items() if outcome != (state, ())}
