@@ -5,6 +5,7 @@ A request authenticates with one of these:
 * a session cookie,
 * a token, as ``Authorization: Bearer`` or in place of the password of HTTP Basic, with any user name,
 * the password of an account, by HTTP Basic; an empty user name means the account `admin`,
+* headers in which a trusted proxy names the person, if the request has no ``Authorization`` header,
 * its user id on the Unix socket, if the request has no ``Authorization`` header.
 
 A run whose definition has ``may`` has a token of its own, valid until the run ends.
@@ -34,6 +35,7 @@ from weakref import WeakKeyDictionary
 import falcon
 import gevent
 
+from api.auth import proxy_identity
 from api.auth.auditor import RECEIVE_HOOK, Auditor
 from api.auth.identity import ROLES, Credential, Identity, Role, hash_secret
 from api.auth.passwords import ADMIN, Passwords, WrongPassword, WrongSecret, client_key
@@ -105,10 +107,15 @@ class Authenticator:
         """Return the identity of the client; None if it is unknown.
 
         Raises:
-            ApiError: 401 the password is wrong; 429 too many wrong passwords.
+            ApiError: 400 headers of a proxy are ambiguous; 401 the password is wrong; 403 the proxy names a person
+                without a role; 429 too many wrong passwords.
         """
         if req.auth is None and self.trusted_peer(req):
             return Identity("peer", f"uid {self._peer_uid(req)}")
+        if req.auth is None:
+            person = proxy_identity.identify(req.env, self._boot.identity)
+            if person is not None:
+                return person
         for digest in self._cookies(req):
             if (found := self._by_session(digest)) is not None:
                 return found

@@ -44,7 +44,7 @@ class Identity:
     """An authenticated client."""
 
     method: str
-    """One of session, password, token, run and peer."""
+    """One of session, password, token, run, proxy and peer."""
     name: str
     """The name in records of actions."""
     role: Role = Role.ADMIN

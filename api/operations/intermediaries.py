@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 import falcon
 
+from api.auth import proxy_identity
+
 _OF_PROXIES = frozenset(
     f"HTTP_{name.upper().replace('-', '_')}"
     for name in (
@@ -93,4 +95,9 @@ def through_proxy(names: Iterable[str]) -> bool:
 
 def speaks_for_others(req: falcon.Request) -> bool:
     """Return whether a header shows that a proxy or a browser acts for another client."""
-    return from_browser(req) or through_proxy(req.env) or any(name in req.env for name in _OF_BROWSERS)
+    return (
+        from_browser(req)
+        or proxy_identity.were_sent(req.env)
+        or through_proxy(req.env)
+        or any(name in req.env for name in _OF_BROWSERS)
+    )

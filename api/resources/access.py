@@ -19,6 +19,8 @@ from store.sessions import MAX_AGE_MS
 from store.tokens import Token
 
 _REJECTED = 400
+_OF_THE_PROXY = (400, 403)
+"""Refusals of a person whom a proxy has authenticated: a login would not help."""
 
 
 def login(context: Context, call: Call) -> None:
@@ -52,7 +54,9 @@ def auth_status(context: Context, call: Call) -> None:
     """Return whether the request is authenticated, and how."""
     try:
         identity = context.auth.identify(call.req)
-    except ApiError:
+    except ApiError as err:
+        if err.status in _OF_THE_PROXY:
+            raise
         identity = None
     if identity is None:
         call.answer(schemas.AuthStatus(authenticated=False))
@@ -191,6 +195,7 @@ OPERATIONS = (
         summary="Get whether and how the request is authenticated.",
         handler=auth_status,
         answers={200: json_of(schemas.AuthStatus)},
+        refusals=(400, 403),
         access=Access.PUBLIC,
         tag="authentication",
     ),

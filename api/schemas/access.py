@@ -10,7 +10,7 @@ from api.auth.passwords import ADMIN
 from api.schemas.records import Body, DateTime, Document, Int64
 
 TOKEN_ROLES = ("viewer", "operator", "admin", "cloud")
-AUTH_METHODS = ("session", "password", "token", "peer")
+AUTH_METHODS = ("session", "password", "token", "proxy", "peer")
 
 TokenRole = Annotated[str, Meta(title="TokenRole", extra_json_schema={"enum": list(TOKEN_ROLES)})]
 AuthMethod = Annotated[str, Meta(title="AuthMethod", extra_json_schema={"enum": list(AUTH_METHODS)})]

@@ -19,6 +19,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any
 
+from api.auth import proxy_identity
 from supervisor.ipc.messages import Boot
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -58,6 +59,7 @@ class Exposure:
         self.behind_proxy = bool(boot.behind_proxy)
         self._networks = [ipaddress.ip_network(network) for network in boot.behind_proxy]
         self._proxy_socket = boot.proxy_socket
+        self._identity = boot.identity
         self._base_path = boot.base_path
         self._external_url = boot.external_url
 
@@ -73,14 +75,18 @@ class Exposure:
 
     def settle(self, environ: Environ) -> None:
         """Store the resolved values in `environ`."""
+        peer = parse_address(environ.get("REMOTE_ADDR", ""))
+        is_tcp = environ["gunicorn.socket"].family != socket.AF_UNIX
+        from_proxy = is_tcp and peer is not None and self._trusts(peer)
+        proxy_identity.settle(environ, self._identity, from_proxy=from_proxy)
         environ["wsgi.url_scheme"] = "https" if isinstance(environ["gunicorn.socket"], ssl.SSLSocket) else "http"
-        if environ["gunicorn.socket"].family == socket.AF_UNIX:
+        if not is_tcp:
             environ[_PROXY_SOCKET] = environ["gunicorn.socket"].getsockname() == self._proxy_socket
             if environ[_PROXY_SOCKET]:
                 self._believe(environ, None)
-        elif (peer := parse_address(environ.get("REMOTE_ADDR", ""))) is not None:
+        elif peer is not None:
             environ["REMOTE_ADDR"] = str(peer)
-            if self._trusts(peer):
+            if from_proxy:
                 self._believe(environ, peer)
         environ["SCRIPT_NAME"] = self._base_path
         environ["ringward.external_url"] = self._external_url

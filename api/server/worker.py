@@ -243,6 +243,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         began = datetime.now()  # noqa: DTZ005 - for a difference, which gunicorn's log wants as a timedelta
         response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, response_class=Response)
         environ["wsgi.multithread"] = True
+        environ["ringward.headers"] = req.headers  # WSGI joins the values of a repeated header
         if not self.alive:
             response.force_close()
         try:

@@ -186,6 +186,7 @@ SECTIONS: Mapping[str, Mapping[str, Effect]] = {
         "tls_cert": _E.API,
         "tls_key": _E.API,
         "behind_proxy": _E.API,
+        "identity": _E.API,
         "hosts": _E.API,
         "external_url": _E.API,
         "base_path": _E.API,

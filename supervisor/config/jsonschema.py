@@ -14,6 +14,7 @@ from supervisor.config.value_types import (
     dependencies,
     exports,
     hooks,
+    identity,
     launchers,
     notifying,
     params,
@@ -259,6 +260,11 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
     hooks.Path: _always(_PATH),
     hooks.ParamPaths: _always({"type": "object", "additionalProperties": _PATH}),
     hooks.Conditions: _always(_CONDITIONS),
+    identity.Header: _always({"type": "string", "pattern": f"^{identity.HEADER}$", "maxLength": 100}),
+    identity.Roles: _always(
+        {"type": "object", "minProperties": 1, "additionalProperties": {"enum": list(identity.ROLES)}}
+    ),
+    identity.IdentityTable: lambda _kind: _types(identity.KEYS, list(identity.REQUIRED)),
     notifying.MatchTable: lambda _kind: _types(notifying.MATCHES),
     params.ParamValue: _always({"type": ["string", "number", "boolean"]}),
     params.Declared: lambda _kind: _types(params.KEYS, _DECLARED),

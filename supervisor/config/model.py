@@ -43,6 +43,19 @@ class Daemon:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ProxyIdentity:
+    """``[http.identity]``."""
+
+    secret_file: str
+    """Absolute path."""
+    roles: tuple[tuple[str, str], ...]
+    """Groups, each with the role of its members; ``*``: everybody else."""
+    user_header: str = "Remote-User"
+    groups_header: str = "Remote-Groups"
+    secret_header: str = "Ringward-Proxy-Secret"  # noqa: S105 - a name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Http:
     """``[http]``."""
 
@@ -65,6 +78,8 @@ class Http:
     """Absolute; set when `tls_cert` is."""
     behind_proxy: tuple[str, ...]
     """Networks of trusted proxies."""
+    identity: ProxyIdentity | None
+    """Headers with which such a proxy names the person of a request; None: no proxy does."""
     hosts: tuple[str, ...]
     """Names in lower case, some with a ``*.`` in front."""
     external_url: str | None

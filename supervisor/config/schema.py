@@ -13,6 +13,7 @@ from supervisor.config.value_types import hooks
 from supervisor.config.value_types.dependencies import Depends
 from supervisor.config.value_types.exports import FACILITIES, OF_TYPE, STREAMS, HeaderText, SyslogAddress
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
+from supervisor.config.value_types.identity import IdentityTable
 from supervisor.config.value_types.launchers import LOCAL, Place, Words
 from supervisor.config.value_types.listen import Listen
 from supervisor.config.value_types.notifying import MatchTable, NotifierUrl, PingUrl, Quiet, notifiers
@@ -130,6 +131,7 @@ KEYS: Final = (
     Key("tls_cert", HTTP, FilePath(), None, "certificate chain, PEM; with it all TCP addresses speak TLS"),
     Key("tls_key", HTTP, FilePath(), None, "its private key, PEM, without a passphrase"),
     Key("behind_proxy", HTTP, ListOf(Network(), 64), [], "networks of proxies whose forwarding headers are accepted"),
+    Key("identity", HTTP, IdentityTable(), None, "headers of a proxy that authenticates people, and their roles"),
     Key("hosts", HTTP, ListOf(HostName(), 64), [], "more names under which clients may reach the API"),
     Key("external_url", HTTP, Url(), None, "address under which clients reach the API, for links"),
     Key("base_path", HTTP, BasePath(), "", "prefix below which the site is reachable, too"),

@@ -52,16 +52,24 @@ import json
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
 from typing import Any
 
 from supervisor.version import VERSION
 
-PROTOCOL = 2
+PROTOCOL = 3
 SPOKEN = range(1, PROTOCOL + 1)
 """The protocols of roots under which the helpers of this version work until the root has become this version, too."""
-_SINCE = {"stdin_open": 2, "stdin_file": 2, "stop_target": 2, "proxy_socket": 2, "run_token_key": 2, "runtime_bases": 2}
+_SINCE = {
+    "stdin_open": 2,
+    "stdin_file": 2,
+    "stop_target": 2,
+    "proxy_socket": 2,
+    "run_token_key": 2,
+    "runtime_bases": 2,
+    "identity": 3,
+}
 """The first protocol that has a field of :class:`Spawn` or :class:`Boot`; the others are in all of them."""
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 LOCK = "lock"
@@ -162,6 +170,19 @@ def receive(sock: socket.socket, decoder: Decoder) -> Frame | None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IdentityHeaders:
+    """Names of headers of a proxy that authenticates people, and the roles of their groups."""
+
+    user: str
+    groups: str
+    secret: str
+    expected: str = field(repr=False)
+    """The value of the header `secret`, which only the proxy knows."""
+    roles: dict[str, str]
+    """Groups with their roles; ``*``: everybody else."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Boot:
     """Settings that are fixed before the root process starts. A reload changes some of them in a running daemon.
 
@@ -193,6 +214,8 @@ class Boot:
     """Empty, or with a slash in front and none at the end."""
     behind_proxy: list[str] = field(default_factory=list)
     """Networks of trusted proxies."""
+    identity: "IdentityHeaders | None" = None
+    """Headers with which a trusted proxy names the person of a request; None: no proxy does."""
     tls_cert: str | None = None
     """Path of the certificate chain, with which all TCP addresses speak TLS."""
     tls_key: str | None = None
@@ -260,14 +283,16 @@ class Boot:
     def to_dict(self, protocol: int = PROTOCOL) -> dict[str, Any]:
         """Return the settings for a frame, without defaults and without fields that a root of `protocol` lacks."""
         found = without_defaults(self)
+        if self.identity is not None:
+            found["identity"] = asdict(self.identity)
         return {name: value for name, value in found.items() if _SINCE.get(name, 1) <= protocol}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Boot":
         """Parse a frame."""
-        account = data.get("api_account")
+        account, identity = data.get("api_account"), data.get("identity")
         lists = {"listen": [(host, port) for host, port in data["listen"]], "api_account": account and tuple(account)}
-        return cls(**{**data, **lists})
+        return cls(**{**data, **lists, "identity": identity and IdentityHeaders(**identity)})
 
 
 def hello(boot: Boot, epoch: int, *, worked: bool = False) -> bytes:

@@ -1,17 +1,26 @@
-"""Host names, certificate and socket group of the API, checked before any helper starts."""
+"""Host names, certificate, socket group and proxy secret of the API, checked before any helper starts."""
 
 import grp
 import ipaddress
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from supervisor.config.model import Http
+from supervisor.config.files.substitute import read_small
+from supervisor.config.model import Http, ProxyIdentity
 from supervisor.config.problems import Unusable
+from supervisor.ipc.messages import IdentityHeaders
 
 if TYPE_CHECKING:
     import ssl
 
 _CERT, _KEY = ("http", "tls_cert"), ("http", "tls_key")
+
+_SECRET_FILE = ("http", "identity", "secret_file")
+_SECRET = re.compile(r"[A-Za-z0-9._~+/=-]+")
+_MIN_SECRET_CHARS = 32
+_MAX_SECRET_BYTES = 4096
+_REMEDY = "create it: openssl rand -hex 32 > FILE"
 
 _NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of X509_VERIFY_PARAM_set_flags(3): an expired certificate has its names all the same."""
@@ -99,3 +108,36 @@ def socket_gid_of(http: Http) -> int | None:
     except KeyError:
         path = ("http", "socket_group")
         raise Unusable(f"no such group on this host: {name}", f"run: groupadd {name}", path=path) from None
+
+
+def identity_of(identity: ProxyIdentity | None) -> IdentityHeaders | None:
+    """Return what API workers need to know about the proxy's identities, with its secret.
+
+    Raises:
+        Unusable: the file cannot be read, or has no suitable secret.
+    """
+    if identity is None:
+        return None
+    path = identity.secret_file
+    try:
+        data, _status = read_small(path, _MAX_SECRET_BYTES)
+    except OSError as err:
+        raise Unusable(
+            f"cannot read the secret file {path}: {err.strerror or err}", _REMEDY, path=_SECRET_FILE
+        ) from err
+    secret = data.decode("ascii", "replace").rstrip("\r\n")
+    if len(secret) < _MIN_SECRET_CHARS:
+        raise Unusable(
+            f"the secret in {path} is shorter than {_MIN_SECRET_CHARS} characters", _REMEDY, path=_SECRET_FILE
+        )
+    if not _SECRET.fullmatch(secret):
+        raise Unusable(
+            f"the secret in {path} is not one line of letters, digits and ._~+/=-", _REMEDY, path=_SECRET_FILE
+        )
+    return IdentityHeaders(
+        user=identity.user_header,
+        groups=identity.groups_header,
+        secret=identity.secret_header,
+        expected=secret,
+        roles=dict(identity.roles),
+    )

@@ -12,6 +12,7 @@ from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import read_source
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem, Unusable
+from supervisor.ipc.messages import IdentityHeaders
 from supervisor.startup import api_user, exposure
 from supervisor.startup import password as secret
 from supervisor.startup.api_user import ApiUser
@@ -31,6 +32,7 @@ class Settled:
     """Group that may connect to the Unix socket."""
     api_user: ApiUser
     password: Password
+    identity: IdentityHeaders | None
 
 
 def settle(config: Config, environ: Mapping[str, str]) -> Settled:
@@ -52,9 +54,11 @@ def settle(config: Config, environ: Mapping[str, str]) -> Settled:
         user = api_user.settle(config.http)
     with _told(wrong):
         password = secret.settle(environ, config.http.password_file)
+    with _told(wrong):
+        identity = exposure.identity_of(config.http.identity)
     if wrong:
         raise _not_usable(config, wrong)
-    return Settled(hosts, gid, user, password)
+    return Settled(hosts, gid, user, password, identity)
 
 
 def reaching(user: ApiUser, config: Config, directory: str) -> ApiUser:

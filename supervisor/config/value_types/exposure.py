@@ -27,6 +27,12 @@ def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Invalid]]:
         yield ("socket_group",), Invalid("has no effect: no other user can enter the data directory", remedy)
     if "proxy_socket" in http and http["proxy_socket"] == http.get("socket"):
         yield ("proxy_socket",), Invalid("must be another path than socket, whose peers are trusted")
+    if "identity" in http and not http.get("behind_proxy"):
+        remedy = "add the address of the proxy to behind_proxy"
+        yield (
+            ("identity",),
+            Invalid("needs behind_proxy: headers from elsewhere are never believed", remedy, show=False),
+        )
     for index, (host, _port) in enumerate(http.get("listen", ())):
         try:
             check_exposed(host, tls="tls_cert" in http, behind_proxy=bool(http.get("behind_proxy")))

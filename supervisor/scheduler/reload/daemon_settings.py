@@ -58,6 +58,7 @@ def resolve(config: Config, boot: Boot) -> Boot:
         external_url=http.external_url,
         base_path=http.base_path,
         behind_proxy=list(http.behind_proxy),
+        identity=resolved.identity,
         tls_cert=http.tls_cert,
         tls_key=http.tls_key,
         api_user=http.user,

@@ -132,6 +132,7 @@ def _begin(
         external_url=config.http.external_url,
         base_path=config.http.base_path,
         behind_proxy=list(config.http.behind_proxy),
+        identity=settled.identity,
         tls_cert=config.http.tls_cert,
         tls_key=config.http.tls_key,
         api_user=config.http.user,

@@ -1,0 +1,105 @@
+"""The type of ``[http.identity]``: names and roles of people whom a proxy has authenticated."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.config.model import ProxyIdentity
+from supervisor.config.problems import Invalid, InvalidParts, quoted
+from supervisor.config.value_types.values import FilePath, Text, choice, parse_table
+
+ANYBODY = "*"
+ROLES = ("viewer", "operator", "admin")
+HEADER = "[A-Za-z][A-Za-z0-9-]*"
+
+_HEADER = re.compile(HEADER)
+_TAKEN = re.compile(
+    r"accept.*|authorization|connection|content-.*|cookie|expect|forwarded|host|idempotency-key|last-event-id|origin"
+    r"|range|if-.*|ringward-deadline|sec-.*|te|trailer|transfer-encoding|upgrade"
+    r"|x-forwarded-(for|proto|host)|x-hub-signature.*|x-github-.*|x-gitlab-.*"
+)
+"""Headers with another meaning."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """The name of a header."""
+
+    def parse(self, value: object, directory: str) -> str:
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
+        if not _HEADER.fullmatch(text):
+            raise Invalid(f"must be {self.describe()}", "letters, digits and hyphens; proxies drop underscores")
+        if _TAKEN.fullmatch(text.lower()):
+            raise Invalid("has another meaning", "choose a header that only the proxy sets")
+        return text
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        return 'the name of a header such as "Remote-User"'
+
+
+@dataclass(frozen=True)
+class Roles:
+    """A table of groups with the role of their members."""
+
+    def parse(self, value: object, directory: str) -> tuple[tuple[str, str], ...]:
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        if not isinstance(value, dict) or not value:
+            raise Invalid(f"must be {self.describe()}")
+        found: dict[str, str] = {}
+        wrong: list[Invalid] = []
+        for group, role in value.items():
+            try:
+                _check_group(group)
+                found[group] = choice(*ROLES).parse(role, directory)
+            except Invalid as err:
+                err.path = (group,)
+                wrong.append(err)
+        if wrong:
+            raise InvalidParts(wrong)
+        return tuple(found.items())
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        return 'a table such as { admins = "admin", "*" = "viewer" }'
+
+
+def _check_group(name: str) -> None:
+    if name != name.strip() or not name or not name.isprintable():
+        raise Invalid("is not the name of a group", "a name without blanks at its ends, or *", show=False)
+
+
+KEYS: Mapping[str, Any] = {
+    "user_header": Header(),
+    "groups_header": Header(),
+    "secret_header": Header(),
+    "secret_file": FilePath(),
+    "roles": Roles(),
+}
+REQUIRED: Collection[str] = ("secret_file", "roles")
+
+
+@dataclass(frozen=True)
+class IdentityTable:
+    """The table ``[http.identity]``."""
+
+    def parse(self, value: object, directory: str) -> ProxyIdentity:
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        if not isinstance(value, dict):
+            raise Invalid(f"must be {self.describe()}")
+        said, wrong = parse_table(value, KEYS, directory)
+        wrong += [Invalid(f"has no {name}", f"add {name} = …", show=False) for name in REQUIRED if name not in value]
+        if wrong:
+            raise InvalidParts(wrong)
+        found = ProxyIdentity(**said)
+        headers = [found.user_header, found.groups_header, found.secret_header]
+        if len({name.lower() for name in headers}) < len(headers):
+            shown = ", ".join(map(quoted, headers))
+            raise Invalid(f"needs three different headers for user, groups and secret, not {shown}", show=False)
+        return found
+
+    def describe(self) -> str:
+        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        return 'a table such as { secret_file = "proxy-secret", roles = { "*" = "viewer" } }'
