@@ -1,9 +1,11 @@
 """The public view of a definition, without secrets."""
 
 import json
+import math
 from typing import Any
 
 from supervisor.config.model import Dependency, Param, Probe, Service, Task
+from supervisor.config.value_types.timing import UNLIMITED_ATTEMPTS
 from supervisor.scheduler.runs.end_reason import signal_name
 
 _MASK = "***"
@@ -50,9 +52,12 @@ def definition_text(unit: Task | Service) -> str:
     if isinstance(unit, Service):
         fields["depends_on"] = [_dependency(one) for one in unit.depends_on]
         fields["ready"], fields["live"] = _probe(unit.ready), _probe(unit.live)
+        for key in ("restart_attempts", "flap_restarts"):
+            if fields[key] == math.inf:  # which JSON cannot express
+                fields[key] = UNLIMITED_ATTEMPTS
     if isinstance(unit, Task):
         fields["cron"] = fields.pop("crons")
         fields["params"] = [_param(param) for param in unit.params]
         if unit.heartbeat is not None:
             fields["heartbeat"] = _MASK
-    return json.dumps({name: value for name, value in fields.items() if value is not None})
+    return json.dumps({name: value for name, value in fields.items() if value is not None}, allow_nan=False)
