@@ -1,4 +1,4 @@
-// What people do to tasks, services and runs: each says what became of it, and offers the way back where there is one.
+// Actions on tasks, services and runs: each reports its result, and offers to undo it where that is possible.
 import { html, useState } from "../vendor/preact.js";
 import { Refused, post, remove, runPath, taskPath } from "./api.js";
 import { count } from "./format.js";
@@ -263,7 +263,7 @@ export async function bulk(operation, selector) {
   if (operation === "rerun") toast(`${count(result.triggered?.length ?? 0, "task")} triggered`);
   else if (operation === "stop") toast(`${count(result.affected, "run")} being stopped`);
   else {
-    // What the same selector deleted before stays deleted.
+    // Earlier deletions by the same selector stay.
     const undo = () => restore({ match_all: true }, { deleted_at: result.deleted_at });
     toast(`${count(result.affected, "run")} deleted`, {
       action: result.affected ? { label: "Undo", run: undo } : null,

@@ -69,7 +69,7 @@ class Schemas {
     return { integer: 0, number: 0.5, boolean: true }[shown.type] ?? null;
   }
 
-  // What a schema looks like inside, as nested lists.
+  // The structure of a schema, as nested lists.
   fields(schema, depth = 0) {
     const shown = this.resolve(schema);
     if (depth > DEEPEST) return null;

@@ -1,4 +1,4 @@
-// Words and numbers for people. Times are those of the browser's own zone; titles carry the exact one.
+// Words and numbers for people. Times are in the zone of the browser; titles carry the exact one.
 
 const UNITS = [
   ["d", 86_400_000],

@@ -69,7 +69,7 @@ function heard(kind, event) {
   else if (kind.startsWith("notification.")) unreadSoon();
   else if (kind.startsWith("run.") || kind.startsWith("service.")) unitsSoon();
   else if (kind.startsWith("config.")) {
-    // The API remembers for a moment what the scheduler says of itself; the event knows better.
+    // The API caches the scheduler's state for a moment; the event is newer.
     if (daemon.value) daemon.value = { ...daemon.value, configStale: kind === "config.stale" };
     unitsSoon();
     setTimeout(daemonSoon, REMEMBERED_MS);
@@ -92,14 +92,14 @@ function open() {
     heardAt = sampledAt = Date.now();
     connection.value = "live";
     lostSince.value = null;
-    // What has happened since it was loaded, and before this moment, was not told of.
+    // Changes between the load and this moment were not announced.
     loadAll();
     for (const listener of listeners) listener("resumed", {});
   };
   mine.onerror = () => {
     lost();
     if (mine.readyState !== EventSource.CLOSED) return;
-    loadUnits(); // only an answer tells that nobody is logged in any more
+    loadUnits(); // only an answer shows that the session has ended
     setTimeout(() => wanted && source === mine && open(), AGAIN_MS);
   };
   for (const kind of KINDS) mine.addEventListener(kind, (event) => heard(kind, event));

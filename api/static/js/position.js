@@ -1,6 +1,6 @@
 // Where the reader was on each page of the history: Back leads there again.
 
-const WAIT_MS = 3000; // for what a page loads above the position
+const WAIT_MS = 3000; // for content that a page loads above the position
 const BY_READER = ["wheel", "touchmove", "keydown", "pointerdown"];
 
 const keep = () => history.replaceState({ ...history.state, top: scrollY }, "");
@@ -14,7 +14,7 @@ addEventListener(
   },
   { passive: true },
 );
-// What is pending belongs to the entry before.
+// A pending position belongs to the entry before.
 addEventListener("popstate", () => clearTimeout(timer));
 // Before the address changes: a link was pressed.
 addEventListener("click", (event) => event.target.closest?.("a[href^='#/']") && keep(), { capture: true });

@@ -6,7 +6,7 @@ function expression(text) {
   try {
     return cronstrue.toString(text, { use24HourTimeFormat: HOURS_24, verbose: false });
   } catch {
-    return text; // what the describer does not know is shown as it stands
+    return text; // expressions that the describer does not know are shown unchanged
   }
 }
 

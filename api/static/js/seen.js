@@ -1,4 +1,4 @@
-// Whether somebody looks. A page that nobody sees gives its streams back: browsers have six connections for a host, and
+// Whether the page is visible. A hidden page closes its streams: browsers have six connections for a host, and
 // all tabs share them.
 import { signal } from "../vendor/preact.js";
 

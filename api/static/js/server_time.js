@@ -2,7 +2,7 @@
 
 const MOST_AHEAD_MS = 60_000; // beyond that the server's clock was set back
 
-let ahead = null; // of this page's own clock, which nobody can set
+let ahead = null; // of the page's monotonic clock, which cannot be set
 
 /** A ping said that it is `at` (text). The one that came fastest knows best. */
 export function learnTime(at) {

@@ -1,4 +1,4 @@
-// What all pages share, as signals: who reads, the tasks, the daemon, what is unread; and the time that passes.
+// What all pages share, as signals: the user, the tasks, the daemon, unread notifications; and the passing time.
 import { computed, signal } from "../vendor/preact.js";
 import { Refused, get } from "./api.js";
 

@@ -1,4 +1,4 @@
-// What the states of runs and services mean to the eye: a tone (good, bad, warn, busy, mute), a word, an icon.
+// The appearance of states of runs and services: a tone (good, bad, warn, busy, mute), a word, an icon.
 
 const RUNS = {
   pending: ["mute", "waiting", "clock"],

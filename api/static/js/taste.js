@@ -1,5 +1,5 @@
-// What the browser remembers of the reader's taste. One that keeps nothing of a site, cookies neither, refuses even to be
-// asked; the page works all the same, as a token that a proxy sends lets people in without a cookie.
+// Preferences of the reader that the browser stores. A browser that stores nothing for a site raises an error even on a
+// read. The page works without, since a token that a proxy sends needs no cookie either.
 
 /** What was remembered under a key, or the fallback. */
 export function remembered(key, fallback) {

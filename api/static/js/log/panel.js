@@ -1,4 +1,4 @@
-// A log with everything around it: search, jumps, what is shown of it, and how far it is.
+// A log with everything around it: search, jumps, filters, and the position.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { HOURS_24, count, moment, number } from "../format.js";
 import { Icon } from "../parts/icon.js";

@@ -65,7 +65,7 @@ export function useSearch(taskName, runId, query) {
     if (query) run(undefined, { hits: [], scanned: 0 });
     else setFound({ hits: [], done: true, error: null, scanned: 0 });
     return () => {
-      turn.current += 1; // nobody waits for it any more
+      turn.current += 1; // no caller waits for it any more
     };
   }, [taskName, runId, key]);
   return { ...found, hasMore: next.current !== null, more: () => run(next.current, found) };

@@ -1,4 +1,4 @@
-// Where the lines of a log come from: pages by absolute number, and a stream of what is new.
+// Where the lines of a log come from: pages by absolute number, and a stream of new lines.
 import { get, runPath, withQuery } from "../api.js";
 
 const KEPT = 20_000;

@@ -1,5 +1,5 @@
-// A log on the page: a window of at most a few thousand lines around what is seen, moved by pages as the reader scrolls, so
-// that a log may have any length and lines any height. Nothing else of the log is held.
+// A log on the page: a window of at most a few thousand lines around the visible part, moved by pages as the reader
+// scrolls, so that a log may have any length and lines any height. Nothing else of the log is held.
 //
 // Two states: following (the end is in the window, new lines are appended, the view stays at the end) and reading (the
 // window stays where it is; new lines are only counted). Who follows a log that is faster than anybody reads sees its end
@@ -16,7 +16,7 @@ const MOST = 2000; // rows on the page
 const FOLLOWED = 100; // rows while the end is followed, two screens: each frame lays them out anew
 const NEAR_PX = 1200; // how close to the window's edge the next page is asked for
 const END_PX = 24;
-const PACE_MS = 33; // between two drawings of what is new
+const PACE_MS = 33; // between two drawings of new lines
 const TOLD_MS = 100; // between two tellings of it
 const AGAIN_MS = 1000;
 
@@ -48,12 +48,12 @@ export class LogView {
     this.loading = null;
     this.turn = 0;
     this.events = null;
-    this.live = false; // what is printed is heard of
+    this.live = false; // the stream is open, so that new lines arrive
     this.again = 0;
     this.tell = throttle(() => this.closed || changed(), TOLD_MS);
     this.onScroll = () => this.scrolled();
     scroll.addEventListener("scroll", this.onScroll, { passive: true });
-    // What is being read, or selected, must not move away: rows of lines that come would take its place.
+    // Text that is being read, or selected, must not move away: rows of lines that come would take its place.
     this.onPress = () => this.hold();
     rows.addEventListener("pointerdown", this.onPress, { passive: true });
     this.onCopy = (event) => this.copied(event);
@@ -323,7 +323,7 @@ export class LogView {
     if (this.events || this.finished || this.closed || !this.loaded || away.value) return;
     clearTimeout(this.again);
     this.events = new EventStream(this.source.streamFrom(this.total), {
-      // What is drawn now is told anew; what has settled meanwhile is not told of.
+      // The stream repeats the present drawing, but not drawings that settled meanwhile.
       opened: () => {
         this.live = true;
         this.drawn.clear();
@@ -366,7 +366,7 @@ export class LogView {
     this.total = Math.max(this.total, lines.at(-1).n + 1);
     if (!this.following && !this.loading) return;
     this.queue.push(...(this.stream ? lines.filter((line) => line.stream === this.stream) : lines));
-    // A hidden page paints nothing. What is left is more than the window holds, so it will stand there alone.
+    // A hidden page paints nothing. The rest is more than the window holds, so it will be there alone.
     if (this.queue.length > 2 * MOST) this.queue.splice(0, this.queue.length - MOST);
   }
 

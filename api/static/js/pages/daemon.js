@@ -1,4 +1,4 @@
-// The daemon: what it is, whether its configuration is in force, its own log.
+// The daemon: its version, the state of its configuration, its own log.
 import { html, useMemo } from "../../vendor/preact.js";
 import { duration } from "../format.js";
 import { Ago, Badge, Card, Empty, Skeleton, useTitle } from "../parts/basics.js";

@@ -1,4 +1,4 @@
-// What people should hear of, newest first.
+// Notifications, newest first.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";

@@ -1,4 +1,4 @@
-// Who is told outside of the dashboard: how deliveries by each notifier go, why they fail, and a message to try one.
+// Notifiers outside of the dashboard: how deliveries by each notifier go, why they fail, and a message to try one.
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";

@@ -1,4 +1,4 @@
-// What needs attention first; then the host, all tasks and services by their state, what runs, and what comes.
+// What needs attention first; then the host, all tasks and services by their state, running runs, and coming runs.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { acknowledge, unacknowledge } from "../actions.js";
 import { get } from "../api.js";

@@ -1,4 +1,4 @@
-// One run: why it ended, its attempts, what it took, and its log.
+// One run: the cause of its end, its attempts, its resource usage, and its log.
 import { html, useEffect, useMemo } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { Refused, get, runPath } from "../api.js";

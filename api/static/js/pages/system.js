@@ -1,4 +1,4 @@
-// The host: charts from the history, and what it is made of.
+// The host: charts from the history, and its hardware.
 import { html } from "../../vendor/preact.js";
 import { get } from "../api.js";
 import { duration, size } from "../format.js";

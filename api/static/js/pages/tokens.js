@@ -1,4 +1,4 @@
-// Tokens for programs: who has one, what it may do, a new one, an end to one.
+// Tokens for programs: their holders and rights; creation and revocation.
 import { html, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { Refused, get, post, remove } from "../api.js";

@@ -1,4 +1,4 @@
-// One task or service: how it is, when it runs, how it went for a year, what it is made of.
+// One task or service: its state, schedule, history of a year, and definition.
 import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
 import { unacknowledge } from "../actions.js";
 import { get, taskPath } from "../api.js";

@@ -1,4 +1,4 @@
-// A run, what it repeats, and what repeats it: when each began, how long it took, and how long it waited for its turn.
+// A run, the run that it repeats, and its repetitions: when each began, how long it took, and how long it waited.
 import { html, useEffect } from "../../vendor/preact.js";
 import { Refused, get, runPath, taskPath } from "../api.js";
 import { count, duration } from "../format.js";

@@ -1,4 +1,4 @@
-// Why runs failed: the line of output that says so. What a page shows is asked for in one request.
+// Why runs failed: the line of output that says so. One request fetches the causes of a whole page.
 import { html, signal, useEffect } from "../../vendor/preact.js";
 import { Refused, get } from "../api.js";
 import { link } from "../routes.js";

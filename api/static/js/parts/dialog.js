@@ -6,7 +6,7 @@ let shownSoFar = 0;
 
 /** Show `content` (a component's call) until it calls the `close` it is given, or Escape is pressed. */
 export function show(content, { className = "", label, onClose } = {}) {
-  // Each has an element of its own: of what the browser closes it tells a moment later, when another one may be shown.
+  // Each has an element of its own: the browser reports a close a moment later, when another one may be shown.
   current.value = { key: ++shownSoFar, content, className, label, onClose };
 }
 

@@ -24,7 +24,7 @@ const ITEMS = [
   ["accounts", "Accounts", "user", true],
   ["tokens", "Tokens", "key", true],
 ];
-const LONG_MS = 1000; // what is over sooner, such as an upgrade, moves nothing on the page
+const LONG_MS = 1000; // a shorter outage, such as an upgrade, moves nothing on the page
 const THEMES = { auto: "contrast", light: "sun", dark: "moon" };
 const theme = signal(remembered("theme", "auto"));
 

@@ -1,4 +1,4 @@
-// What a reload of the configuration would do, and doing it.
+// The plan of a configuration reload, and its execution.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { Refused, post } from "../api.js";
 import { loadDaemon, loadUnits } from "../state.js";

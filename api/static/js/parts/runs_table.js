@@ -1,4 +1,4 @@
-// Runs in a table, with every filter and sort in the address, a selection over all that match, and what can be done to it.
+// Runs in a table, with every filter and sort in the address, a selection over all matches, and actions on it.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { get } from "../api.js";
@@ -54,7 +54,7 @@ export function RunsTable({ name, page, title = "Runs" }) {
   };
   const runs = data?.runs ?? [];
   useEffect(() => {
-    // This page is no more: to the last one that is.
+    // This page no longer exists: go to the last one.
     if (data?.total && !runs.length && offset >= data.total) set({ offset: Math.floor((data.total - 1) / PAGE) * PAGE || undefined });
   }, [data]);
   const isSelected = (run) => (all ? run.createdAt <= all.until && !all.except.has(run.id) : selected.has(run.id));

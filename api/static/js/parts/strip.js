@@ -32,7 +32,7 @@ async function loadAsked() {
       for (const { taskName, runs } of items) known.set(taskName, runs);
       for (const [name, take] of asked) take(known.get(name) ?? []);
     } catch (error) {
-      if (!(error instanceof Refused)) throw error; // the next event tries again; the connection state says what is wrong
+      if (!(error instanceof Refused)) throw error; // the next event tries again; the connection state shows the fault
     }
   }
   busy = false;

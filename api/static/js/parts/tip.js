@@ -1,4 +1,4 @@
-// What a small thing that has the focus stands for, in words beside it. With a pointer its title tells that.
+// The meaning of a small focused element, in words beside it. With a pointer its title tells that.
 import { html, signal, useEffect } from "../../vendor/preact.js";
 
 const WIDE_PX = 260;

@@ -1,4 +1,4 @@
-// What can be done to a task or service, where it stands in a list or on its own page.
+// Actions on a task or service, in a list or on its own page.
 import { html } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { mayOperate } from "../state.js";
