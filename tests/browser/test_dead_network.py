@@ -9,7 +9,7 @@ from tests.support.waiting import until
 
 FOREVER_MS = 20_000
 """Longer than the page waits for an answer to a command."""
-KNOWS_THE_TIME = """() => import(new URL("static/js/server_time.js", location.href))
+KNOWS_THE_TIME = """() => import(new URL("server_time.js", document.querySelector("script[type=module]").src))
     .then(({ serverTime }) => serverTime() !== null)"""
 
 

@@ -27,6 +27,9 @@ run = {program("obeys_term")}
 run = "exit 1"
 restart_delay = "1ms"
 restart_attempts = 1
+[exports.all]
+type = "file"
+path = "exported.ndjson"
 """
 _MEANT = {
     "$__rate_interval": "1m",
