@@ -11,7 +11,7 @@ RUNS ?= 20
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat test-packages test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist clean
+.PHONY: help run test test-quick test-repeat test-packages test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -35,6 +35,7 @@ help:
 	@echo "make bundle  bundle the modules of the dashboard for a release, api/static/bundle; needs npm"
 	@echo "make zipapp  build the single file, dist/ringward.pyz"
 	@echo "make dist    build sdist, wheel, bill of materials and list of licences, dist/"
+	@echo "make deb     build the Debian package, dist/ringward_VERSION_ARCHITECTURE.deb"
 	@echo "make clean   remove the environment, caches, and the data of the example"
 
 run: $(VENV)/.run-installed
@@ -111,6 +112,9 @@ zipapp: $(VENV)/.dev-installed
 
 dist: $(VENV)/.dev-installed
 	$(BIN)/python -m deploy.release.build dist
+
+deb: dist man
+	$(BIN)/python -m deploy.debian.build dist build/man dist
 
 $(VENV)/.run-installed: $(SOURCES)
 	@sh deploy/environment.sh "$(PYTHON)" "$(VENV)" .

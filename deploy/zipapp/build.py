@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("api", "logring", "store", "supervisor")
 EXTRAS = "postgresql"
-_LEFT_OUT = {"__pycache__", "tests"}
+_LEFT_OUT = {"__pycache__", "sqlite_extra_binaries", "tests"}
 _SOURCES = {".c", ".h", ".pxd", ".pyc", ".pyi", ".pyx"}
 _TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can store."""
