@@ -13,7 +13,7 @@ from api import openapi
 from api.auth import permission
 from api.auth.auditor import Auditor, reason_of
 from api.auth.authentication import Authenticator, address_of
-from api.errors import ApiError, no_memory, on_api_error, on_failure, on_http_error, unavailable
+from api.errors import ApiError, on_api_error, on_failure, on_http_error, shortage, unavailable
 from api.host_info.host_facts import System
 from api.operation_table import OPERATIONS
 from api.operations import body
@@ -29,6 +29,7 @@ from api.streams.ring_follower import Hub
 from api.worker_context import Context
 from store.database import load_driver
 from store.errors import StoreError
+from supervisor.host.shortage import is_shortage
 from supervisor.ipc.control_client import ControlClient
 from supervisor.ipc.messages import Boot
 
@@ -64,13 +65,13 @@ class Route:
             refusal = unavailable("The database cannot be read")
             self._record(operation, call, refusal.status, refusal.detail)
             raise refusal from err
-        except MemoryError as err:
-            refusal = no_memory(operation.id)
+        except Exception as err:
+            if not is_shortage(err):
+                self._record(operation, call, 500, "internal error of the daemon")
+                raise
+            refusal = shortage(operation.id, err)
             self._record(operation, call, refusal.status, refusal.detail)
             raise refusal from err
-        except Exception:
-            self._record(operation, call, 500, "internal error of the daemon")
-            raise
         self._record(operation, call, resp.status_code, "")
 
     def _carry_out(self, operation: Operation, call: Call) -> None:
@@ -106,7 +107,8 @@ class Route:
             operation.handler(self._context, call)
 
     def _record(self, operation: Operation, call: Call, status: int, reason: str) -> None:
-        """Audit changes by known clients; wrong passwords are audited where they fail."""
+        """Watch for lack of memory, and audit changes by known clients; wrong passwords are audited where they fail."""
+        self._context.memory.record(operation.id, status)
         if call.audited or call.identity is None or call.req.method not in permission.UNSAFE:
             return
         call.audited = True

@@ -19,6 +19,7 @@ import msgspec
 
 from api.schemas.records import ErrorDetail, Problem
 from store.runs.ids import new_ulid
+from supervisor.host.shortage import is_of_memory, is_shortage, reason
 
 log = logging.getLogger("gunicorn.error")
 
@@ -64,10 +65,11 @@ def unavailable(detail: str) -> ApiError:
     return ApiError(503, detail, headers={"Retry-After": str(_RETRY_AFTER_S)})
 
 
-def no_memory(what: str) -> ApiError:
-    """Return the 503 for a request that failed for lack of memory in this process."""
-    log.error("%s: out of memory", what)
-    return unavailable("Out of memory; try again later")
+def shortage(what: str, error: BaseException) -> ApiError:
+    """Return the 503 for a request that failed for lack of memory, threads or descriptors in this process."""
+    why = "Out of memory" if is_of_memory(error) else reason(error)
+    log.error("%s: %s", what, why)
+    return unavailable(f"{why}; try again later")
 
 
 def title(status: int) -> str:
@@ -135,7 +137,10 @@ def on_http_error(req: falcon.Request, resp: falcon.Response, error: falcon.HTTP
 
 
 def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _params: dict[str, Any]) -> None:
-    """Handle all other exceptions: log everything, reveal nothing."""
+    """Handle all other exceptions: log everything, reveal nothing. A shortage is no bug, and passes."""
+    if is_shortage(error):
+        answer(req, resp, shortage(f"{req.method} {req.path}", error))
+        return
     document = answer(req, resp, ApiError(500, "Internal error; see the daemon's log."))
     log.error("%s: %s %s failed", document.instance, req.method, req.path, exc_info=error)
 

@@ -13,6 +13,7 @@ from api.auth.auditor import Auditor
 from api.auth.authentication import Authenticator
 from api.host_info.host_facts import System
 from api.host_info.sample_events import Samples
+from api.memory_watch import MemoryWatch
 from api.reading import Files, Reads, Searches
 from api.schemas.task_list import TaskList
 from api.server.thread_pool import Threads
@@ -85,6 +86,7 @@ class Context:
     scheduler: SchedulerProbe = field(default_factory=SchedulerProbe)
     searches: Searches = field(default_factory=Searches)
     tasks: TaskList = field(default_factory=TaskList)
+    memory: MemoryWatch = field(default_factory=MemoryWatch)
     lag_s: float = 0.0
     """Latest measured delay of the worker's event loop."""
     samples: Samples = field(init=False)

@@ -14,18 +14,21 @@ log = logging.getLogger("gunicorn.error")
 
 
 class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
-    """A gevent hub that ends a worker without memory for a greenlet switch, so that a new worker replaces it."""
+    """A gevent hub that ends a worker without memory for a greenlet switch, so that a new server replaces it.
 
-    serving = False
-    """Whether the worker serves. If a worker fails earlier, gunicorn stops the whole server."""
+    A new worker of the same server would have the same limit and, at best, as little memory.
+    """
+
+    no_memory_status: int | None = None
+    """Exit status of a worker without memory; None until it serves, because gunicorn handles earlier failures."""
 
     def handle_error(self, context: Any, kind: type[BaseException] | None, value: Any, traceback: Any) -> None:
         """Handle an error that no greenlet has caught."""
-        if self.serving and kind is not None and issubclass(kind, MemoryError):
+        if self.no_memory_status is not None and kind is not None and issubclass(kind, MemoryError):
             try:
-                log.error("out of memory; a new worker starts")
+                log.error("out of memory; a new API server starts")
             finally:
-                os._exit(1)
+                os._exit(self.no_memory_status)
         super().handle_error(context, kind, value, traceback)
 
 

@@ -39,6 +39,7 @@ from gevent import hub
 from gevent.event import Event
 from gevent.pool import Pool
 from gevent.server import StreamServer
+from gunicorn.arbiter import Arbiter
 from gunicorn.http import wsgi
 from gunicorn.http.body import Body, ChunkedReader
 from gunicorn.http.errors import (
@@ -119,6 +120,8 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self._pools: list[Pool] = []
         self.context: Context = open_context(self.app.boot, self.app.daemon_pid)
         self.context.stopping = self.stopping
+        self.context.memory.on_shortage = self._stop_server
+        self._ends_server = False
         self.exposure = Exposure(self.app.boot)
         self.wsgi = build(self.context)
         self.context.start()
@@ -134,6 +137,13 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self.alive = False
         self.context.stop()
 
+    def _stop_server(self) -> None:
+        """Stop, and let the arbiter stop too, so that the root starts a new server, which has fresh memory."""
+        if not self._ends_server:
+            self._ends_server = True
+            self.log.error("requests fail for lack of memory; a new API server starts")
+            self._stop()
+
     def handle_quit(self, sig: int, frame: Any) -> None:
         """Handle SIGQUIT as gunicorn does, but in a greenlet, because it waits."""
         gevent.spawn(super().handle_quit, sig, frame)
@@ -143,14 +153,17 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         gevent.spawn(super().handle_usr1, sig, frame)
 
     def handle_abort(self, _sig: int, _frame: Any) -> None:
-        """Handle the arbiter's SIGABRT after a missing heartbeat: log where the worker hangs, and exit."""
+        """Handle the arbiter's SIGABRT after a missing heartbeat: log where the worker hangs, and exit.
+
+        If a worker hangs while it starts, or for lack of memory, the next one would hang too, so the server ends.
+        """
         faulthandler.dump_traceback(all_threads=False)
-        os._exit(1)
+        os._exit(1 if self.booted and not self._ends_server else Arbiter.WORKER_BOOT_ERROR)
 
     def run(self) -> None:
         """Accept connections until the worker stops, then finish active requests."""
         self.context.auditor.take_over()
-        gevent.get_hub().serving = True
+        gevent.get_hub().no_memory_status = Arbiter.WORKER_BOOT_ERROR
         hello = gevent.get_hub().loop.io(self.app.hello.fileno(), 1)
         hello.start(self._root_may_be_gone)
         pools, servers = self._pools, []
@@ -174,6 +187,8 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         for server in servers:
             server.close()
         self._drain(pools)
+        if self._ends_server:
+            sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
     def _root_may_be_gone(self) -> None:
         if self.app.root_is_gone(socket.MSG_PEEK):

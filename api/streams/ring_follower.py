@@ -5,7 +5,6 @@
 In case a bell is lost, all heads are also polled every 250 ms.
 """
 
-import errno
 import logging
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 
 from api.auth.identity import Credential
-from api.errors import ApiError, no_memory
+from api.errors import ApiError, shortage
 from api.reading import Reads
 from api.streams.completion_watch import EVENTS, Ends
 from api.streams.shared_feed import Feed
@@ -26,6 +25,7 @@ from logring.errors import LogError
 from logring.log_paths import log_path, ring_path
 from store.errors import StoreError
 from store.runs.writes import Run
+from supervisor.host.shortage import is_shortage
 from supervisor.ipc.doorbell import HERALD, DoorbellClient
 from supervisor.ipc.messages import Boot
 
@@ -245,10 +245,10 @@ class Hub:
 def unreadable(name: str, err: Exception) -> ApiError:
     """Return the 500 for an unreadable log: its detail has the reason, but not the path of the file.
 
-    If only memory is missing, it is a 503.
+    If only memory, threads or descriptors are missing, it is a 503.
     """
-    if isinstance(err, OSError) and err.errno == errno.ENOMEM:
-        return no_memory(name)
+    if is_shortage(err):
+        return shortage(name, err)
     log.error("the log of %s cannot be read: %s", name, err)
     why = err.strerror if isinstance(err, OSError) else str(err).rpartition("/")[2]
     return ApiError(500, f"The log cannot be read: {why}")

@@ -1,6 +1,11 @@
 """Heartbeats of API workers."""
 
+import subprocess
+import sys
 import time
+
+import pytest
+from gunicorn.arbiter import Arbiter
 
 from api.server.heartbeat import Pulse
 
@@ -11,3 +16,16 @@ def test_the_start_of_a_worker_counts_as_a_heartbeat() -> None:
     pulse = Pulse(None)
     assert before_s - 1 < pulse.last_update() <= time.monotonic()
     pulse.close()
+
+
+@pytest.mark.parametrize(("booted", "status"), [(False, Arbiter.WORKER_BOOT_ERROR), (True, 1)])
+def test_a_worker_that_hangs_while_it_starts_ends_the_server(booted: bool, status: int) -> None:
+    """The arbiter stops for the status of a failed start; it replaces a worker that has served."""
+    code = f"""
+from api.server.worker import Worker
+worker = Worker.__new__(Worker)
+worker.booted, worker._ends_server = {booted}, False
+worker.handle_abort(6, None)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert ended.returncode == status

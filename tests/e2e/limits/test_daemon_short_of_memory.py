@@ -20,13 +20,15 @@ LARGE = ", ".join(f'V{number} = "{"x" * 100_000}"' for number in range(16))
 GONE = (ConnectionError, FileNotFoundError, TimeoutError)
 """A worker that hangs without memory answers nothing until its arbiter replaces it, after 30 s."""
 _REPLACED_S = 150.0
+_SPARE_BYTES = 2 << 20
+"""Enough for a connection, but not for the stack of a thread."""
 
 
 @contextlib.contextmanager
-def short(process: psutil.Process) -> Iterator[None]:
-    """Limit a process to the memory that it already has."""
+def short(process: psutil.Process, spare_bytes: int = 0) -> Iterator[None]:
+    """Limit a process to the memory that it already has, and `spare_bytes`."""
     _, hard = resource.prlimit(process.pid, resource.RLIMIT_AS)
-    resource.prlimit(process.pid, resource.RLIMIT_AS, (process.memory_info().vms, hard))
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (process.memory_info().vms + spare_bytes, hard))
     try:
         yield
     finally:
@@ -131,4 +133,28 @@ def test_an_api_server_short_of_memory_refuses_or_is_replaced(daemon: Daemon, tm
                 path,
                 _REPLACED_S,
             )
+        all_is_well(daemon, long, side)
+
+
+def test_an_api_server_that_keeps_refusing_for_lack_of_memory_is_replaced(daemon: Daemon, tmp_path: Path) -> None:
+    """A worker that serves, but has no memory for an operation, rejects it; soon a new server answers it."""
+    side = tmp_path / "side"
+    long = begin(daemon, side)
+    gunicorn = daemon.helper("ringward gunicorn")
+    before = gunicorn.children()[0]
+    before.kill()  # the next one has not started the thread that /api/system needs
+    until(lambda: before not in gunicorn.children() and daemon.ready(), "a fresh worker")
+    worker = gunicorn.children()[0]
+    with short(gunicorn), short(worker, _SPARE_BYTES):
+        answer = asked(daemon, "GET", "/api/system")  # reads in a thread of its own
+        assert answer is not None
+        assert answer.status == 503
+        assert worker.is_running()
+        until(
+            lambda: (one := asked(daemon, "GET", "/api/system")) and one.status == 200,
+            "a new server",
+            _REPLACED_S,
+        )
+        assert not gunicorn.is_running()
+        assert "requests fail for lack of memory; a new API server starts" in daemon.said()
         all_is_well(daemon, long, side)
