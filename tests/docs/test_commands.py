@@ -15,7 +15,7 @@ NOT_RUN = {
     "a message": 1,
     "a query": 1,
     "another program's configuration": 1,
-    "changes the host": 15,
+    "changes the host": 16,
     "installs": 1,
     "needs a container engine": 1,
     "needs another environment": 1,

@@ -9,12 +9,14 @@ import signal
 import socket
 import struct
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from api.app import Route
 from api.errors import ApiError
+from api.memory_watch import MemoryWatch
 from api.operation_table import OPERATIONS
 from api.streams.ring_follower import unreadable
 from tests.api.support.client import DEADLINE_S, Answer
@@ -47,7 +49,7 @@ def test_no_memory_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Route, "_carry_out", carry_out)
-    route: Any = Route(None, [])  # type: ignore[arg-type]
+    route: Any = Route(SimpleNamespace(memory=MemoryWatch()), [])  # type: ignore[arg-type]
     for error in (lambda: route._run(OPERATIONS[0], None, None), unreadable_log):
         with pytest.raises(ApiError) as raised:
             error()
