@@ -83,6 +83,13 @@ def address_of(req: falcon.Request) -> str:
     return "unix" if is_local_socket(req.env) else str(req.remote_addr)
 
 
+def _peer(req: falcon.Request) -> tuple[int, int]:
+    """Return the process and the user that connected to a Unix socket."""
+    raw = req.env["gunicorn.socket"].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, uid, _gid = struct.unpack("3i", raw)
+    return int(pid), int(uid)
+
+
 class Authenticator:
     """Check of credentials; one per worker."""
 
@@ -178,9 +185,14 @@ class Authenticator:
         return f": the Unix socket trusts only root and the daemon's user, and the client is user {uid}"
 
     def _peer_uid(self, req: falcon.Request) -> int:
-        raw = req.env["gunicorn.socket"].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        _pid, uid, _gid = struct.unpack("3i", raw)
-        return int(uid)
+        return _peer(req)[1]
+
+    @staticmethod
+    def peer_pid(req: falcon.Request) -> int | None:
+        """Return the process that connected to the Unix socket; None: unknown, or it speaks for another client."""
+        if not is_local_socket(req.env) or speaks_for_others(req):
+            return None
+        return _peer(req)[0] or None  # 0: it is in a PID namespace outside ours
 
     def check_password(self, req: falcon.Request, user: str, password: str) -> Account | None:
         """Return the account if the password is correct; None is the account `admin`.

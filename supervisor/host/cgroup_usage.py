@@ -25,12 +25,11 @@ def mount_of(proc: str = "/proc") -> tuple[str, str] | None:
     return None
 
 
-def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = "/proc") -> str | None:
-    """Return the directory of the run's own cgroup with its usage; None: there is none.
+def directory_of(pid: int, mount: tuple[str, str] | None, proc: str = "/proc") -> str | None:
+    """Return the directory of the cgroup that has a process; None: there is none.
 
     Args:
-        run_id: The run.
-        pid: Id of its main process.
+        pid: Id of the process.
         mount: Result of `mount_of`.
         proc: Mount point of /proc.
     """
@@ -44,8 +43,20 @@ def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = 
         return None
     if not paths or not paths[0].startswith(f"{root}/"):
         return None
-    directory = place + paths[0].removeprefix(root)
-    if run_of(directory) != run_id:
+    return place + paths[0].removeprefix(root)
+
+
+def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = "/proc") -> str | None:
+    """Return the directory of the run's own cgroup with its usage; None: there is none.
+
+    Args:
+        run_id: The run.
+        pid: Id of its main process.
+        mount: Result of `mount_of`.
+        proc: Mount point of /proc.
+    """
+    directory = directory_of(pid, mount, proc)
+    if directory is None or run_of(directory) != run_id:
         return None
     has = all(os.path.exists(f"{directory}/{name}") for name in _CONTROL_FILES)
     return directory if has else None

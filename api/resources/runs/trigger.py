@@ -74,6 +74,9 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
         arguments["credential"] = call.identity.counted_as
         if call.identity.method == "run":
             arguments["from_run"] = call.identity.key
+    process = context.auth.peer_pid(call.req)
+    if process is not None:
+        arguments["from_process"] = process
     text = idempotency_key(call)
     if text is not None:
         arguments["key"] = key_of(call.identity.key if call.identity else "", text)

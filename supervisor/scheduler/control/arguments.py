@@ -29,6 +29,7 @@ class _Trigger(TypedDict):
     request: NotRequired[str]
     credential: NotRequired[str]
     from_run: NotRequired[_Ulid]
+    from_process: NotRequired[Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]]
 
 
 class _Run(TypedDict):

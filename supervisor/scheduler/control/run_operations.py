@@ -4,7 +4,7 @@ A trigger may carry an idempotency key: for a day, the same key stands for the s
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from store import idempotency
@@ -12,18 +12,22 @@ from store.errors import Conflict
 from store.idempotency import Claim
 from store.runs.ids import is_ulid
 from store.runs.writes import get_run
+from supervisor.host.owning_run import owning_runs
+from supervisor.host.process_environ import Environments
 from supervisor.scheduler.control.access_operations import AccessOperations
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now, unavailable
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs import run_transitions
-from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.runs.live_units import LiveRun, Unit
 from supervisor.scheduler.runs.parameters import InvalidParameters, take
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.run_rows import answer_row
 
 _MOST_HOLDERS = 100
 """The number of runs that are listed as an obstacle."""
+_PATIENCE_S = 0.01
+"""How long to wait for the environment of a process that hangs."""
 _OTHER = "The key was used for another request"
 
 
@@ -98,6 +102,7 @@ class RunOperations:
         self._info = info
         self._units = units
         self._keys = IdempotencyKeys(engine)
+        self._environments = Environments(_PATIENCE_S)
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -153,9 +158,10 @@ class RunOperations:
             errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
             reply(refused(422, f"Invalid parameters for {unit.name}", errors))
             return
-        caller = self._engine.live.get(arguments.get("from_run", ""))
-        slot = None if caller is None else self._engine.own_slot(caller, task, self._engine.change().now_ms)
-        if caller is not None and slot is not None:
+        holders = self._engine.holders_in_the_way(task, self._engine.change().now_ms)
+        caller = self._caller(arguments, holders) if holders else None
+        if caller is not None:
+            slot = holders[caller.id]
             message = (
                 f"A run of {unit.name} would wait for the slot {slot}, which the requesting run {caller.id} of"
                 f" {caller.unit.name} holds; start it after the end of {caller.unit.name}, or raise slots.{slot}.size"
@@ -182,6 +188,14 @@ class RunOperations:
         answer = done() if refusal else done(row=answer_row(run, arguments["by"]))
         change.then(lambda: reply(answer))
         self._engine.commit(change)
+
+    def _caller(self, arguments: Arguments, holders: Collection[str]) -> LiveRun | None:
+        """Return the run among `holders` that sent a request: by its token, or by the process that connected."""
+        run_id: str | None = arguments.get("from_run")
+        if run_id is None and (process := arguments.get("from_process")) is not None:
+            owners = owning_runs(process, self._engine.boot.daemon_id, self._environments)
+            run_id = next((owner for owner in owners if owner in self._engine.live), None)
+        return self._engine.live[run_id] if run_id is not None and run_id in holders else None
 
     def waits(self, arguments: Arguments, reply: Reply) -> None:
         """Answer with the slots of an unfinished run, and the reasons why it waits; empty for other runs."""

@@ -295,13 +295,11 @@ class RunEngine:
         """Return the reasons why a queued run waits."""
         return obstacles(self._capacity, self._held.values(), self._queued, _claim_of(run))
 
-    def own_slot(self, caller: LiveRun, task: Task, now_ms: int) -> str | None:
-        """Return a slot that the run `caller` holds and a new run of `task` would wait for."""
+    def holders_in_the_way(self, task: Task, now_ms: int) -> dict[str, str]:
+        """Return the runs that hold a slot which a new run of `task` would wait for, each with the slot."""
         claim = Claim("", task.name, task.uses, task.max_concurrent, rank_of(task.queue_priority, now_ms))
-        for one in obstacles(self._capacity, self._held.values(), self._queued, claim):
-            if one.kind == "slot" and caller.id in one.held_by:
-                return one.name
-        return None
+        found = obstacles(self._capacity, self._held.values(), self._queued, claim)
+        return {run: one.name for one in found if one.kind == "slot" for run in one.held_by if run in self._held}
 
     # Events from outside.
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.upgrade.test_reload import reload
 from tests.e2e.upgrade.test_upgrade import upgrade
-from tests.support.daemon import Daemon
+from tests.support.daemon import RINGWARD, Daemon
 from tests.support.waiting import until
 
 TASKS = ("a", "b", "c", "d")
@@ -124,16 +124,27 @@ def test_a_reload_changes_the_size(daemon: Daemon, tmp_path: Path) -> None:
     assert {daemon.ended(run)["endReason"] for run in runs} == {"succeeded"}
 
 
-def test_a_run_that_would_wait_for_itself_is_refused(daemon: Daemon) -> None:
-    """The command ``ringward run`` from inside a run exits with the reason instead of waiting for ever."""
+@pytest.mark.parametrize("how", ["permitted by may", "as the daemon's user", "outside its session"])
+@pytest.mark.lent
+def test_a_run_that_would_wait_for_itself_is_refused(daemon: Daemon, how: str) -> None:
+    """The command ``ringward run`` from inside a run exits with the reason instead of waiting for ever.
+
+    The daemon recognizes the run by its token, or by the process that connects to the Unix socket.
+    """
+    may, command = "", f"{RINGWARD} run inner --config {daemon.config}"
+    if how == "permitted by may":
+        may, command = "may = ['run:inner']", f"{RINGWARD} run inner"
+    elif how == "outside its session":
+        command = f"setsid env -i {command}"
     daemon.write(
         "[slots.db]\nsize = 1\n[tasks.inner]\nrun = 'true'\nuses = ['db']\n"
-        "[tasks.outer]\nrun = 'ringward run inner'\nuses = ['db']\nmay = ['run:inner']\n"
+        f"[tasks.outer]\nrun = {json.dumps(command)}\nuses = ['db']\n{may}\n"
     )
     daemon.start()
     outer = daemon.trigger("outer")
     assert daemon.ended(outer)["endReason"] == "failed"
-    assert "would wait for the slot db" in " ".join(daemon.texts(outer, "stderr"))
+    told = " ".join(daemon.texts(outer, "stderr"))
+    assert f"would wait for the slot db, which the requesting run {outer} of outer holds" in told
     assert daemon.runs("inner") == []
 
 

@@ -1,0 +1,37 @@
+"""The run that started a process, directly or through other processes."""
+
+import os
+from collections.abc import Iterator
+
+from supervisor.host.cgroup_names import run_of
+from supervisor.host.cgroup_usage import directory_of, mount_of
+from supervisor.host.process_environ import Environments
+from supervisor.host.procfs import look
+
+_MOST_ANCESTORS = 100
+
+
+def owning_runs(pid: int, daemon_id: str, environments: Environments) -> Iterator[str]:
+    """Yield the ids of runs that a process may belong to, the most likely first; other names may be among them.
+
+    The cgroup of a process names its run. Without cgroups, the environment of the process, of its session leader, of
+    its group leader or of an ancestor has the id of the run and of the daemon's data directory.
+    """
+    mount = mount_of()
+    directory = directory_of(pid, mount)
+    while mount is not None and directory is not None and len(directory) > len(mount[1]):
+        yield run_of(directory)  # a run may divide its cgroup
+        directory = os.path.dirname(directory)
+    read: set[int] = set()
+    for _ in range(_MOST_ANCESTORS):
+        process = look(pid)
+        if process is None or pid <= 1:
+            return
+        for one in (pid, process.session, process.group):
+            found = None if one in read else look(one)
+            if found is not None:
+                variables = environments.read(one, found.start) or {}
+                if variables.get("RINGWARD_DAEMON") == daemon_id:
+                    yield variables.get("RINGWARD_RUN_ID", "")
+            read.add(one)
+        pid = process.parent
