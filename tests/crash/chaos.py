@@ -2,14 +2,17 @@
 
 ``python -m tests.crash.chaos SECONDS [SEED]``. The rules of :mod:`tests.crash.harness` hold, except for runs that died
 with a killed root: they end as ``crashed``, and their logs may lack output that was still in a pipe or in the root.
+Each changed file is given to a run, and each line in the log of an exported run is delivered.
 """
 
 import contextlib
 import http.client
+import json
 import os
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +25,13 @@ from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
 CHILDREN = ("ringward spare", "ringward spawner")
-HELPERS_OF_THE_SCHEDULER = ("ringward janitor", "ringward watcher", "ringward notifier")
+HELPERS_OF_THE_SCHEDULER = (
+    "ringward janitor",
+    "ringward watcher",
+    "ringward notifier",
+    "ringward filewatcher",
+    "ringward exporter",
+)
 ROOT = "root"
 ALL_VICTIMS = (*VICTIMS, *CHILDREN, *HELPERS_OF_THE_SCHEDULER)
 _ROOT_EVERY = 12
@@ -30,9 +39,15 @@ _ROOT_EVERY = 12
 _LOST_BYTES = 512 * 1024
 """One pipe (256 KiB) and one batch, as docs/guarantees.rst states."""
 
+_EXPORTED = ("judged", "failing", "ready", "changed")
+_PAUSE_NS = 1_000_000_000
+"""More than ``settle`` of the task that runs for changed files."""
+_CATCH_UP_S = 120.0
+"""Time for an export to deliver what it is behind by after the last kill."""
 
-def more_load(sides: Path) -> str:
-    """Return units that need the watcher and the notifier, in addition to those of the harness."""
+
+def more_load(directory: Path, sides: Path) -> str:
+    """Return units that need the other helpers of the scheduler, in addition to those of the harness."""
     return f"""
 [notifiers.nowhere]
 url = "json://127.0.0.1:9"
@@ -45,6 +60,16 @@ max_concurrent = 2
 [services.ready]
 {numbered(100_000_000, 0.02, sides)}
 ready = {{ log = "line 5" }}
+[tasks.changed]
+on_change = "{directory}/in/*"
+settle = "200ms"
+run = '''tr '\\0' '\\n' <"$RINGWARD_FILES" | tee {directory}/given/$RINGWARD_RUN_ID'''
+[exports.some]
+type = "file"
+path = "{directory}/exported/lines"
+max_size = "1mb"
+keep = 1000
+tasks = {json.dumps(_EXPORTED)}
 """
 
 
@@ -54,6 +79,10 @@ class Chaos(Storm):
     def __init__(self, daemon: Daemon, directory: Path, seed: int) -> None:
         super().__init__(daemon, directory, seed, with_example=False)
         self._versions = 0
+        self._files: list[str] = []
+        """Names of the changed files, which are times in ns."""
+        for name in ("in", "given"):
+            (directory / name).mkdir()
         self.killed_at_ms: list[int] = []
         """Times at which the root was killed."""
         self._configure()
@@ -62,10 +91,11 @@ class Chaos(Storm):
         """Write the configuration, each time with a changed environment of one service and another task."""
         self._versions += 1
         port = self._port()
-        text = load(self._sides) + more_load(self._sides)
+        text = load(self._sides) + more_load(self._daemon.directory, self._sides)
         text = text.replace("[services.ready]", f'[services.ready]\nenv = {{ VERSION = "{self._versions}" }}')
         text += f"[tasks.extra-{self._versions % 3}]\n{numbered(50, 0.001, self._sides)}\ncron = '* * * * *'\n"
         head = f'[daemon]\ndata_dir = "data"\n[http]\nlisten = ["127.0.0.1:{port}"]\nsocket = "{self._daemon.socket}"\n'
+        text = text.replace("[exports.some]", f'[exports.some]\nalert_after = "{self._versions}m"')
         head += '[storage]\nundo_window = "7d"\n[defaults]\nkeep_runs = 1_000_000\nkeep_refused = 1_000_000\n'
         new = self._daemon.config.with_suffix(".new")
         new.write_text(head + text)
@@ -80,9 +110,10 @@ class Chaos(Storm):
         """Run for some time, then check everything that is left."""
         daemon = self._daemon
         daemon.start()
+        until(self._watches_files, "a run for a changed file")
         end = time.monotonic() + seconds
         next_kill = time.monotonic() + 1
-        acts = (self._stop_one, self._reload, self._delete, self._restore, self._restart, self._pause)
+        acts = (self._stop_one, self._reload, self._delete, self._restore, self._restart, self._pause, self._change)
         while time.monotonic() < end or self.report.kills.total() < kills:
             self._trigger(self._random.choice(("slow", "flood", "steady", "judged")))
             self._ask(self._random.choice(acts))
@@ -103,6 +134,8 @@ class Chaos(Storm):
         restored = daemon.request("POST", "/api/runs/bulk/restore", {"match_all": True})
         assert restored.status == 200, restored.body
         self._compare()
+        self._compare_files()
+        self._compare_exported()
         return self.report
 
     # Commands of users. Any status other than success is acceptable: the daemon may be restarting.
@@ -134,6 +167,22 @@ class Chaos(Storm):
     def _pause(self) -> None:
         verb = self._random.choice(("pause", "resume"))
         self._daemon.request("POST", f"/api/tasks/failing/{verb}")
+
+    def _change(self) -> None:
+        """Move a new file to the watched directory."""
+        place, name = self._daemon.directory / "in", str(time.time_ns())
+        (place / f".{name}").write_text("x")
+        (place / f".{name}").rename(place / name)
+        self._files.append(name)
+
+    def _watches_files(self) -> bool:
+        """Return whether a file was given to a run; files from before the first listing of the directory never are."""
+        if any((self._daemon.directory / "given").iterdir()):
+            self._files.clear()
+            return True
+        if not self._files or time.time_ns() - int(self._files[-1]) > _PAUSE_NS:
+            self._change()
+        return False
 
     # Faults.
 
@@ -174,6 +223,63 @@ class Chaos(Storm):
             elif runs[side.name]["status"] == "ended":
                 lost = _LOST_BYTES if runs[side.name]["endReason"] == "crashed" else 0
                 compare_log(self._daemon, side, runs[side.name], report, may_lack_bytes=lost)
+
+    def _compare_files(self) -> None:
+        """Look for files that no run was given."""
+        with contextlib.suppress(AssertionError):
+            until(lambda: not self._not_given(), "all files to be given to runs")
+        self.report.differences += [f"no run was given the file {name}" for name in self._not_given()]
+
+    def _not_given(self) -> list[str]:
+        """Return the files that no run was given, except those that a run which did not succeed may have taken."""
+        given: dict[str, int] = {}
+        failed = []
+        for run in all_runs(self._daemon).values():
+            if run["taskName"] == "changed" and run["status"] == "ended":
+                created = _ms(run["createdAt"])
+                if run["endReason"] == "succeeded":
+                    noted = (self._daemon.directory / "given" / run["id"]).read_text().split()
+                    given.update((Path(path).name, created) for path in noted)
+                else:
+                    failed.append(created)
+        self.report.files = len(given)
+        found, next_run = [], sys.maxsize
+        for name in reversed(self._files):
+            next_run = given.get(name, next_run)
+            if name not in given and not any(int(name) // 1_000_000 <= at <= next_run for at in failed):
+                found.append(name)
+        return found
+
+    def _compare_exported(self) -> None:
+        """Look for lines of the logs that were not delivered, or differ."""
+        wanted = {
+            run_id: {line["n"]: (line["stream"], line["text"]) for line in self._daemon.lines(run_id)}
+            for run_id, run in all_runs(self._daemon).items()
+            if run["taskName"] in _EXPORTED and run["status"] == "ended"
+        }
+
+        def complete() -> bool:
+            found = self._exported()
+            return all(lines.keys() <= found[run_id].keys() for run_id, lines in wanted.items())
+
+        with contextlib.suppress(AssertionError):
+            until(complete, "all lines to be delivered", _CATCH_UP_S)
+        found = self._exported()
+        for run_id, lines in wanted.items():
+            differ = [number for number, line in lines.items() if found[run_id].get(number) != line]
+            if differ:
+                self.report.differences.append(f"{run_id}: {len(differ)} of {len(lines)} lines differ in the export")
+            self.report.exported += len(lines) - len(differ)
+
+    def _exported(self) -> dict[str, dict[int, tuple[str, str]]]:
+        """Return stream and text of the delivered lines, by run and number."""
+        found: dict[str, dict[int, tuple[str, str]]] = defaultdict(dict)
+        for path in (self._daemon.directory / "exported").iterdir():
+            for line in path.read_bytes().split(b"\n")[:-1]:
+                record = json.loads(line)
+                if "skipped" not in record:
+                    found[record["runId"]][record["line"]] = (record["stream"], record["text"])
+        return found
 
 
 def _ms(text: str) -> int:

@@ -94,6 +94,10 @@ class Report:
     refused: int = 0
     lines: int = 0
     logs: int = 0
+    files: int = 0
+    """Changed files that a run was given."""
+    exported: int = 0
+    """Lines that an export delivered."""
     reasons: Counter[str] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
 
@@ -102,6 +106,7 @@ class Report:
         print(f"kills {dict(self.kills)}, {self.upgrades or output.count('upgraded from')} upgrades")
         print(f"triggers {len(self.accepted)} accepted, {self.refused} refused")
         print(f"{self.lines} lines in {self.logs} logs, {output.count('Traceback')} tracebacks")
+        print(f"{self.files} changed files given to runs, {self.exported} lines exported")
         for reason, count in sorted(self.reasons.items()):
             print(f"  {count:6} {reason}")
         print("\n".join(self.differences) or "no difference")

@@ -9,7 +9,7 @@ SECONDS, LONGEST_PAUSE_S, KILLS, SEED = 6, 1.0, 6, 8
 
 
 def test_nothing_is_lost_whatever_dies_and_whatever_people_do(tmp_path: Path) -> None:
-    """Kills of helpers and of the root, reloads, stops and bulk deletes lose no accepted trigger and no line.
+    """Kills of helpers and of the root, reloads, stops and bulk deletes lose no trigger, no line and no changed file.
 
     A run that died with the root ends as crashed, and may lack the output that was still in its pipe.
     """
@@ -22,3 +22,5 @@ def test_nothing_is_lost_whatever_dies_and_whatever_people_do(tmp_path: Path) ->
     assert report.differences == []
     assert report.kills[ROOT] >= 1
     assert report.lines > 1000
+    assert report.files >= 1
+    assert report.exported > 100
