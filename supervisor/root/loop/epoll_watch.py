@@ -1,10 +1,9 @@
-"""The waits of the control thread: which function to call when a descriptor is ready, and the timers of runs."""
+"""The waits of the control thread: which function to call when a descriptor is ready."""
 
 import errno
 import functools
-import heapq
 import select
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable
 
 from supervisor.host.shortage import is_shortage, take_all
 
@@ -76,42 +75,3 @@ class EpollWatch:
         except OSError as err:
             if err.errno not in (errno.ENOENT, errno.EBADF):
                 raise
-
-
-_MIN_SWEEP = 256
-
-
-class Timers:
-    """Timers in monotonic seconds, each for one run; a run may have several.
-
-    Args:
-        live: ids of the runs that there are. Timers of
-            other runs are skipped, and removed now and then. Most of them are timeouts of runs that ended long ago.
-    """
-
-    def __init__(self, live: Container[str]) -> None:
-        self._live = live
-        self._heap: list[tuple[float, str]] = []
-        self._sweep_at = _MIN_SWEEP
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def add(self, when_s: float, run: str) -> None:
-        """Look at `run` then."""
-        heapq.heappush(self._heap, (when_s, run))
-        if len(self._heap) >= self._sweep_at:
-            self._heap = [timer for timer in self._heap if timer[1] in self._live]
-            heapq.heapify(self._heap)
-            self._sweep_at = max(_MIN_SWEEP, 2 * len(self._heap))
-
-    def next_s(self) -> float | None:
-        """Return when the next one is due; None: there is none."""
-        return self._heap[0][0] if self._heap else None
-
-    def due(self, now_s: float) -> Iterator[str]:
-        """Return the runs whose timers are due, the earliest first."""
-        while self._heap and self._heap[0][0] <= now_s:
-            _, run = heapq.heappop(self._heap)
-            if run in self._live:
-                yield run

@@ -1,4 +1,4 @@
-"""Status that a run reports by sd_notify(3): datagrams to its ``NOTIFY_SOCKET``.
+"""Status that runs report by sd_notify(3): datagrams to its ``NOTIFY_SOCKET``.
 
 Each run with ``notify`` has its own socket in the abstract namespace: a run of another user cannot enter our
 directories. The kernel names the sender of each datagram (SCM_CREDENTIALS, unix(7)); a datagram from outside the run is
@@ -17,11 +17,13 @@ import signal
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from logring.mask import Mask
-from supervisor.ipc.messages import Spawn
+from supervisor.ipc.messages import Frame, Spawn
+from supervisor.root.loop.epoll_watch import EpollWatch
 
 BATCH = 64
 """Datagrams that are read at once. Pause after a full batch, so that a flood costs little."""
@@ -50,6 +52,7 @@ class NotifySocket:
     """
 
     def __init__(self, spawn: Spawn) -> None:
+        self.run = spawn.run
         self.ready_at: int | None = None
         """When it said that it is ready, ms since the epoch."""
         self.status: str | None = None
@@ -72,6 +75,7 @@ class NotifySocket:
     def adopt(cls, spawn: Spawn, fd: int, resume_at_s: float | None) -> "NotifySocket":
         """Restore the socket that the previous program left open."""
         self = cls.__new__(cls)
+        self.run = spawn.run
         self._mask = _mask(spawn)
         self._room = threading.BoundedSemaphore(_MOST_CLOSED)
         self._came = []
@@ -153,6 +157,64 @@ class NotifySocket:
         """Close the socket. Unread datagrams may carry descriptors, so they are read first."""
         self._close_what_came()
         _aside(self._sock.close, lambda: None)
+
+
+class NotifySockets:
+    """The notify sockets of all runs; each change goes to the scheduler as ``notified``.
+
+    Args:
+        watch: reports datagrams.
+        belongs: returns whether a run has a process with this id.
+        send: takes a message to the scheduler.
+        at: calls :meth:`tend` for a run at that time (monotonic seconds).
+    """
+
+    def __init__(
+        self,
+        watch: EpollWatch,
+        belongs: Callable[[str, int], bool],
+        send: Callable[[Frame], None],
+        at: Callable[[float, str], None],
+    ) -> None:
+        self._watch = watch
+        self._belongs = belongs
+        self._send = send
+        self._at = at
+
+    def open(self, one: NotifySocket) -> None:
+        """Listen to a socket, unless that is the case or a pause follows a flood."""
+        if one.resume_at_s is None and one.fileno() not in self._watch:
+            self._watch.add(one.fileno(), lambda _mask: self._readable(one))
+
+    def tend(self, one: NotifySocket, now_s: float) -> None:
+        """Listen again after the pause that follows a flood."""
+        if one.resume_at_s is not None and now_s >= one.resume_at_s:
+            one.resume_at_s = None
+            self.open(one)
+
+    def close(self, one: NotifySocket) -> None:
+        """Read the last datagrams, and close the socket."""
+        self._listen(one)
+        self.release(one)
+        one.close()
+
+    def release(self, one: NotifySocket) -> None:
+        """Stop listening; the socket stays open for the process that replaces this one."""
+        if one.fileno() in self._watch:
+            self._watch.remove(one.fileno())
+
+    def _readable(self, one: NotifySocket) -> None:
+        if self._listen(one):
+            self._watch.remove(one.fileno())
+            one.resume_at_s = time.monotonic() + REST_S
+            self._at(one.resume_at_s, one.run)
+
+    def _listen(self, one: NotifySocket) -> bool:
+        """Read the waiting datagrams, up to a batch; return whether more may be waiting."""
+        news, more = one.listen(functools.partial(self._belongs, one.run), time.time_ns() // 1_000_000)
+        if news:
+            self._send({"op": "notified", "run": one.run, **news})
+        return more
 
 
 def _mask(spawn: Spawn) -> Mask:

@@ -1,14 +1,12 @@
-"""All processes of runs, and the dispatcher of their events. Belongs to the control thread.
+"""All processes of runs, from the requested start to the acknowledged report. Belongs to the control thread.
 
-Frames of the scheduler, reports of the pump, exits and timers become events. The dispatcher looks each one up in the
-table (:mod:`.transitions`), carries out the actions, and enters the next state. No action waits.
+Messages of the scheduler, reports of the pump, exits and timers become events for the dispatcher (:mod:`.dispatcher`).
+The methods here carry out the actions of the table (:mod:`.transitions`). None of them waits.
 """
 
 import contextlib
-import functools
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -20,83 +18,22 @@ from supervisor.ipc.messages import Boot, Exited, Frame, Spawn
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.run_recovery import RecoveredRun, limit_again
 from supervisor.root.handover.state_schema import ProcessesState, RunHandover, RunLogState, exact_of, state_of
-from supervisor.root.loop.epoll_watch import EpollWatch, Timers
+from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.loop.memory_reserve import MemoryReserve
 from supervisor.root.output.pump_reports import PumpReports
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.process import leftovers, reaping
 from supervisor.root.process import stop_ladder as stop
 from supervisor.root.process.cgroup_manager import CgroupManager
+from supervisor.root.process.dispatcher import Dispatcher
 from supervisor.root.process.leftovers import LeftRunning
 from supervisor.root.process.managed_process import ManagedProcess, told
-from supervisor.root.process.notify_socket import REST_S, NotifySocket
+from supervisor.root.process.notify_socket import NotifySockets
 from supervisor.root.process.process_tree import ProcessTrees
-from supervisor.root.process.transitions import ALIVE, DRAINS, Action, Event, State, step
+from supervisor.root.process.transitions import ALIVE, DRAINS, Action, Event, State
 from supervisor.root.spawn import shim
 from supervisor.root.spawn.posix_spawn import Started
 from supervisor.root.spawn.start_queue import Start, StartQueue, WaitingStarts
-
-
-class NotifySockets:
-    """The notify sockets of all runs; each change goes to the scheduler as ``notified``.
-
-    Args:
-        send: takes a frame to the scheduler.
-        at: have :meth:`tend` called for a run at that time (monotonic seconds).
-    """
-
-    def __init__(
-        self, watch: EpollWatch, trees: ProcessTrees, send: Callable[[Frame], None], at: Callable[[float, str], None]
-    ) -> None:
-        self._watch = watch
-        self._trees = trees
-        self._send = send
-        self._at = at
-
-    def open(self, instance: ManagedProcess) -> None:
-        """Listen to a run, if it has an ear."""
-        if instance.notify_socket is not None:
-            self._watch.add(instance.notify_socket.fileno(), lambda _mask: self._readable(instance))
-
-    def tend(self, instance: ManagedProcess, now_s: float) -> None:
-        """Listen again after the pause that follows a flood."""
-        ear = instance.notify_socket
-        if ear is not None and ear.resume_at_s is not None and now_s >= ear.resume_at_s:
-            ear.resume_at_s = None
-            self.open(instance)
-
-    def close(self, instance: ManagedProcess) -> None:
-        """Read the last datagrams, and close the socket."""
-        self._listen(instance)
-        ear = self.release(instance)
-        if ear is not None:
-            ear.close()
-
-    def release(self, instance: ManagedProcess) -> NotifySocket | None:
-        """Take the ear of a run away, open, for the process that becomes the run in place of this one."""
-        ear, instance.notify_socket = instance.notify_socket, None
-        if ear is not None and ear.fileno() in self._watch:
-            self._watch.remove(ear.fileno())
-        return ear
-
-    def _readable(self, instance: ManagedProcess) -> None:
-        ear = instance.notify_socket
-        if ear is not None and self._listen(instance):
-            self._watch.remove(ear.fileno())
-            ear.resume_at_s = time.monotonic() + REST_S
-            self._at(ear.resume_at_s, instance.run)
-
-    def _listen(self, instance: ManagedProcess) -> bool:
-        """Take what came, up to a batch; returns whether more may be there."""
-        if instance.notify_socket is None:
-            return False
-        news, more = instance.notify_socket.listen(
-            lambda pid: self._trees.has(instance, pid), time.time_ns() // 1_000_000
-        )
-        if news:
-            self._send({"op": "notified", "run": instance.run, **news})
-        return more
-
 
 _DRAIN_S = 0.25
 """How long pipes may stay open, and processes live on, after the main process has exited, without a stop."""
@@ -138,17 +75,14 @@ class ProcessManager:
         self.cgroup_manager = CgroupManager(daemon_id, log)
         told = (records.note, self._on_started, self._on_refused, self._on_short, self._on_dropped)
         self.starts = StartQueue(watch, log, base_env, self.cgroup_manager, pump.add_helper, *told)
-        self.live: dict[str, ManagedProcess] = {}
-        """By run id, as are the others."""
-        self._states: dict[str, State] = {}
-        """Of the runs without a process; one that is in no collection is UNKNOWN."""
-        self._events: deque[tuple[str, Event, Any]] = deque()
-        """Events that are not handled yet, each with its run and its detail."""
-        self._dispatching = False
-        self._timers = Timers(self.live)
-        self._notify_sockets = NotifySockets(watch, trees, self._on_notified, self._timers.add)
+        self._dispatcher = Dispatcher(self._actions_of_runs(), self._actions_of_processes(), records.update)
+        self._happen = self._dispatcher.happen
+        self._timers = self._dispatcher.timers
+        self.live = self._dispatcher.live
+        self._notify_sockets = NotifySockets(watch, self._has, self._on_notified, self._timers.add)
         self._waiting = WaitingStarts(log, lambda wanted: self._happen(wanted.run, Event.TURN, wanted), send)
         self.exits: dict[str, Exited] = {}
+        """By run id, as are the others."""
         self.failed_starts: dict[str, str] = {}
         """Why nothing could be started, until the log that says so is sealed."""
         self.memory = MemoryReserve(log, lambda short: send({"op": "memory", "short": short}))
@@ -166,7 +100,6 @@ class ProcessManager:
             on_short=self.ran_short,
         )
         """Receives the reports of the pump."""
-        self._actions = self._all_actions()
 
     def use_cgroups(self, wanted: bool) -> None:
         """Set whether new runs get cgroups, where the host has them."""
@@ -184,48 +117,10 @@ class ProcessManager:
         self._records.clear(stored=not (self.live or self.exits or self.starts.under_way))
         self.cgroup_manager.close()
 
-    # The dispatcher: one event after the other through the table.
+    # The actions of the table.
 
-    def _state(self, run: str) -> State:
-        process = self.live.get(run)
-        return self._states.get(run, State.UNKNOWN) if process is None else process.state
-
-    def _happen(self, run: str, event: Event, detail: Any = None) -> None:
-        """Handle an event of a run; one that an action reports is handled after the transition."""
-        self._events.append((run, event, detail))
-        if not self._dispatching:
-            self._dispatch()
-
-    def _dispatch(self) -> None:
-        """Handle all events. A shortage ends this; the remaining events are handled next time."""
-        self._dispatching = True
-        try:
-            while self._events:
-                run, event, detail = self._events.popleft()
-                before = self._state(run)
-                after, actions = step(before, event)
-                for action in actions:
-                    self._actions[action](run, detail)
-                if after is not before:
-                    self._enter(run, after)
-        finally:
-            self._dispatching = False
-
-    def _enter(self, run: str, state: State) -> None:
-        process = self.live.get(run)
-        if process is not None:
-            self._states.pop(run, None)
-            phase, process.state = process.phase, state
-            if process.phase is not phase or state in (State.STOPPING, State.KILLED):
-                self._records.update(process)
-        elif state is State.UNKNOWN:
-            self._states.pop(run, None)
-        else:
-            self._states[run] = state
-
-    def _all_actions(self) -> dict[Action, Callable[[str, Any], None]]:
-        """Return the method of each action: of a run, or of its process. It takes the detail of the event, too."""
-        of_runs: dict[Action, Callable[[str, Any], None]] = {
+    def _actions_of_runs(self) -> dict[Action, Callable[[str, Any], None]]:
+        return {
             Action.PREPARE: self._prepare,
             Action.QUEUE: lambda _run, wanted: self._waiting.start(wanted),
             Action.BEGIN: lambda _run, wanted: self._begin(wanted),
@@ -238,7 +133,9 @@ class ProcessManager:
             Action.NOTE_DRAINED: self._note_drained,
             Action.FORGET: self._forget,
         }
-        of_processes: dict[Action, Callable[[ManagedProcess, Any], None]] = {
+
+    def _actions_of_processes(self) -> dict[Action, Callable[[ManagedProcess, Any], None]]:
+        return {
             Action.SAY_NOTE: self._say_note,
             Action.ANNOUNCE_STOP: self._announce_stop,
             Action.NOTE_CAUSE: self._note_cause,
@@ -267,11 +164,6 @@ class ProcessManager:
             Action.RENEW: self._renew,
             Action.REPORT: self._report,
         }
-        found = {action: functools.partial(self._act, method) for action, method in of_processes.items()}
-        return {**of_runs, **found}
-
-    def _act(self, method: Callable[[ManagedProcess, Any], None], run: str, detail: Any) -> None:
-        method(self.live[run], detail)
 
     # For the next root, while the pump waits.
 
@@ -298,10 +190,10 @@ class ProcessManager:
         """Take over the state from :meth:`dump`; call it before :meth:`adopt`."""
         self.exits = {exited.run: exited for exited in state.exits}
         self.failed_starts = state.stillborn
-        self._states = {
-            **dict.fromkeys(self.exits, State.REPORTED),
-            **dict.fromkeys(state.stillborn, State.NEVER_STARTED),
-        }
+        for run in self.exits:
+            self._dispatcher.restore(run, State.REPORTED)
+        for run in state.stillborn:
+            self._dispatcher.restore(run, State.NEVER_STARTED)
         self._ended_pipes.update(dict.fromkeys(state.ended_pipes, False))
         self.cgroup_manager.load(state.left)
         self._left.load(state.left_running, time.monotonic())
@@ -319,7 +211,8 @@ class ProcessManager:
         if found.record is not None:
             self._records.adopt(run, found.record, found.identities)
         if found.exited is not None:
-            self.exits[run], self._states[run] = found.exited, State.REPORTED
+            self.exits[run] = found.exited
+            self._dispatcher.restore(run, State.REPORTED)
         if found.log is not None and found.lines is not None:
             self._pump.complete(found.log)
         elif found.log is not None:
@@ -352,19 +245,26 @@ class ProcessManager:
         if frame.keys() & {"ready_at", "status"} and frame["run"] in self.live:
             self._records.update(self.live[frame["run"]])
 
+    def _has(self, run: str, pid: int) -> bool:
+        return self._trees.has(self.live[run], pid)
+
+    def _close_notify_socket(self, instance: ManagedProcess) -> None:
+        if instance.notify_socket is not None:
+            self._notify_sockets.close(instance.notify_socket)
+            instance.notify_socket = None
+
     def _hold(self, instance: ManagedProcess) -> None:
         """Watch its pidfd and its notification socket, unless they are watched already."""
         if instance.pidfd not in self._watch:
             self._watch.add(instance.pidfd, lambda _mask: self._on_exit(instance))
-        ear = instance.notify_socket
-        if ear is not None and ear.resume_at_s is None and ear.fileno() not in self._watch:
-            self._notify_sockets.open(instance)
+        if instance.notify_socket is not None:
+            self._notify_sockets.open(instance.notify_socket)
 
     # Answers for the scheduler.
 
     def snapshot(self) -> Frame:
         """Return the running processes and the unacknowledged exits. The scheduler requests waiting starts again."""
-        for run in [run for run, state in self._states.items() if state is State.WAITING]:
+        for run in self._dispatcher.runs(State.WAITING):
             self._happen(run, Event.FORGOTTEN)
         self._waiting.clear()
         return {
@@ -510,7 +410,7 @@ class ProcessManager:
             os.close(instance.status_fd)
             instance.status_fd = None
         if not self._begins_again(instance):
-            self._notify_sockets.close(instance)
+            self._close_notify_socket(instance)
         self._watch.remove(instance.pidfd)
         if not instance.adopted:  # else it tells the exit status in the end
             os.close(instance.pidfd)
@@ -547,7 +447,9 @@ class ProcessManager:
         self._trees.mains.discard(instance.pid)
         self._records.forget(run)
         self._note(run, f"process {instance.pid} was killed before it executed the command: starting another one")
-        self.starts.begin_again(instance.spawn, self._notify_sockets.release(instance))
+        if instance.notify_socket is not None:
+            self._notify_sockets.release(instance.notify_socket)
+        self.starts.begin_again(instance.spawn, instance.notify_socket)
 
     # Its pipes reach their end, and its leftovers are found, ended or left.
 
@@ -614,7 +516,7 @@ class ProcessManager:
     # Its log is sealed, its main process is reaped, its end is reported.
 
     def _seal(self, instance: ManagedProcess, _detail: None) -> None:
-        self._notify_sockets.close(instance)
+        self._close_notify_socket(instance)
         instance.kill_at_s = None
         lines = [line for line in (instance.reason, reaping.own_failure(instance)) if line]
         if instance.adopted and reaping.status_of(instance) is None:
@@ -746,7 +648,7 @@ class ProcessManager:
 
     def run_timers(self, now_s: float) -> None:
         """Take the steps that are due (monotonic seconds)."""
-        self._dispatch()
+        self._dispatcher.dispatch()
         self.starts.tend(now_s)
         self._waiting.tend(now_s)
         self._trees.tend(now_s)
@@ -758,5 +660,6 @@ class ProcessManager:
     def _check_times(self, instance: ManagedProcess, now_s: float) -> None:
         if instance.deadline_s is not None and now_s >= instance.deadline_s:
             self._happen(instance.run, Event.TIMED_OUT, {"cause": "timeout"})
-        self._notify_sockets.tend(instance, now_s)
+        if instance.notify_socket is not None:
+            self._notify_sockets.tend(instance.notify_socket, now_s)
         self._look(instance, now_s)

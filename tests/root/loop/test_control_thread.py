@@ -20,11 +20,12 @@ from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.helper_processes import Helper
 from supervisor.root.loop.control_thread import ControlThread
-from supervisor.root.loop.epoll_watch import EpollWatch, Timers
+from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.process.cgroup_manager import CgroupManager
+from supervisor.root.process.dispatcher import Timers
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees

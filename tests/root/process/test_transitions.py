@@ -416,6 +416,8 @@ class Bench:
         self.manager = ProcessManager(
             "D", EpollWatch(), cast(Pump, self.pump), _Log(), {}, self.frames.append, trees, RECORDS
         )
+        self.actions: dict[Action, Callable[..., None]] = dict(self.manager._dispatcher._of_processes)
+        self.manager._dispatcher._of_processes = self.actions
         self.child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
         trees.mains.add(self.child.pid)
         self.process = ManagedProcess(spawn("R"), self.child.pid, os.pidfd_open(self.child.pid), 1, None)
@@ -443,7 +445,9 @@ def bench() -> Iterator[Bench]:
 
 def test_each_action_has_its_method(bench: Bench) -> None:
     """The dispatcher can carry out each action."""
-    assert set(bench.manager._actions) == set(Action)
+    of_runs = set(bench.manager._dispatcher._of_runs)
+    assert of_runs | set(bench.actions) == set(Action)
+    assert not of_runs & set(bench.actions)
 
 
 def test_an_end_from_exit_to_report(bench: Bench) -> None:
@@ -456,9 +460,13 @@ def test_an_end_from_exit_to_report(bench: Bench) -> None:
     bench.manager.notices.sealed("R", 7)
     bench.manager.notices.catch_up()
     assert [(frame["op"], frame["status"], frame["lines"]) for frame in bench.frames] == [("exited", signal.SIGKILL, 7)]
-    assert (bench.manager._state("R"), bench.manager.live) == (State.REPORTED, {})
+    assert (bench.manager._dispatcher.state("R"), bench.manager.live) == (State.REPORTED, {})
     bench.manager.acknowledge({"runs": ["R"]})
-    assert (bench.manager._state("R"), bench.manager.exits, bench.manager._states) == (State.UNKNOWN, {}, {})
+    assert (bench.manager._dispatcher.state("R"), bench.manager.exits, bench.manager._dispatcher._states) == (
+        State.UNKNOWN,
+        {},
+        {},
+    )
 
 
 def test_an_end_without_output(bench: Bench) -> None:
@@ -473,17 +481,17 @@ def test_an_end_without_output(bench: Bench) -> None:
 def test_a_shortage_leaves_the_state(bench: Bench) -> None:
     """A transition that a shortage interrupts is repeated at the next look."""
     bench.exit()
-    sweep = bench.manager._actions[Action.SWEEP]
+    sweep = bench.actions[Action.SWEEP]
 
     def short(*_arguments: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    bench.manager._actions[Action.SWEEP] = short
+    bench.actions[Action.SWEEP] = short
     bench.manager.notices.at_end("R", silent=False)
     with pytest.raises(OSError, match="Too many open files"):
         bench.manager.notices.catch_up()
     states = [bench.process.state]
-    bench.manager._actions[Action.SWEEP] = sweep
+    bench.actions[Action.SWEEP] = sweep
     bench.manager.look_again()
     bench.manager.run_timers(0.0)
     assert [*states, bench.process.state] == [State.DRAINED, State.SEALING]
@@ -505,4 +513,4 @@ def test_unknown_runs_are_nothing(bench: Bench) -> None:
     bench.manager.stop({"run": "X", "cause": "stop"})
     bench.manager.note({"run": "X", "text": "x"})
     bench.manager.acknowledge({"runs": ["X"]})
-    assert (bench.manager._states, bench.frames, bench.pump.calls) == ({}, [], [])
+    assert (bench.manager._dispatcher._states, bench.frames, bench.pump.calls) == ({}, [], [])
