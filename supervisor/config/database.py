@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
 from supervisor.config.files.substitute import variables_in
-from supervisor.config.model import DatabaseServer
 from supervisor.config.problems import Invalid
+from supervisor.config.records import DatabaseServer
 
 SQLITE = "sqlite"
 _SCHEMES = ("postgresql://", "postgres://")

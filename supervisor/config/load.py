@@ -8,40 +8,33 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from supervisor.config.cross_checks import (
+    Found,
+    check_dependencies,
+    check_hook,
+    check_permissions,
+    check_slots,
+    check_watching,
+    dropped_variables,
+    without_match,
+)
 from supervisor.config.files.env_file import parse_variables
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import Source, included, read_keys, read_source
 from supervisor.config.files.stamps import stamp
 from supervisor.config.files.substitute import read_small, substitute
 from supervisor.config.host_zone import host_zone
-from supervisor.config.model import (
-    Config,
-    Daemon,
-    Export,
-    Hook,
-    Http,
-    Launcher,
-    Notifier,
-    Notify,
-    Route,
-    Service,
-    Stamp,
-    Storage,
-    Task,
-)
+from supervisor.config.model import Config, Daemon, Export, Hook, Http, Notifier, Notify, Route, Service, Storage, Task
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
-from supervisor.config.schema import MAX_UNITS, MAX_WATCHING_TASKS, REQUIRED, UNIT_NAME, Key, defaults_of, keys_of
-from supervisor.config.value_types.dependencies import unsound
-from supervisor.config.value_types.exports import MAX_EXPORTS, check, without_match
+from supervisor.config.records import Launcher, Stamp
+from supervisor.config.schema import MAX_UNITS, REQUIRED, UNIT_NAME, Key, defaults_of, keys_of
+from supervisor.config.value_types.exports import MAX_EXPORTS, check
 from supervisor.config.value_types.exposure import unsafe
 from supervisor.config.value_types.hooks import MAX_HOOKS, checked_secret
-from supervisor.config.value_types.hooks import unsuitable as unsuitable_for_hooks
 from supervisor.config.value_types.launchers import LOCAL, MAX_LAUNCHERS, launcher, unknown_launcher, unlaunchable
 from supervisor.config.value_types.notifying import KEYS_WITH_NAMES, unknown
 from supervisor.config.value_types.params import unsuitable
-from supervisor.config.value_types.permissions import unknown as unknown_permissions
-from supervisor.config.value_types.shell_variables import dropped
-from supervisor.config.value_types.slots import MAX_SLOTS, unusable
+from supervisor.config.value_types.slots import MAX_SLOTS
 from supervisor.config.value_types.values import Environment, Secrets, ValueType
 
 _SECTIONS = ("daemon", "http", "storage", "notify")
@@ -148,15 +141,16 @@ class _Loader:
                         tasks[name] = Task(name=name, **_fields(values, kind, frozenset(_FILES)))
                     else:
                         services[name] = Service(name=name, **_fields(values, kind, frozenset(_FILES)))
-        self._check_together(tasks, services, seen)
+        units: dict[str, Task | Service] = {**tasks, **services}
+        self._cross_checked(check_dependencies(services, tasks, seen), seen)
+        self._cross_checked(check_watching(tasks.values()), seen)
+        self._cross_checked(check_permissions(units, seen), seen)
         hooks = self._hooks(main, tasks, services)
         for export in exports.values():
-            for key, index, message in without_match(export, [*tasks.values(), *services.values()]):
+            for key, index, message in without_match(export, units.values()):
                 self._warnings.append(main.problem((_EXPORTS, export.name, key, index), message, None))
         slots = self._slots(main)
-        for use in unusable([*tasks.values(), *services.values()], slots):
-            source, place = seen[use.unit]
-            self._wrong(source, (*place, *use.place), use.message, use.remedy)
+        self._cross_checked(check_slots(units.values(), slots), seen)
         self.finish()
         return Config(
             path=main.path,
@@ -179,22 +173,10 @@ class _Loader:
             warnings=tuple(self._warnings),
         )
 
-    def _check_together(
-        self, tasks: dict[str, Task], services: dict[str, Service], seen: dict[str, tuple[Source, KeyPath]]
-    ) -> None:
-        """Check what tasks and services say about each other, and how many have ``on_change``."""
-        for wrong in unsound(services, tasks, seen):
-            source, place = seen[wrong.service]
-            part = () if wrong.index is None else (wrong.index,)
-            self._wrong(source, (*place, "depends_on", *part), wrong.message, wrong.remedy)
-        for task in [task for task in tasks.values() if task.on_change][MAX_WATCHING_TASKS:]:
-            source, place = seen[task.name]
-            self._wrong(source, (*place, "on_change"), f"more than {MAX_WATCHING_TASKS} tasks have on_change")
-        units: dict[str, Task | Service] = {**tasks, **services}
-        for unit in units.values():
-            for index, message, remedy in unknown_permissions(unit.may, units, seen):
-                source, place = seen[unit.name]
-                self._wrong(source, (*place, "may", index), message, remedy)
+    def _cross_checked(self, found: Iterable[Found], seen: dict[str, tuple[Source, KeyPath]]) -> None:
+        for name, place, invalid in found:
+            source, path = seen[name]
+            self._wrong(source, (*path, *place), invalid.message, invalid.remedy)
 
     def _host_zone(self, main: Source) -> str:
         try:
@@ -357,7 +339,7 @@ class _Loader:
             values = self._values(main, path, content, keys)
             for key in sorted(required - content.keys()):
                 self._wrong(main, path, f"has no {key}", f"add {key} = …")
-            for place, invalid in unsuitable_for_hooks(values, content, tasks, services):
+            for place, invalid in check_hook(values, content, tasks, services):
                 self._wrong(main, (*path, *place), invalid.message, invalid.remedy)
             file: str | None = values.get("secret_file")
             if file is None:
@@ -472,7 +454,7 @@ class _Loader:
             given = {key: value for key, value in defaults.items() if key not in replaced}
             values = given | values | tables
             self._params(source, path, values, own="params" in unit)
-            for place, warning in dropped(values, unit):
+            for place, warning in dropped_variables(values, unit):
                 self._warnings.append(source.problem((*path, *place), warning.message, warning.remedy))
             if "run" in values:
                 yield name, values

@@ -50,8 +50,6 @@ REQUIRED: Final = object()
 """Stands for the default of a key that the file must set."""
 
 MAX_UNITS = 10_000
-MAX_WATCHING_TASKS = 64
-"""Tasks with ``on_change``: each takes an instance of inotify, of which a user usually has 128."""
 _MAX_SOCKET_PATH_BYTES = 107
 """sun_path of unix(7), less the closing NUL."""
 _KB, _MB, _TB = 1 << 10, 1 << 20, 1 << 40

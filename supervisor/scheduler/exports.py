@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from logring.layout import STREAM_NAMES
+from supervisor.config.cross_checks import selects
 from supervisor.config.model import Config, Export, Service, Task
-from supervisor.config.value_types.exports import selects
 from supervisor.ipc.export_job import ExportJob, ExportStatus
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from supervisor.config.files.substitute import read_small
-from supervisor.config.model import Http, ProxyIdentity
+from supervisor.config.model import Http
 from supervisor.config.problems import Unusable
+from supervisor.config.records import ProxyIdentity
 from supervisor.ipc.messages import IdentityHeaders
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.load import load
-from supervisor.config.model import DatabaseServer
 from supervisor.config.problems import ConfigError
+from supervisor.config.records import DatabaseServer
 
 
 def loaded(directory: Path, value: str, environ: dict[str, str] | None = None) -> DatabaseServer | None:

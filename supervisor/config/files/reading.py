@@ -12,8 +12,8 @@ from supervisor.config.files.positions import KeyPath, Positions
 from supervisor.config.files.stamps import matches, stamp
 from supervisor.config.files.substitute import read_small
 from supervisor.config.files.syntax import explain, salvage
-from supervisor.config.model import Stamp
 from supervisor.config.problems import ConfigError, Problem, dotted
+from supervisor.config.records import Stamp
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_INCLUDED = 1000

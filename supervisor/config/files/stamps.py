@@ -5,8 +5,9 @@ import os
 from collections.abc import Sequence
 
 from supervisor.config.host_zone import host_zone
-from supervisor.config.model import Config, Stamp
+from supervisor.config.model import Config
 from supervisor.config.problems import Invalid
+from supervisor.config.records import Stamp
 
 
 def stamp(status: os.stat_result) -> Stamp:

@@ -1,12 +1,10 @@
-"""Exports: the resolution of a table, whose keys depend on its type, and the units that it selects."""
+"""Exports: the resolution of a table, whose keys depend on its type."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from supervisor.config.model import Export, Service, Task
 from supervisor.config.problems import Invalid, InvalidParts
 from supervisor.config.value_types.values import Text
 
@@ -110,26 +108,3 @@ def _misplaced(kind: str, values: Mapping[str, Any]) -> Iterator[Invalid]:
         if key not in allowed:
             types = " and ".join(other for other, keys in OF_TYPE.items() if key in keys)
             yield Invalid(f"not a key of the type {kind}", f"only {types} has this key", show=False, path=(key,))
-
-
-def selects(export: Export, unit: Task | Service) -> bool:
-    """Return whether an export has the lines of a unit."""
-    return (
-        (not export.tasks or any(fnmatchcase(unit.name, glob) for glob in export.tasks))
-        and (not export.groups or unit.group in export.groups)
-        and (not export.tags or not set(export.tags).isdisjoint(unit.tags))
-    )
-
-
-def without_match(export: Export, units: Iterable[Task | Service]) -> Iterator[tuple[str, int, str]]:
-    """Yield the parts of a selection that no unit matches: key, index and message."""
-    known = list(units)
-    for index, glob in enumerate(export.tasks):
-        if not any(fnmatchcase(unit.name, glob) for unit in known):
-            yield "tasks", index, f'no task or service matches "{glob}"'
-    for index, group in enumerate(export.groups):
-        if all(unit.group != group for unit in known):
-            yield "groups", index, f'no task or service has the group "{group}"'
-    for index, tag in enumerate(export.tags):
-        if all(tag not in unit.tags for unit in known):
-            yield "tags", index, f'no task or service has the tag "{tag}"'

@@ -1,13 +1,11 @@
-"""The types of values of ``[hooks.NAME]``, and the checks of a whole hook against its task."""
+"""The types of values of ``[hooks.NAME]``."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from supervisor.config.files.positions import KeyPath
-from supervisor.config.model import JsonPath, Service, Task
-from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
+from supervisor.config.problems import Invalid, InvalidParts, quoted
+from supervisor.config.records import JsonPath
 from supervisor.config.value_types.values import ListOf, Text
 
 KINDS = ("github", "gitlab", "generic")
@@ -17,7 +15,7 @@ MIN_SECRET = 16
 """Bytes of a secret: anyone who sees a signed delivery can guess shorter ones at leisure."""
 PATH = r"\$(?:\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,6}\])+"
 _STEP = re.compile(r"\.([^.\[]+)|\[([0-9]+)\]")
-_EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {
+EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "github": (re.compile("[a-z][a-z_]{0,99}"), "push"),
     "gitlab": (re.compile("[A-Z][A-Za-z ]{0,99} Hook"), "Push Hook"),
 }
@@ -114,53 +112,3 @@ def checked_secret(text: str) -> str:
     if len(secret.encode()) < MIN_SECRET:
         raise Invalid(f"must have at least {MIN_SECRET} bytes", "create one: openssl rand -hex 32", show=False)
     return secret
-
-
-def unsuitable(
-    values: Mapping[str, Any], said: Collection[str], tasks: Mapping[str, Task], services: Mapping[str, Service]
-) -> Iterator[tuple[KeyPath, Invalid]]:
-    """Return the places of a hook that contradict another key or its task, and the errors.
-
-    Args:
-        values: of the keys that are valid.
-        said: the keys that the file has.
-        tasks: by name.
-        services: by name.
-    """
-    wrong = set(said) - values.keys()
-    if "events" not in wrong:
-        yield from _unsuitable_events(values.get("kind"), values.get("events", ()))
-    name: str | None = values.get("task")
-    task = tasks.get(name or "")
-    if name is not None and task is None:
-        if name in services:
-            yield ("task",), Invalid(f"{quoted(name)} is a service", "a hook runs a task")
-        else:
-            yield ("task",), Invalid(f"no task named {quoted(name)}", nearest(name, tasks))
-    if task is None or "params" in wrong:
-        return
-    if not task.api_trigger:
-        yield ("task",), Invalid(f"{quoted(task.name)} has api_trigger = false", "only its schedule may run it")
-    declared = {param.name: param for param in task.params}
-    given = values.get("params", {})
-    for param in given:
-        if param not in declared:
-            remedy = nearest(param, declared) or f"declare it in params of the task {quoted(task.name)}"
-            yield ("params", param), Invalid(f"not a parameter of the task {quoted(task.name)}", remedy)
-    for param in declared.values():
-        if param.required and param.default is None and param.name not in given:
-            message = f"lacks the parameter {quoted(param.name)}, which the task {quoted(task.name)} requires"
-            yield (), Invalid(message, f'add params = {{ {param.name} = "$.…" }}')
-
-
-def _unsuitable_events(kind: str | None, events: tuple[str, ...]) -> Iterator[tuple[KeyPath, Invalid]]:
-    if kind == "generic" and events:
-        yield ("events",), Invalid("has no meaning for a generic hook, whose sender names no event", "use when")
-    if kind is None or kind not in _EVENTS:
-        return
-    pattern, example = _EVENTS[kind]
-    if not events:
-        yield (), Invalid(f"has no events, which a {kind} hook requires", f'add events = ["{example}"]')
-    for index, event in enumerate(events):
-        if not pattern.fullmatch(event):
-            yield ("events", index), Invalid(f"{quoted(event)} is not an event of {kind}", f'such as "{example}"')

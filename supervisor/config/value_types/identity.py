@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.config.model import ProxyIdentity
 from supervisor.config.problems import Invalid, InvalidParts, quoted
+from supervisor.config.records import ProxyIdentity
 from supervisor.config.value_types.values import FilePath, Text, choice, parse_table
 
 ANYBODY = "*"

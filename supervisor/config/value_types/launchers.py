@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from supervisor.config.model import Launcher
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
+from supervisor.config.records import Launcher
 from supervisor.config.value_types.presets import PRESETS, Preset
 from supervisor.config.value_types.values import MAX_ARGUMENT_BYTES, Text
 

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from supervisor.config.model import Match, QuietHours
 from supervisor.config.notification_kinds import KINDS, SEVERITIES
 from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
+from supervisor.config.records import Match, QuietHours
 from supervisor.config.value_types.values import NAME, ListOf, Name, Text, ValueType, choice, parse_table
 
 KEYS_WITH_NAMES = ("notify_on_failure", "notify_on_success", "notify_on_missed")

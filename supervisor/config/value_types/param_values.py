@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
-from supervisor.config.model import Param
 from supervisor.config.problems import Invalid, quoted
+from supervisor.config.records import Param
 
 MAX_BYTES = 64 * 1024
 """Of all values of a run together; the kernel takes 128 KiB in one argument."""

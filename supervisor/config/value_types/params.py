@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from supervisor.config.model import Param
 from supervisor.config.problems import Invalid, InvalidParts
+from supervisor.config.records import Param
 from supervisor.config.value_types.param_values import MAX_BYTES, TYPES, compiled, normal
 from supervisor.config.value_types.values import Choice, Flag, ListOf, Text, ValueType, choice, parse_table
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from logring.search import BadPattern, Pattern
-from supervisor.config.model import Probe
 from supervisor.config.problems import Invalid, InvalidParts
+from supervisor.config.records import Probe
 from supervisor.config.value_types.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
 
 INSTANCE = "{instance}"

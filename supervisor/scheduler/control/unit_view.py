@@ -4,7 +4,8 @@ import json
 import math
 from typing import Any
 
-from supervisor.config.model import Dependency, Param, Probe, Service, Task
+from supervisor.config.model import Service, Task
+from supervisor.config.records import Dependency, Param, Probe
 from supervisor.config.value_types.timing import UNLIMITED_ATTEMPTS
 from supervisor.scheduler.runs.end_reason import signal_name
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from store.runs.writes import update_run
-from supervisor.config.model import Launcher
+from supervisor.config.records import Launcher
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.host import users

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 
-from supervisor.config.model import QuietHours, Route
+from supervisor.config.model import Route
 from supervisor.config.notification_kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
+from supervisor.config.records import QuietHours
 from supervisor.host.zones import zone_named
 
 _MINUTES_PER_HOUR = 60

@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from supervisor.config.model import Param, Task
+from supervisor.config.model import Task
 from supervisor.config.problems import Invalid
+from supervisor.config.records import Param
 from supervisor.config.value_types.param_values import MAX_BYTES, normal
 
 _SHOWN_NAMES = 10

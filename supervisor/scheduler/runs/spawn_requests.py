@@ -7,7 +7,8 @@ from typing import Any
 
 from logring.log_paths import log_path
 from supervisor.config.diff import definition_hash
-from supervisor.config.model import Probe, Service, Task
+from supervisor.config.model import Service, Task
+from supervisor.config.records import Probe
 from supervisor.host import users
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.messages import Boot, Frame, Spawn, spawn_message

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from logring.log_paths import log_path, ring_path
-from supervisor.config.model import Probe, Service
+from supervisor.config.model import Service
+from supervisor.config.records import Probe
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.probes import INSTANCE
 from supervisor.ipc.probe_request import ProbeRequest

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.config.cross_checks import selects
 from supervisor.config.diff import Changed, Effect, diff
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import Problem
-from supervisor.config.value_types.exports import selects
 
 Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.config.load import load
-from supervisor.config.model import ProxyIdentity
 from supervisor.config.problems import ConfigError, Unusable
+from supervisor.config.records import ProxyIdentity
 from supervisor.startup import exposure
 
 HTTP = '[http]\nbehind_proxy = ["127.0.0.1"]\n'

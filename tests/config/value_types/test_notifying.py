@@ -6,8 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from supervisor.config.diff import Effect, diff
-from supervisor.config.model import Config, Match, QuietHours
+from supervisor.config.model import Config
 from supervisor.config.problems import Problem
+from supervisor.config.records import Match, QuietHours
 from supervisor.scheduler.control.unit_view import definition_text
 
 Load = Callable[..., Config]

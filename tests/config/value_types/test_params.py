@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.config.model import Config, Param
+from supervisor.config.model import Config
 from supervisor.config.problems import Problem
+from supervisor.config.records import Param
 
 Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]

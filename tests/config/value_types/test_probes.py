@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from supervisor.config.load import load
-from supervisor.config.model import Dependency, Probe
 from supervisor.config.problems import ConfigError, Invalid
+from supervisor.config.records import Dependency, Probe
 from supervisor.config.value_types.dependencies import Depends
 from supervisor.config.value_types.probes import LIVE, READY
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from store.errors import DiskFull
 from store.runs.ids import new_ulid
 from supervisor.config.load import load
-from supervisor.config.model import Param, Task
+from supervisor.config.model import Task
+from supervisor.config.records import Param
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs import secret_parameters

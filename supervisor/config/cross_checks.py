@@ -1,0 +1,221 @@
+"""Checks across keys and tables: what tasks, services, slots, hooks and exports say about each other.
+
+The checks of units yield :data:`Found`: the name of the unit, the place below its table, and the error.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from supervisor.config.files.positions import KeyPath
+from supervisor.config.model import Export, Service, Task
+from supervisor.config.problems import Invalid, nearest, quoted
+from supervisor.config.value_types.hooks import EVENTS
+from supervisor.config.value_types.launchers import LOCAL
+from supervisor.host.prepared_command import is_identifier
+from supervisor.ipc.run_token import SEPARATOR
+
+MAX_WATCHING_TASKS = 64
+"""Tasks with ``on_change``: each takes an instance of inotify, of which a user usually has 128."""
+_WILD = frozenset("*?[")
+_KINDS = {"run": "task", "pause": "task", "resume": "task", "start": "service", "restart": "service"}
+"""Which kind of unit each verb of a permission is for; stop is for both."""
+_DROPPING = ("dash", "ash", "busybox")
+"""Shells that pass on variables only under names that are identifiers; bash passes on all."""
+_TEXTS = ("run", "ready", "live")
+
+Unit = Task | Service
+Found = tuple[str, KeyPath, Invalid]
+
+
+def check_dependencies(
+    services: Mapping[str, Service], tasks: Mapping[str, Task], known: Collection[str]
+) -> Iterator[Found]:
+    """Yield the errors in the dependencies of all services.
+
+    Args:
+        services: services with valid values.
+        tasks: tasks with valid values.
+        known: names of all tasks and services, including those with invalid values.
+    """
+    for service in services.values():
+        for index, one in enumerate(service.depends_on):
+            place = ("depends_on", index)
+            if one.name not in known:
+                yield service.name, place, _unknown("task or service", one.name, known)
+            elif one.name in tasks and one.until in ("started", "ready"):
+                yield service.name, place, Invalid(f"{one.name} is a task", 'a task needs until = "succeeded"')
+            elif one.name in tasks and (param := _required_parameter(tasks[one.name])) is not None:
+                message = f"{one.name} requires the parameter {quoted(param)}, which a run for a service does not get"
+                yield service.name, place, Invalid(message, "give it a default")
+            elif one.name in services and one.until == "succeeded":
+                remedy = 'a service has until = "started" or "ready"'
+                yield service.name, place, Invalid(f"{one.name} is a service", remedy)
+    for cycle in _cycles(services):
+        message = f"they wait for each other: {' -> '.join((*cycle, cycle[0]))}"
+        yield cycle[0], ("depends_on",), Invalid(message, "remove one of them")
+
+
+def _unknown(what: str, name: str, known: Collection[str]) -> Invalid:
+    return Invalid(f"no {what} named {quoted(name)}", nearest(name, known))
+
+
+def _required_parameter(task: Task) -> str | None:
+    """Return a parameter that must be given."""
+    return next((one.name for one in task.params if one.required and one.default is None), None)
+
+
+def _cycles(services: Mapping[str, Service]) -> Iterator[list[str]]:
+    """Yield a cycle for each dependency that closes one, in the order of a walk."""
+    done: set[str] = set()
+    for first in services:
+        path: list[str] = []
+        waiting = [_following(services, first)] if first not in done else []
+        path += [first] if waiting else []
+        while waiting:
+            name = next(waiting[-1], None)
+            if name is None:
+                waiting.pop()
+                done.add(path.pop())
+            elif name in path:
+                yield path[path.index(name) :]
+            elif name not in done:
+                path.append(name)
+                waiting.append(_following(services, name))
+
+
+def _following(services: Mapping[str, Service], name: str) -> Iterator[str]:
+    return (one.name for one in services[name].depends_on if one.name in services)
+
+
+def check_watching(tasks: Iterable[Task]) -> Iterator[Found]:
+    """Yield an error for each task with ``on_change`` beyond the limit."""
+    for task in [task for task in tasks if task.on_change][MAX_WATCHING_TASKS:]:
+        yield task.name, ("on_change",), Invalid(f"more than {MAX_WATCHING_TASKS} tasks have on_change")
+
+
+def check_permissions(units: Mapping[str, Unit], known: Collection[str]) -> Iterator[Found]:
+    """Yield the permissions whose name nothing has, or a unit of the wrong kind.
+
+    Args:
+        units: the units whose values are valid.
+        known: names of all units, including those with invalid values.
+    """
+    for unit in units.values():
+        for index, one in enumerate(unit.may):
+            verb, _, name = one.partition(SEPARATOR)
+            if not _WILD.isdisjoint(name):
+                continue
+            if name not in known:
+                yield unit.name, ("may", index), _unknown("task or service", name, known)
+            elif name in units and units[name].kind != _KINDS.get(verb, units[name].kind):
+                message = f"{name} is a {units[name].kind}, and {verb} is for {_KINDS[verb]}s"
+                yield unit.name, ("may", index), Invalid(message)
+
+
+def check_slots(units: Iterable[Unit], slots: Mapping[str, int | None]) -> Iterator[Found]:
+    """Yield the uses that no run could ever get. The size of a slot is None if it is invalid."""
+    for unit in units:
+        for name, count in unit.uses.items():
+            size = slots.get(name)
+            if name not in slots:
+                remedy = nearest(name, slots) or f"add [slots.{name}] with its size"
+                yield unit.name, ("uses", name), Invalid(f"no slot named {quoted(name)}", remedy)
+            elif size is not None and count > size:
+                message = f"needs {count} places of the slot {quoted(name)}, which has {size}"
+                yield unit.name, ("uses", name), Invalid(message, f"raise slots.{name}.size, or use fewer places")
+
+
+def selects(export: Export, unit: Unit) -> bool:
+    """Return whether an export has the lines of a unit."""
+    return (
+        (not export.tasks or any(fnmatchcase(unit.name, glob) for glob in export.tasks))
+        and (not export.groups or unit.group in export.groups)
+        and (not export.tags or not set(export.tags).isdisjoint(unit.tags))
+    )
+
+
+def without_match(export: Export, units: Collection[Unit]) -> Iterator[tuple[str, int, str]]:
+    """Yield the parts of a selection that no unit matches: key, index and message."""
+    for index, glob in enumerate(export.tasks):
+        if not any(fnmatchcase(unit.name, glob) for unit in units):
+            yield "tasks", index, f'no task or service matches "{glob}"'
+    for index, group in enumerate(export.groups):
+        if all(unit.group != group for unit in units):
+            yield "groups", index, f'no task or service has the group "{group}"'
+    for index, tag in enumerate(export.tags):
+        if all(tag not in unit.tags for unit in units):
+            yield "tags", index, f'no task or service has the tag "{tag}"'
+
+
+def check_hook(
+    values: Mapping[str, Any], said: Collection[str], tasks: Mapping[str, Task], services: Mapping[str, Service]
+) -> Iterator[tuple[KeyPath, Invalid]]:
+    """Yield the places of a hook that contradict another key or its task, and the errors.
+
+    Args:
+        values: of the keys that are valid.
+        said: the keys that the file has.
+        tasks: by name.
+        services: by name.
+    """
+    wrong = set(said) - values.keys()
+    if "events" not in wrong:
+        yield from _unsuitable_events(values.get("kind"), values.get("events", ()))
+    name: str | None = values.get("task")
+    task = tasks.get(name or "")
+    if name is not None and task is None:
+        if name in services:
+            yield ("task",), Invalid(f"{quoted(name)} is a service", "a hook runs a task")
+        else:
+            yield ("task",), _unknown("task", name, tasks)
+    if task is None or "params" in wrong:
+        return
+    if not task.api_trigger:
+        yield ("task",), Invalid(f"{quoted(task.name)} has api_trigger = false", "only its schedule may run it")
+    declared = {param.name: param for param in task.params}
+    given = values.get("params", {})
+    for param in given:
+        if param not in declared:
+            remedy = nearest(param, declared) or f"declare it in params of the task {quoted(task.name)}"
+            yield ("params", param), Invalid(f"not a parameter of the task {quoted(task.name)}", remedy)
+    for param in declared.values():
+        if param.required and param.default is None and param.name not in given:
+            message = f"lacks the parameter {quoted(param.name)}, which the task {quoted(task.name)} requires"
+            yield (), Invalid(message, f'add params = {{ {param.name} = "$.…" }}')
+
+
+def _unsuitable_events(kind: str | None, events: tuple[str, ...]) -> Iterator[tuple[KeyPath, Invalid]]:
+    if kind == "generic" and events:
+        yield ("events",), Invalid("has no meaning for a generic hook, whose sender names no event", "use when")
+    if kind is None or kind not in EVENTS:
+        return
+    pattern, example = EVENTS[kind]
+    if not events:
+        yield (), Invalid(f"has no events, which a {kind} hook requires", f'add events = ["{example}"]')
+    for index, event in enumerate(events):
+        if not pattern.fullmatch(event):
+            yield ("events", index), Invalid(f"{quoted(event)} is not an event of {kind}", f'such as "{example}"')
+
+
+def dropped_variables(values: Mapping[str, Any], own: Mapping[str, Any]) -> Iterable[tuple[KeyPath, Invalid]]:
+    """Return a warning for each text whose shell drops a variable, with the place of the text.
+
+    Args:
+        values: all values of a unit.
+        own: the keys of its own table; a text from [defaults] has no position in it.
+    """
+    odd = sorted(name for key in ("env", "secrets") for name in values.get(key, ()) if not is_identifier(name))
+    shell = values.get("shell", "/bin/sh")
+    program = os.path.basename(os.path.realpath(shell))
+    if values.get("launcher", LOCAL) != LOCAL or not odd or not program.startswith(_DROPPING):
+        return
+    for key in _TEXTS:
+        value = values.get(key)
+        text = value if key == "run" else getattr(value, "target", None)
+        if isinstance(text, str) and (key == "run" or getattr(value, "kind", None) == "exec"):
+            names = ", ".join(map(quoted, odd))
+            message = f"{shell} is {program}, which drops variables with names such as {names}"
+            remedy = f'write {key if key == "run" else "exec"} as a list of arguments, or add shell = "/bin/bash"'
+            yield ((key,) if key in own else ()), Invalid(message, remedy, show=False)
