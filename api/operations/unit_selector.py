@@ -66,7 +66,7 @@ class Units:
         Raises:
             ApiError: 404 a name, or group and tag together, select nothing.
         """
-        configured = {one.name: one.definition for one in store_tasks.standings(db) if self._sees(one.name)}
+        configured = {one.name: one.definition for one in store_tasks.standings(db) if self.sees(one.name)}
         found: set[str] = set()
         for name in self.names:
             matching = fnmatch.filter(configured, name) if _GLOB.search(name) else [name]
@@ -83,11 +83,12 @@ class Units:
             raise ApiError(404, f"None of the selected tasks and services has {self._wanted()}")
         return narrowed
 
-    def _sees(self, name: str) -> bool:
+    def sees(self, name: str) -> bool:
+        """Return whether the client may know of a unit."""
         return self.tasks is None or fnmatch.fnmatchcase(name, self.tasks)
 
     def _has_runs(self, db: Database, name: str) -> bool:
-        return self._sees(name) and store_runs.has_runs(db, name)
+        return self.sees(name) and store_runs.has_runs(db, name)
 
     def _fits(self, definition: str | None) -> bool:
         if definition is None:

@@ -386,12 +386,42 @@ class SearchHit(Struct, kw_only=True, rename="camel"):
     text: str
 
 
+class LogSearchHit(SearchHit, kw_only=True, rename="camel"):
+    """A line of any task or service that matches the search."""
+
+    task_name: str
+    instance_index: Int64
+
+
 class SearchPage(Document, kw_only=True, rename="camel"):
     """Hits of a search so far. A page can be empty although the search is not exhausted."""
 
     items: list[SearchHit]
     next_cursor: (
         Annotated[str, Meta(description="Cursor that continues the search; absent if the search is exhausted.")]
+        | UnsetType
+    ) = UNSET
+    exhausted: Annotated[bool, Meta(description="True if all runs were searched, active runs up to now.")]
+    scanned_runs: Annotated[Int64, Meta(description="Number of runs that this call searched.")]
+    scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call searched.")]
+
+
+class LogSearchPage(Document, kw_only=True, rename="camel"):
+    """Hits of a search in all logs so far. A page can be empty although the search is not exhausted."""
+
+    items: list[LogSearchHit]
+    next_cursor: (
+        Annotated[str, Meta(description="Cursor that continues the search; absent if the search is exhausted.")]
+        | UnsetType
+    ) = UNSET
+    searched_back_to: (
+        Annotated[
+            str,
+            Meta(
+                description="All runs that were created later are searched; absent if the search is exhausted.",
+                extra_json_schema={"format": "date-time"},
+            ),
+        ]
         | UnsetType
     ) = UNSET
     exhausted: Annotated[bool, Meta(description="True if all runs were searched, active runs up to now.")]

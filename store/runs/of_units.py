@@ -8,7 +8,8 @@ from store.runs.filter import VISIBLE, among
 from store.runs.phases import FIRST_ACTIVE, REFUSED_STATES, RUNNING
 from store.runs.record import SELECT, Run, from_row
 
-_HAS_A_LOG = f"state NOT IN ({', '.join(map(str, sorted(REFUSED_STATES)))}) AND (started_at IS NOT NULL OR lines > 0)"
+_NOT_REFUSED = f"state NOT IN ({', '.join(map(str, sorted(REFUSED_STATES)))})"
+_HAS_A_LOG = f"{_NOT_REFUSED} AND (started_at IS NOT NULL OR lines > 0)"
 # The indexes have no ended_at, but started_at and duration, so most rows need not be looked up for the first part.
 _ENDED_SINCE = "(started_at IS NULL OR started_at + duration >= ?) AND ended_at >= ?"
 _PLACE = "(created_at, id)"
@@ -58,6 +59,38 @@ def _ended(
         f"SELECT {SELECT} FROM runs WHERE state < {FIRST_ACTIVE} AND {wanted} AND {place}"  # noqa: S608 - constants
         f" AND {_ENDED_SINCE} AND {_HAS_A_LOG} AND {VISIBLE} ORDER BY created_at {order}, id {order} LIMIT ?",
         [*params, *at, since, since, limit],
+    )
+    return [from_row(row) for row in rows]
+
+
+def runs_with_logs(
+    db: Database, names: Collection[str] | None, since: int | None, at: tuple[int, str], limit: int
+) -> list[Run]:
+    """Return visible runs that may have a log, newest first.
+
+    Args:
+        db: the database.
+        names: of these tasks and services; None: of all.
+        since: leave out runs that ended before, ms since the epoch; None: none.
+        at: creation time and id of the run from which on to begin, whether it exists or not.
+        limit: most runs to return.
+    """
+    if names is not None and not names:
+        return []
+    params: list[Value] = []
+    place = f"{_PLACE} <= (?, ?)" + ("" if names is None else f" AND {among('task_name', names, params)}")
+    params[:0] = at
+    of_both = list(params)
+    ended = f"state < {FIRST_ACTIVE} AND {place}"
+    if since is not None:
+        ended += f" AND {_ENDED_SINCE}"
+        params += [since, since]
+    index = "runs_task" if names is not None and len(names) == 1 else "runs_created"
+    rows = db.rows(
+        f"SELECT {SELECT} FROM runs INDEXED BY {index} WHERE {ended} AND {_HAS_A_LOG} AND {VISIBLE}"  # noqa: S608 - constants
+        f" UNION ALL SELECT {SELECT} FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} AND {place}"
+        " ORDER BY created_at DESC, id DESC LIMIT ?",
+        [*params, *of_both, limit],
     )
     return [from_row(row) for row in rows]
 

@@ -34,6 +34,7 @@ PAGES = (
     "#/task/backup",
     "#/task/web",
     "#/runs",
+    "#/search",
     "#/deleted",
     "#/notifications",
     "#/notifiers",
@@ -526,6 +527,13 @@ def test_no_page_is_wider_than_a_phone(phone: Page, site: Site) -> None:
     for address in shown(phone, site):
         assert phone.evaluate(TOO_WIDE) == [], address
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, address
+
+
+def test_hits_fit_a_phone(phone: Page, site: Site) -> None:
+    """Lines that a search finds are cut at the edge of the screen, however long they are."""
+    site.see(phone, "#/search?q=1")
+    expect(phone.get_by_role("list", name="Hits").get_by_role("button").first).to_be_visible()
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_dialog_fits_a_phone(phone: Page, site: Site) -> None:

@@ -203,6 +203,25 @@ def test_search_in_all_runs(page: Page, site: Site) -> None:
     expect(hits).to_have_count(1)
 
 
+def test_a_search_in_all_logs_leads_to_run_and_line(page: Page, site: Site) -> None:
+    """The page Search finds lines of all units, or of one, and a hit opens its run at the line."""
+    site.see(page, "#/search")
+    page.get_by_role("searchbox", name="Search all logs").fill("disk")
+    page.get_by_role("button", name="Search", exact=True).click()
+    hits = page.get_by_role("list", name="Hits").get_by_role("button")
+    expect(hits.first).to_contain_text("backup")
+    expect(page).to_have_url(re.compile("q=disk"))
+    page.get_by_label("Task or service").select_option("web")
+    expect(hits).to_have_count(0)
+    page.get_by_label("Task or service").select_option("backup")
+    page.get_by_label("Time").select_option("24h")
+    expect(hits.first).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Time")).to_have_value("24h")
+    hits.first.click()
+    expect(page).to_have_url(re.compile("#/run/.*line=.*q=disk"))
+
+
 def test_back_from_a_hit_shows_the_hits(page: Page, site: Site) -> None:
     """The back button leads from a hit to the list of hits."""
     site.see(page, "#/task/backup")

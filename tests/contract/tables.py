@@ -329,6 +329,7 @@ OUR_OWN = (
     ("POST", "/api/runs/{runId}/acknowledge"),
     ("GET", "/api/runs/failures"),
     ("GET", "/api/logs/stream"),
+    ("GET", "/api/logs/search"),
     ("GET", "/api/tasks/{taskName}/log/stream"),
     ("POST", "/api/daemon/trust-clock"),
     ("GET", "/api/tasks/{taskName}/schedule"),

@@ -1,4 +1,4 @@
-"""Handler for searches in the logs of a task's runs.
+"""Handlers for searches in the logs of a task's runs, and in all logs.
 
 A search visits the runs from the newest to the oldest, and each log from its first line. A call ends at its limit of
 lines, time or bytes. Its response has the hits so far and a cursor, with which the next call continues. The cursor is
@@ -26,16 +26,21 @@ from msgspec import UNSET
 from api.auth.identity import Role
 from api.errors import ApiError, invalid
 from api.operations.operation import Call, Operation, json_of
-from api.operations.parameters import INT64_MAX, RUN_ID, Param, choice, flag, integer, shaped
+from api.operations.parameters import INT64_MAX, RUN_ID, Param, choice, flag, instant, integer, shaped
+from api.operations.unit_selector import UNIT_PARAMS, Units, units_of
 from api.resources.runs.runs import known
 from api.schemas import records as schemas
+from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
 from logring.errors import LogError
 from logring.layout import STREAM_NAMES
 from logring.reader import LogReader
 from logring.search import BadPattern, Found, Hit, Pattern, Wanted
 from logring.search import search as search_log
+from store.database import Database
+from store.runs import of_units
 from store.runs import writes as store_runs
+from store.runs.filter import task_names
 from store.runs.writes import Run
 
 log = logging.getLogger("gunicorn.error")
@@ -101,7 +106,7 @@ class _Scan:
         self, pattern: Pattern, wanted: Wanted, limit: int, paths: Callable[[Run], tuple[str, str]], line: int
     ) -> None:
         self.waiting: deque[Run] = deque()
-        self.hits: list[tuple[str, Hit]] = []
+        self.hits: list[tuple[Run, Hit]] = []
         self.line = line
         self.runs = self.bytes = 0
         self._pattern = pattern
@@ -143,7 +148,7 @@ class _Scan:
             found = Found([], self.line, exhausted=True, scanned=0, damaged=0)
         if found.damaged:
             log.warning("a search skips %d damaged blocks of the log of %s", found.damaged, run.id)
-        self.hits += [(run.id, hit) for hit in found.hits]
+        self.hits += [(run, hit) for hit in found.hits]
         self._text_bytes += sum(len(hit.text) for hit in found.hits)
         self.bytes += found.scanned
         self.line = found.next
@@ -160,32 +165,24 @@ class _Scan:
 
 
 class _Runs:
-    """The runs to search, newest first, in batches."""
+    """The runs to search, newest first, in batches.
 
-    def __init__(self, context: Context, task: str, run_id: str | None, place: Place) -> None:
-        self._context = context
-        self._task = task
-        self._run_id = run_id
+    Args:
+        read: returns the runs from a creation time and id on.
+        place: where to begin.
+    """
+
+    def __init__(self, read: Callable[[int, str], list[Run]], place: Place) -> None:
+        self._read = read
         self._place = place
         self._ended = False
         self._seen = ""
 
     def next_batch(self) -> list[Run]:
-        """Return the next batch; empty at the end.
-
-        Raises:
-            ApiError: 404 the task has no such run.
-        """
+        """Return the next batch; empty at the end."""
         if self._ended:
             return []
-        if self._run_id is not None:
-            self._ended = True
-            run = self._context.reads(store_runs.get_run, self._run_id)
-            if run is None or run.task_name != self._task:
-                raise ApiError(404, f'{self._task} has no run with the id "{self._run_id}"')
-            return [run]
-        created_at, run_id, _ = self._place
-        found = self._context.reads(store_runs.runs_from, self._task, created_at, run_id, _RUNS)
+        found = self._read(self._place.created_at, self._place.run_id)
         self._ended = len(found) < _RUNS
         if found:
             self._place = Place(found[-1].created_at, found[-1].id, 0)
@@ -199,16 +196,120 @@ def search(context: Context, call: Call) -> None:
     """Search the logs of a task's runs."""
     task, query = call.path["taskName"], call.query
     run_id: str | None = query["runId"]
-    same = (task, query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], run_id)
+    same: tuple[Any, ...] = (task, query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], run_id)
+    if query["since"] is not None or query["until"] is not None:
+        same += (query["since"], query["until"])
     place = _place(same, query["cursor"])
-    runs = _Runs(context, task, run_id, place)
+
+    def read(created_at: int, at: str) -> list[Run]:
+        if run_id is not None:
+            return [_run_of(context, task, run_id)]
+        found = context.reads(store_runs.runs_from, task, created_at, at, _RUNS)
+        if not found and place is _NEWEST and not context.reads(known, task):
+            raise ApiError(404, f'No task named "{task}", and no runs of one')
+        return found
+
+    scan = _scanned(context, call, read, place)
+    cut = scan.waiting[0] if scan.waiting else None
+    call.answer(
+        schemas.SearchPage(
+            items=[
+                schemas.SearchHit(run_id=run.id, n=hit.n, ts=hit.ts, stream=STREAM_NAMES[hit.stream], text=_text(hit))
+                for run, hit in scan.hits
+            ],
+            next_cursor=UNSET if cut is None else _to_cursor(same, Place(cut.created_at, cut.id, scan.line)),
+            exhausted=cut is None,
+            scanned_runs=scan.runs,
+            scanned_bytes=scan.bytes,
+        )
+    )
+
+
+def _run_of(context: Context, task: str, run_id: str) -> Run:
+    """Return a run of a task.
+
+    Raises:
+        ApiError: 404 the task has no such run.
+    """
+    run = context.reads(store_runs.get_run, run_id)
+    if run is None or run.task_name != task:
+        raise ApiError(404, f'{task} has no run with the id "{run_id}"')
+    return run
+
+
+def search_all(context: Context, call: Call) -> None:
+    """Search the logs of all tasks and services, or of the selected ones."""
+    query = call.query
+    units = units_of(call)
+    names = context.reads(_names, units)
+    since_ms: int | None = query["since"]
+    until_ms: int | None = query["until"]
+    same = (
+        *("", *units.names, "", units.group, units.tag),
+        *(query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], since_ms, until_ms),
+    )
+    place = _place(same, query["cursor"])
+    if until_ms is not None and place.created_at > until_ms:
+        place = Place(until_ms, _NEWEST.run_id, 0)
+
+    def read(created_at: int, at: str) -> list[Run]:
+        return context.reads(of_units.runs_with_logs, names, since_ms, (created_at, at), _RUNS)
+
+    scan = _scanned(context, call, read, place)
+    cut = scan.waiting[0] if scan.waiting else None
+    call.answer(
+        schemas.LogSearchPage(
+            items=[
+                schemas.LogSearchHit(
+                    task_name=run.task_name,
+                    instance_index=run.instance_index,
+                    run_id=run.id,
+                    n=hit.n,
+                    ts=hit.ts,
+                    stream=STREAM_NAMES[hit.stream],
+                    text=_text(hit),
+                )
+                for run, hit in scan.hits
+            ],
+            next_cursor=UNSET if cut is None else _to_cursor(same, Place(cut.created_at, cut.id, scan.line)),
+            searched_back_to=UNSET if cut is None else rfc3339(cut.created_at),
+            exhausted=cut is None,
+            scanned_runs=scan.runs,
+            scanned_bytes=scan.bytes,
+        )
+    )
+
+
+def _names(db: Database, units: Units) -> frozenset[str] | None:
+    """Return the names of the units to search; None: all, also those that the configuration no longer has.
+
+    Raises:
+        ApiError: 404 the selection matches nothing.
+    """
+    if units.names or units.group is not None or units.tag is not None:
+        return units.resolve(db)
+    if units.tasks is None:
+        return None
+    with db.snapshot() as view:
+        return frozenset(name for name in task_names(view) if units.sees(name))
+
+
+def _text(hit: Hit) -> str:
+    return hit.text.decode("utf-8", "replace")
+
+
+def _scanned(context: Context, call: Call, read: Callable[[int, str], list[Run]], place: Place) -> _Scan:
+    """Search until a limit of the call is reached, or all runs are searched.
+
+    Raises:
+        ApiError: 422 the pattern is invalid; 503 too many searches.
+    """
+    query = call.query
+    runs = _Runs(read, place)
     with context.searches.place():
         pattern = context.searches(_pattern, query)
-        wanted = Wanted(STREAM_NAMES.index(query["stream"]) if query["stream"] else None)
-        scan = _Scan(pattern, wanted, query["limit"], context.hub.paths, place.line)
+        scan = _Scan(pattern, _wanted(query), query["limit"], context.hub.paths, place.line)
         batch = runs.next_batch()
-        if not batch and not context.reads(known, task):
-            raise ApiError(404, f'No task named "{task}", and no runs of one')
         if batch and batch[0].id != place.run_id:
             scan.line = 0  # the run that the cursor names is gone
         scan.waiting.extend(batch)
@@ -222,7 +323,17 @@ def search(context: Context, call: Call) -> None:
                     break
         finally:
             scan.close()
-    call.answer(_page(scan, same))
+    return scan
+
+
+def _wanted(query: dict[str, Any]) -> Wanted:
+    stream = STREAM_NAMES.index(query["stream"]) if query["stream"] else None
+    since_ms, until_ms = query["since"], query["until"]
+    everything = Wanted(stream)
+    return everything._replace(
+        since_ms=everything.since_ms if since_ms is None else since_ms,
+        until_ms=everything.until_ms if until_ms is None else until_ms,
+    )
 
 
 def _place(same: tuple[Any, ...], cursor: str | None) -> Place:
@@ -241,34 +352,35 @@ def _pattern(query: dict[str, Any]) -> Pattern:
         raise invalid([schemas.ErrorDetail("query.q", str(err), query["q"])]) from err
 
 
-def _page(scan: _Scan, same: tuple[Any, ...]) -> schemas.SearchPage:
-    cursor = None
-    if scan.waiting:
-        run = scan.waiting[0]
-        cursor = _to_cursor(same, Place(run.created_at, run.id, scan.line))
-    return schemas.SearchPage(
-        items=[
-            schemas.SearchHit(
-                run_id=run_id,
-                n=hit.n,
-                ts=hit.ts,
-                stream=STREAM_NAMES[hit.stream],
-                text=hit.text.decode("utf-8", "replace"),
-            )
-            for run_id, hit in scan.hits
-        ],
-        next_cursor=UNSET if cursor is None else cursor,
-        exhausted=cursor is None,
-        scanned_runs=scan.runs,
-        scanned_bytes=scan.bytes,
-    )
-
-
 def _query_text(value: str) -> str:
     if len(value) > _MAX_PATTERN:
         raise ValueError(f"has more than {_MAX_PATTERN} characters")
     return value
 
+
+_WHAT = (
+    Param(
+        "q",
+        _query_text,
+        {"type": "string", "minLength": 1, "maxLength": _MAX_PATTERN},
+        description="The text or pattern to find within a line.",
+        required=True,
+    ),
+    flag("regex", "Whether q is a regular expression, in RE2's syntax; default: false."),
+    flag("case", "Whether the search is case-sensitive; default: false."),
+    choice("stream", "Only lines of this stream.", STREAM_NAMES),
+    instant("since", "Only lines read at this time or later.", up=True),
+    instant("until", "Only lines read at this time or earlier.", up=False),
+)
+_HOW_MUCH = (
+    integer("limit", "Maximum number of lines.", 200, minimum=1, maximum=1000),
+    Param(
+        "cursor",
+        str,
+        {"type": "string", "maxLength": _CURSOR_CHARACTERS},
+        description="nextCursor of the previous response, to continue the same search.",
+    ),
+)
 
 OPERATIONS = (
     Operation(
@@ -278,27 +390,21 @@ OPERATIONS = (
         role=Role.VIEWER,
         summary="Search the logs of a task's runs, newest run first.",
         handler=search,
-        query=(
-            Param(
-                "q",
-                _query_text,
-                {"type": "string", "minLength": 1, "maxLength": _MAX_PATTERN},
-                description="The text or pattern to find within a line.",
-                required=True,
-            ),
-            flag("regex", "Whether q is a regular expression, in RE2's syntax; default: false."),
-            flag("case", "Whether the search is case-sensitive; default: false."),
-            choice("stream", "Only lines of this stream.", STREAM_NAMES),
-            shaped("runId", "Only this run.", RUN_ID),
-            integer("limit", "Maximum number of lines.", 200, minimum=1, maximum=1000),
-            Param(
-                "cursor",
-                str,
-                {"type": "string", "maxLength": _CURSOR_CHARACTERS},
-                description="nextCursor of the previous response, to continue the same search.",
-            ),
-        ),
+        query=(*_WHAT, shaped("runId", "Only this run.", RUN_ID), *_HOW_MUCH),
         answers={200: json_of(schemas.SearchPage)},
+        refusals=(404, 422),
+        tag="logs",
+    ),
+    Operation(
+        method="GET",
+        path="/api/logs/search",
+        id="searchLogs",
+        role=Role.VIEWER,
+        scoped=True,
+        summary="Search the logs of all tasks and services, newest run first.",
+        handler=search_all,
+        query=(*_WHAT, *UNIT_PARAMS, *_HOW_MUCH),
+        answers={200: json_of(schemas.LogSearchPage)},
         refusals=(404, 422),
         tag="logs",
     ),

@@ -12,6 +12,7 @@ import { Notifiers } from "./pages/notifiers.js";
 import { Overview } from "./pages/overview.js";
 import { RunPage } from "./pages/run.js";
 import { Runs } from "./pages/runs.js";
+import { Search } from "./pages/search.js";
 import { System } from "./pages/system.js";
 import { Tokens } from "./pages/tokens.js";
 import { UnitPage } from "./pages/unit.js";
@@ -28,7 +29,7 @@ function page([name, key]) {
   if (name === undefined) return html`<${Overview} />`;
   if (name === "task" && key) return html`<${UnitPage} key=${key} name=${key} />`;
   if (name === "run" && key) return html`<${RunPage} key=${key} id=${key} />`;
-  const plain = { runs: Runs, deleted: Deleted, notifications: Notifications, notifiers: Notifiers, system: System, daemon: Daemon, audit: Audit, accounts: Accounts, tokens: Tokens }[name];
+  const plain = { runs: Runs, search: Search, deleted: Deleted, notifications: Notifications, notifiers: Notifiers, system: System, daemon: Daemon, audit: Audit, accounts: Accounts, tokens: Tokens }[name];
   if (plain) return html`<${plain} />`;
   return html`<${Nowhere} />`;
 }

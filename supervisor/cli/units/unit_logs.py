@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
+import click
+
 from supervisor.cli.client import Api, Query, Refused
 from supervisor.cli.follow import Patience
 from supervisor.cli.lookups import find_task, unknown
@@ -38,9 +40,14 @@ class Selected:
         """Return the parameters that select them."""
         return {"task": ",".join(self.names) or None, "group": self.group, "tag": self.tag}
 
+    @property
+    def is_one(self) -> bool:
+        """Return whether it is one exact name."""
+        return len(self.names) == 1 and not _GLOB.search(self.names[0]) and self.group is None and self.tag is None
+
     def labels(self, api: Api) -> list[str] | None:
         """Return the labels of all their instances, in order; None: there is only one."""
-        if len(self.names) == 1 and not _GLOB.search(self.names[0]) and self.group is None and self.tag is None:
+        if self.is_one:
             task = find_task(api, self.names[0])
             labels = _labels(task) if task is not None else []
             return labels if len(labels) > 1 else None
@@ -175,6 +182,20 @@ class UnitFollower:
                     self._cursor = event.id or self._cursor
                 self._printer.flush()
         return False
+
+
+def option_moment(text: str | None) -> str | None:
+    """Return the RFC 3339 text of an option that takes a time; None: it was not given.
+
+    Raises:
+        click.UsageError: it is not a time.
+    """
+    if text is None:
+        return None
+    try:
+        return moment_of(text, datetime.now(UTC).astimezone())
+    except ValueError as err:
+        raise click.UsageError(str(err)) from err
 
 
 def moment_of(text: str, now: datetime) -> str:

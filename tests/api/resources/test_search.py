@@ -1,6 +1,7 @@
-"""Searching the logs of a task's runs."""
+"""Searching the logs of a task's runs, and of all."""
 
 import base64
+import json
 import os
 import signal
 import threading
@@ -16,6 +17,8 @@ from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT
 from logring.log_paths import log_path
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
+from store.tasks import upsert_task
+from tests.api.support.credentials import bearer, make_token
 from tests.api.support.harness import Daemon
 from tests.api.support.records import Log, make_run
 from tests.support.waiting import until
@@ -168,6 +171,106 @@ def test_unknown(daemon: Daemon) -> None:
         assert daemon.get(path).status == 404
     assert daemon.get("/api/tasks/no%20name/log/search?q=a").status == 422
     assert page(daemon, "other", q="a")["items"] == []
+
+
+def everywhere(daemon: Daemon, headers: Any = None, **query: Any) -> list[tuple[str, str, int]]:
+    """Return task, run and line of all hits in the logs of all units, page by page."""
+    found = []
+    while True:
+        answer = daemon.get(f"/api/logs/search?{urlencode(query)}", headers, unix=headers is None)
+        assert answer.status == 200, answer.body
+        body = answer.json
+        assert body["exhausted"] == ("nextCursor" not in body) == ("searchedBackTo" not in body)
+        found += [(item["taskName"], item["runId"], item["n"]) for item in body["items"]]
+        if body["exhausted"]:
+            return found
+        query["cursor"] = body["nextCursor"]
+
+
+@pytest.fixture(scope="module")
+def units(shared: Daemon) -> list[Run]:
+    """Runs of three units, oldest first, with lines 500 ms apart; the configuration lacks the first unit."""
+    found = []
+    with shared.lock:
+        for name, group in (("all-b", "g"), ("all-c", "h")):
+            upsert_task(shared.db, name, "task", json.dumps({"group": group, "tags": ["t"]}))
+    for index, name in enumerate(("all-a", "all-b", "all-c", "all-b")):
+        run, log = running(shared, name, 5000 + 1000 * index)
+        log.write(b"needle %d\n" % index, STDOUT, 5000 + 1000 * index)
+        log.write(b"needle again\n", STDERR, 5500 + 1000 * index)
+        if index < 3:
+            log.finish()
+            shared.end(run.id, started_at=run.created_at, ended_at=5600 + 1000 * index)
+        found.append(run)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, [(3, 0), (3, 1), (2, 0), (2, 1), (1, 0), (1, 1), (0, 0), (0, 1)]),
+        ({"task": "all-b"}, [(3, 0), (3, 1), (1, 0), (1, 1)]),
+        ({"task": "all-a,all-c"}, [(2, 0), (2, 1), (0, 0), (0, 1)]),
+        ({"task": "all-*", "stream": "stderr"}, [(3, 1), (2, 1), (1, 1)]),
+        ({"group": "h"}, [(2, 0), (2, 1)]),
+        ({"tag": "t", "q": "needle [12]", "regex": "true"}, [(2, 0), (1, 0)]),
+        ({"since": "1970-01-01T00:00:06.5Z", "until": "1970-01-01T00:00:07Z"}, [(2, 0), (1, 1)]),
+        ({"until": "1970-01-01T00:00:05Z"}, [(0, 0)]),
+        ({"since": "1970-01-01T00:00:08Z"}, [(3, 0), (3, 1)]),
+    ],
+)
+def test_all_logs(daemon: Daemon, units: list[Run], query: dict[str, str], expected: list[tuple[int, int]]) -> None:
+    """A search in all logs finds each line once, newest run first, whatever the size of its pages."""
+    named = [(units[run].task_name, units[run].id, n) for run, n in expected]
+    for limit in (1, 3, 200):
+        assert everywhere(daemon, **{"q": "NEEDLE", **query}, limit=limit) == named
+
+
+def test_times_limit_the_search_of_one_task(daemon: Daemon, units: list[Run]) -> None:
+    """The search of a task takes the same times."""
+    query = {"since": "1970-01-01T00:00:06.5Z", "until": "1970-01-01T00:00:08Z"}
+    assert places(daemon, "all-b", q="needle", limit=1, **query) == [(units[3].id, 0), (units[1].id, 1)]
+
+
+def test_a_cut_search_of_all_logs_says_how_far_it_got(daemon: Daemon, units: list[Run]) -> None:
+    """The cursor goes with the time of the run at which it continues, and belongs to one search."""
+    body = daemon.get("/api/logs/search?q=needle&limit=3").json
+    assert body.keys() >= {"nextCursor", "searchedBackTo", "scannedRuns", "scannedBytes"}
+    assert body["searchedBackTo"] == "1970-01-01T00:00:07.000Z"
+    assert body["items"][0] == {
+        "taskName": "all-b",
+        "instanceIndex": 0,
+        "runId": units[3].id,
+        "n": 0,
+        "ts": 8000,
+        "stream": "stdout",
+        "text": "needle 3",
+    }
+    for other in ("q=needle&task=all-b", "q=needle&since=1970-01-01T00:00:00Z", "q=again"):
+        assert daemon.get(f"/api/logs/search?{other}&cursor={body['nextCursor']}").status == 422
+    assert daemon.get(f"/api/tasks/all-b/log/search?q=needle&cursor={body['nextCursor']}").status == 422
+
+
+@pytest.mark.usefixtures("units")
+def test_a_search_of_nothing_is_not_found(daemon: Daemon) -> None:
+    """A name, glob or group that matches nothing is 404, and an invalid parameter 422."""
+    for query in ("task=nobody", "task=nob*", "group=nobody", "task=all-b,nobody"):
+        assert daemon.get(f"/api/logs/search?q=x&{query}").status == 404
+    for query, location in (("", "query.q"), ("q=(&regex=1", "query.q"), ("q=x&task=a%20b", "query.task")):
+        answer = daemon.get(f"/api/logs/search?{query}")
+        assert (answer.status, [one["location"] for one in answer.json["errors"]]) == (422, [location])
+
+
+def test_a_limited_token_searches_its_units_only(daemon: Daemon, units: list[Run]) -> None:
+    """Units that a token may not see are neither found, nor distinguished from unknown ones."""
+    headers = bearer(make_token(daemon, "searching", "viewer", tasks="all-[ab]"))
+    mine = [(run.task_name, run.id, n) for run in reversed(units) if run.task_name != "all-c" for n in (0, 1)]
+    assert everywhere(daemon, headers, q="needle") == mine
+    assert everywhere(daemon, headers, q="needle", tag="t", limit=1) == [one for one in mine if one[0] == "all-b"]
+    for query in ("task=all-c", "task=all-c,all-b", "group=h"):
+        assert daemon.get(f"/api/logs/search?q=needle&{query}", headers, unix=False).status == 404
+    nothing = bearer(make_token(daemon, "nothing", "viewer", tasks="no-*"))
+    assert everywhere(daemon, nothing, q="needle") == []
 
 
 def test_a_deleted_run_is_passed_over(daemon: Daemon) -> None:

@@ -49,6 +49,28 @@ def test_options(ringward: Ringward, daemon: FakeDaemon) -> None:
     }
 
 
+def test_all_logs(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Without a name, or with several, all logs are searched, and each line begins with the name of its unit."""
+    page = found("one")
+    page["items"][0]["taskName"] = "web"
+    daemon.on("GET", "/api/logs/search", page)
+    asked = []
+    for words in (("o",), ("web", "j*", "o"), ("--group", "g", "--since", "2026-11-20T00:00:00Z", "o")):
+        result = ringward("search", *words)
+        assert (result.exit_code, result.stdout) == (0, f"web {RUN}:0: one\n")
+        query = daemon.asked("/api/logs/search")[-1].query
+        asked.append({name: value for name, value in query.items() if name not in ("q", "case", "limit")})
+    assert asked == [{}, {"task": "web,j*"}, {"group": "g", "since": "2026-11-20T00:00:00.000Z"}]
+
+
+def test_a_run_without_its_task(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A run is searched without naming its task."""
+    daemon.on("GET", f"/api/runs/{RUN}", {"id": RUN, "taskName": "job"})
+    daemon.on("GET", PATH, found("a"))
+    assert ringward("search", "--run", RUN, "a").stdout == f"{RUN}:0: a\n"
+    assert ringward("search", "--run", RUN, "x", "y", "a").exit_code == exit_codes.USAGE
+
+
 def test_pages_until_the_limit(ringward: Ringward, daemon: FakeDaemon) -> None:
     """It prints the requested number of lines, with any page size, and says that there are more."""
 
@@ -100,7 +122,7 @@ def test_a_terminal_gets_colours(
 @pytest.mark.parametrize(
     ("answer", "code", "said"),
     [
-        (problem(404, "There is no task job"), exit_codes.REFUSED, "no task job"),
+        (problem(404, "No task"), exit_codes.REFUSED, 'no task, service or run named "job" (did you mean "jobs"?)'),
         (
             problem(422, "Not valid: query.q", [{"location": "query.q", "message": "missing )"}]),
             exit_codes.USAGE,
@@ -112,6 +134,7 @@ def test_a_terminal_gets_colours(
 def test_refusals(ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: int, said: str) -> None:
     """An invalid pattern is a wrong command line; nothing is printed as if it were a line."""
     daemon.on("GET", PATH, answer)
+    daemon.on("GET", "/api/tasks", {"items": [{"name": "jobs", "kind": "task"}]})
     result = ringward("search", "job", "(", "--regex")
     assert (result.exit_code, result.stdout) == (code, "")
     assert said in result.stderr
@@ -119,5 +142,5 @@ def test_refusals(ringward: Ringward, daemon: FakeDaemon, answer: Answer, code: 
 
 def test_wrong_command_lines(ringward: Ringward) -> None:
     """Usage errors before anything is asked."""
-    for arguments in (("job",), ("job", "a", "-n", "0"), ("job", "a", "--stream", "x"), ("job", "a\udcff")):
+    for arguments in ((), ("job", "a", "-n", "0"), ("job", "a", "--stream", "x"), ("job", "a\udcff")):
         assert ringward("search", *arguments).exit_code == exit_codes.USAGE

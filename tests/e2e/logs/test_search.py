@@ -49,6 +49,13 @@ def test_search_covers_ended_and_running_runs(daemon: Daemon) -> None:
     (number,) = (line["n"] for line in daemon.lines(live) if line["text"] == "error two")
     assert (shown.returncode, shown.stdout) == (0, f"{live}:{number}: error two\n")
     assert daemon.cli("search", "t", "nothing like that").returncode == 1
+    everywhere = daemon.cli("search", "^error [a-z]+$", "--regex", "--since", "1h")
+    assert everywhere.stdout.splitlines() == [
+        f"t {run_id}:{line['n']}: error two"
+        for run_id in (live, ended)
+        for line in daemon.lines(run_id)
+        if line["text"] == "error two"
+    ]
     assert daemon.cli("search", "t", "(", "--regex").returncode == 64
 
 

@@ -1,5 +1,6 @@
 // A log with everything around it: search, jumps, filters, and the position.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
+import { taskPath } from "../api.js";
 import { HOURS_24, count, moment, number } from "../format.js";
 import { Icon } from "../parts/icon.js";
 import { toast } from "../parts/toasts.js";
@@ -33,7 +34,7 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
   const [stream, setStream] = useState("");
   const [query, setQuery] = useState(asked);
   const all = query?.all ?? false;
-  const found = useSearch(taskName, all ? undefined : runId, query);
+  const found = useSearch(taskPath(taskName, "log/search"), { runId: all ? undefined : runId }, query, `${runId} ${all}`);
   const search = (wanted) => {
     setQuery(wanted);
     ask?.(wanted);

@@ -1,6 +1,6 @@
-// Search in the logs of a task, or of one run: hits as they are found, page by page until all was searched.
+// Search in the logs of all units, of one unit, or of one run: hits as they are found, page by page until all was searched.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
-import { get, taskPath } from "../api.js";
+import { get } from "../api.js";
 import { count, size } from "../format.js";
 import { fill } from "./text.js";
 
@@ -29,10 +29,14 @@ export function finder({ q, regex, cased }) {
   }
 }
 
-/** {hits, done, error, scanned, more()} of a search; `query`: {q, regex, cased} or null. */
-export function useSearch(taskName, runId, query) {
+/**
+ * {hits, done, error, scanned, more()} of a search at an address of the API; `query`: {q, regex, cased} or null.
+ * `scope`: more parameters; `since()` is asked once for all pages. `about`: changes with the scope.
+ */
+export function useSearch(address, scope, query, about) {
   const [found, setFound] = useState({ hits: [], done: true, error: null, scanned: 0 });
   const next = useRef(null);
+  const since = useRef(undefined);
   const turn = useRef(0);
   const key = JSON.stringify(query);
   const run = async (cursor, before) => {
@@ -44,8 +48,8 @@ export function useSearch(taskName, runId, query) {
     try {
       for (let at = cursor; hits.length < enough; ) {
         const { q, regex, cased } = query;
-        const parameters = { q, regex: regex || undefined, case: cased || undefined, runId, limit: HITS, cursor: at };
-        const page = await get(taskPath(taskName, "log/search"), parameters);
+        const parameters = { ...scope, since: since.current, q, regex: regex || undefined, case: cased || undefined, limit: HITS, cursor: at };
+        const page = await get(address, parameters);
         if (mine !== turn.current) return;
         hits.push(...page.items);
         scanned += page.scannedBytes;
@@ -62,12 +66,13 @@ export function useSearch(taskName, runId, query) {
   useEffect(() => {
     next.current = null;
     turn.current += 1;
+    since.current = scope.since?.();
     if (query) run(undefined, { hits: [], scanned: 0 });
     else setFound({ hits: [], done: true, error: null, scanned: 0 });
     return () => {
       turn.current += 1; // no caller waits for it any more
     };
-  }, [taskName, runId, key]);
+  }, [address, about, key]);
   return { ...found, hasMore: next.current !== null, more: () => run(next.current, found) };
 }
 

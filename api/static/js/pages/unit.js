@@ -146,7 +146,7 @@ function Year({ name }) {
 
 function LogSearch({ name }) {
   const [query, setQuery] = useState(queryOf(route.value.query));
-  const found = useSearch(name, undefined, query);
+  const found = useSearch(taskPath(name, "log/search"), {}, query);
   const search = (wanted) => {
     setQuery(wanted);
     const none = { q: undefined, regex: undefined, case: undefined, all: undefined };

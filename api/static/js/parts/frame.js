@@ -17,6 +17,7 @@ import { Toasts } from "./toasts.js";
 const ITEMS = [
   ["", "Overview", "home"],
   ["runs", "Runs", "list"],
+  ["search", "Search", "search"],
   ["notifications", "Notifications", "bell"],
   ["system", "System", "pulse"],
   ["daemon", "Daemon", "file"],

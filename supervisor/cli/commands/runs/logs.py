@@ -123,7 +123,7 @@ def _print_units(
 ) -> None:
     from supervisor.cli.client import Refused
     from supervisor.cli.follow import Patience
-    from supervisor.cli.units.unit_logs import Selected, UnitFollower, UnitPrinter
+    from supervisor.cli.units.unit_logs import Selected, UnitFollower, UnitPrinter, option_moment
 
     selected = Selected(names, group, tag)
     # A search is meant to find lines wherever they are.
@@ -131,8 +131,8 @@ def _print_units(
     query = {
         **selected.query(),
         "from": begin,
-        "since": _moment(since),
-        "until": _moment(until),
+        "since": option_moment(since),
+        "until": option_moment(until),
         "follow": None if follow else "false",
         "stream": stream,
         "grep": grep,
@@ -143,19 +143,6 @@ def _print_units(
         UnitFollower(api, query, unit_printer, Patience(say)).follow()
     except Refused as err:
         raise selected.refusal(api, err) from err
-
-
-def _moment(text: str | None) -> str | None:
-    from datetime import UTC, datetime
-
-    from supervisor.cli.units.unit_logs import moment_of
-
-    if text is None:
-        return None
-    try:
-        return moment_of(text, datetime.now(UTC).astimezone())
-    except ValueError as err:
-        raise click.UsageError(str(err)) from err
 
 
 def _follow(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:

@@ -1,4 +1,4 @@
-"""``ringward search``: lines that a task's runs printed."""
+"""``ringward search``: lines that runs printed."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 
 if TYPE_CHECKING:
     from logring.search import Pattern
-    from supervisor.cli.client import Api
+    from supervisor.cli.client import Api, Query
 
 _PAGE = 1000
 _PLACE, _MATCH, _RESET = "\x1b[36m", "\x1b[1;31m", "\x1b[0m"
@@ -22,42 +22,49 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 @click.command("search", epilog="Example: ringward search backup 'error|failed' --regex -i")
 @client_options
-@click.argument("task", shell_complete=all_names)
-@click.argument("pattern")
+@click.argument("words", metavar="[NAME]... PATTERN", nargs=-1, required=True, shell_complete=all_names)
+@click.option("--group", metavar="GROUP", help="Only tasks and services of this group.")
+@click.option("--tag", metavar="TAG", help="Only tasks and services with this tag.")
 @click.option("-E", "--regex", is_flag=True, help="PATTERN is a regular expression, in RE2's syntax.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore the difference between upper and lower case.")
 @click.option("--stream", type=click.Choice(["stdout", "stderr", "system"]), help="Only lines of this stream.")
+@click.option("--since", metavar="TIME", help="Only lines since: 10m (ago), 14:30, 2026-11-20 or RFC 3339.")
+@click.option("--until", metavar="TIME", help="Only lines until then.")
 @click.option("--run", metavar="RUN", help="Only this run.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
 @pass_settings
 def command(
     settings: Settings,
-    task: str,
-    pattern: str,
+    /,
+    words: tuple[str, ...],
     regex: bool,
     ignore_case: bool,
-    stream: str | None,
-    run: str | None,
     limit: int,
     as_json: bool,
+    run: str | None,
+    **chosen: str | None,
 ) -> int:
-    """Search the logs of a task, newest run first, and print the lines that contain PATTERN.
+    """Search the logs of all runs, newest run first, and print the lines that contain PATTERN.
 
-    Exits with 0 if a line matches, and with 1 if none does.
+    NAME limits the search to tasks and services, and may be a glob such as 'w*'. Exits with 0 if a line matches, and
+    with 1 if none does.
     """
     from supervisor.cli import exit_codes
+    from supervisor.cli.units.unit_logs import option_moment
 
+    *names, pattern = words
     query = {
         "q": pattern,
         "regex": "true" if regex else None,
         "case": None if ignore_case else "true",
-        "stream": stream,
-        "runId": run.upper() if run else None,
+        "stream": chosen["stream"],
+        "since": option_moment(chosen["since"]),
+        "until": option_moment(chosen["until"]),
     }
     shown = 0
     printer = _Printer(pattern, regex=regex, ignore_case=ignore_case, as_json=as_json)
-    for hit in _hits(settings.api(), task, query, limit + 1):
+    for hit in _hits(_Search(settings.api(), names, chosen["group"], chosen["tag"], run), query, limit + 1):
         if shown == limit:
             sys.stdout.buffer.flush()
             click.echo(f"ringward: more than {limit} lines match; show more with -n", err=True)
@@ -67,14 +74,57 @@ def command(
     return exit_codes.OK if shown else exit_codes.REFUSED
 
 
-def _hits(api: "Api", task: str, query: dict[str, str | None], limit: int) -> Iterator[dict[str, Any]]:
+class _Search:
+    """Asks for pages of a search in the logs of one task, or of several tasks and services.
+
+    Raises:
+        click.UsageError: a run is given together with several units.
+        Failure: nothing has the name or the id.
+    """
+
+    def __init__(self, api: "Api", names: list[str], group: str | None, tag: str | None, run: str | None) -> None:
+        from supervisor.cli.client import segment
+        from supervisor.cli.lookups import find_run, unknown
+        from supervisor.cli.units.unit_logs import Selected
+
+        self._api = api
+        self._selected = Selected(tuple(names), group, tag)
+        self._path = "/api/logs/search"
+        self._query: dict[str, str | int | None] = self._selected.query()
+        if run is not None:
+            if len(names) > 1 or group is not None or tag is not None:
+                raise click.UsageError("--run cannot be combined with several names, --group or --tag")
+            if not names:
+                found = find_run(api, run)
+                if found is None:
+                    raise unknown(api, run, what="run")
+                names = [str(found["taskName"])]
+        if self._selected.is_one or run is not None:
+            self._path = f"/api/tasks/{segment(names[0])}/log/search"
+            self._query = {"runId": run.upper() if run else None}
+
+    def page(self, query: "Query") -> dict[str, Any]:
+        """Return a page.
+
+        Raises:
+            Failure: the selection is not known, the pattern is not valid, or there is no answer.
+        """
+        from supervisor.cli.client import Refused
+
+        try:
+            found: dict[str, Any] = self._api.get(self._path, {**self._query, **query})
+        except Refused as err:
+            raise self._selected.refusal(self._api, err) from err
+        return found
+
+
+def _hits(search: _Search, query: dict[str, str | None], limit: int) -> Iterator[dict[str, Any]]:
     """At most `limit` lines, asked for page by page as they are taken.
 
     Raises:
-        Failure: the task is not known, the pattern is not valid, or there is no answer.
+        Failure: see :meth:`_Search.page`.
     """
     from supervisor.cli import exit_codes
-    from supervisor.cli.client import segment
     from supervisor.cli.failure import Failure
 
     try:
@@ -83,8 +133,7 @@ def _hits(api: "Api", task: str, query: dict[str, str | None], limit: int) -> It
         raise Failure("the pattern is not UTF-8", exit_codes.USAGE) from err
     cursor: str | None = None
     while limit > 0:
-        size = min(limit, _PAGE)
-        page = api.get(f"/api/tasks/{segment(task)}/log/search", {**query, "limit": size, "cursor": cursor})
+        page = search.page({**query, "limit": min(limit, _PAGE), "cursor": cursor})
         yield from page["items"]
         limit -= len(page["items"])
         cursor = page.get("nextCursor")
@@ -111,7 +160,8 @@ class _Printer:
         if self._as_json:
             self._out.write(json.dumps(hit).encode() + b"\n")
             return
-        place, text = f"{hit['runId']}:{hit['n']}:", str(hit["text"])
+        unit = f"{hit['taskName']} " if "taskName" in hit else ""
+        place, text = f"{unit}{hit['runId']}:{hit['n']}:", str(hit["text"])
         if self._terminal:
             place, text = f"{_PLACE}{place}{_RESET}", self._highlighted(text.removesuffix("\r"))
         self._out.write(f"{place} {text}\n".encode("utf-8", "replace"))
