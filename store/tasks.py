@@ -9,6 +9,7 @@ from store.models import InstanceModel, TaskModel
 from store.runs.filter import VISIBLE
 from store.runs.phases import END_REASONS, FIRST_ACTIVE, PENDING, RUNNING
 from store.runs.record import SELECT, Run, from_row
+from store.service_uptime import StateChange, record_change
 
 
 class TaskRecord(NamedTuple):
@@ -243,7 +244,9 @@ def failed_ends(db: Database, name: str, limit: int) -> list[tuple[int, int]]:
 
 
 def set_instance(db: Database, instance: Instance) -> None:
-    """Store the state of an instance."""
+    """Store the state of an instance, and count the time of the state before it."""
+    change = StateChange(instance.instance_index, instance.since, instance.state, instance.run_id)
+    record_change(db, instance.task_name, change)
     db.execute(_SET_INSTANCE, instance)
 
 

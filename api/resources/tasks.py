@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -18,17 +19,28 @@ from api.operations.parameters import Param, flag, instant, integer
 from api.resources.runs.run_ending import FAILURES
 from api.resources.runs.runs import the_run
 from api.schemas import records as schemas
-from api.schemas.daemon_info import Counts, Instant, Schedule, TaskDay, TaskDays
+from api.schemas.daemon_info import (
+    Counts,
+    InstanceChange,
+    InstanceUptime,
+    Instant,
+    Schedule,
+    ServiceUptime,
+    TaskDay,
+    TaskDays,
+    UptimeDay,
+)
 from api.schemas.run_details import AllTaskUsage, NamedTaskUsage, TaskUsage
 from api.schemas.task_list import listed
 from api.schemas.task_view import one
 from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
+from store import service_uptime, usage
 from store import tasks as store_tasks
-from store import usage
 from store.database import Database
 from store.runs import daily_outcomes as store_days
 from store.runs.daily_outcomes import DAY_MS, Day
+from store.service_uptime import KEPT_CHANGES, StateChange, StateTime
 from store.usage import Window
 from store.usage_counts import Used
 
@@ -196,6 +208,68 @@ def _day(number: int, rows: list[Day]) -> TaskDay:
     )
 
 
+_UPTIME_DAYS = 90
+_SHOWN_CHANGES = 20
+_UP_STATES = frozenset({"running"})
+_STOPPED_STATES = frozenset({"stopped", "exited"})
+
+
+def get_uptime(context: Context, call: Call) -> None:
+    """Return how long the instances of a service were up."""
+    now_ms = time.time_ns() // 1_000_000
+    call.answer(context.reads(_uptime_of, call.path["taskName"], now_ms, call.query["days"], call.query["changes"]))
+
+
+def _uptime_of(db: Database, name: str, now_ms: int, days: int, most_changes: int) -> ServiceUptime:
+    task = store_tasks.get_task(db, name)
+    if task is None:
+        raise ApiError(404, f'No service named "{name}"')
+    if task.kind != "service":
+        raise ApiError(409, f"{name} is a task; only services have an uptime")
+    first_day = now_ms // DAY_MS - days + 1
+    with db.snapshot() as view:
+        times = service_uptime.state_times(view, name, first_day)
+        instances = store_tasks.instances(view, name)
+        changes = service_uptime.changes(view, name)
+        restarts = service_uptime.restarts_since(view, name, now_ms - DAY_MS)
+    for place in instances:  # its present state is not counted yet
+        for day, ms in service_uptime.days_between(max(place.since, first_day * DAY_MS), now_ms):
+            times.append(StateTime(day, place.instance_index, place.state, ms))
+    by_day, by_instance = defaultdict[int, list[StateTime]](list), defaultdict[int, list[StateTime]](list)
+    for spent in times:
+        by_day[spent.day].append(spent)
+        by_instance[spent.instance_index].append(spent)
+    return ServiceUptime(
+        items=[_uptime_day(day, by_day[day]) for day in sorted(by_day)],
+        instances=[
+            _instance_uptime(one.instance_index, by_instance[one.instance_index], changes, most_changes)
+            for one in instances
+        ],
+        restarts_24h=restarts,
+    )
+
+
+def _sums(times: Iterable[StateTime]) -> dict[str, int]:
+    sums = {"up_ms": 0, "down_ms": 0, "stopped_ms": 0}
+    for spent in times:
+        kind = "up_ms" if spent.state in _UP_STATES else "stopped_ms" if spent.state in _STOPPED_STATES else "down_ms"
+        sums[kind] += spent.ms
+    return sums
+
+
+def _uptime_day(number: int, times: list[StateTime]) -> UptimeDay:
+    return UptimeDay(day=datetime.fromtimestamp(number * DAY_MS / 1000, UTC).date().isoformat(), **_sums(times))
+
+
+def _instance_uptime(index: int, times: list[StateTime], changes: list[StateChange], most: int) -> InstanceUptime:
+    own = [one for one in changes if one.instance_index == index][:most]
+    return InstanceUptime(
+        index=index,
+        **_sums(times),
+        changes=[InstanceChange(at=rfc3339(one.at), state=one.state, run_id=one.run_id or UNSET) for one in own],
+    )
+
+
 _DAY_MS = 86_400_000
 _LAST_MS = 253_402_214_400_000
 """The beginning of 9999-12-31, the last day that has a four-digit year."""
@@ -353,6 +427,21 @@ OPERATIONS = (
         answers={200: json_of(TaskDays)},
         refusals=(404, 422),
         role=Role.VIEWER,
+        tag="tasks",
+    ),
+    Operation(
+        method="GET",
+        path="/api/tasks/{taskName}/uptime",
+        id="getServiceUptime",
+        role=Role.VIEWER,
+        summary="Get how long the instances of a service were up, day by day.",
+        handler=get_uptime,
+        query=(
+            integer("days", "Number of days, including today.", _UPTIME_DAYS, minimum=1, maximum=_YEAR_DAYS),
+            integer("changes", "Most changes of each instance.", _SHOWN_CHANGES, minimum=0, maximum=KEPT_CHANGES),
+        ),
+        answers={200: json_of(ServiceUptime)},
+        refusals=(404, 409, 422),
         tag="tasks",
     ),
     Operation(

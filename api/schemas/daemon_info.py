@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from api.schemas.records import DateTime, Document, Int64, Ulid
+from api.schemas.records import DateTime, Document, Int64, ServiceState, Ulid
 
 SEVERITIES = ("info", "warn", "error")
 KINDS = (
@@ -296,6 +296,43 @@ class TaskDays(Document, kw_only=True):
     """Days on which runs of the task ended, oldest first."""
 
     items: list[TaskDay]
+
+
+class UptimeDay(Struct, kw_only=True, rename="camel"):
+    """How long the instances of a service were up on one day, added up."""
+
+    day: Annotated[str, Meta(description="The UTC day.", examples=["2026-11-21"])]
+    up_ms: Annotated[Int64, Meta(description="State `running`.")]
+    down_ms: Annotated[Int64, Meta(description="State `starting`, `backoff`, `stopping` or `fatal`.")]
+    stopped_ms: Annotated[Int64, Meta(description="State `stopped` or `exited`.")]
+
+
+class InstanceChange(Struct, kw_only=True, rename="camel"):
+    """One change of an instance's state."""
+
+    at: DateTime
+    state: ServiceState
+    run_id: str | UnsetType = UNSET
+
+
+class InstanceUptime(Struct, kw_only=True, rename="camel"):
+    """The uptime of one instance over all requested days."""
+
+    index: int
+    up_ms: Int64
+    down_ms: Int64
+    stopped_ms: Int64
+    changes: Annotated[list[InstanceChange], Meta(description="The newest changes of its state, newest first.")]
+
+
+class ServiceUptime(Document, kw_only=True, rename="camel"):
+    """The uptime of a service: each day with data, oldest first, and each instance."""
+
+    items: list[UptimeDay]
+    instances: list[InstanceUptime]
+    restarts_24h: Annotated[Int64, Meta(description="Restarts of all instances in the last 24 hours.")] = field(
+        name="restarts24h"
+    )
 
 
 class Instant(Struct, kw_only=True, rename="camel"):

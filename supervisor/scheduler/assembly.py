@@ -13,6 +13,7 @@ from store.database import Database
 from store.errors import Damaged, Lost, StoreError, Unusable
 from store.events import Draft
 from store.runs.samples import Usage, of_running, settle_passes
+from store.service_uptime import close_earlier
 from store.store_thread import StoreThread
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
 from supervisor.host.osport import current_boot
@@ -122,6 +123,8 @@ def read_state(root: RootConnection, boot: Boot, start: StartConfig, database: D
     orderly = get_meta(database, _SHUT_DOWN) == earlier
     units = make_units(database, start.resolved.config, first=first, running_names=known.running_names)
     if first:
+        with database.transaction():
+            close_earlier(database, boot.started_at, known.running_names)
         end_orphans(database, boot.daemon_id, known.lost(database), known.cgroups, log)
         save_leftover_rings(database, boot, known, log)
         known = replace(known, begun=begun(boot.runtime_dir))

@@ -151,6 +151,11 @@ class Site(Daemon):
                 at = now_ms - ago * _DAY_MS
                 ended = {"status": "ended", "end_reason": "succeeded", "exit_code": 0, "ended_at": at + 20}
                 insert_run(database, make_run(id=new_ulid(at), task_name="old", created_at=at, started_at=at, **ended))
+            outages = {1: 200_000, 30: _DAY_MS // 2}  # days ago, ms
+            for ago in range(1, 61):
+                for state, ms in (("backoff", outages.get(ago, 0)), ("running", _DAY_MS - outages.get(ago, 0))):
+                    day = now_ms // _DAY_MS - ago
+                    database.execute("INSERT INTO instance_days VALUES ('web', ?, 0, ?, ?)", [day, state, ms])
         database.close()
 
     def mkfifo(self) -> None:

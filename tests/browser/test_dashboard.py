@@ -296,6 +296,28 @@ def test_a_run_and_its_retry_link_to_each_other(page: Page, site: Site) -> None:
     expect(page).to_have_url(re.compile(first))
 
 
+def test_the_page_of_a_service(page: Page, site: Site) -> None:
+    """A service shows its uptime by day, the state of each instance, its restarts, and one log of all instances."""
+    site.see(page, "#/task/web")
+    days = page.get_by_role("group", name="Uptime of web, the last 90 days").get_by_role("link")
+    expect(days).to_have_count(90)
+    expect(days.nth(89 - 1)).to_have_accessible_name(re.compile("99.76 % up, down for 3m 20s"))
+    assert [days.nth(89 - ago).get_attribute("class") for ago in (70, 40, 30, 1)] == ["none", "good", "bad", "warn"]
+    days.last.press("ArrowLeft")
+    expect(days.nth(88)).to_be_focused()
+    expect(page.get_by_role("region", name="Uptime")).to_contain_text("Restarts in 24 h")
+    instances = page.get_by_role("region", name="Instances", exact=True)
+    expect(instances.get_by_text(re.compile("^up "))).to_have_count(2)
+    instances.get_by_role("button", name="Instance 1: changes of its state").click()
+    expect(instances.locator(".changes")).to_contain_text("starting")
+    log = page.get_by_role("region", name="Log of all instances")
+    expect(log.locator(".log-row .x")).to_have_text(["serving", "serving"])
+    names = log.locator(".log-row .n")
+    assert sorted(names.all_inner_texts()) == ["[0] 1", "[1] 1"]
+    names.first.click()
+    expect(page.locator(".log-row.target .x")).to_have_text("serving")
+
+
 def test_stopping_and_starting_a_service(page: Page, site: Site) -> None:
     """After a confirmation a service stops, and starts again; its state changes on the page."""
     site.see(page, "#/task/web")

@@ -334,6 +334,7 @@ OUR_OWN = (
     ("POST", "/api/daemon/trust-clock"),
     ("GET", "/api/tasks/{taskName}/schedule"),
     ("GET", "/api/tasks/{taskName}/days"),
+    ("GET", "/api/tasks/{taskName}/uptime"),
     ("GET", "/api/tasks/{taskName}/resources"),
     ("GET", "/api/resources/totals"),
     ("POST", "/api/tasks/{taskName}/start"),

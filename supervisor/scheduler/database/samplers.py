@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from store import idempotency, metrics, sessions, usage_counts
+from store import idempotency, metrics, service_uptime, sessions, usage_counts
 from store.daemon_values import set_meta
 from store.database import Database
 from store.metrics import FINE_MS, Sample
@@ -72,6 +72,7 @@ class HostSampler:
         if now_ms // daily_outcomes.DAY_MS != self._day:
             self._day = now_ms // daily_outcomes.DAY_MS
             change.write(lambda db: daily_outcomes.prune(db, earliest_ms))
+            change.write(lambda db: service_uptime.prune(db, earliest_ms))
         if now_ms // usage_counts.HOUR_MS != self._hour:
             self._hour = now_ms // usage_counts.HOUR_MS
             state = self._clock.state()

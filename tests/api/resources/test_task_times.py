@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from store.tasks import upsert_task
+from store.tasks import Instance, set_instance, upsert_task
 from tests.api.support.fake_scheduler import Refusal
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run, now_ms
@@ -79,3 +79,32 @@ def test_no_schedule(daemon: Daemon, status: int) -> None:
     daemon.scheduler.operations["schedule"] = refuse
     assert daemon.get("/api/tasks/web/schedule").status == status
     assert daemon.get("/api/tasks/web/schedule?count=0").status == 422
+
+
+def test_uptime_of_a_compressed_history(daemon: Daemon) -> None:
+    """Ninety days of uptime hold each day with its time up, down and stopped, and the present state up to now."""
+    today = now_ms() // DAY_MS * DAY_MS
+    with daemon.lock:
+        upsert_task(daemon.db, "shop", "service", "{}")
+        upsert_task(daemon.db, "report", "task", "{}")
+        for ago in range(100, 0, -1):  # each day: stopped for an hour, and down for another
+            at = today - ago * DAY_MS
+            for hour, state in ((0, "running"), (5, "stopped"), (6, "starting"), (7, "running")):
+                set_instance(daemon.db, Instance("shop", 0, state, None, at + hour * 3_600_000, 0))
+        set_instance(daemon.db, Instance("shop", 0, "running", "R", today, 0))
+    answer = daemon.get("/api/tasks/shop/uptime?changes=3").json
+    assert len(answer["items"]) == 90
+    for day in answer["items"][:-1]:
+        assert (day["upMs"], day["downMs"], day["stoppedMs"]) == (22 * 3_600_000, 3_600_000, 3_600_000), day
+    assert answer["items"][-1]["downMs"] == 0
+    [instance] = answer["instances"]
+    assert instance["upMs"] == sum(day["upMs"] for day in answer["items"])
+    assert [change["state"] for change in instance["changes"]] == ["running", "running", "starting"]
+    assert instance["changes"][0]["runId"] == "R"
+    assert answer["restarts24h"] == 0
+    assert len(daemon.get("/api/tasks/shop/uptime?days=7&changes=0").json["items"]) == 7
+    assert daemon.get("/api/tasks/report/uptime").status == 409
+    assert daemon.get("/api/tasks/nothing/uptime").status == 404
+    with daemon.lock:
+        daemon.db.execute("DELETE FROM instances WHERE task_name = 'shop'")
+        daemon.db.execute("DELETE FROM tasks WHERE name IN ('shop', 'report')")

@@ -61,9 +61,10 @@ export function fillRow(row, line, before, look) {
   const [number, time, text, button] = row.children;
   row.className = `log-row ${line.stream}${line.continued ? " continued" : ""}`;
   row.dataset.n = line.n;
-  say(number, line.continued ? "⋯" : String(line.n + 1));
+  say(number, line.name ?? (line.continued ? "⋯" : String(line.n + 1)));
   const address = look.address(line.n);
   if (address) number.href = address;
+  else number.removeAttribute("href");
   say(time, timeText(line, before, look));
   time.title = iso(line.ts);
   if (isPlain(line.text, look.found, line.begin)) say(text, line.text);

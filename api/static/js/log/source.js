@@ -1,5 +1,6 @@
 // Where the lines of a log come from: pages by absolute number, and a stream of new lines.
-import { get, runPath, withQuery } from "../api.js";
+import { get, runPath, taskPath, withQuery } from "../api.js";
+import { count } from "../format.js";
 
 const KEPT = 20_000;
 
@@ -32,8 +33,8 @@ export class RunLog {
   keep() {}
 }
 
-/** The daemon's own log: there is only a stream of it, whose newest lines are kept here. */
-export class DaemonLog {
+/** A log of which there is only a stream; its newest lines are kept here. */
+class StreamedLog {
   constructor() {
     this.raw = null;
     this.lines = [];
@@ -58,12 +59,66 @@ export class DaemonLog {
     return { ...page, lines: page.lines.filter((line) => line.ts >= from).slice(0, limit) };
   }
 
-  streamFrom(n) {
-    return withQuery("api/daemon/log/stream", { from: this.lines.length ? n : -2000, replayLimit: 5000 });
-  }
-
   keep(lines) {
     this.lines.push(...lines);
     if (this.lines.length > KEPT) this.lines.splice(0, this.lines.length - KEPT);
+  }
+}
+
+/** The daemon's own log. */
+export class DaemonLog extends StreamedLog {
+  streamFrom(n) {
+    return withQuery("api/daemon/log/stream", { from: this.lines.length ? n : -2000, replayLimit: 5000 });
+  }
+}
+
+/**
+ * The lines of all runs of a task or service, in the order of time. Each has a number within the page, `n`; `name` has
+ * its instance and its number in its run.
+ */
+export class UnitLog extends StreamedLog {
+  constructor(name) {
+    super();
+    this.name = name;
+    this.runs = new Map();
+    this.next = 0;
+    this.lastTs = null;
+    this.read = new Map(); // the number of the last line of each run that came, for streams that begin again
+  }
+
+  streamFrom() {
+    this.runs.clear();
+    const since = this.lastTs === null ? undefined : new Date(this.lastTs).toISOString();
+    return withQuery(taskPath(this.name, "log/stream"), { since, from: since ? undefined : -2000 });
+  }
+
+  lineAt(n) {
+    return this.lines[n - (this.lines[0]?.n ?? 0)];
+  }
+
+  /** An event of the stream as LogView knows them: [kind, bodies]. */
+  translate(kind, bodies) {
+    if (kind === "run") for (const run of bodies) this.runs.set(run.r, run);
+    if (kind === "lines") return ["line", bodies.flat().flatMap((line) => this.known(line))];
+    if (kind === "gap") return ["line", bodies.map(({ r, count: lost }) => this.note(r, `${count(lost, "line")} not kept`))];
+    if (kind === "end") return ["line", bodies.map(({ r, endReason, exitCode }) => this.note(r, `${endReason.replaceAll("_", " ")} (exit code ${exitCode})`))];
+    return ["none", []];
+  }
+
+  known(line) {
+    const run = this.runs.get(line.r);
+    if (!run || line.n <= (this.read.get(run.runId) ?? -1)) return [];
+    this.read.set(run.runId, line.n);
+    this.lastTs = line.ts;
+    return [this.numbered({ ...line, runId: run.runId, runLine: line.n, name: `[${run.instanceIndex}] ${line.n + 1}` })];
+  }
+
+  note(r, text) {
+    const run = this.runs.get(r);
+    return this.numbered({ ts: this.lastTs ?? Date.now(), stream: "system", text, name: `[${run?.instanceIndex ?? "?"}]` });
+  }
+
+  numbered(line) {
+    return { ...line, n: this.next++ };
   }
 }

@@ -330,7 +330,7 @@ export class LogView {
         this.redrawn = true;
         this.later();
       },
-      heard: (kind, bodies) => this.heard(kind, bodies),
+      heard: (kind, bodies) => this.heard(...(this.source.translate?.(kind, bodies) ?? [kind, bodies])),
       lost: () => {
         this.events = null;
         this.live = false;
@@ -341,7 +341,7 @@ export class LogView {
   }
 
   heard(kind, bodies) {
-    if (kind === "line") this.take(bodies);
+    if (kind === "line" && bodies.length) this.take(bodies);
     for (const body of bodies) {
       if (kind === "region") {
         if (body.rows.length) this.drawn.set(body.stream, body.rows);

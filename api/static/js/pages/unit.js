@@ -2,19 +2,22 @@
 import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
 import { unacknowledge } from "../actions.js";
 import { get, taskPath } from "../api.js";
-import { count, duration, localMinute, moment, number, size, tookMs } from "../format.js";
+import { duration, localMinute, moment, number, size, tookMs } from "../format.js";
 import { Acknowledged } from "../parts/acknowledged.js";
 import { Act, Ago, At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
 import { Chart } from "../parts/chart.js";
 import { Heat, HeatKey } from "../parts/heat.js";
 import { RunsTable } from "../parts/runs_table.js";
 import { UnitActions } from "../parts/unit_actions.js";
+import { Instances, Uptime, useUptime } from "../parts/uptime.js";
 import { listen } from "../live.js";
+import { LogPanel } from "../log/panel.js";
 import { Hits, SearchField, finder, parametersOf, queryOf, useSearch } from "../log/search.js";
+import { UnitLog } from "../log/source.js";
 import { go, link, route } from "../routes.js";
 import { words } from "../schedule.js";
 import { mayOperate, throttle, unitNamed, units } from "../state.js";
-import { FAILURES, FLAPPING, ofService, ofUnit } from "../states.js";
+import { FAILURES, FLAPPING, ofUnit } from "../states.js";
 
 const CHARTED = 200;
 const NOTES = { gap: "this local time does not exist; runs at the end of the gap", repeated: "the clocks show this time twice" };
@@ -39,15 +42,27 @@ export function UnitPage({ name }) {
     ${unit.description && html`<p class="soft">${unit.description}</p>`}
     ${unit.acknowledged && html`<div class="banner busy"><${Acknowledged} unit=${unit} /><span class="spring"></span>
       <${Act} disabled=${!mayOperate.value} run=${() => unacknowledge(name)}>Undo</${Act}></div>`}
-    <div class="cards">
-      <${Facts} unit=${unit} />
-      ${task ? html`<${Schedule} unit=${unit} />` : html`<${Instances} unit=${unit} />`}
-      ${task && html`<${Durations} name=${name} />`}
-    </div>
-    <${Year} name=${name} />
+    ${task ? html`<${OfTask} unit=${unit} />` : html`<${OfService} unit=${unit} />`}
     <${LogSearch} name=${name} />
     <${RunsTable} name=${name} page=${["task", name]} />
     <${Definition} unit=${unit} />`;
+}
+
+function OfTask({ unit }) {
+  return html`<div class="cards"><${Facts} unit=${unit} /><${Schedule} unit=${unit} /><${Durations} name=${unit.name} /></div>
+    <${Year} name=${unit.name} />`;
+}
+
+function OfService({ unit }) {
+  const uptime = useUptime(unit.name);
+  const source = useMemo(() => new UnitLog(unit.name), [unit.name]);
+  const address = (n) => {
+    const line = source.lineAt(n);
+    return line?.runId ? link("run", line.runId, { line: line.runLine + 1 }) : null;
+  };
+  return html`<${Uptime} name=${unit.name} uptime=${uptime} />
+    <div class="cards"><${Instances} unit=${unit} uptime=${uptime} /><${Facts} unit=${unit} /></div>
+    <${LogPanel} source=${source} title="Log of all instances" address=${address} />`;
 }
 
 function Facts({ unit }) {
@@ -89,18 +104,6 @@ function Schedule({ unit }) {
       <span><${At} at=${one.startsAt ?? one.at} /> ${there(one) && html`<span class="soft small">${there(one)}</span>`}
         ${one.note && html`<div class="small soft">${NOTES[one.note]}</div>`}</span>
       <span class="spring"></span><span class="soft small"><${Ago} at=${one.startsAt ?? one.at} /></span>
-    </li>`)}</ul>
-  </${Card}>`;
-}
-
-function Instances({ unit }) {
-  return html`<${Card} title="Instances" tools=${unit.rolling && html`<${Badge} look=${{ tone: "busy", icon: "redo", word: `rolling restart: ${unit.rolling.done} of ${unit.rolling.total}` }} />`}>
-    <ul class="lines">${(unit.instances ?? []).map((one) => html`<li key=${one.index}>
-      <span class="mono">${one.index}</span><${Badge} look=${ofService(one.state)} />
-      <span class="small soft clip">${one.detail ?? (one.state === "running" && !one.ready ? "not ready" : "")}${one.failures ? ` ${count(one.failures, "failure")} in a row` : ""}</span>
-      <span class="spring"></span>
-      ${one.since && html`<span class="small soft">since <${Ago} at=${one.since} /></span>`}
-      ${one.runId && html`<a class="button" href=${link("run", one.runId)}>Log</a>`}
     </li>`)}</ul>
   </${Card}>`;
 }
