@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.cfg setup.py pyproject.toml supervisor/version.py
+SOURCES := setup.cfg setup.py pyproject.toml supervisor/version.py $(wildcard deploy/locked/*.txt)
 
 SECONDS ?= 600
 RUNS ?= 20
@@ -11,7 +11,7 @@ RUNS ?= 20
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat test-packages test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb clean
+.PHONY: help run test test-quick test-repeat test-packages test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb release clean-dist lock audit clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -36,6 +36,9 @@ help:
 	@echo "make zipapp  build the single file, dist/ringward.pyz"
 	@echo "make dist    build sdist, wheel, bill of materials and list of licences, dist/"
 	@echo "make deb     build the Debian package, dist/ringward_VERSION_ARCHITECTURE.deb"
+	@echo "make release VERSION=0.2.0  release a version: checks, artefacts and tag; DRY_RUN=1 only checks that it can"
+	@echo "make lock    choose the newest versions of what Ringward needs, and write their hashes to deploy/locked"
+	@echo "make audit   check the locked packages against the package index and its security advisories"
 	@echo "make clean   remove the environment, caches, and the data of the example"
 
 run: $(VENV)/.run-installed
@@ -55,13 +58,13 @@ test-packages: $(VENV)/.dev-installed
 
 test-newest:
 	@rm -f .venv-newest/.dev-installed
-	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager $(MAKE) test VENV=.venv-newest
+	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager LOCKED= $(MAKE) test VENV=.venv-newest
 
 test-lowest:
 	@rm -f .venv-lowest/.dev-installed
 	@mkdir -p build
 	$(PYTHON) -m tests.lowest_versions > build/lowest-versions.txt
-	PIP_CONSTRAINT="$(CURDIR)/build/lowest-versions.txt" $(MAKE) test VENV=.venv-lowest
+	LOCKED= PIP_CONSTRAINT="$(CURDIR)/build/lowest-versions.txt" $(MAKE) test VENV=.venv-lowest
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .
@@ -115,6 +118,18 @@ dist: $(VENV)/.dev-installed
 
 deb: dist man
 	$(BIN)/python -m deploy.debian.build dist build/man dist
+
+release: $(VENV)/.dev-installed
+	$(BIN)/python -m deploy.release.release $(VERSION) $(if $(DRY_RUN),--dry-run)
+
+clean-dist:
+	rm -rf dist
+
+lock: $(VENV)/.dev-installed
+	$(BIN)/python -m deploy.release.lock
+
+audit: $(VENV)/.dev-installed
+	$(BIN)/python -m deploy.release.audit
 
 $(VENV)/.run-installed: $(SOURCES)
 	@sh deploy/environment.sh "$(PYTHON)" "$(VENV)" .

@@ -25,6 +25,7 @@ from api.operations.guard import DEADLINE, PROBES
 from api.operations.operation import Access, Content, Operation
 from api.operations.parameters import PATH_PARAMS, Param
 from api.schemas.records import Document, Problem
+from supervisor.version import VERSION
 
 _TEXT = {"type": "string"}
 _SECONDS = {"type": "integer", "minimum": 0}
@@ -322,6 +323,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Ringward",
             "version": "dev",
+            "x-product-version": VERSION,
             "description": "Runs scheduled tasks and always-on services and keeps every line they print.",
         },
         "paths": paths,

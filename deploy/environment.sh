@@ -1,5 +1,6 @@
 #!/bin/sh
 # environment.sh PYTHON VENV WHAT: create the virtual environment VENV unless a working one exists, and install WHAT.
+# The packages that Ringward needs have the versions and hashes of deploy/locked. With LOCKED= they are the newest.
 set -eu
 python=$1 venv=$2 what=$3
 
@@ -30,10 +31,20 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 
 echo "Installing Ringward and what it needs into $venv (a minute at most) ..."
-"$venv/bin/python" -m pip install --disable-pip-version-check --editable "$what" ||
-    fail "the installation failed; the lines above say why"
-# A user without write permission here would compile everything at each start.
+pip() {
+    "$venv/bin/python" -m pip install --disable-pip-version-check "$@" ||
+        fail "the installation failed; the lines above say why"
+}
 src=${what%%\[*}
+if [ -n "${LOCKED=yes}" ]; then
+    locks=$src/deploy/locked
+    pip --require-hashes --requirement "$locks/build.txt" --requirement "$locks/run.txt"
+    pip --no-build-isolation --no-deps --editable "$src"
+fi
+if [ -z "$LOCKED" ] || [ "$what" != "$src" ]; then
+    pip --editable "$what"
+fi
+# A user without write permission here would compile everything at each start.
 "$venv/bin/python" -m compileall -q "$src/ringward.py" "$src/api" "$src/logring" "$src/store" "$src/supervisor" ||
     echo "ringward: some modules could not be compiled; starts take longer" >&2
 echo "Installed $("$venv/bin/python" -c 'import supervisor.version as v; print("Ringward", v.VERSION)')."

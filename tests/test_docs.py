@@ -28,7 +28,7 @@ from tests.docs.blocks import blocks, parsed
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.rst", ROOT / "CHANGELOG.rst", ROOT / "CONTRIBUTING.rst", *sorted(DOCS.glob("*.rst"))]
+PAGES = [*sorted(ROOT.glob("*.rst")), *sorted(DOCS.glob("*.rst"))]
 BY_NAME = {page.stem: page for page in PAGES}
 SECTIONS = {
     "[daemon]": "daemon",

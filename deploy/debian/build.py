@@ -1,7 +1,8 @@
 """``python -m deploy.debian.build DIST MAN OUTPUT``: build the Debian package.
 
 DIST has the wheel, and MAN the man pages. The package has its own environment in ``/usr/lib/ringward``, which uses
-Debian's Python (``DEBIAN_PYTHON``, by default ``/usr/bin/python3``). pip gets the dependencies from the package index.
+Debian's Python (``DEBIAN_PYTHON``, by default ``/usr/bin/python3``). pip gets the dependencies from the package index,
+in the versions and with the hashes of ``deploy/locked``.
 ``DEBFULLNAME`` and ``DEBEMAIL`` name the maintainer; lintian rejects the defaults.
 """
 
@@ -17,6 +18,7 @@ from email.utils import format_datetime
 from pathlib import Path
 
 from deploy.release.build import epoch
+from deploy.release.lock import LOCKED
 from deploy.release.materials import licences
 from deploy.zipapp.build import version, wanted
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
@@ -67,9 +69,10 @@ class Package:
         place = self.root / PLACE.lstrip("/")
         packages = place / f"lib/{self.name}/site-packages"
         pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", "--no-compile"]
-        subprocess.run(
-            [*pip, "--target", str(packages), f"{NAME}[postgresql] @ {wheel.resolve().as_uri()}"], check=True
-        )
+        pip += ["--target", str(packages)]
+        locks = [f"--requirement={LOCKED / name}" for name in ("run.txt", "postgresql.txt")]
+        subprocess.run([*pip, "--require-hashes", *locks], check=True)
+        subprocess.run([*pip, "--no-deps", "--upgrade", str(wheel)], check=True)
         shutil.rmtree(packages / "bin")
         for path in packages.rglob("*"):
             if path.is_file() and not wanted(str(path.relative_to(packages))):

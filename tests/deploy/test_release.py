@@ -1,0 +1,114 @@
+"""``make release``, in a clone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.release import release
+from supervisor.version import VERSION
+from tests.support.paths import ROOT
+
+WHO = {
+    "GIT_AUTHOR_NAME": "A",
+    "GIT_AUTHOR_EMAIL": "a@example.org",
+    "GIT_COMMITTER_NAME": "A",
+    "GIT_COMMITTER_EMAIL": "a@example.org",
+}
+LOG = """Changelog
+=========
+
+0.2.0 (unreleased)
+------------------
+
+* Something.
+
+0.1.0 (2026-01-01)
+------------------
+"""
+TARGETS = "lint test:\n\t@echo $@ >> ran\nclean-dist:\n\t@rm -rf dist\ndist deb:\n\t@mkdir -p dist; echo $@ > dist/$@\n"
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small repository with a change log, a version and targets of make."""
+    for name, value in WHO.items():
+        monkeypatch.setenv(name, value)
+    place = tmp_path / "clone"
+    for name, text in {
+        "CHANGELOG.rst": LOG,
+        "Makefile": TARGETS,
+        ".gitignore": "dist\nran\n",
+        "supervisor/version.py": 'VERSION = "0.1.0"\n',
+    }.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    monkeypatch.setattr(release, "ROOT", place)
+    release.git("init", "--quiet")
+    release.git("add", "--all")
+    release.git("commit", "--quiet", "--message", "Begin")
+    release.git("tag", "v0.1.0")
+    return place
+
+
+def test_a_release(clone: Path) -> None:
+    """A release writes version and date, runs the checks, builds the artefacts with their sums, and tags the commit."""
+    release.release("0.2.0", ("lint", "test"), ("dist", "deb"))
+    assert 'VERSION = "0.2.0"' in (clone / "supervisor/version.py").read_text()
+    head = (clone / "CHANGELOG.rst").read_text().splitlines()[3:5]
+    assert head[0].startswith("0.2.0 (20")
+    assert head[1] == "-" * len(head[0])
+    assert (clone / "ran").read_text() == "lint\ntest\n"
+    told = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=clone / "dist", capture_output=True, text=True)
+    assert told.stdout == "deb: OK\ndist: OK\n"
+    assert release.git("log", "-1", "--format=%s", "v0.2.0") == "Release 0.2.0"
+    assert release.git("status", "--porcelain") == ""
+
+
+def test_a_failed_check_leaves_no_tag(clone: Path) -> None:
+    """If a check fails, the commit has no tag."""
+    (clone / "Makefile").write_text("lint:\n\t@false\n")
+    release.git("commit", "--all", "--quiet", "--message", "Break")
+    with pytest.raises(subprocess.CalledProcessError):
+        release.release("0.2.0", ("lint",), ())
+    assert release.git("tag", "--list") == "v0.1.0"
+
+
+@pytest.mark.parametrize(
+    ("version", "cause"),
+    [
+        ("0.2", "no version: write three numbers"),
+        ("v0.2.0", "no version: write three numbers"),
+        ("0.1.0", "has a tag"),
+        ("0.0.9", "not later than 0.1.0"),
+        ("0.3.0", r"no entry 0\.3\.0 \(unreleased\)"),
+    ],
+)
+@pytest.mark.usefixtures("clone")
+def test_a_refused_release(version: str, cause: str) -> None:
+    """A version that is none, is not the next one, or has no entry in the change log is refused with the remedy."""
+    with pytest.raises(release.Refused, match=cause):
+        release.check(version)
+
+
+def test_changes_are_refused(clone: Path) -> None:
+    """A clone with changes that are not committed is refused."""
+    (clone / "new").touch()
+    with pytest.raises(release.Refused, match="has changes: commit them"):
+        release.check("0.2.0")
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    """In a clone of the repository, a dry run says what a release would do, and changes nothing."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("these sources are no clone")
+    place = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", "--no-local", "--depth=1", f"file://{ROOT}", place], check=True)
+    command = [sys.executable, "-m", "deploy.release.release", VERSION, "--dry-run"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, env={**os.environ, **WHO})
+    assert done.returncode == 0, done.stderr
+    assert f"write {VERSION} to supervisor/version.py" in done.stdout
+    status = ["git", "-C", str(place), "status", "--porcelain"]
+    assert subprocess.run(status, capture_output=True, text=True).stdout == ""
