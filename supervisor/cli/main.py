@@ -39,6 +39,7 @@ COMMANDS = {
     "rm": ("runs.rm", "Delete ended runs."),
     "restore": ("runs.restore", "Restore deleted runs."),
     "rerun": ("runs.rerun", "Run the tasks of runs again."),
+    "init": ("setup.init", "Write a first configuration."),
     "validate": ("setup.validate", "Check the configuration."),
     "schema": ("setup.schema", "Print the JSON Schema of the configuration, for editors."),
     "reload": ("daemon.reload", "Reload the configuration."),

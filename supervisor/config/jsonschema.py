@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import tomli
+
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.schema import REQUIRED, UNIT_NAME, Key, keys_of
 from supervisor.config.value_types import (
@@ -56,10 +58,56 @@ from supervisor.config.value_types.values import (
     VariableName,
 )
 from supervisor.ipc.run_token import SEPARATOR, VERBS
+from supervisor.version import VERSION
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SECTIONS = ("daemon", "http", "storage", "notify")
 _ANY_CASE = re.sub("[a-z]", lambda found: f"[{found[0]}{found[0].upper()}]", SIZE.pattern)
+
+_IN_DESCRIPTION = re.compile(r'such as ("[^"]*"|\{.*\}|\[.*\])')
+_EXAMPLES = {
+    "client": ["/usr/local/bin/docker"],
+    "data_dir": "/var/lib/ringward",
+    "depends_on": ["database"],
+    "description": "Dumps the database of the shop",
+    "env_file": ["web.env"],
+    "env_public": ["LANG"],
+    "events": ["push"],
+    "group": "shop",
+    "groups": ["shop"],
+    "include": ["conf.d/*.toml"],
+    "max_running": 20,
+    "notify": ["ops"],
+    "notify_on_failure": ["ops"],
+    "notify_on_missed": ["ops"],
+    "notify_on_success": ["ops"],
+    "options": ["--partition=short"],
+    "password_file": "/etc/ringward/password",
+    "path": "/var/log/ringward/lines.json",
+    "probe": ["cluster", "state", "{id}"],
+    "proxy_socket": "/run/ringward/proxy.sock",
+    "retry_superseded": True,
+    "run": "pg_dump shop > /var/backups/shop.sql",
+    "secret_file": "/etc/ringward/hook-secret",
+    "secrets_file": ["web.secrets"],
+    "size": 2,
+    "socket": "/run/ringward/ringward.sock",
+    "socket_group": "operators",
+    "start": ["cluster", "submit", "{command}"],
+    "stop": ["cluster", "cancel", "{id}"],
+    "tags": ["nightly"],
+    "task": "deploy",
+    "tasks": ["backup-*"],
+    "tenant": "shop",
+    "tls_ca": "/etc/ssl/certs/ca.pem",
+    "tls_cert": "/etc/ringward/cert.pem",
+    "tls_key": "/etc/ringward/key.pem",
+    "token_file": "/etc/ringward/loki-token",
+    "url": "mailto://user:password@example.com",
+    "user": "ringward",
+    "username": "shop",
+    "working_dir": "/srv/shop",
+}
 
 Schema = dict[str, Any]
 
@@ -77,6 +125,7 @@ def document() -> Schema:
     both = keys_of("task", "service")
     return {
         "$schema": DIALECT,
+        "$id": f"urn:ringward:configuration:{VERSION}",
         "title": "Configuration of Ringward",
         "type": "object",
         "additionalProperties": False,
@@ -131,7 +180,28 @@ def _named(keys: Mapping[str, Key]) -> Schema:
 
 def _key(key: Key) -> Schema:
     said = {} if key.default in (None, REQUIRED) else {"default": key.default}
-    return {"description": f"{key.doc}; {key.type.describe()}", **said, **schema_of(key.type)}
+    about = {"title": key.name, "description": f"{key.doc}; {key.type.describe()}", "examples": [example(key)]}
+    return {**about, **said, **schema_of(key.type)}
+
+
+def example(key: Key) -> Any:
+    """Return an example of the value of a key, as the file would have it."""
+    if key.default not in (None, REQUIRED, "", []):
+        return key.default
+    found = _example_of(key.type)
+    return _EXAMPLES[key.name] if found is None else found
+
+
+def _example_of(kind: ValueType) -> Any:
+    """Return the example of a type; None if it has none."""
+    if isinstance(kind, Choice):
+        return next(iter(kind.words))
+    text = kind.describe()
+    found = _IN_DESCRIPTION.search(text)
+    if found is None:
+        return None
+    value = tomli.loads(f"example = {found[1]}")["example"]
+    return [value] if text.startswith("a list, each item") else value
 
 
 def _object(properties: Mapping[str, Schema], required: list[str] | None = None) -> Schema:

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 import tomli
 
-from supervisor.config.jsonschema import DIALECT, document, schema_of
+from supervisor.config.jsonschema import DIALECT, document, example, schema_of
 from supervisor.config.schema import KEYS, REQUIRED
 from tests.support.command_line import Ringward
 from tests.support.paths import ROOT
@@ -51,6 +51,18 @@ def test_it_has_every_key() -> None:
             assert key.doc in inner["properties"][name]["description"]
             if key.default not in (None, REQUIRED):
                 assert inner["properties"][name]["default"] == key.default
+
+
+def test_each_key_has_an_example() -> None:
+    """Each key has a title and an example, which the schema and the loader accept."""
+    for key in KEYS:
+        schema = {**schema_of(key.type), "$defs": document()["$defs"]}
+        value = example(key)
+        assert jsonschema_rs.Draft202012Validator(schema).is_valid(value), key.name
+        key.type.parse(value, "/etc/ringward")
+    table = document()["properties"]["tasks"]["additionalProperties"]["properties"]
+    assert table["timeout"]["title"] == "timeout"
+    assert table["timeout"]["examples"] == ["30s"]
 
 
 def test_it_takes_every_default() -> None:

@@ -340,7 +340,7 @@ def test_the_command(ringward: Ringward, tmp_path: Path) -> None:
     again = ringward("import", "cron", "--system", str(source), "-o", str(target), plain=True)
     assert again.exit_code == exit_codes.REFUSED
     told = json.loads(ringward("import", "cron", "--system", "--json", str(source), plain=True).stdout)
-    assert told["toml"] == target.read_text()
+    assert f"#:schema ./ringward.schema.json\n{told['toml']}" == target.read_text()
     assert told["problems"] == []
     assert told["notes"]
 

@@ -109,9 +109,15 @@ def _problems(toml: str) -> list[str]:
 
 
 def _write(path: str, toml: str) -> None:
+    """Write the configuration, with the JSON Schema for editors beside it."""
+    from pathlib import Path
+
+    from supervisor.tools.starter import DIRECTIVE, write_schema
+
     try:
         with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(toml)
+            file.write(DIRECTIVE + toml)
+        write_schema(Path(path).absolute().parent)
     except OSError as err:
         raise Failure(f"{path}: {err.strerror or err}") from err
 

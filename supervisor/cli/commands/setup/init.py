@@ -1,0 +1,54 @@
+"""``ringward init``: a first configuration."""
+
+import os
+from pathlib import Path
+
+import click
+
+from supervisor.cli import exit_codes
+from supervisor.cli.failure import Failure
+from supervisor.cli.paths import directories, files
+
+
+@click.command("init", epilog="Example: ringward init /etc/ringward/ringward.toml")
+@click.argument("file", metavar="[FILE]", default="ringward.toml", shell_complete=files)
+@click.option(
+    "--root", metavar="DIR", default="/", shell_complete=directories, help="Look for programs of the host below DIR."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the files that were written, and what was found, as JSON.")
+def command(file: str, root: str, as_json: bool) -> None:
+    """Write a first configuration with comments to a new file, and the JSON Schema for editors beside it.
+
+    For each crontab, supervisord, systemd unit, compose file, pm2 file, Procfile and package.json that it finds here or
+    on the host, the configuration has the command that imports it. It asks nothing, and overwrites no file.
+    """
+    from supervisor.cli.tables import show_json
+    from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
+    from supervisor.tools import starter
+
+    path = Path(os.path.abspath(file))
+    found = starter.find(path.parent, Path(root))
+    data = SYSTEM_DATA if str(path) == SYSTEM_FILE else "data"
+    written = [path]
+    try:
+        with open(path, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as output:
+            output.write(starter.text(str(path), data, found))
+        schema = starter.write_schema(path.parent)
+    except FileExistsError as err:
+        raise Failure(
+            f"{file} exists, and init overwrites nothing: name another file, or remove it", exit_codes.REFUSED
+        ) from err
+    except OSError as err:
+        raise Failure(f"{err.filename or file}: {err.strerror or err}", exit_codes.OUTPUT) from err
+    written += [schema] if schema else []
+    if as_json:
+        commands = [{"kind": one.kind, "files": one.files, "command": one.command or None} for one in found]
+        show_json({"written": list(map(str, written)), "found": commands})
+        return
+    for one in written:
+        click.echo(f"wrote {one}")
+    for each in found:
+        click.echo(f"found {', '.join(each.files)}")
+        if each.command:
+            click.echo(f"  to convert it: {each.command}")
+    click.echo(f"next: edit {file}, then: ringward validate {file}")

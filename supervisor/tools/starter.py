@@ -1,0 +1,129 @@
+"""The first configuration of a host or a project, with the jobs of other programs that could move into it."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from supervisor.config.jsonschema import document
+from supervisor.tools.service import example
+
+SCHEMA = "ringward.schema.json"
+"""The name of the file with the JSON Schema, beside the configuration."""
+DIRECTIVE = f"#:schema ./{SCHEMA}\n"
+"""The first line of a configuration: editors with Taplo read the schema from there."""
+
+_IN_PROJECT = (
+    ("compose", ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml")),
+    ("pm2", ("ecosystem.config.js", "ecosystem.config.cjs", "ecosystem.config.json")),
+    ("procfile", ("Procfile",)),
+)
+_SUPERVISORD = ("etc/supervisor/supervisord.conf", "etc/supervisord.conf", "usr/local/etc/supervisord.conf")
+_CRONTABS = ("etc/crontab", "etc/cron.d/*", "var/spool/cron/crontabs/*", "var/spool/cron/*")
+_UNITS = ("etc/systemd/system/*.timer", "etc/systemd/system/*.service")
+_NO_JOBS = frozenset({".placeholder", "README"})
+_OF_SERVERS = ("start", "serve", "dev")
+"""Scripts of package.json that do not end."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Files of another program."""
+
+    kind: str
+    """The first argument of ``ringward import``, or ``npm``."""
+    files: tuple[str, ...]
+    scripts: tuple[str, ...] = ()
+    """Of package.json: the names of its scripts."""
+
+    @property
+    def command(self) -> str:
+        """Return the command that converts the files; empty if there is none."""
+        if self.kind == "npm":
+            return ""
+        return f"ringward import {self.kind} {shlex.join(self.files)} -o {self.kind}.toml"
+
+
+def find(directory: Path, root: Path) -> list[Found]:
+    """Return the files of other programs in a project's directory, and on the host below `root`."""
+    found = [
+        Found(kind, (name,))
+        for kind, names in _IN_PROJECT
+        for name in [next((each for each in names if (directory / each).is_file()), "")]
+        if name
+    ]
+    scripts = _scripts(directory / "package.json")
+    if scripts:
+        found.append(Found("npm", ("package.json",), scripts))
+    found += [Found("supervisord", (path,)) for path in _files(root, _SUPERVISORD)][:1]
+    crontabs = tuple(_files(root, _CRONTABS))
+    if crontabs:
+        found.append(Found("cron", crontabs))
+    units = tuple(_files(root, _UNITS))
+    if units:
+        found.append(Found("systemd", units))
+    return found
+
+
+def text(path: str, data: str, found: list[Found]) -> str:
+    """Return the configuration, with a comment on each thing that was found.
+
+    Args:
+        path: where it is written.
+        data: the data directory.
+        found: files of other programs.
+    """
+    parts = [DIRECTIVE, example.text(path, data)]
+    for one in found:
+        parts.append(f"\n# Found: {', '.join(one.files)}\n")
+        if one.command:
+            parts.append(
+                "# This command converts it. Read the file that it writes, and name it in `include` of [daemon].\n"
+            )
+            parts.append(f"#     {one.command}\n")
+        parts += [_commented(one.files[0], script) for script in one.scripts]
+    return "".join(parts)
+
+
+def write_schema(directory: Path) -> Path | None:
+    """Write the JSON Schema into this directory unless it is there; return its path if it was written.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = directory / SCHEMA
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(json.dumps(document(), indent=2) + "\n")
+    except FileExistsError:
+        return None
+    return path
+
+
+def _commented(package: str, script: str) -> str:
+    """Return a script of package.json as a commented task or service."""
+    table = "services" if script in _OF_SERVERS else "tasks"
+    name = "".join(letter if letter.isalnum() or letter in "_-" else "-" for letter in script)
+    return f'# [{table}.{name}]  # from {package}\n# run = {json.dumps(["npm", "run", script])}\n# working_dir = "."\n'
+
+
+def _scripts(path: Path) -> tuple[str, ...]:
+    """Return the names of the scripts in a package.json; none if it is missing or damaged."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(str(name) for name in told["scripts"] if name.isascii())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ()
+
+
+def _files(root: Path, patterns: tuple[str, ...]) -> Iterator[str]:
+    """Yield the plain files that match, by their absolute paths; links are units that a package or systemd enabled."""
+    for pattern in patterns:
+        try:
+            paths = sorted(root.glob(pattern))
+        except PermissionError:  # crontabs of others
+            continue
+        for path in paths:
+            if path.is_file() and not path.is_symlink() and path.name not in _NO_JOBS and str(path).isprintable():
+                yield str(path)
