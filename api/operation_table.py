@@ -1,7 +1,19 @@
 """The table of all operations, in the order of the OpenAPI document."""
 
 from api.operations.operation import Operation
-from api.resources import access, accounts, daemon, events, hooks, meta, notifications, prometheus, tasks, units
+from api.resources import (
+    access,
+    accounts,
+    daemon,
+    events,
+    hooks,
+    meta,
+    notifications,
+    prometheus,
+    public_status,
+    tasks,
+    units,
+)
 from api.resources.runs import bulk, log_streams, logs, run_ending, run_resources, runs, search, trigger
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -22,5 +34,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *daemon.OPERATIONS,
     *access.OPERATIONS,
     *accounts.OPERATIONS,
+    *public_status.OPERATIONS,
     *meta.OPERATIONS,
 )

@@ -21,7 +21,8 @@ from api.server.client_address import Exposure, is_local_socket
 
 PROBES = ("/healthz", "/readyz")
 HTML_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "manifest-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
 )
 _OTHER_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
@@ -154,7 +155,8 @@ class Guard:
         finish(req, resp)
         resp.set_header("X-Content-Type-Options", "nosniff")
         resp.set_header("Referrer-Policy", "same-origin")
-        resp.set_header("Cross-Origin-Resource-Policy", "same-origin")
+        if resp.get_header("Cross-Origin-Resource-Policy") is None:
+            resp.set_header("Cross-Origin-Resource-Policy", "same-origin")
         if resp.get_header("Content-Security-Policy") is None:
             resp.set_header("Content-Security-Policy", _OTHER_POLICY)
         if resp.get_header("Cache-Control") is None:

@@ -191,6 +191,7 @@ SECTIONS: Mapping[str, Mapping[str, Effect]] = {
         "external_url": _E.API,
         "base_path": _E.API,
         "metrics_open": _E.API,
+        "public": _E.API,
         "trigger_rate": _E.AT_ONCE,
     },
     "storage": {

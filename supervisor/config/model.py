@@ -79,6 +79,8 @@ class Http:
     """Empty, or with a slash in front and none at the end."""
     metrics_open: bool
     """``/metrics`` needs no authentication."""
+    public: tuple[str, ...]
+    """Names of the tasks and services whose state needs no authentication."""
     trigger_rate: int
     """Runs that one credential may trigger within a minute; 0: as many as it likes."""
 

@@ -142,6 +142,13 @@ KEYS: Final = (
         "metrics_open",
     ),
     Key(
+        "public",
+        HTTP,
+        ListOf(Name("the name of a task or service"), 100),
+        [],
+        "tasks and services whose state anybody may see at /status and /badge/NAME.svg",
+    ),
+    Key(
         "trigger_rate",
         HTTP,
         Integer(0, 100_000),

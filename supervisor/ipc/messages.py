@@ -228,6 +228,8 @@ class Boot:
     workers: int
     metrics_open: bool = False
     """``/metrics`` needs no authentication."""
+    public: list[str] = field(default_factory=list)
+    """Names of the tasks and services whose state needs no authentication."""
     min_free_bytes: int | None = None
     """Log files do not grow while less is free on their file system; None: the smaller of 256 MiB and 5 % of it."""
     shutdown_timeout_ms: int

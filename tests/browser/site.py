@@ -58,6 +58,25 @@ retry_delay = "10ms"
 [tasks.{long_name}]
 run = "true"
 
+[tasks.levels]
+run = '''
+cat <<END
+INFO starting
+2026-11-26 11:00:00 WARN slow disk
+{"level":"error","msg":"cannot connect","nested":{"tries":[1,2]}}
+{"severity":"INFO","message":"done"}
+Traceback (most recent call last):
+  File "/srv/app/main.py", line 3, in <module>
+    main()
+  File "/srv/app/main.py", line 2, in main
+    raise ValueError("no")
+ValueError: no
+level=debug poll
+END
+seq 12 4000
+echo ERROR giving up
+'''
+
 [tasks.tries-to-say]
 run = "echo nothing; echo it says so"
 

@@ -133,3 +133,20 @@ def test_many_units_on_a_phone(phone: Page, site: Site) -> None:
     expect(names(phone)).to_have_text(["job-199"])
     board(phone).get_by_role("button", name="Run", exact=True).tap()
     expect(phone.get_by_text("job-199 was triggered")).to_be_visible()
+
+
+def test_saved_views(page: Page, site: Site) -> None:
+    """Filters and order are saved under a name, come back with one choice, also after a reload, and can be removed."""
+    site.see(page, "#/?kind=service&sort=state")
+    board(page).get_by_role("button", name="Save view").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("Services")
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(board(page).get_by_label("View")).to_have_value("Services")
+    site.see(page, "#/")
+    page.reload()
+    expect(board(page).get_by_label("View")).to_have_value("")
+    board(page).get_by_label("View").select_option("Services")
+    expect(names(page).first).to_have_text("broken")
+    assert "kind=service&sort=state" in page.url
+    board(page).get_by_role("button", name="Remove view").click()
+    expect(board(page).get_by_label("View")).to_have_count(0)

@@ -370,6 +370,75 @@ def test_a_form_asks_for_parameters(page: Page, site: Site, complaints: list[str
     complaints[:] = [one for one in complaints if "422" not in one]
 
 
+def test_a_run_again_with_changed_parameters(page: Page, site: Site) -> None:
+    """A run can be repeated with its parameters, some of them changed; what is left alone stays as it was."""
+    answer = site.request("POST", "/api/tasks/report/run?wait=60", {"params": {"month": "2026-10", "WHO": "nobody"}})
+    site.see(page, f"#/run/{answer.json()['id']}")
+    page.get_by_role("button", name="More for this run").click()
+    page.get_by_role("menuitem", name="Run again with changes").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("month")).to_have_value("2026-10")
+    dialog.get_by_label("month").fill("2026-09")
+    dialog.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("log")).to_contain_text("2026-09 for nobody")
+
+
+def test_what_is_left_of_a_running_task(page: Page, site: Site) -> None:
+    """A running task shows how long it usually takes, and what is left of that or how late it is."""
+    for _ in range(3):
+        site.run_to_end("colours")
+    answer = site.request("POST", "/api/tasks/colours/run").json()
+    running = {**answer, "status": "running", "startedAt": answer["createdAt"], "triggeredBy": "api"}
+    page.route(re.compile(f"/api/runs/{answer['id']}\\?"), lambda route: route.fulfill(json=running))
+    site.see(page, f"#/run/{answer['id']}")
+    verdict = page.get_by_role("region", name="Verdict")
+    expect(verdict).to_contain_text(re.compile("usually takes [0-9.]+m?s, .* longer so far"))
+    expect(verdict.get_by_role("progressbar")).to_be_visible()
+
+
+def test_the_calendar_of_coming_runs(page: Page, site: Site) -> None:
+    """The calendar has the coming runs of five weeks, day by day."""
+    site.see(page, "#/task/backup")
+    days = page.get_by_role("region", name="Coming runs").get_by_role("cell")
+    expect(days).to_have_count(35)
+    expect(days.last).to_have_text(re.compile("02:30"))
+    expect(days.last).to_have_accessible_name(re.compile("1 run, at 02:30"))
+
+
+def test_notifications_of_the_browser(page: Page, site: Site) -> None:
+    """A switch asks for the permission; a warning or error then shows a notification while nobody looks."""
+    page.context.grant_permissions(["notifications"])
+    page.add_init_script("""
+        window.shown = [];
+        window.Notification = class { constructor(title) { shown.push(title); } };
+        Notification.permission = "granted";
+        Notification.requestPermission = async () => "granted";
+    """)
+    site.see(page, "#/notifications")
+    switch = page.get_by_role("button", name="Notify in this browser")
+    switch.click()
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    page.evaluate("Object.defineProperty(document, 'hidden', { get: () => true, configurable: true })")
+    site.run_to_end("backup")
+    page.wait_for_function("shown.length > 0")
+    assert "backup" in page.evaluate("shown[0]")
+    page.evaluate("delete document.hidden")
+    switch.click()
+    expect(switch).to_have_attribute("aria-pressed", "false")
+
+
+def test_the_dashboard_can_be_installed(page: Page, site: Site) -> None:
+    """The page links to a manifest whose start page, scope and icon exist."""
+    site.see(page, "#/")
+    link = page.locator("link[rel=manifest]").evaluate("one => one.href")
+    found = page.evaluate("async (link) => (await fetch(link)).json()", link)
+    assert found["display"] == "standalone"
+    start = page.evaluate("([start, link]) => new URL(start, link).href", [found["start_url"], link])
+    assert start == site.url
+    icon = page.evaluate("([icon, link]) => new URL(icon, link).href", [found["icons"][0]["src"], link])
+    assert page.request.get(icon).headers["content-type"] == "image/svg+xml"
+
+
 def test_an_empty_choice_is_not_the_default(page: Page, site: Site) -> None:
     """A chosen empty value is sent as such, not as the default."""
     params = '[{ name = "M", kind = "env", default = "some", choices = ["some", ""] }]'

@@ -169,6 +169,86 @@ def test_a_filter_shows_earlier_lines_of_a_stream(page: Page, site: Site) -> Non
     expect(log.locator(".log-row .x")).to_have_text(["1", "2", "3"])
 
 
+def test_levels_are_recognised_and_filter(page: Page, site: Site) -> None:
+    """The gutter has the level of text, JSON and stack traces; filters search the whole log and stay in the address."""
+    run = site.run_to_end("levels")
+    site.see(page, f"#/run/{run}")
+    log = page.get_by_role("log")
+    log.press("Home")
+    expect(log.locator("[data-n='10'] .g")).to_have_text("D")
+    expect(log.locator(".log-row .g").nth(0)).to_have_text("I")
+    letters = [log.locator(f"[data-n='{n}'] .g").inner_text() for n in range(11)]
+    assert "".join(letters) == "IWEIEEEEEED"
+    page.get_by_label("Level").select_option("Errors")
+    expect(log.locator(".log-row .n").last).to_have_text("4001")
+    assert log.locator(".log-row .n").all_inner_texts() == ["3", "5", "6", "7", "8", "9", "10", "4001"]
+    page.get_by_label("Filter lines").fill("CANNOT")
+    expect(log.locator(".log-row .n")).to_have_text(["3"])
+    page.reload()
+    expect(log.locator(".log-row .n")).to_have_text(["3"])
+    expect(page.get_by_label("Level")).to_have_value("error")
+    page.get_by_label("Filter lines").fill("nowhere")
+    expect(log).to_contain_text("No line matches the filter.")
+
+
+def test_json_and_stack_traces_unfold(page: Page, site: Site) -> None:
+    """A line of JSON unfolds below itself; a stack trace shows its begin and unfolds; a link into it unfolds it."""
+    run = site.run_to_end("levels")
+    site.see(page, f"#/run/{run}")
+    log = page.get_by_role("log")
+    log.press("Home")
+    page.get_by_role("button", name="Line 3: unfold JSON").click()
+    expect(log.locator("pre.json")).to_contain_text('"tries": [')
+    inner = log.locator("[data-n='8']")
+    assert inner.evaluate("row => row.offsetHeight") == 0
+    page.get_by_role("button", name="… stack trace").click()
+    expect(page.get_by_role("button", name="fold stack trace")).to_be_visible()
+    assert inner.evaluate("row => row.offsetHeight") > 0
+    site.see(page, "#/runs")
+    site.see(page, f"#/run/{run}?line=9")
+    expect(log.locator(".target .x")).to_have_text('    raise ValueError("no")')
+    assert inner.evaluate("row => row.offsetHeight") > 0
+
+
+def test_a_range_of_lines_has_an_address(page: Page, site: Site) -> None:
+    """A click and a shift-click on numbers mark lines, which the address names; their text and a link can be copied."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    site.see(page, f"#/run/{site.done['long']}?line=100000")
+    log = page.get_by_role("log")
+    log.locator("[data-n='100000'] .n").click()
+    log.locator("[data-n='100002'] .n").click(modifiers=["Shift"])
+    expect(log.locator(".target .x")).to_have_text(["100001", "100002", "100003"])
+    assert page.url.endswith("?line=100001-100003")
+    page.get_by_role("button", name="Copy lines").click()
+    expect(page.get_by_text("Copied lines 100,001 to 100,003", exact=True)).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == "100001\n100002\n100003"
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_text("Copied a link to lines 100,001 to 100,003")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+    page.reload()
+    expect(log.locator(".target .x")).to_have_text(["100001", "100002", "100003"])
+
+
+def test_hits_by_keyboard_and_full_screen(page: Page, site: Site) -> None:
+    """N goes to the last hit first, n and N go from hit to hit, also in full screen; Escape leaves that."""
+    site.see(page, f"#/run/{site.done['long']}?q=12345")
+    log = page.get_by_role("log")
+    expect(page.get_by_role("list", name="Hits").get_by_role("button").first).to_be_visible()
+    expect(page.get_by_text("12 hits")).to_be_visible()
+    log.press("Shift+F")
+    assert log.evaluate("box => box.offsetWidth") > 1200
+    log.press("Shift+N")
+    expect(log.locator(".target .x")).to_have_text("123459")
+    log.press("n")
+    expect(log.locator(".target .x")).to_have_text("12345")
+    log.press("n")
+    expect(log.locator(".target .x")).to_have_text("112345")
+    assert "line=112345" in page.url
+    log.press("Escape")
+    expect(page.get_by_role("navigation", name="Pages", exact=True)).to_be_in_viewport()
+    assert log.evaluate("box => box.offsetWidth") < 1200
+
+
 def test_search_in_a_log(page: Page, site: Site) -> None:
     """Hits are listed; a chosen hit is shown among its neighbours, with the match marked."""
     site.see(page, f"#/run/{site.done['long']}")

@@ -369,5 +369,7 @@ OUR_OWN = (
     ("GET", "/readyz"),
     ("GET", "/openapi.json"),
     ("GET", "/schemas/{schemaName}"),
+    ("GET", "/status"),
+    ("GET", "/badge/{badgeFile}"),
 )
 """What there is beyond the interface that was asked for."""

@@ -62,6 +62,12 @@ export function trigger(unit) {
   return undefined;
 }
 
+/** Run the task of a run again, with its parameters, which can be changed before. */
+export function rerunWithChanges(run, unit) {
+  const params = unit.definition.params ?? [];
+  show(() => html`<${ParameterForm} unit=${unit} params=${params} given=${run.params} />`, { label: `Run ${unit.name}` });
+}
+
 async function start(name) {
   const run = await attempt(() => starting(() => post(taskPath(name, "run"), undefined, { naming: "camel" })));
   if (!run) return undefined;
@@ -71,7 +77,8 @@ async function start(name) {
   return run;
 }
 
-function ParameterForm({ unit, params }) {
+/** given: values to begin with, by name; values of secrets are not among them. */
+function ParameterForm({ unit, params, given = {} }) {
   const [problems, setProblems] = useState({});
   const [general, setGeneral] = useState(null);
   const [busy, setBusy] = useState(false);
@@ -103,7 +110,7 @@ function ParameterForm({ unit, params }) {
   };
   return html`<form onSubmit=${submit}>
     <h2>Run ${unit.name}</h2>
-    ${params.map((one) => html`<${Field} param=${one} problem=${problems[one.name]} />`)}
+    ${params.map((one) => html`<${Field} param=${one} given=${one.secret ? undefined : given[one.name]} problem=${problems[one.name]} />`)}
     ${general && html`<p class="problem" role="alert">${general}</p>`}
     <div class="buttons">
       <button type="button" onClick=${close}>Cancel</button>
@@ -112,24 +119,26 @@ function ParameterForm({ unit, params }) {
   </form>`;
 }
 
-function Field({ param, problem }) {
+/** given: the value to begin with, instead of the default. */
+function Field({ param, given, problem }) {
+  const chosen = given ?? param.default;
   const id = `param-${param.name}`;
   const told = [param.description && `${id}-hint`, problem && `${id}-problem`].filter(Boolean).join(" ") || undefined;
   const shared = { id, name: param.name, required: param.required && param.default === undefined, "aria-invalid": problem ? "true" : undefined, "aria-describedby": told };
   let input;
   if (param.kind === "flag") {
-    input = html`<input ...${shared} required=${false} type="checkbox" defaultChecked=${param.default === "true"} />`;
+    input = html`<input ...${shared} required=${false} type="checkbox" defaultChecked=${chosen === "true"} />`;
   } else if (param.choices?.length || param.type === "boolean") {
     const choices = param.choices?.length ? param.choices : ["true", "false"];
     input = html`<select ...${shared}>
       ${param.default === undefined && html`<option value="">–</option>`}
-      ${choices.map((one) => html`<option selected=${one === param.default}>${one}</option>`)}
+      ${choices.map((one) => html`<option selected=${one === chosen}>${one}</option>`)}
     </select>`;
   } else {
     const numeric = param.type === "integer" || param.type === "number";
     const type = param.secret ? "password" : numeric ? "number" : "text";
     if (numeric) shared.step = param.type === "integer" ? 1 : "any";
-    input = html`<input ...${shared} type=${type} placeholder=${param.default ?? ""} autocomplete="off" spellcheck=${false} />`;
+    input = html`<input ...${shared} type=${type} defaultValue=${given ?? ""} placeholder=${param.default ?? ""} autocomplete="off" spellcheck=${false} />`;
   }
   return html`<div class="field">
     <label for=${id}>${param.name}${shared.required ? " (required)" : ""}</label>

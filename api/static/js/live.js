@@ -1,7 +1,7 @@
 // The stream of events, and whether it lives.
 import { signal } from "../vendor/preact.js";
 import { whenUnavailable } from "./api.js";
-import { away } from "./seen.js";
+import { away, listens } from "./seen.js";
 import { learnTime } from "./server_time.js";
 import { daemon, loadAll, loadDaemon, loadUnits, loadUnread, sample, throttle, unread } from "./state.js";
 
@@ -34,6 +34,8 @@ const UNTOLD_MS = 30_000; // no event tells that a schedule is paused, or resume
 export const connection = signal("connecting");
 /** Milliseconds since the epoch since when it is lost. */
 export const lostSince = signal(null);
+
+const absent = () => away.value && !listens.value;
 
 const listeners = new Set();
 let source = null;
@@ -83,7 +85,7 @@ function heard(kind, event) {
 function open() {
   source?.close();
   source = null;
-  if (away.value) return;
+  if (absent()) return;
   const mine = new EventSource("api/events/stream");
   source = mine;
   heardAt = Date.now();
@@ -110,7 +112,7 @@ export function connect() {
   wanted = true;
   connection.value = "connecting";
   open();
-  unopened = setTimeout(loadAll, away.value ? 0 : UNOPENED_MS);
+  unopened = setTimeout(loadAll, absent() ? 0 : UNOPENED_MS);
 }
 
 /** Follow it no more. */
@@ -122,13 +124,13 @@ export function disconnect() {
 }
 
 setInterval(() => {
-  if (!wanted || away.value || !source || Date.now() - heardAt <= SILENT_MS) return;
+  if (!wanted || absent() || !source || Date.now() - heardAt <= SILENT_MS) return;
   lost();
   open();
 }, 1000);
 
 setInterval(() => {
-  if (!wanted || away.value) return;
+  if (!wanted || absent()) return;
   // Only asking tells whether the scheduler is away, or back.
   if (daemon.value && (!daemon.value.schedulerActive || Date.now() - sampledAt > QUIET_MS)) daemonSoon();
 }, 3000);
@@ -139,9 +141,10 @@ setInterval(() => wanted && connection.value === "live" && unitsSoon(), UNTOLD_M
 for (const kind of ["online", "offline"]) addEventListener(kind, () => wanted && open());
 
 whenUnavailable(daemonSoon);
+listens.subscribe(() => wanted && away.value && open());
 
 away.subscribe(() => {
-  if (!wanted) return;
+  if (!wanted || (source && listens.value)) return;
   connection.value = "connecting";
   open();
 });

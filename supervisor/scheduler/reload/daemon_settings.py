@@ -64,6 +64,7 @@ def resolve(config: Config, boot: Boot) -> Boot:
         api_user=http.user,
         workers=http.workers,
         metrics_open=http.metrics_open,
+        public=list(http.public),
         min_free_bytes=config.storage.min_free_bytes,
         shutdown_timeout_ms=config.daemon.shutdown_timeout_ms,
         cgroups=config.daemon.cgroups,

@@ -12,7 +12,11 @@ from api.resources.pages import BUNDLE, FOLDER, Site, digest_of, read
 from tests.api.support.harness import Daemon
 
 PAGES = ("/", "/docs")
-LATER = ("/static/vendor/uplot.js", *(f"/static/badges/{name}.svg" for name in (*range(1, 10), "more")))
+LATER = (
+    "/static/vendor/uplot.js",
+    *(f"/static/js/pages/{name}.js" for name in ("accounts", "audit", "deleted", "notifiers", "tokens")),
+    *(f"/static/badges/{name}.svg" for name in (*range(1, 10), "more")),
+)
 """Files that a page loads on first use."""
 SOURCES = tuple(path for path in Site().paths if not path.startswith(BUNDLE))
 DIGEST = re.compile(r'"static/([0-9a-f]{16})/')

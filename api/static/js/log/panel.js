@@ -2,6 +2,7 @@
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { taskPath } from "../api.js";
 import { HOURS_24, count, moment, number } from "../format.js";
+import { isOpen } from "../parts/dialog.js";
 import { Icon } from "../parts/icon.js";
 import { toast } from "../parts/toasts.js";
 import { remember, remembered } from "../taste.js";
@@ -17,41 +18,93 @@ const MODES = [
   ["none", "No times"],
 ];
 
+const SIZES = [
+  ["small", "Small text"],
+  ["medium", "Medium text"],
+  ["large", "Large text"],
+];
+const LEAST = [
+  ["", "All levels"],
+  ["error", "Errors"],
+  ["warn", "Warnings, errors"],
+  ["info", "Info and worse"],
+];
+const TYPED_MS = 250;
+const WIDE_PX = 800;
+
+/** The lines that an address means, "12" or "12-20", as [first, last] from 0; null: none. */
+export function rangeOf(text) {
+  const found = /^(\d+)(?:-(\d+))?$/.exec(text ?? "");
+  if (!found) return null;
+  const first = Math.max(0, Number(found[1]) - 1);
+  return [first, Math.max(first, Number(found[2] ?? found[1]) - 1)];
+}
+
+/** The same as a part of an address. */
+export const rangeText = ([first, last]) => (first === last ? String(first + 1) : `${first + 1}-${last + 1}`);
+
 /**
- * source: see source.js. line: number of the line to begin at, or null for the end. address(n): permanent address of a
- * line, or null. taskName, runId: for the search; without them there is none. asked: what is searched for at first, see
+ * source: see source.js. at: what the address says, {range, stream, level, filter}; range: the lines to begin at, or null
+ * for the end. moved(changes): the address is to say that, {line, stream, level, filter}. address(n): permanent address of
+ * a line, or null. taskName, runId: for the search; without them there is none. asked: what is searched for at first, see
  * search.js; ask(query): it is searched for from now on. elsewhere(hit, query): go to a hit in another run of the task.
  * startMs: when the run started.
  */
-export function LogPanel({ source, line = null, address = () => null, taskName, runId, asked = null, ask, elsewhere, startMs = 0, title = "Log", fileName, oneStream = false }) {
+export function LogPanel({ source, at = {}, moved, address = () => null, taskName, runId, asked = null, ask, elsewhere, startMs = 0, title = "Log", fileName, oneStream = false }) {
   const scroll = useRef(null);
   const rows = useRef(null);
   const region = useRef(null);
   const view = useRef(null);
+  const typed = useRef(0);
   const [, redraw] = useState(0);
   const [mode, setMode] = useState(remembered("log-times", "clock"));
+  const [size, setSize] = useState(remembered("log-size", "medium"));
   const [wrap, setWrap] = useState(remembered("log-wrap", "no") === "yes");
-  const [stream, setStream] = useState("");
+  const [whole, setWhole] = useState(false);
+  const [tools, setTools] = useState(innerWidth > WIDE_PX);
+  const [wanted, setWanted] = useState({ stream: at.stream ?? "", level: at.level ?? "", text: at.filter ?? "" });
   const [query, setQuery] = useState(asked);
   const all = query?.all ?? false;
   const found = useSearch(taskPath(taskName, "log/search"), { runId: all ? undefined : runId }, query, `${runId} ${all}`);
-  const search = (wanted) => {
-    setQuery(wanted);
-    ask?.(wanted);
+  const range = at.range ?? null;
+  const search = (next) => {
+    setQuery(next);
+    ask?.(next);
   };
+  const choose = (changes) => {
+    const next = { ...wanted, ...changes };
+    setWanted(next);
+    clearTimeout(typed.current);
+    typed.current = setTimeout(
+      () => {
+        view.current.only(next);
+        moved?.({ stream: next.stream, level: next.level, filter: next.text });
+      },
+      changes.text === undefined ? 0 : TYPED_MS,
+    );
+  };
+  const open = (made) => made.open(range);
 
   useEffect(() => {
-    const look = { mode, startMs, found: null, address, frames: (one) => showFrames(source, one) };
+    const look = { mode, startMs, found: null, address, open: new Set(), unfold: (n) => made.unfold(n), frames: (one) => showFrames(source, one) };
     const changed = () => redraw((turn) => turn + 1);
     const made = new LogView({ source, scroll: scroll.current, rows: rows.current, region: region.current, look, changed });
     view.current = made;
     scroll.current.view = made;
-    made.open(line);
-    return () => made.close();
+    made.want(wanted);
+    open(made);
+    return () => {
+      clearTimeout(typed.current);
+      made.close();
+    };
   }, [source]);
   useEffect(() => {
-    if (line !== null && view.current.loaded && view.current.target !== line) view.current.jump(line);
-  }, [line]);
+    if (!range || !view.current.loaded) return;
+    const [first, last] = view.current.target ?? [];
+    if (first === range[0] && last === range[1]) return;
+    if (first !== undefined && first <= range[1] && range[0] <= last) view.current.mark(range);
+    else view.current.jump(range[0], { last: range[1] });
+  }, [range?.[0], range?.[1]]);
   useEffect(() => {
     view.current.look.startMs = startMs;
     if (mode !== "none") {
@@ -63,17 +116,66 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
     view.current.look.found = query && finder(query);
     view.current.redraw();
   }, [query]);
+  useEffect(() => {
+    if (!whole) return undefined;
+    const leave = (event) => event.key === "Escape" && !isOpen() && setWhole(false);
+    document.documentElement.classList.add("whole-log");
+    document.addEventListener("keydown", leave);
+    return () => {
+      document.documentElement.classList.remove("whole-log");
+      document.removeEventListener("keydown", leave);
+    };
+  }, [whole]);
 
   const log = view.current;
   const top = log?.topLine() ?? 0;
   const unseen = log && !log.following ? log.total - log.end : 0;
   const toFirst = () => log.jump(log.first, { marked: false });
+  const shownHit = range ? found.hits.findIndex((hit) => hit.runId === runId && hit.n === range[0]) : -1;
+  const hitAt = shownHit < 0 ? null : shownHit;
+  const toHit = (hit) => {
+    if (hit.runId !== runId) elsewhere(hit, query);
+    else if (moved) moved({ line: rangeText([hit.n, hit.n]) });
+    else log.jump(hit.n);
+  };
+  const fromEnd = useRef(false);
+  const step = (by) => {
+    const { hits, hasMore, more } = found;
+    if (!hits.length) return;
+    if (hitAt === null && by < 0 && hasMore) {
+      fromEnd.current = true;
+      more(Infinity);
+      return;
+    }
+    if (hitAt === hits.length - 1 && by > 0 && hasMore) more();
+    // Without a hit that is shown: the next one from here on, or the last.
+    const here = hits.findIndex((hit) => hit.runId === runId && hit.n >= top);
+    const next = hitAt === null ? (by > 0 ? Math.max(0, here) : hits.length - 1) : hitAt + by;
+    toHit(hits[(next + hits.length) % hits.length]);
+  };
+  useEffect(() => {
+    if (!fromEnd.current || !found.done) return;
+    fromEnd.current = false;
+    if (found.hits.length) toHit(found.hits.at(-1));
+  }, [found.done]);
   const keys = (event) => {
-    if (event.target.matches("input, select, button")) return;
+    if (event.target.matches("input, select, button") || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Home") toFirst();
     else if (event.key === "End" || event.key === "f") log.toEnd();
+    else if (event.key === "F") setWhole(!whole);
+    else if (event.key === "n" && query) step(1);
+    else if (event.key === "N" && query) step(-1);
     else return;
     event.preventDefault();
+    event.stopPropagation();
+  };
+  const press = (event) => {
+    const n = Number(event.target.closest("a.n")?.parentElement.dataset.n ?? Number.NaN);
+    if (Number.isNaN(n) || !moved || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const first = event.shiftKey && range ? range[0] : n;
+    moved({ line: rangeText([Math.min(first, n), Math.max(first, n)]) });
+    getSelection().removeAllRanges();
   };
   const goTo = async (text) => {
     const value = text.trim();
@@ -82,15 +184,16 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
       await log.jump(log.loaded ? Math.min(n, log.total - 1) : n);
       return;
     }
-    const at = timeOf(value, startMs);
-    if (at && source.pageAt) await log.jumpToTime(at);
+    const time = timeOf(value, startMs);
+    if (time && source.pageAt) await log.jumpToTime(time);
     else toast(`Enter a line number, or a time such as ${HOURS_24 ? "14:05" : "2:05 PM"} or 2026-11-21 14:05:30`, { bad: true });
   };
+  const filtered = wanted.stream || wanted.level || wanted.text;
 
-  return html`<section class="card log-card" aria-label=${title}>
+  return html`<section class="card log-card ${whole ? "whole" : ""}" aria-label=${title}>
     <div class="log-tools">
       <h2>${title}</h2>
-      ${taskName && html`<${SearchField} search=${(wanted) => search(wanted && { ...wanted, all })} label="Search this log" initial=${asked} />`}
+      ${taskName && html`<${SearchField} search=${(next) => search(next && { ...next, all })} label="Search this log" initial=${asked} />`}
       <form class="row" onSubmit=${(event) => {
         event.preventDefault();
         goTo(event.target.elements.to.value).catch((error) => toast(error.message, { bad: true }));
@@ -98,39 +201,54 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
         <input name="to" class="line-number" aria-label="Go to line or time" placeholder="Line or time" autocomplete="off" />
       </form>
       <span class="spring"></span>
-      ${!oneStream && html`<select aria-label="Lines of" value=${stream} onChange=${(event) => {
-        setStream(event.target.value);
-        log.only(event.target.value);
-      }}>
+      <button aria-expanded=${tools} class=${filtered ? "on" : ""} title="Filter and appearance" aria-label="Filter and appearance" onClick=${() => setTools(!tools)}><${Icon} name="filter" /></button>
+      <button aria-pressed=${whole} title="Full screen (Shift F)" aria-label="Full screen" onClick=${() => setWhole(!whole)}><${Icon} name="whole" /></button>
+      <button aria-pressed=${Boolean(log?.following)} title="Follow the end (f)" onClick=${() => log.toEnd()}><${Icon} name="down" />${log?.finished ? "End" : "Follow"}</button>
+      ${source.raw && html`<a class="button" href=${source.raw} download=${fileName} title="Download the whole log"><${Icon} name="save" /><span class="hidden-text">Download</span></a>`}
+    </div>
+    ${tools && html`<div class="log-tools">
+      <input type="search" class="filter" aria-label="Filter lines" placeholder="Filter lines" value=${wanted.text} onInput=${(event) => choose({ text: event.target.value })} />
+      <select aria-label="Level" value=${wanted.level} onChange=${(event) => choose({ level: event.target.value })}>
+        ${LEAST.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
+      </select>
+      ${!oneStream && html`<select aria-label="Lines of" value=${wanted.stream} onChange=${(event) => choose({ stream: event.target.value })}>
         <option value="">All output</option><option>stdout</option><option>stderr</option><option>system</option>
       </select>`}
+      <span class="spring"></span>
       <select aria-label="Times" value=${mode} onChange=${(event) => {
         setMode(event.target.value);
         remember("log-times", event.target.value);
       }}>
         ${MODES.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
       </select>
+      <select aria-label="Text size" value=${size} onChange=${(event) => {
+        setSize(event.target.value);
+        remember("log-size", event.target.value);
+      }}>
+        ${SIZES.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
+      </select>
       <button aria-pressed=${wrap} title="Wrap long lines" aria-label="Wrap long lines" onClick=${() => {
         setWrap(!wrap);
         remember("log-wrap", wrap ? "no" : "yes");
       }}><${Icon} name="wrap" /></button>
-      <button aria-pressed=${Boolean(log?.following)} title="Follow the end (f)" onClick=${() => log.toEnd()}><${Icon} name="down" />${log?.finished ? "End" : "Follow"}</button>
-      ${source.raw && html`<a class="button" href=${source.raw} download=${fileName} title="Download the whole log"><${Icon} name="save" /><span class="hidden-text">Download</span></a>`}
-    </div>
+    </div>`}
     ${query &&
     html`<${Hits}
       found=${found}
       pattern=${finder(query)}
       label=${(hit) => (all ? moment(hit.ts) : number(hit.n + 1))}
-      choose=${(hit) => (hit.runId === runId ? log.jump(hit.n) : elsewhere(hit, query))}
+      choose=${toHit}
+      at=${hitAt}
+      step=${step}
       tools=${html`<button class="link" onClick=${() => search({ ...query, all: !all })}>${all ? "Search this run only" : `Search all runs of ${taskName}`}</button>`}
     />`}
-    <div class="log ${wrap ? "wrap" : ""} ${mode === "none" ? "no-times" : ""} ${oneStream ? "one-stream" : ""}">
+    <div class="log size-${size} ${wrap ? "wrap" : ""} ${mode === "none" ? "no-times" : ""} ${oneStream ? "one-stream" : ""}">
       <div id="log-scroll" class="log-scroll" ref=${scroll} tabindex="0" role="log" aria-live="off" aria-label=${`${title}: lines`} onKeyDown=${keys}>
-        <div class="log-rows" ref=${rows}></div>
+        <div class="log-rows" ref=${rows} onClick=${press}></div>
         <div class="log-region" ref=${region} hidden></div>
         ${log?.loaded && log.total === 0 && html`<p class="empty">${log.finished ? "No output." : "No output yet. New lines appear here."}</p>`}
-        ${log?.error && html`<div class="empty" role="alert"><p class="problem">${log.error.message}</p><button onClick=${() => log.open(line)}>Try again</button></div>`}
+        ${log?.loaded && log.total > 0 && filtered && !log.lines.length && !log.loading && html`<p class="empty">No line matches the filter.</p>`}
+        ${log?.error && html`<div class="empty" role="alert"><p class="problem">${log.error.message}</p><button onClick=${() => open(log)}>Try again</button></div>`}
       </div>
       <${PositionBar} first=${log?.first ?? 0} total=${log?.total ?? 0} top=${top} shown=${30} to=${(n) => log.jump(n, { marked: false })} />
       ${unseen > 0 && html`<button class="primary log-more" onClick=${() => log.toEnd()}><${Icon} name="down" />${number(unseen)} more ${unseen === 1 ? "line" : "lines"}</button>`}
@@ -139,8 +257,27 @@ export function LogPanel({ source, line = null, address = () => null, taskName, 
       <span class="number">${log?.total ? `Line ${number(top + 1)} of ${number(log.total)}` : "No lines"}</span>
       ${log?.first > 0 && html`<span>Lines before ${number(log.first + 1)} are no longer kept</span>`}
       <span>${stateOf(log)}</span>
+      ${range && moved && html`<${Marked} log=${log} range=${range} />`}
     </p>
   </section>`;
+}
+
+/** The lines that the address names, and what can be done with them. */
+function Marked({ log, range }) {
+  const copy = async (text, told) => {
+    try {
+      await navigator.clipboard.writeText(await text());
+      toast(told);
+    } catch (error) {
+      toast(`Could not copy: ${error.message}`, { bad: true });
+    }
+  };
+  const [first, last] = range;
+  const lines = first === last ? `line ${number(first + 1)}` : `lines ${number(first + 1)} to ${number(last + 1)}`;
+  return html`<span class="row marked"><span>Marked: ${lines}</span>
+    <button class="link" onClick=${() => copy(async () => location.href, `Copied a link to ${lines}`)}>Copy link</button>
+    <button class="link" onClick=${() => copy(() => log.textBetween(first, last), `Copied ${lines}`)}>Copy lines</button>
+  </span>`;
 }
 
 function stateOf(log) {

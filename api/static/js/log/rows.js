@@ -1,5 +1,9 @@
 // One line of a log as a row of the page.
+import { plain } from "./escapes.js";
+import { LEVELS, levelOf, objectOf, placeInTrace } from "./levels.js";
 import { fill, isPlain } from "./text.js";
+
+const SHOWN_FRAMES = 2; // of a folded stack trace
 
 const CLOCK = new Intl.DateTimeFormat(undefined, {
   hour: "2-digit",
@@ -50,16 +54,22 @@ function say(place, text) {
 }
 
 const EMPTY = element("div", "log-row");
-EMPTY.append(element("a", "n"), element("span", "t"), element("span", "x"));
+EMPTY.append(element("a", "n"), element("span", "t"), element("span", "g"), element("span", "x"));
 EMPTY.firstChild.tabIndex = -1;
 
 /** A row for `fillRow`. */
 export const newRow = () => EMPTY.cloneNode(true);
 
-/** Make a row that of a line, whatever it was. `look`: {mode, startMs, found, address(n), frames(line)}. */
+/**
+ * Make a row that of a line, whatever it was. `look`: {mode, startMs, found, address(n), frames(line), open, unfold(n)};
+ * open: numbers of the lines and stack traces that are unfolded.
+ */
 export function fillRow(row, line, before, look) {
-  const [number, time, text, button] = row.children;
-  row.className = `log-row ${line.stream}${line.continued ? " continued" : ""}`;
+  const [number, time, gutter, text] = row.children;
+  while (row.children.length > 4) row.lastChild.remove();
+  placeInTrace(line, before);
+  const level = levelOf(line);
+  row.className = `log-row ${line.stream}${line.continued ? " continued" : ""}${level ? ` level-${level}` : ""}`;
   row.dataset.n = line.n;
   say(number, line.name ?? (line.continued ? "⋯" : String(line.n + 1)));
   const address = look.address(line.n);
@@ -67,13 +77,40 @@ export function fillRow(row, line, before, look) {
   else number.removeAttribute("href");
   say(time, timeText(line, before, look));
   time.title = iso(line.ts);
+  say(gutter, LEVELS[level] ?? "");
+  gutter.title = [line.stream, level].filter(Boolean).join(", ");
   if (isPlain(line.text, look.found, line.begin)) say(text, line.text);
   else {
     text.replaceChildren();
     fill(text, line.text, look.found, line.begin);
   }
-  button?.remove();
   if (line.frameCount) row.append(framesButton(line, look));
+  if (line.frame >= SHOWN_FRAMES) fold(row, line, look);
+  else if (line.text.charCodeAt(0) === 123) unfoldJson(row, line, look);
+}
+
+/** A line of a stack trace after its first ones: folded away, but for a button that stands for all of them. */
+function fold(row, line, look) {
+  const open = look.open.has(line.trace);
+  const first = line.frame === SHOWN_FRAMES;
+  if (!open) row.classList.add(first ? "fold" : "folded");
+  if (!first) return;
+  const button = element("button", "unfold", open ? "fold stack trace" : "… stack trace");
+  button.setAttribute("aria-expanded", String(open));
+  button.addEventListener("click", () => look.unfold(line.trace));
+  row.append(button);
+}
+
+function unfoldJson(row, line, look) {
+  const found = objectOf(plain(line.text));
+  if (!found) return;
+  const open = look.open.has(line.n);
+  const button = element("button", "unfold", "{}");
+  button.setAttribute("aria-label", `Line ${line.n + 1}: unfold JSON`);
+  button.setAttribute("aria-expanded", String(open));
+  button.addEventListener("click", () => look.unfold(line.n));
+  row.append(button);
+  if (open) row.append(element("pre", "json", JSON.stringify(found, null, 2)));
 }
 
 function framesButton(line, look) {
@@ -113,7 +150,7 @@ export function regionRows(stream, texts, begin) {
     const row = element("div", `log-row ${stream}`);
     const content = element("span", "x");
     style = fill(content, text, null, style);
-    row.append(element("span", "n"), element("span", "t"), content);
+    row.append(element("span", "n"), element("span", "t"), element("span", "g"), content);
     return row;
   });
 }

@@ -2,9 +2,11 @@
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { get } from "../api.js";
 import { count, size } from "../format.js";
+import { Icon } from "../parts/icon.js";
 import { fill } from "./text.js";
 
 const HITS = 200;
+const ALL_HITS = 5000; // that are held at most
 
 /** What an address says that is searched for: {q, regex, cased, all}, or null. all: in every run of the task. */
 export function queryOf(parameters) {
@@ -30,7 +32,7 @@ export function finder({ q, regex, cased }) {
 }
 
 /**
- * {hits, done, error, scanned, more()} of a search at an address of the API; `query`: {q, regex, cased} or null.
+ * {hits, done, error, scanned, more(most)} of a search at an address of the API; `query`: {q, regex, cased} or null.
  * `scope`: more parameters; `since()` is asked once for all pages. `about`: changes with the scope.
  */
 export function useSearch(address, scope, query, about) {
@@ -39,11 +41,11 @@ export function useSearch(address, scope, query, about) {
   const since = useRef(undefined);
   const turn = useRef(0);
   const key = JSON.stringify(query);
-  const run = async (cursor, before) => {
+  const run = async (cursor, before, most = HITS) => {
     const mine = ++turn.current;
     const hits = [...before.hits];
     let scanned = before.scanned;
-    const enough = hits.length + HITS;
+    const enough = Math.min(hits.length + most, Math.max(hits.length + HITS, ALL_HITS));
     setFound({ hits, done: false, error: null, scanned });
     try {
       for (let at = cursor; hits.length < enough; ) {
@@ -73,21 +75,31 @@ export function useSearch(address, scope, query, about) {
       turn.current += 1; // no caller waits for it any more
     };
   }, [address, about, key]);
-  return { ...found, hasMore: next.current !== null, more: () => run(next.current, found) };
+  return { ...found, hasMore: next.current !== null, more: (most) => run(next.current, found, most) };
 }
 
-/** The hits; `choose(hit)` when one is wanted. `label(hit)`: what stands before its text. `tools`: what else can be done. */
-export function Hits({ found, pattern, choose, label, tools }) {
+/**
+ * The hits; `choose(hit)` when one is wanted. `label(hit)`: what stands before its text. `tools`: what else can be done.
+ * `at`: the index of the hit that is shown, or null; `step(by)`: go to another.
+ */
+export function Hits({ found, pattern, choose, label, tools, at = null, step }) {
   const { hits, done, error, scanned, hasMore, more } = found;
   const told = error ? error.message : `${count(hits.length, "hit")}${hasMore ? " so far" : ""}, ${size(scanned)} searched${done ? "" : " …"}`;
+  const begin = Math.max(0, Math.min((at ?? 0) - HITS / 2, hits.length - HITS));
+  const shown = step ? hits.slice(begin, begin + HITS) : hits;
   return html`<div>
     <p class="log-foot ${error ? "problem" : ""}" role="status">${told}
-      ${done && hasMore && html`<button class="link" onClick=${more}>Find more</button>`}
+      ${step && hits.length > 0 && html`<span class="row hit-steps">
+        <button class="plain" title="Previous hit (N)" aria-label="Previous hit" onClick=${() => step(-1)}><${Icon} name="up" /></button>
+        <span class="number">${at === null ? "–" : (at + 1).toLocaleString()} of ${hits.length.toLocaleString()}</span>
+        <button class="plain" title="Next hit (n)" aria-label="Next hit" onClick=${() => step(1)}><${Icon} name="down" /></button>
+      </span>`}
+      ${done && hasMore && html`<button class="link" onClick=${() => more()}>Find more</button>`}
       ${tools}
     </p>
-    ${hits.length > 0 &&
+    ${shown.length > 0 &&
     html`<ul class="hits" aria-label="Hits">
-      ${hits.map((hit) => html`<li key=${hit.runId + hit.n}><button onClick=${() => choose(hit)}><span class="n">${label(hit)}</span><${Text} text=${hit.text} pattern=${pattern} /></button></li>`)}
+      ${shown.map((hit) => html`<li key=${hit.runId + hit.n}><button aria-current=${hits[at] === hit ? "true" : undefined} onClick=${() => choose(hit)}><span class="n">${label(hit)}</span><${Text} text=${hit.text} pattern=${pattern} /></button></li>`)}
     </ul>`}
   </div>`;
 }

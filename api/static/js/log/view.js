@@ -6,6 +6,8 @@
 // some times a second: lines that would never be seen get no row, but stand where they belong as soon as one scrolls.
 import { away } from "../seen.js";
 import { throttle } from "../state.js";
+import { plain } from "./escapes.js";
+import { isAtLeast, placeInTrace } from "./levels.js";
 import { regionRows, textOf } from "./rows.js";
 import { EventStream } from "./stream.js";
 import { LineWindow } from "./window.js";
@@ -35,6 +37,8 @@ export class LogView {
     this.loaded = false;
     this.error = null;
     this.stream = "";
+    this.asked = undefined; // the line before, see wanted
+    this.keep = null; // (line) => whether it is wanted; null: all are
     this.noneBefore = false; // of this stream, before the window
     this.readTo = 0; // up to here there is none of this stream behind the window
     this.queue = [];
@@ -61,10 +65,32 @@ export class LogView {
     this.unwatch = away.subscribe(() => (away.value ? this.disconnect() : this.connect()));
   }
 
-  /** Begin at the end, or at line `n`. */
-  async open(n = null) {
-    if (n === null) await this.toEnd();
-    else await this.jump(n);
+  /** Begin at the end, or at a range of lines, [first, last]. */
+  async open(range = null) {
+    if (range === null) await this.toEnd();
+    else await this.jump(range[0], { last: range[1] });
+  }
+
+  /** Mark a range of lines, where they are. */
+  mark(range) {
+    this.following = false;
+    this.window.target = range;
+    const { scrollTop } = this.scroll;
+    this.window.draw(this.lines);
+    this.scroll.scrollTop = scrollTop;
+    this.changed();
+  }
+
+  /** Whether only some of the lines are wanted. */
+  get some() {
+    return this.stream !== "" || this.keep !== null;
+  }
+
+  /** Whether a line is wanted; to be asked in the order of lines, since a stack trace is one. */
+  wanted(line) {
+    placeInTrace(line, this.asked);
+    this.asked = line;
+    return (!this.stream || line.stream === this.stream) && (!this.keep || this.keep(line));
   }
 
   close() {
@@ -141,7 +167,7 @@ export class LogView {
   replace(lines, readTo = 0, styles = undefined) {
     this.noneBefore = false;
     this.readTo = readTo;
-    this.window.some = this.stream !== "";
+    this.window.some = this.some;
     this.window.replace(lines, styles);
   }
 
@@ -162,31 +188,47 @@ export class LogView {
   async lastPage() {
     for (let back = PAGE; ; back *= 8) {
       const page = await this.tail(-back, Infinity);
-      if (!this.stream || page.lines.length >= PAGE || page.totalLines - back <= page.firstAvailable) return page;
+      if (!this.some || page.lines.length >= PAGE || page.totalLines - back <= page.firstAvailable) return page;
     }
   }
 
   /** The last lines of those from `from` on that are before `end`. */
   async tail(from, end) {
-    const limit = this.stream ? AT_ONCE : PAGE;
+    const limit = this.some ? AT_ONCE : PAGE;
     let lines = [];
-    for (let at = from; ; at = lines.at(-1).n + 1) {
+    for (let at = from, last; ; at = last + 1) {
       const page = await this.source.page(at, limit, this.stream || undefined);
-      lines = [...lines, ...page.lines.filter((line) => line.n < end)].slice(-PAGE);
-      if (!this.stream || page.lines.length < limit || page.lines.at(-1).n + 1 >= end) return { ...page, lines };
+      last = page.lines.at(-1)?.n;
+      lines = [...lines, ...page.lines.filter((line) => line.n < end && this.wanted(line))].slice(-PAGE);
+      if (!this.some || page.lines.length < limit || last + 1 >= end) return { ...page, lines };
     }
   }
 
-  /** Show line `n` in the middle, marked. */
-  jump(n, { marked = true } = {}) {
+  /** The next lines from `from` on; readTo: up to here there are no others. */
+  async ahead(from) {
+    const limit = this.some ? AT_ONCE : PAGE;
+    const lines = [];
+    for (let at = from; ; ) {
+      const page = await this.source.page(at, limit, this.stream || undefined);
+      for (const line of page.lines) if (this.wanted(line)) lines.push(line);
+      const whole = page.lines.length < limit;
+      at = whole ? page.totalLines : page.lines.at(-1).n + 1;
+      if (lines.length > PAGE) return { ...page, lines: lines.slice(0, PAGE), readTo: 0 };
+      if (whole || lines.length === PAGE) return { ...page, lines, readTo: this.some || whole ? at : 0 };
+    }
+  }
+
+  /** Show line `n` in the middle, marked; with `last`, all lines up to that one are marked. */
+  jump(n, { marked = true, last = n } = {}) {
     return this.load(
       () => this.around(n),
       (lines, page) => {
         this.following = false;
-        this.window.target = marked ? n : null;
-        this.replace(lines, page.whole ? page.totalLines : 0);
+        this.window.target = marked ? [n, last] : null;
+        this.replace(lines, page.readTo);
         this.fit();
         const row = this.window.rowAt(n);
+        if (row?.matches(".fold, .folded")) this.look.open.add(this.lines.find((one) => one.n >= n).trace) && this.window.draw(this.lines);
         if (row) this.scroll.scrollTop = row.offsetTop - this.scroll.clientHeight / 3;
         else this.stick();
       },
@@ -195,12 +237,11 @@ export class LogView {
 
   /** Lines on both sides of line `n`; where there are few behind it, more of those before it. */
   async around(n) {
-    const page = await this.source.page(Math.max(0, n - PAGE / 2), PAGE, this.stream || undefined);
-    const whole = page.lines.length < PAGE;
+    const page = await this.ahead(Math.max(0, n - PAGE / 2));
     const end = page.lines[0]?.n ?? page.totalLines;
-    if (page.lines.length >= PAGE / 2 || end <= page.firstAvailable) return { ...page, whole };
+    if (page.lines.length >= PAGE / 2 || end <= page.firstAvailable) return page;
     const before = await this.pageBefore(end);
-    return { ...page, whole, lines: [...before.lines, ...page.lines] };
+    return { ...page, lines: [...before.lines, ...page.lines] };
   }
 
   /** Show what was printed at that time (ISO). */
@@ -230,9 +271,9 @@ export class LogView {
   loadAfter() {
     const from = this.end;
     return this.load(
-      () => this.source.page(from, PAGE, this.stream || undefined),
+      () => this.ahead(from),
       (lines, page) => {
-        if (lines.length < PAGE) this.readTo = page.totalLines;
+        this.readTo = page.readTo;
         this.window.append(lines.filter((line) => line.n >= from));
         const height = this.rows.scrollHeight;
         const top = this.scroll.scrollTop;
@@ -290,6 +331,17 @@ export class LogView {
     else if (top !== null) this.scroll.scrollTop = this.window.rowAt(top)?.offsetTop ?? 0;
   }
 
+  /** Fold or unfold a line or a stack trace by the number of its (first) line. */
+  unfold(n) {
+    const { open } = this.look;
+    if (!open.delete(n)) open.add(n);
+    const { scrollTop } = this.scroll;
+    this.following = false;
+    this.window.draw(this.lines);
+    this.scroll.scrollTop = scrollTop;
+    this.changed();
+  }
+
   /** Only the times of the rows. */
   retime() {
     this.window.retime();
@@ -300,14 +352,35 @@ export class LogView {
     return this.window.lineAt(this.scroll.scrollTop);
   }
 
-  /** Show only lines of that stream ("": all). */
-  async only(stream) {
-    const top = this.topLine();
+  /** Want only lines of that stream ("": all), of that level or a worse one ("": all), with that text ("": any). */
+  want({ stream, level, text }) {
     this.stream = stream;
+    const part = text.toLowerCase();
+    const all = !level && !part;
+    this.keep = all ? null : (line) => (!level || isAtLeast(line, level)) && (!part || line.text.toLowerCase().includes(part));
+  }
+
+  /** Show only such lines. */
+  async only(wanted) {
+    const top = this.topLine();
+    this.want(wanted);
     this.redrawn = true;
     this.later();
     if (this.following || top === null) await this.toEnd();
     else await this.jump(top, { marked: false });
+  }
+
+  /** The text of the lines from `first` to `last`, whether they are shown or not. */
+  async textBetween(first, last) {
+    const texts = [];
+    for (let at = first; at <= last; ) {
+      const page = await this.source.page(at, Math.min(AT_ONCE, last - at + 1));
+      const lines = page.lines.filter((line) => line.n <= last);
+      for (const line of lines) texts.push(line.continued && texts.length ? `${texts.pop()}${plain(line.text)}` : plain(line.text));
+      if (!lines.length) break;
+      at = lines.at(-1).n + 1;
+    }
+    return texts.join("\n");
   }
 
   // What is new.
@@ -365,7 +438,7 @@ export class LogView {
     this.source.keep(lines);
     this.total = Math.max(this.total, lines.at(-1).n + 1);
     if (!this.following && !this.loading) return;
-    this.queue.push(...(this.stream ? lines.filter((line) => line.stream === this.stream) : lines));
+    this.queue.push(...(this.some ? lines.filter((line) => this.wanted(line)) : lines));
     // A hidden page paints nothing. The rest is more than the window holds, so it will be there alone.
     if (this.queue.length > 2 * MOST) this.queue.splice(0, this.queue.length - MOST);
   }

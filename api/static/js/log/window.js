@@ -17,7 +17,7 @@ export class LineWindow {
     this.box = box;
     this.look = look;
     this.lines = [];
-    this.target = null; // number of the line that is meant
+    this.target = null; // [first, last]: numbers of the lines that are meant
     this.some = false; // only some of the lines are wanted: what lies between them is not missed
   }
 
@@ -32,7 +32,7 @@ export class LineWindow {
 
   fill(row, line, before) {
     fillRow(row, line, before, this.look);
-    if (line.n === this.target) row.classList.add("target");
+    if (this.target && line.n >= this.target[0] && line.n <= this.target[1]) row.classList.add("target");
   }
 
   made(lines, before) {

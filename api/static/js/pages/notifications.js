@@ -2,6 +2,7 @@
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";
+import { NotifyHere } from "../parts/browser_notifications.js";
 import { Ago, Badge, Card, Empty, Problem, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { Cause } from "../parts/cause.js";
 import { listen } from "../live.js";
@@ -46,7 +47,7 @@ export function Notifications() {
     reload();
     loadUnread();
   };
-  const tools = html`<a class="button" href=${link("notifiers")}>Notifiers</a><button disabled=${!mayOperate.value || !unread.value} onClick=${markAll}>Mark all as read</button>`;
+  const tools = html`<${NotifyHere} /><a class="button" href=${link("notifiers")}>Notifiers</a><button disabled=${!mayOperate.value || !unread.value} onClick=${markAll}>Mark all as read</button>`;
   return html`<h1 class="hidden-text">Notifications</h1><${Card} title="Notifications" className="attention" tools=${tools}>
     ${error && !data && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${6} />`}

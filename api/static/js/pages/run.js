@@ -7,11 +7,12 @@ import { Attempts } from "../parts/attempts.js";
 import { Act, At, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { CauseLine } from "../parts/cause.js";
 import { Chart } from "../parts/chart.js";
+import { Left, useExpected } from "../parts/expected.js";
 import { Icon } from "../parts/icon.js";
 import { LastGood } from "../parts/last_good.js";
 import { Menu } from "../parts/menu.js";
 import { listen } from "../live.js";
-import { LogPanel } from "../log/panel.js";
+import { LogPanel, rangeOf } from "../log/panel.js";
 import { parametersOf, queryOf } from "../log/search.js";
 import { RunLog } from "../log/source.js";
 import { go, link, route } from "../routes.js";
@@ -39,8 +40,9 @@ export function RunPage({ id }) {
   const known = units.value || trouble.value || !FAILURES.includes(run?.endReason);
   if (!run || run.id !== id || !known) return html`<h1>Run</h1><${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`;
   const { query } = route.value;
-  const line = Number.parseInt(query.get("line"), 10);
-  const ask = (wanted) => go(link("run", id, { line: query.get("line"), ...parametersOf(wanted) }), { replace: true });
+  const address = (changes) => link("run", id, { ...Object.fromEntries(query), ...changes });
+  const ask = (wanted) => go(address({ q: undefined, regex: undefined, case: undefined, all: undefined, ...parametersOf(wanted) }), { replace: true });
+  const at = { range: rangeOf(query.get("line")), stream: query.get("stream"), level: query.get("level"), filter: query.get("filter") };
   return html`<div class="page-head">
       <h1><${UnitLink} name=${run.taskName} />${run.instanceIndex || run.triggeredBy === "service" ? html`<span class="soft"> [${run.instanceIndex}]</span>` : ""}</h1>
       <${RunBadge} run=${run} />
@@ -51,7 +53,8 @@ export function RunPage({ id }) {
     <${LogPanel}
       key=${id}
       source=${source}
-      line=${Number.isNaN(line) ? null : line - 1}
+      at=${at}
+      moved=${(changes) => go(address(changes), { replace: true })}
       address=${(n) => link("run", id, { line: n + 1 })}
       taskName=${run.taskName}
       runId=${id}
@@ -69,12 +72,14 @@ function RunActions({ run }) {
   const may = mayOperate.value;
   const title = may ? undefined : "Your role is read-only";
   const ended = run.status === "ended";
-  const service = unitNamed(run.taskName)?.kind === "service";
+  const unit = unitNamed(run.taskName);
+  const service = unit?.kind === "service";
   return html`<span class="row">
     ${!ended && html`<${Act} class="danger" disabled=${!may} title=${title} run=${() => actions.stopRun(run)}><${Icon} name="square" />Stop</${Act}>`}
     ${ended && !service && html`<${Act} class="primary" disabled=${!may} title=${title} run=${() => actions.rerun(run)}><${Icon} name="redo" />Run again</${Act}>`}
     <${Menu} label="More for this run" items=${[
       !ended && { label: "Kill now", run: () => actions.forceStopRun(run), disabled: !may, title },
+      !service && unit?.definition.params?.length > 0 && { label: "Run again with changes", run: () => actions.rerunWithChanges(run, unit), disabled: !may, title },
       !ended && !service && { label: "Run again", run: () => actions.rerun(run), disabled: !may, title },
       run.status !== "running" && {
         label: "Delete",
@@ -92,8 +97,11 @@ function Verdict({ run }) {
     async (signal) => (run.status === "running" ? null : get(runPath(run.id, run.status === "ended" ? "ending" : "details"), {}, signal)),
     [run.id, run.status],
   );
+  const task = unitNamed(run.taskName)?.kind === "task";
+  const expected = useExpected(run.taskName, task && run.status === "running");
   return html`<section class="card verdict ${ofRun(run).tone}" aria-label="Verdict">
     <p class="words" role="status">${sentence(run, data)}</p>
+    ${run.status === "running" && html`<${Left} run=${run} expected=${expected} />`}
     ${FAILURES.includes(run.endReason) && html`<p class="why">${data?.cause ? html`<${CauseLine} id=${run.id} cause=${data.cause} />` : "\u00a0"}</p>`}
     <p class="small soft">${run.startedAt ? html`Started <${At} at=${run.startedAt} />, ${run.endedAt ? "took" : "running for"} <${Took} run=${run} />` : html`Created <${At} at=${run.createdAt} />`}</p>
   </section>`;

@@ -5,6 +5,7 @@ import { get, taskPath } from "../api.js";
 import { duration, localMinute, moment, number, size, tookMs } from "../format.js";
 import { Acknowledged } from "../parts/acknowledged.js";
 import { Act, Ago, At, Badge, Card, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
+import { Calendar } from "../parts/calendar.js";
 import { Chart } from "../parts/chart.js";
 import { Heat, HeatKey } from "../parts/heat.js";
 import { RunsTable } from "../parts/runs_table.js";
@@ -50,6 +51,7 @@ export function UnitPage({ name }) {
 
 function OfTask({ unit }) {
   return html`<div class="cards"><${Facts} unit=${unit} /><${Schedule} unit=${unit} /><${Durations} name=${unit.name} /></div>
+    ${unit.nextRunAt && html`<${Calendar} unit=${unit} />`}
     <${Year} name=${unit.name} />`;
 }
 

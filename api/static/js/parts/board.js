@@ -11,6 +11,7 @@ import { Ago, Badge, Card, Empty, Took, UnitLink } from "./basics.js";
 import { Icon } from "./icon.js";
 import { History } from "./strip.js";
 import { UnitActions } from "./unit_actions.js";
+import { Views } from "./views.js";
 
 const ROWS = 200;
 const TABS = [["failing", "Failing"], ["flapping", "Flapping"], ["late", "Late"], ["running", "Running"], ["paused", "Paused"], ["", "All"]];
@@ -120,6 +121,7 @@ export function Board({ all }) {
         <${Select} label="Group" all="All groups" value=${read("group")} values=${all.flatMap((unit) => unit.group ?? [])} set=${(group) => set({ group })} />
         <${Select} label="Tag" all="All tags" value=${read("tag")} values=${all.flatMap((unit) => unit.tags)} set=${(tag) => set({ tag })} />
         <select aria-label="Sort" value=${sort} onChange=${(event) => set({ sort: event.target.value })}>${Object.entries(SORTS).map(([key, [label]]) => html`<option key=${key} value=${key}>${label}</option>`)}</select>
+        <${Views} />
       </div>
     </header>
     ${!found.length && html`<${Empty}><p>No task or service matches the filter.</p></${Empty}>`}

@@ -140,6 +140,7 @@ def _begin(
         api_groups=api_user.groups,
         workers=config.http.workers,
         metrics_open=config.http.metrics_open,
+        public=list(config.http.public),
         min_free_bytes=config.storage.min_free_bytes,
         shutdown_timeout_ms=config.daemon.shutdown_timeout_ms,
         cgroups=config.daemon.cgroups,

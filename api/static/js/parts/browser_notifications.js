@@ -1,0 +1,39 @@
+// Notifications of the operating system, from this browser: for warnings and errors, while a window of the dashboard is
+// open that nobody looks at. Off until somebody turns them on, in each browser by itself.
+import { html, signal } from "../../vendor/preact.js";
+import { listen } from "../live.js";
+import { go, link } from "../routes.js";
+import { notifying } from "../seen.js";
+import { remember } from "../taste.js";
+import { ICON } from "./icon.js";
+import { toast } from "./toasts.js";
+
+const supported = "Notification" in window && isSecureContext;
+const permission = signal(supported ? Notification.permission : "denied");
+
+function tell(body) {
+  if (!notifying.value || permission.value !== "granted" || !document.hidden || body.severity === "info") return;
+  // The same tag in several windows: one of them is shown.
+  const shown = new Notification(body.title, { body: body.body, tag: `ringward-${body.id}`, icon: ICON });
+  shown.onclick = () => {
+    window.focus();
+    go(body.runId ? link("run", body.runId) : link("notifications"));
+    shown.close();
+  };
+}
+
+if (supported) listen((kind, body) => kind === "notification.created" && tell(body));
+
+async function turn(on) {
+  if (on) permission.value = await Notification.requestPermission();
+  notifying.value = on && permission.value === "granted";
+  remember("notify", notifying.value ? "yes" : "no");
+  if (on && !notifying.value) toast("This browser blocks notifications of this site; allow them in its settings", { bad: true });
+}
+
+/** The switch; nothing where browsers permit none: over plain HTTP from another host. */
+export function NotifyHere() {
+  if (!supported) return null;
+  const on = notifying.value && permission.value === "granted";
+  return html`<button aria-pressed=${on} title="Show warnings and errors as notifications of this browser" onClick=${() => turn(!on)}>Notify in this browser</button>`;
+}

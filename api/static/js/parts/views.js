@@ -1,0 +1,54 @@
+// Saved views of the board: its filters and order under a name, kept by the browser.
+import { html, useState } from "../../vendor/preact.js";
+import { go, link, route } from "../routes.js";
+import { remember, remembered } from "../taste.js";
+import { close, show } from "./dialog.js";
+import { toast } from "./toasts.js";
+
+function stored() {
+  try {
+    const found = JSON.parse(remembered("views", "{}"));
+    return found && typeof found === "object" ? found : {};
+  } catch {
+    return {};
+  }
+}
+
+function NameForm({ save }) {
+  const [name, setName] = useState("");
+  const submit = (event) => {
+    event.preventDefault();
+    if (!name.trim()) return;
+    close();
+    save(name.trim());
+  };
+  return html`<form onSubmit=${submit} onReset=${close}>
+    <h2>Save view</h2>
+    <p>The filters and the order of the board, under a name. This browser keeps it.</p>
+    <label>Name <input autofocus required maxlength="60" value=${name} onInput=${(event) => setName(event.target.value)} /></label>
+    <div class="buttons"><button type="reset">Cancel</button><button class="primary">Save</button></div>
+  </form>`;
+}
+
+/** The choice of a view; what is shown now can be saved, and the chosen view removed. */
+export function Views() {
+  const [views, setViews] = useState(stored);
+  const here = route.value.query.toString();
+  const keep = (next) => {
+    setViews(next);
+    remember("views", JSON.stringify(next));
+  };
+  const chosen = Object.keys(views).find((name) => views[name] === here) ?? "";
+  const names = Object.keys(views).sort((a, b) => a.localeCompare(b));
+  const remove = () => {
+    const { [chosen]: _gone, ...rest } = views;
+    keep(rest);
+    toast(`Removed the view "${chosen}"`);
+  };
+  const save = () => show(() => html`<${NameForm} save=${(name) => keep({ ...views, [name]: here })} />`, { label: "Save view" });
+  if (!names.length && !here) return null;
+  return html`${names.length > 0 && html`<select aria-label="View" value=${chosen} onChange=${(event) => go(link(Object.fromEntries(new URLSearchParams(views[event.target.value] ?? ""))), { replace: true })}>
+      <option value="">Views</option>${names.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+    </select>`}
+    ${chosen ? html`<button onClick=${remove}>Remove view</button>` : here && html`<button onClick=${save}>Save view</button>`}`;
+}
