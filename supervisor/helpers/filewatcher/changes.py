@@ -193,6 +193,13 @@ class Changes:
         """Whether more files match than can be known."""
         return len(self._known) >= MAX_KNOWN
 
-    def forget_globs(self, kept: Iterable[str]) -> None:
-        """Forget that globs were listed which the task no longer has."""
+    def keep_globs(self, kept: Iterable[str], matches: Callable[[str], bool]) -> None:
+        """Forget globs that the task no longer has, and the known files that match none of the others.
+
+        `matches` tells whether a path is one of a kept glob. Without this the files of former globs would use up the
+        places of known files.
+        """
         self._listed &= set(kept)
+        for path in [path for path in self._known if not matches(path)]:
+            del self._known[path]
+            self.unsaved = True

@@ -113,9 +113,15 @@ class TaskWatch(threading.Thread):
             path, pattern = os.path.split(glob)
             self._directories.setdefault(path, _Directory(path)).patterns[pattern] = glob
         self._changes = self._load(settle_s)
-        self._changes.forget_globs(globs)
+        self._changes.keep_globs(globs, self._matches)
         self._inotify: Inotify | None = None
         self._saved_s = 0.0
+
+    def _matches(self, path: str) -> bool:
+        """Whether a path is one of a glob."""
+        directory, name = os.path.split(path)
+        found = self._directories.get(directory)
+        return found is not None and any(matches(name, pattern) for pattern in found.patterns)
 
     def stored(self, burst_id: str) -> None:
         """The run of a burst is stored: the next burst may follow. Never waits for the thread."""

@@ -130,7 +130,7 @@ def test_another_glob_is_listed_first() -> None:
     """A glob that the task did not have before has its own first list, also if it had it once."""
     files = Files()
     files.list()
-    files.changes.forget_globs([])
+    files.changes.keep_globs([], lambda _path: False)
     files.there["/in/a"] = Entry(1, 1, 1)
     files.list()
     assert files.changes.due_s() is None

@@ -1,5 +1,6 @@
 """The thread of one task, on real directories."""
 
+import json
 import os
 import queue
 from collections.abc import Callable
@@ -101,6 +102,23 @@ def test_a_damaged_state(tmp_path: Path) -> None:
     watched.is_listed("old")
     (place / "new").write_text("")
     assert watched.burst() == ["new"]
+
+
+def test_files_of_former_globs_are_forgotten(tmp_path: Path) -> None:
+    """After a change of the globs, the saved state has the files of the remaining and the new ones only."""
+    for name in ("former", "kept", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"in-{name}").write_text("")
+    first = Watched(tmp_path, [f"{tmp_path}/former/*", f"{tmp_path}/kept/*"])
+    first.is_listed("in-former")
+    first.is_listed("in-kept")
+    first.thread.close()
+    second = Watched(tmp_path, [f"{tmp_path}/kept/*", f"{tmp_path}/new/*"])
+    second.is_listed("in-new")
+    known = json.loads(second.saved.read_text())["known"]
+    assert sorted(map(os.path.basename, known)) == ["in-kept", "in-new"]
+    (tmp_path / "kept" / "later").write_text("")
+    assert second.burst() == ["later"]
 
 
 def test_many_files_at_once(tmp_path: Path) -> None:
