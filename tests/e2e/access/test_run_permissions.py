@@ -7,6 +7,8 @@ import pytest
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.lent
+
 SERVICE = '[services.web]\nrun = "exec sleep 1000"\nrestart_delay = "0s"\n'
 
 
@@ -19,6 +21,7 @@ def running(daemon: Daemon, task: str) -> str | None:
     return next((run["id"] for run in daemon.runs(task) if run["status"] == "running"), None)
 
 
+@pytest.mark.own
 @pytest.mark.parametrize("how", ["tcp", "socket"])
 def test_a_run_does_what_it_may(daemon: Daemon, how: str) -> None:
     """A run restarts a service that its ``may`` lists, over TCP or the Unix socket; the audit names the run."""

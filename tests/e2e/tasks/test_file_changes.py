@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,14 @@ import pytest
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.lent
+
 SETTLE = "200ms"
 
 
 def start(daemon: Daemon, more: str = "", run: str = "tr '\\\\0' '\\\\n' <$RINGWARD_FILES") -> Path:
     """Start a daemon whose task prints the names of changed files; return their directory."""
-    place = daemon.directory / "in"
-    place.mkdir()
+    place = Path(tempfile.mkdtemp(prefix="in-", dir=daemon.directory))
     daemon.write(f'[tasks.load]\non_change = ["{place}/*.csv"]\nsettle = "{SETTLE}"\nrun = "{run}"\n{more}')
     daemon.start()
     watching(daemon)
@@ -96,6 +98,7 @@ def test_a_run_by_hand_has_no_files(daemon: Daemon) -> None:
     assert daemon.texts(daemon.ended(daemon.trigger("load"))["id"]) == ["none"]
 
 
+@pytest.mark.own
 def test_files_that_come_while_the_daemon_is_down(daemon: Daemon) -> None:
     """New, changed and replaced files are found at the next start, files that were there before are not."""
     place = start(daemon)
@@ -116,6 +119,7 @@ def test_files_that_come_while_the_daemon_is_down(daemon: Daemon) -> None:
     until(lambda: loaded(daemon)[2:] == [["last.csv"]], "a run for the last file")
 
 
+@pytest.mark.own
 def test_files_that_are_there_at_first_start_nothing(daemon: Daemon) -> None:
     """The files at the first start are known, and so are the files in a directory that a reload adds."""
     place = daemon.directory / "in"
@@ -147,6 +151,7 @@ def test_files_that_are_there_at_first_start_nothing(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("victim", ["ringward filewatcher", "ringward scheduler", "root"])
+@pytest.mark.own
 def test_no_file_is_lost_to_a_kill(daemon: Daemon, victim: str) -> None:
     """Each of many files is given to a run, whichever process is killed; runs of a killed root are retried."""
     place = start(daemon, more="retry_attempts = 5\nretry_delay = '0s'\n")
@@ -174,9 +179,9 @@ def kill(daemon: Daemon, victim: str) -> None:
         watching(daemon, pid)
 
 
-def test_a_busy_task_loses_nothing(daemon: Daemon) -> None:
+def test_a_busy_task_loses_nothing(daemon: Daemon, tmp_path: Path) -> None:
     """While a run goes on, bursts wait: one run follows for the first, and one for all that came after it."""
-    gate = daemon.directory / "gate"
+    gate = tmp_path / "gate"
     place = start(
         daemon,
         more="on_overlap = 'skip'\n",
@@ -195,9 +200,9 @@ def test_a_busy_task_loses_nothing(daemon: Daemon) -> None:
     assert {run["endReason"] for run in daemon.runs("load")} == {"succeeded"}
 
 
-def test_one_run_waits_in_the_queue(daemon: Daemon) -> None:
+def test_one_run_waits_in_the_queue(daemon: Daemon, tmp_path: Path) -> None:
     """With the queue, one run with files waits, and later files form another burst."""
-    gate = daemon.directory / "gate"
+    gate = tmp_path / "gate"
     place = start(daemon, run=f"tr '\\\\0' '\\\\n' <$RINGWARD_FILES; until test -e {gate}; do sleep 0.05; done")
     drop(place, "first.csv")
     until(lambda: any(run["status"] == "running" for run in daemon.runs("load")), "the first run")
@@ -212,9 +217,9 @@ def test_one_run_waits_in_the_queue(daemon: Daemon) -> None:
     until(lambda: loaded(daemon) == wanted, "all runs")
 
 
-def test_a_slot_is_taken(daemon: Daemon) -> None:
+def test_a_slot_is_taken(daemon: Daemon, tmp_path: Path) -> None:
     """While another task has the slot, one run with files waits, and no file of a later burst is lost."""
-    gate = daemon.directory / "gate"
+    gate = tmp_path / "gate"
     place = start(
         daemon,
         more="queue_max = 0\nuses = ['disk']\n[slots.disk]\nsize = 1\n"

@@ -7,9 +7,13 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from tests.support.client import Answer, UnixConnection
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.lent
 
 SECRET = "c0ffee-c0ffee-c0ffee"
 CONFIG = """
@@ -83,13 +87,13 @@ def test_a_push_deploys(daemon: Daemon) -> None:
 def test_a_repeated_delivery_after_kills(daemon: Daemon) -> None:
     """The same signed request returns the same run, also after the scheduler and the API server were killed."""
     start(daemon)
-    first = deliver(daemon, push(1)).json()["id"]
+    first = deliver(daemon, push(11)).json()["id"]
     daemon.kill_helper("ringward scheduler")
-    assert deliver(daemon, push(1)).json()["id"] == first
+    assert deliver(daemon, push(11)).json()["id"] == first
     daemon.kill_helper("ringward gunicorn")
-    answer = deliver(daemon, push(1))
+    answer = deliver(daemon, push(11))
     assert (answer.status, answer.json()["id"]) == (202, first)
-    assert deliver(daemon, push(2)).json()["id"] != first
+    assert deliver(daemon, push(12)).json()["id"] != first
     assert len(daemon.runs("deploy")) == 2
 
 
@@ -109,7 +113,7 @@ def test_deliveries_while_helpers_are_killed(daemon: Daemon) -> None:
         return until(accepted, "the delivery to be accepted")
 
     with ThreadPoolExecutor(4) as threads:
-        results = [threads.submit(persist, number) for number in range(40)]
+        results = [threads.submit(persist, number) for number in range(100, 140)]
         for helper in ("ringward scheduler", "ringward gunicorn", "ringward scheduler"):
             daemon.kill_helper(helper)
         found = [result.result() for result in results]
@@ -118,6 +122,7 @@ def test_deliveries_while_helpers_are_killed(daemon: Daemon) -> None:
     assert all(daemon.ended(run_id)["endReason"] == "succeeded" for run_id in found)
 
 
+@pytest.mark.own
 def test_a_reload_replaces_the_secret(daemon: Daemon) -> None:
     """A new secret applies after the reload; an unusable one is reported, and the old one stays."""
     start(daemon)

@@ -360,7 +360,7 @@ def test_killed_at_any_moment_of_a_reload(daemon: Daemon) -> None:
     chance = random.Random(7)
     daemon.write("")
     daemon.start()
-    for number in range(5):
+    for number in range(3):
         names = chance.sample("abcdef", 3)
         text = "".join(
             f'[services.{name}]\nrun = {SLEEPER}\nenv = {{ A = "{number}" }}\nhealthy_after = "0s"\n' for name in names
