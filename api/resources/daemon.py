@@ -77,6 +77,7 @@ def _export(one: dict[str, Any]) -> schemas.Export:
         behind_runs=one["behind_runs"],
         delivered_lines=one["delivered"],
         skipped_lines=one["skipped"],
+        lost_runs=one["lost_runs"],
         delivered_at=known_rfc3339(one["delivered_at"]),
         error=one["error"] or UNSET,
         failing_since=known_rfc3339(one["failing_since"]),

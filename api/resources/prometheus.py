@@ -271,6 +271,12 @@ def _exports(text: Text, exports: list[dict[str, Any]]) -> None:
         ("behind_lines", "gauge", "Lines that the export has not delivered yet.", lambda one: one["behind_lines"]),
         ("delivered_lines_total", "counter", "Lines that the export delivered.", lambda one: one["delivered"]),
         ("skipped_lines_total", "counter", "Lines that were gone before delivery.", lambda one: one["skipped"]),
+        (
+            "lost_runs_total",
+            "counter",
+            "Runs that were removed before they could be read.",
+            lambda one: one["lost_runs"],
+        ),
         ("failing", "gauge", "1 while deliveries of the export fail.", lambda one: int(one["error"] is not None)),
     )
     for name, kind, help_text, value in families:

@@ -471,11 +471,17 @@ class Export(Struct, kw_only=True, rename="camel"):
     """State of an export, as its process reported it last."""
 
     name: str
-    type: Annotated[str, Meta(title="ExportType", extra_json_schema={"enum": ["file", "syslog", "journald", "loki"]})]
+    type: Annotated[
+        str, Meta(title="ExportType", extra_json_schema={"enum": ["file", "syslog", "journald", "loki", "otlp"]})
+    ]
     behind_lines: Annotated[Int64, Meta(description="Lines that are not delivered yet.")]
     behind_runs: Annotated[Int64, Meta(description="Runs with such lines.")]
     delivered_lines: Int64
     skipped_lines: Annotated[Int64, Meta(description="Lines that were gone before they could be delivered.")]
+    lost_runs: Annotated[
+        Int64,
+        Meta(description="Runs, also of other units, that were removed before the export could read their logs."),
+    ]
     delivered_at: Annotated[DateTime, Meta(description="Time of the last delivery.")] | UnsetType = UNSET
     error: Annotated[str, Meta(description="Why deliveries fail; absent while they succeed.")] | UnsetType = UNSET
     failing_since: DateTime | UnsetType = UNSET

@@ -34,7 +34,8 @@ _NAMES: dict[int, tuple[str, str | None]] = {
 _CODES = {names: code for code, names in _NAMES.items()}
 ALL_STATES = frozenset(_NAMES)
 ENDED_STATES = frozenset(END_REASONS.values())
-REFUSED_STATES = frozenset(END_REASONS[reason] for reason in ("skipped", "queue_full", "dst_skipped", "missed"))
+NEVER_RAN = frozenset({"skipped", "queue_full", "dst_skipped", "missed"})
+REFUSED_STATES = frozenset(END_REASONS[reason] for reason in NEVER_RAN)
 """Of runs that ended as they were created: they never ran, and have no log."""
 ACTIVE_STATES = ALL_STATES - ENDED_STATES
 

@@ -126,7 +126,7 @@ class Export:
     """``[exports.NAME]``: delivers the lines of logs to another program. Keys of other types have their defaults."""
 
     name: str
-    type: Literal["file", "syslog", "journald", "loki"]
+    type: Literal["file", "syslog", "journald", "loki", "otlp"]
     tasks: tuple[str, ...]
     """Globs for names of tasks and services; empty: all."""
     groups: tuple[str, ...]
@@ -147,6 +147,8 @@ class Export:
     """``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
     facility: str
     url: str | None
+    spans: bool
+    """Whether each run is a span."""
     tenant: str | None
     username: str | None
     password_file: str | None

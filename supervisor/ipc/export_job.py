@@ -47,7 +47,9 @@ class ExportJob:
     """Of ``syslog``: ``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
     facility: str = "daemon"
     url: str = ""
-    """Of ``loki``."""
+    """Of ``loki`` and ``otlp``."""
+    spans: bool = True
+    """Of ``otlp``: whether to deliver a span for each run."""
     tenant: str = ""
     username: str = ""
     password_file: str = ""
@@ -73,6 +75,8 @@ class ExportStatus:
     """Lines delivered so far."""
     skipped: int = 0
     """Lines that were gone before they could be delivered."""
+    lost_runs: int = 0
+    """Runs of all units that were purged before the export could read their logs."""
     delivered_at: int | None = None
     """Time of the last delivery, ms since the epoch."""
     error: str | None = None

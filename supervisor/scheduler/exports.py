@@ -47,6 +47,7 @@ def job_of(export: Export, boot: Boot, config: Config, host: str, begin_at: int)
         address=export.address or "",
         facility=export.facility,
         url=export.url or "",
+        spans=export.spans,
         tenant=export.tenant or "",
         username=export.username or "",
         password_file=export.password_file or "",

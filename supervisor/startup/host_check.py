@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from supervisor.config.files.lookup import SOCKET_NAME
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import read_source
-from supervisor.config.model import Config
+from supervisor.config.model import Config, Export
 from supervisor.config.problems import ConfigError, Problem, Unusable
 from supervisor.ipc.messages import IdentityHeaders
 from supervisor.startup import api_user, exposure
@@ -18,6 +18,7 @@ from supervisor.startup import password as secret
 from supervisor.startup.api_user import ApiUser
 from supervisor.startup.password import Password
 
+_OTLP_EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 MAX_SOCKET_PATH_BYTES = 107
 """sun_path of unix(7), less the closing NUL."""
 
@@ -56,6 +57,9 @@ def settle(config: Config, environ: Mapping[str, str]) -> Settled:
         password = secret.settle(environ, config.http.password_file)
     with _told(wrong):
         identity = exposure.identity_of(config.http.identity)
+    for export in config.exports.values():
+        with _told(wrong):
+            _check_sdk(export)
     if wrong:
         raise _not_usable(config, wrong)
     return Settled(hosts, gid, user, password, identity)
@@ -150,6 +154,16 @@ def _check_socket(path: str, configured: KeyPath | None) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise Unusable(f"{path} exists and is not a socket", "set another path, or remove it", path=key)
+
+
+def _check_sdk(export: Export) -> None:
+    """Check that the packages of an export are installed."""
+    from importlib.util import find_spec
+
+    # The parent packages may be missing too, and find_spec imports these.
+    if export.type == "otlp" and (find_spec("opentelemetry") is None or find_spec(_OTLP_EXPORTER) is None):
+        remedy = f"run: {sys.executable} -m pip install opentelemetry-exporter-otlp-proto-http"
+        raise Unusable('type "otlp" needs the OpenTelemetry SDK', remedy, path=("exports", export.name, "type"))
 
 
 def _check_driver(config: Config) -> None:

@@ -18,9 +18,10 @@ OF_TYPE: Final[Mapping[str, tuple[str, ...]]] = {
     "syslog": ("address", "facility", "tls_ca"),
     "journald": (),
     "loki": ("url", "tenant", "username", "password_file", "token_file", "tls_ca"),
+    "otlp": ("url", "spans", "tenant", "username", "password_file", "token_file", "tls_ca"),
 }
 """The other keys of each type."""
-_NEEDED: Final[Mapping[str, str]] = {"file": "path", "syslog": "address", "loki": "url"}
+_NEEDED: Final[Mapping[str, str]] = {"file": "path", "syslog": "address", "loki": "url", "otlp": "url"}
 """The key that a type needs."""
 FACILITIES: Final = ("user", "daemon", *(f"local{number}" for number in range(8)))
 _PORTS: Final = {"udp": 514, "tcp": 601, "tls": 6514}

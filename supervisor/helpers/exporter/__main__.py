@@ -17,7 +17,7 @@ import time
 from supervisor.helpers.exporter.cursors import Cursors, UnknownFormat
 from supervisor.helpers.exporter.file_sink import FileSink
 from supervisor.helpers.exporter.loki_sink import LokiSink
-from supervisor.helpers.exporter.records import Sink
+from supervisor.helpers.exporter.records import EndSink, Sink
 from supervisor.helpers.exporter.report import Report
 from supervisor.helpers.exporter.socket_sinks import JournaldSink, SyslogSink
 from supervisor.helpers.exporter.work import Exporter
@@ -49,14 +49,21 @@ def _job(sock: socket.socket) -> ExportJob | None:
     return None
 
 
-def _sink(job: ExportJob, cursors: Cursors) -> Sink:
+def _sinks(job: ExportJob, cursors: Cursors) -> tuple[Sink, EndSink | None]:
+    """Return the receiver of lines, and that of the ends of runs if there is one."""
+    if job.type == "otlp":
+        # Only this type needs the SDK, an optional package that takes 30 MB.
+        from supervisor.helpers.exporter.otlp_sink import OtlpSink
+
+        otlp = OtlpSink(job)
+        return otlp, otlp if job.spans else None
     if job.type == "syslog":
-        return SyslogSink(job)
+        return SyslogSink(job), None
     if job.type == "journald":
-        return JournaldSink()
+        return JournaldSink(), None
     if job.type == "loki":
-        return LokiSink(job)
-    return FileSink(job, cursors)
+        return LokiSink(job), None
+    return FileSink(job, cursors), None
 
 
 def _export(job: ExportJob, sock: socket.socket) -> int:
@@ -73,8 +80,9 @@ def _export(job: ExportJob, sock: socket.socket) -> int:
         os.replace(path, f"{path}.damaged")
         cursors = Cursors(path)
     report = Report(job, log, lambda frame: sock.sendall(encode(frame)))
-    with contextlib.closing(_sink(job, cursors)) as sink:
-        Exporter(job, cursors, sink, sock.fileno(), report).work()
+    sink, ends = _sinks(job, cursors)
+    with contextlib.closing(sink):
+        Exporter(job, cursors, sink, ends, sock.fileno(), report).work()
     return 0
 
 

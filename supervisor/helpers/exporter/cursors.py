@@ -33,6 +33,8 @@ class FollowedRun(NamedTuple):
     id: str
     task: str
     instance: int
+    root: str = ""
+    """Id of the first attempt, for receivers of spans; empty: unknown. The journal does not have it."""
 
 
 class UnknownFormat(Exception):

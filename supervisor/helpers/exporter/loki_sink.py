@@ -14,23 +14,20 @@ import http.client
 import json
 import ssl
 import time
-from base64 import b64encode
 from typing import Any
 from urllib.parse import urlsplit
 
 from logring.layout import STREAM_NAMES
+from supervisor.helpers.exporter.http_client import REFUSALS, TIMEOUT_S, authorization, reason
 from supervisor.helpers.exporter.records import DeliveryFailed, Gap, Piece, Rejected, lines_of
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import printable
 
 _PATH = "/loki/api/v1/push"
-_TIMEOUT_S = 10.0
 _REQUEST_BYTES = 1 << 20
 """Text of one request; Loki accepts 4 MiB by default."""
 _TURN_S = 2.0
 """A delivery ends after this time, so that the cursors of a slow receiver are stored."""
-_REFUSALS = (400, 413, 422)
-"""Statuses that mean that these entries will never be accepted: invalid, too old, too many bytes."""
 _NS = 1_000_000
 """Nanoseconds of a millisecond, of which each line of a run has its own."""
 _MOST_ERROR = 200
@@ -86,12 +83,12 @@ class LokiSink:
             except (OSError, http.client.HTTPException) as err:
                 self.close()
                 if not (again and isinstance(err, ConnectionError)):
-                    raise DeliveryFailed(f"cannot send to {self._url}: {_reason(err)}", taken) from err
+                    raise DeliveryFailed(f"cannot send to {self._url}: {reason(err)}", taken) from err
         if status in (200, 204):
             return
         self.close()  # the rest of the answer was perhaps not read
         why = f"{self._url} answered with status {status}" + (f": {text}" if text else "")
-        if status in _REFUSALS:
+        if status in REFUSALS:
             raise Rejected(why, taken, taken + len(pieces))
         raise DeliveryFailed(why, taken)
 
@@ -101,7 +98,7 @@ class LokiSink:
         Raises:
             OSError, http.client.HTTPException: there is no answer.
         """
-        headers = {"Content-Type": "application/json", "User-Agent": "Ringward", **self._authorization()}
+        headers = {"Content-Type": "application/json", "User-Agent": "Ringward", **authorization(self._job)}
         self._connection = self._connection or self._connect()
         self._connection.request("POST", self._path, body, headers)
         answer = self._connection.getresponse()
@@ -130,49 +127,8 @@ class LokiSink:
             for (task, instance, stream), values in found.items()
         ]
 
-    def _authorization(self) -> dict[str, str]:
-        """Return the headers of the sender; files are read again each time, because tokens expire.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
-        job = self._job
-        found = {"X-Scope-OrgID": job.tenant} if job.tenant else {}
-        if job.token_file:
-            found["Authorization"] = f"Bearer {_secret(job.token_file)}"
-        elif job.username:
-            pair = f"{job.username}:{_secret(job.password_file)}"
-            found["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
-        return found
-
     def _connect(self) -> http.client.HTTPConnection:
         if not self._tls:
-            return http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+            return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         context = ssl.create_default_context(cafile=self._job.tls_ca or None)
-        return http.client.HTTPSConnection(self._host, self._port, timeout=_TIMEOUT_S, context=context)
-
-
-def _secret(path: str) -> str:
-    """Return the first line of a file.
-
-    Raises:
-        OSError: it cannot be read, or has no such text.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.readline().strip()
-    except UnicodeDecodeError:
-        text = ""
-    except OSError as err:
-        raise OSError(err.errno, f"{path}: {err.strerror}") from err
-    if not text or not (text.isascii() and text.isprintable()):
-        raise OSError(0, f"{path} has no secret in its first line")
-    return text
-
-
-def _reason(err: Exception) -> str:
-    if isinstance(err, TimeoutError):
-        return f"no answer within {_TIMEOUT_S:.0f} s"
-    if isinstance(err, OSError) and err.strerror:
-        return err.strerror
-    return str(err) or type(err).__name__
+        return http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=context)

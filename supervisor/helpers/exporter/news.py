@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from store.database import Database, open_reader
-from store.runs import arrivals
+from store.runs import arrivals, of_units
 from store.runs.arrivals import Arrival, RunEnd
+from store.runs.record import Run
 from supervisor.helpers.exporter.cursors import Cursors, FollowedRun
 from supervisor.ipc.doorbell import DoorbellClient
 from supervisor.ipc.export_job import ExportJob
@@ -107,13 +108,18 @@ class Bells:
 
 
 class NewRuns:
-    """Reads the rows of runs. Every method may raise `store.errors.StoreError`."""
+    """Reads the rows of runs. Every method may raise `store.errors.StoreError`.
+
+    Attributes:
+        lost_runs: runs of all units that were purged before their rows were read, as far as the numbers of rows tell.
+    """
 
     def __init__(self, job: ExportJob, cursors: Cursors) -> None:
         self._job = job
         self._cursors = cursors
         self._selects = _selection(job.units, job.globs)
         self._reader: Database | None = None
+        self.lost_runs = 0
 
     def find(self) -> bool:
         """Add new runs to the cursors, at most a thousand; return whether there may be more."""
@@ -125,13 +131,31 @@ class NewRuns:
         room = min(_AT_ONCE, MOST_FOLLOWED - len(cursors.runs))
         if room <= 0:
             return False
-        found = arrivals.arrivals(db, self._last_row(db), room)
+        last = self._last_row(db)
+        found = arrivals.arrivals(db, last, room)
+        if found and last == cursors.seen[-1][0]:
+            self.lost_runs += found[-1].seq - last - len(found)
         self._add(found)
         return len(found) == room
 
     def ends(self, ids: Collection[str]) -> dict[str, RunEnd]:
         """Return the state of runs by id; purged runs are absent."""
         return arrivals.ends(self._open(), ids)
+
+    def rows(self, ids: Collection[str]) -> dict[str, Run]:
+        """Return runs by id, deleted ones too; purged runs are absent."""
+        return {run.id: run for run in of_units.runs_by_id(self._open(), ids)}
+
+    def first_attempts(self, ids: Collection[str]) -> dict[str, str]:
+        """Return the id of the first attempt of each run; a purged attempt ends the search."""
+        first = {run_id: run_id for run_id in ids}
+        unknown = set(ids)
+        while unknown:
+            rows = self.rows(unknown)
+            before = {run.id: run.retry_of_run_id for run in rows.values() if run.retry_of_run_id is not None}
+            first = {run_id: before.get(at, at) for run_id, at in first.items()}
+            unknown = set(before.values())
+        return first
 
     def close(self) -> None:
         """Close the connection."""

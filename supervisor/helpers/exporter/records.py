@@ -17,6 +17,7 @@ import msgspec
 
 from logring.block import Batch
 from logring.layout import STREAM_NAMES, SYSTEM
+from store.runs.record import Run
 from supervisor.helpers.exporter.cursors import FollowedRun
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import stamp
@@ -59,6 +60,14 @@ class Piece:
     content: Batch | Gap
 
 
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """A run whose lines are all delivered."""
+
+    run: FollowedRun
+    row: Run
+
+
 def lines_of(piece: Piece) -> Iterator[tuple[int, bytes]]:
     """Yield number and text of each line; a gap is one line."""
     content = piece.content
@@ -85,13 +94,15 @@ class Rejected(Exception):
 
     Attributes:
         taken: how many pieces it took.
-        end: index behind the rejected pieces, which begin at `taken`.
+        end: index behind the pieces with the rejected lines, which begin at `taken`.
+        lines: how many lines of these pieces it rejected; None: all.
     """
 
-    def __init__(self, text: str, taken: int, end: int) -> None:
+    def __init__(self, text: str, taken: int, end: int, lines: int | None = None) -> None:
         super().__init__(text)
         self.taken = taken
         self.end = end
+        self.lines = lines
 
 
 class Sink(Protocol):
@@ -114,6 +125,18 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Close the connection or the file."""
+
+
+class EndSink(Protocol):
+    """Delivers the ends of runs to one receiver."""
+
+    def deliver_ends(self, runs: list[EndedRun]) -> int:
+        """Deliver ends of runs; return how many were delivered, at least one.
+
+        Raises:
+            DeliveryFailed: the receiver did not take them.
+            Rejected: it will never take the first ones.
+        """
 
 
 class JsonEncoder:

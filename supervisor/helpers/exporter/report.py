@@ -51,6 +51,21 @@ class Report:
             self._status.delivered += piece.content.lines
             self._status.delivered_at = _now_ms()
 
+    def rejected(self, lines: int) -> None:
+        """Correct the counts: the receiver rejected some of the lines that are counted as delivered."""
+        self._status.delivered -= lines
+        self._status.skipped += lines
+
+    def lost_runs(self, count: int) -> None:
+        """Count and log runs that were removed before any of their lines could be read."""
+        if count:
+            self._status.lost_runs += count
+            which = "1 run was" if count == 1 else f"{count} runs were"
+            self._log.warning(
+                f"exports.{self._name}: {which} removed by retention or deleted before this export could read the log;"
+                " the number includes runs that the export does not select"
+            )
+
     def is_due(self) -> bool:
         """Return whether the last report is a second old."""
         return time.monotonic() >= self._next_s

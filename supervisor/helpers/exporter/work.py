@@ -8,6 +8,7 @@ nothing but backlog, and the size of the logs bounds that. Lines that are gone b
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from logring.block import Batch
 from logring.errors import Corrupt, LogError
@@ -15,9 +16,20 @@ from logring.log_paths import log_path, ring_path
 from logring.reader import LogReader
 from store.errors import StoreError
 from store.runs.arrivals import RunEnd
+from store.runs.phases import NEVER_RAN
 from supervisor.helpers.exporter.cursors import Cursors, FollowedRun
 from supervisor.helpers.exporter.news import EVENTS, Bells, NewRuns
-from supervisor.helpers.exporter.records import DAMAGED, GONE, DeliveryFailed, Gap, Piece, Rejected, Sink
+from supervisor.helpers.exporter.records import (
+    DAMAGED,
+    GONE,
+    DeliveryFailed,
+    EndedRun,
+    EndSink,
+    Gap,
+    Piece,
+    Rejected,
+    Sink,
+)
 from supervisor.helpers.exporter.report import Report
 from supervisor.ipc.export_job import ExportJob
 
@@ -33,6 +45,7 @@ _REST_FACTOR = 20
 """A poll of thousands of runs takes at most 5 % of a core."""
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _MOST_READERS = 200
+_MOST_ENDS = 1000
 _RECEIVER, _REJECTED, _CURSORS, _DATABASE = "receiver", "rejected", "cursors", "database"
 """Subjects of failures, besides the ids of runs."""
 
@@ -60,23 +73,29 @@ class Exporter:
         job: what to deliver.
         cursors: how far it has come.
         sink: the receiver.
+        ends: the receiver of the ends of runs, if it takes them.
         stop: descriptor that becomes readable when the exporter has to end.
         report: tells the scheduler.
     """
 
-    def __init__(self, job: ExportJob, cursors: Cursors, sink: Sink, stop: int, report: Report) -> None:
+    def __init__(
+        self, job: ExportJob, cursors: Cursors, sink: Sink, ends: EndSink | None, stop: int, report: Report
+    ) -> None:
         self._job = job
         self._cursors = cursors
         self._sink = sink
+        self._ends = ends
         self._report = report
         self._new_runs = NewRuns(job, cursors)
         self._bells = Bells(job, stop)
         self._runs: dict[str, _Followed] = {}
         self._ready: dict[str, None] = {}
         """Runs that may have lines to deliver, in the order of their turns."""
+        self._ending: dict[str, _Followed] = {}
+        """Runs whose lines are delivered, and whose ends are not."""
         self._failures = 0
-        self._retry_s = self._batch_s = self._poll_s = self._find_s = 0.0
-        """When to try again, to deliver, to look at all runs, and to look for new ones (monotonic)."""
+        self._retry_s = self._batch_s = self._poll_s = self._find_s = self._ends_s = 0.0
+        """When to try again, to deliver, to look at all runs, for new ones and for ended ones (monotonic)."""
         self._more_rows = True
 
     def work(self) -> None:
@@ -93,6 +112,9 @@ class Exporter:
                 if self._store():
                     self._batch()
                 self._batch_s = now_s if self._ready else now_s + _INTERVAL_S
+            if self._ending and now_s >= max(self._retry_s, self._ends_s):
+                self._ends_s = now_s + _POLL_S
+                self._deliver_ends()
             if self._report.is_due():
                 self._report.send(*self._behind())
             self._wait()
@@ -105,10 +127,13 @@ class Exporter:
             due_s.append(max(self._retry_s, self._batch_s))
         if self._more_rows:
             due_s.append(self._find_s)
+        if self._ending:
+            due_s.append(max(self._retry_s, self._ends_s))
         for name in self._bells.wait(min(due_s)):
             if name == EVENTS:
                 self._more_rows = True
-            elif name in self._runs:
+                self._ends_s = min(self._ends_s, time.monotonic() + _INTERVAL_S)
+            elif name in self._runs and name not in self._ending:
                 self._ready[name] = None
 
     def _behind(self) -> tuple[int, int]:
@@ -126,9 +151,19 @@ class Exporter:
             return
         self._report.succeeded(_DATABASE)
         self._store()
-        for run in self._cursors.runs.values():
-            if run.id not in self._runs:
-                self._follow(run)
+        self._report.lost_runs(self._new_runs.lost_runs)
+        self._new_runs.lost_runs = 0
+        new = [run for run in self._cursors.runs.values() if run.id not in self._runs]
+        if new and self._ends is not None:
+            try:
+                first = self._new_runs.first_attempts([run.id for run in new])
+            except StoreError as err:
+                self._more_rows = True
+                self._report.failed(_DATABASE, f"cannot read the database: {err}")
+                return
+            new = [run._replace(root=first[run.id]) for run in new]
+        for run in new:
+            self._follow(run)
 
     def _follow(self, run: FollowedRun) -> None:
         job = self._job
@@ -142,6 +177,7 @@ class Exporter:
         self._report.succeeded(followed.run.id)
         self._bells.remove(followed.run.id)
         self._ready.pop(followed.run.id, None)
+        self._ending.pop(followed.run.id, None)
         del self._runs[followed.run.id]
 
     def _poll(self) -> None:
@@ -149,6 +185,8 @@ class Exporter:
         absent = []
         rings = 0
         for followed in self._runs.values():
+            if followed.run.id in self._ending:
+                continue
             mark = followed.reader.mark()
             if not mark or mark != followed.mark:
                 try:
@@ -181,7 +219,10 @@ class Exporter:
             self._report.failed(_DATABASE, f"cannot read the database: {err}")
             return
         for run_id in ids:
-            end = ends.get(run_id, RunEnd(ended=True, lines=0))  # absent: it was purged
+            end = ends.get(run_id)
+            if end is None:
+                end = RunEnd(ended=True, lines=0)
+                self._report.lost_runs(int(self._runs[run_id].line == 0 and run_id not in self._ready))
             if end.ended:
                 self._runs[run_id].ended = end
                 self._ready[run_id] = None
@@ -206,14 +247,13 @@ class Exporter:
                 number = self._sink.deliver([piece for _, piece in wanted])
             except DeliveryFailed as err:
                 taken = wanted[err.taken][0]
-                self._retry_s = time.monotonic() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
-                self._failures += 1
-                self._report.failed(_RECEIVER, str(err))
+                self._delivery_failed(err)
             except Rejected as err:
-                rejected = range(err.taken, err.end)
+                rejected = range(err.taken, err.end if err.lines is None else err.taken)
                 taken = wanted[err.end - 1][0] + 1
                 self._report.succeeded(_RECEIVER)
                 self._report.failed(_REJECTED, str(err))
+                self._report.rejected(err.lines or 0)
             else:
                 taken = len(pieces) if number == len(wanted) else wanted[number][0]
                 self._failures = 0
@@ -234,9 +274,59 @@ class Exporter:
             followed.line, followed.mark = piece.content.n, b""
             self._ready[piece.run.id] = None
         for followed in over:
-            if followed.run.id not in left:
-                self._cursors.finish(followed.run.id)
-                self._forget(followed)
+            if followed.run.id in left:
+                continue
+            if self._ends is None:
+                self._finish(followed)
+            else:
+                self._ending[followed.run.id] = followed
+                self._ends_s = 0.0
+                self._bells.remove(followed.run.id)
+                followed.reader.close()
+        self._store()
+
+    def _finish(self, followed: _Followed) -> None:
+        self._cursors.finish(followed.run.id)
+        self._forget(followed)
+
+    def _delivery_failed(self, err: DeliveryFailed) -> None:
+        self._retry_s = time.monotonic() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
+        self._failures += 1
+        self._report.failed(_RECEIVER, str(err))
+
+    def _deliver_ends(self) -> None:
+        """Deliver the ends of runs that have ended; their rows may follow their logs."""
+        assert self._ends is not None  # noqa: S101 - it has runs
+        asked = [*islice(self._ending, _MOST_ENDS)]
+        try:
+            rows = self._new_runs.rows(asked)
+        except StoreError as err:
+            self._report.failed(_DATABASE, f"cannot read the database: {err}")
+            return
+        ended: list[EndedRun] = []
+        for run_id in asked:
+            followed, row = self._ending[run_id], rows.get(run_id)
+            if row is None or (row.end_reason is not None and row.end_reason in NEVER_RAN):
+                self._finish(followed)
+            elif row.end_reason is not None:
+                ended.append(EndedRun(followed.run, row))
+        taken = 0
+        try:
+            if ended:
+                taken = self._ends.deliver_ends(ended)
+                self._failures = 0
+                self._report.succeeded(_RECEIVER)
+        except DeliveryFailed as err:
+            self._delivery_failed(err)
+        except Rejected as err:
+            taken = err.end
+            self._report.failed(_REJECTED, str(err))
+        for one in ended[:taken]:
+            self._finish(self._ending[one.run.id])
+        # Those that have not ended yet go behind the others.
+        for run_id in asked:
+            if run_id in self._ending:
+                self._ending[run_id] = self._ending.pop(run_id)
         self._store()
 
     def _turn(self, followed: _Followed, over: list[_Followed]) -> Iterator[Batch | Gap]:

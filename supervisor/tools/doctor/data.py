@@ -99,6 +99,8 @@ def export(data_dir: str, name: str) -> Finding:
     except (OSError, ValueError, TypeError) as err:
         return Finding(what, "warn", f"cannot read its state: {err}", "run this as the daemon's user, or as root")
     text = f"{counted(status.behind_lines, 'line')} behind, {counted(status.skipped, 'line')} lost"
+    if status.lost_runs:
+        text += f", {counted(status.lost_runs, 'run')} removed before delivery"
     if status.error is not None and status.failing_since is not None:
         text = f"failing since {stamp(status.failing_since)}: {status.error}; {text}"
         return Finding(what, "fail", text, "fix the cause; delivery goes on by itself")

@@ -69,6 +69,12 @@ def test_selected_units(config: Load, text: str, wanted: list[str]) -> None:
         ('[exports."a/b"]\ntype = "file"\npath = "a"\n', 'exports."a/b"', "is not a valid name"),
         ('[exports.x]\ntype = "syslog"\n', "exports.x", "an export of type syslog needs address"),
         ('[exports.x]\ntype = "loki"\n', "exports.x", "an export of type loki needs url"),
+        ('[exports.x]\ntype = "otlp"\n', "exports.x", "an export of type otlp needs url"),
+        (
+            '[exports.x]\ntype = "loki"\nurl = "http://l"\nspans = true\n',
+            "exports.x.spans",
+            "not a key of the type loki",
+        ),
         ('[exports.x]\ntype = "loki"\nurl = "loki:3100"\n', "exports.x.url", "must be"),
         ('[exports.x]\ntype = "loki"\nurl = "http://l"\nusername = "u"\n', "exports.x", "belong together"),
         ('[exports.x]\ntype = "loki"\nurl = "http://l"\ntenant = "a\\nb"\n', "exports.x.tenant", "printable ASCII"),

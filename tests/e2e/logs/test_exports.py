@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
+from store.database import open_reader
 from tests.helpers.exporter.loki import Loki
 from tests.support.daemon import Daemon, gone
 from tests.support.waiting import until
@@ -354,3 +356,83 @@ def test_rejected_lines_do_not_hold_up_others(daemon: Daemon) -> None:
         assert loki.lines() == ["1", "2", "3"]
     finally:
         loki.close()
+
+
+def test_lines_and_spans_reach_a_collector(daemon: Daemon, tmp_path: Path) -> None:
+    """Each line and each run arrives over killed exporters, and a retry is a child of the first attempt."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs ringward[otlp]")
+    from tests.helpers.exporter.otlp import Collector
+
+    collector = Collector()
+    try:
+        flaky = f"echo try; test -e {tmp_path}/tried || {{ touch {tmp_path}/tried; exit 3; }}"
+        daemon.write(
+            f'[tasks.job]\nrun = "seq 3"\n[tasks.flaky]\nrun = "{flaky}"\nretry_attempts = 1\nretry_delay = "0s"\n'
+            f'[tasks.silent]\nrun = "true"\n[exports.all]\ntype = "otlp"\nurl = "{collector.url}"\n'
+        )
+        collector.status = {"/v1/traces": 404}
+        daemon.start()
+        first = daemon.trigger("flaky")
+        runs = [daemon.trigger("job"), daemon.trigger("silent")]
+        retry = until(
+            lambda: next((run["id"] for run in daemon.runs("flaky") if run["id"] != first), None), "the retry"
+        )
+        for run in (first, retry, *runs):
+            daemon.ended(run)
+        wanted = {(run, line["n"], line["text"]) for run in (first, retry, *runs) for line in daemon.lines(run)}
+
+        def delivered() -> set[tuple[str, int, str]]:
+            found = [(one.attributes, one.text) for one in list(collector.logs)]
+            return {(about["ringward.run_id"], about["ringward.line"], text) for about, text in found}
+
+        until(lambda: delivered() == wanted, "all lines")
+        until(lambda: "error" in daemon.get("/api/daemon").json()["exports"][0], "the refusal of spans")
+        exporter(daemon).kill()
+        collector.status = {}
+        until(lambda: len({one.message.span_id for one in list(collector.spans)}) == 4, "a span for each run")
+        spans = {one.attributes["ringward.run_id"]: one for one in collector.spans}
+        assert spans.keys() == {first, retry, *runs}
+        assert spans[retry].message.parent_span_id == spans[first].message.span_id
+        assert spans[retry].message.trace_id == spans[first].message.trace_id
+        assert spans[runs[0]].message.parent_span_id == b""
+        ends = [spans[run].attributes["ringward.end_reason"] for run in (first, retry)]
+        assert ends == ["failed", "succeeded"]
+        for one in collector.logs:
+            span = spans[one.attributes["ringward.run_id"]].message
+            assert (one.message.trace_id, one.message.span_id) == (span.trace_id, span.span_id)
+        until(lambda: "error" not in daemon.get("/api/daemon").json()["exports"][0], "the export to work")
+    finally:
+        collector.close()
+
+
+def test_runs_that_were_removed_meanwhile_are_counted(daemon: Daemon, tmp_path: Path) -> None:
+    """Runs that came and were removed while an exporter stood still are told in the log, and counted."""
+    path = tmp_path / "out" / "log"
+    daemon.write('[storage]\nundo_window = "0s"\n[tasks.job]\nrun = "seq 3"\n' + export(path))
+    daemon.start()
+    daemon.ended(daemon.trigger("job"))
+    until(lambda: records(path), "the first run")
+    one = exporter(daemon)
+    one.suspend()
+    gone_runs = [daemon.trigger("job") for _ in range(2)]
+    last = daemon.trigger("job")
+    for run in (*gone_runs, last):
+        daemon.ended(run)
+    assert daemon.cli("rm", *gone_runs).returncode == 0
+    until(lambda: len(daemon.runs("job")) == 2, "the runs to be removed")
+    until(lambda: rows_of(daemon) == 2, "their rows to be removed")
+    one.resume()
+    until(lambda: len(records(path)[last]) == 3, "the last run")
+    until(lambda: daemon.get("/api/daemon").json()["exports"][0]["lostRuns"] == 2, "the count")
+    assert "exports.all: 2 runs were removed" in daemon.said()
+    assert 'ringward_export_lost_runs_total{export="all"} 2' in daemon.get("/metrics").body.decode()
+    assert "2 runs removed before delivery" in daemon.cli("doctor").stdout
+
+
+def rows_of(daemon: Daemon) -> int:
+    """Return the number of runs in the database, deleted ones too."""
+    reader = open_reader(str(daemon.data / "ringward.db"))
+    try:
+        return int(reader.rows("SELECT count(*) FROM runs")[0][0])
+    finally:
+        reader.close()

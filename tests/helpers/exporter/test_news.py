@@ -85,3 +85,39 @@ def test_only_selected_runs_are_followed(tmp_path: Path, db: Database) -> None:
     for run in runs.values():
         store_run(db, run)
     assert found(tmp_path, units=["web"], globs=["db-*"]) == [runs["web"].id, runs["db-1"].id]
+
+
+def test_purged_runs_that_were_never_seen_are_counted(tmp_path: Path, db: Database) -> None:
+    """Missing numbers of rows tell how many runs were purged before they were found; known runs do not count."""
+    cursors = Cursors(str(tmp_path / "x.cursors"))
+    where = str(tmp_path / "ringward.db")
+    new_runs = NewRuns(job("file", database=where, globs=["*"], begin_at=T0), cursors)
+    runs = [make_run(created_at=T0 + number) for number in range(10)]
+    for run in runs[:3]:
+        store_run(db, run)
+    while new_runs.find():
+        pass
+    for run in runs[3:]:
+        store_run(db, run)
+    for run in (runs[1], runs[3], runs[4], runs[7]):
+        db.execute("DELETE FROM runs WHERE id = ?", [run.id])
+    while new_runs.find():
+        pass
+    assert new_runs.lost_runs == 3
+    assert list(cursors.runs) == [run.id for run in runs if run not in (runs[3], runs[4], runs[7])]
+    new_runs.close()
+
+
+def test_first_attempts(tmp_path: Path, db: Database) -> None:
+    """The first attempt of a retry is found over all attempts between, as far as they are kept."""
+    runs = [make_run(created_at=T0)]
+    for number in range(1, 4):
+        runs.append(make_run(created_at=T0 + number, retry_attempt=number, retry_of_run_id=runs[-1].id))
+    for run in runs:
+        store_run(db, run)
+    new_runs = NewRuns(job("otlp", database=str(tmp_path / "ringward.db")), Cursors(str(tmp_path / "x.cursors")))
+    ids = [run.id for run in runs]
+    assert new_runs.first_attempts(ids) == dict.fromkeys(ids, runs[0].id)
+    db.execute("DELETE FROM runs WHERE id = ?", [runs[1].id])
+    assert new_runs.first_attempts(ids[2:]) == dict.fromkeys(ids[2:], runs[1].id)
+    new_runs.close()

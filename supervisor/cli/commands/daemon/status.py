@@ -134,7 +134,8 @@ def _behind(export: Mapping[str, Any]) -> str:
     from supervisor.ipc.counted import counted
 
     skipped = f", {counted(export['skippedLines'], 'line')} lost" if export["skippedLines"] else ""
-    return f"{counted(export['behindLines'], 'line')} behind{skipped}"
+    lost = f", {counted(export['lostRuns'], 'run')} removed before delivery" if export.get("lostRuns") else ""
+    return f"{counted(export['behindLines'], 'line')} behind{skipped}{lost}"
 
 
 def _of_clock(daemon: Mapping[str, Any]) -> Iterator[dict[str, str]]:

@@ -1,0 +1,51 @@
+"""What exports over HTTP have in common: how they prove who they are, and how they name a failure."""
+
+from base64 import b64encode
+
+from supervisor.ipc.export_job import ExportJob
+
+TIMEOUT_S = 10.0
+REFUSALS = (400, 413, 422)
+"""Statuses that mean that a receiver will never accept these records: invalid, too old, too many bytes."""
+
+
+def authorization(job: ExportJob) -> dict[str, str]:
+    """Return the headers of the sender; files are read again each time, because tokens expire.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = {"X-Scope-OrgID": job.tenant} if job.tenant else {}
+    if job.token_file:
+        found["Authorization"] = f"Bearer {_secret(job.token_file)}"
+    elif job.username:
+        pair = f"{job.username}:{_secret(job.password_file)}"
+        found["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+    return found
+
+
+def _secret(path: str) -> str:
+    """Return the first line of a file.
+
+    Raises:
+        OSError: it cannot be read, or has no such text.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.readline().strip()
+    except UnicodeDecodeError:
+        text = ""
+    except OSError as err:
+        raise OSError(err.errno, f"{path}: {err.strerror}") from err
+    if not text or not (text.isascii() and text.isprintable()):
+        raise OSError(0, f"{path} has no secret in its first line")
+    return text
+
+
+def reason(err: BaseException) -> str:
+    """Return why a request failed."""
+    if isinstance(err, TimeoutError):
+        return f"no answer within {TIMEOUT_S:.0f} s"
+    if isinstance(err, OSError) and err.strerror:
+        return err.strerror
+    return str(err) or type(err).__name__

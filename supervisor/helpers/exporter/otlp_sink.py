@@ -1,0 +1,268 @@
+"""The type ``otlp``: logs and spans of OpenTelemetry, by its SDK, as protobuf over HTTP.
+
+A run is a span. Its lines carry the ids of trace and span, so that a backend shows them together. The ids follow from
+the ids of runs, so a repeated delivery repeats them::
+
+    trace id  the 128 bits of the ULID of the first attempt
+    span id   the last 64 bits of the ULID of the run
+    parent    of a retry: the span of the first attempt
+
+The SDK tells success or failure only, so the adapter of the session keeps the last answer, or the error.
+"""
+
+import logging
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+import requests
+from google.protobuf.message import DecodeError
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.sdk._logs import ReadableLogRecord
+from opentelemetry.sdk._logs.export import LogRecordExportResult
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
+from requests.adapters import HTTPAdapter
+from ulid import ULID
+
+from logring.layout import STDERR, STDOUT, STREAM_NAMES
+from supervisor.helpers.exporter.cursors import FollowedRun
+from supervisor.helpers.exporter.http_client import REFUSALS, TIMEOUT_S, authorization, reason
+from supervisor.helpers.exporter.records import DeliveryFailed, EndedRun, Gap, Piece, Rejected, lines_of
+from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_line import printable
+from supervisor.version import VERSION
+
+_REQUEST_BYTES = 2 << 20
+"""Of one request, about; collectors accept 20 MiB by default."""
+_RECORD_BYTES = 200
+"""Of a record without its text."""
+_MOST_SPANS = 1000
+_TURN_S = 2.0
+"""A delivery ends after this time, so that the cursors of a slow receiver are stored."""
+_MOST_ERROR = 200
+_NS = 1_000_000
+_SPAN_ID = (1 << 64) - 1
+_SEVERITIES = {STDOUT: SeverityNumber.INFO, STDERR: SeverityNumber.ERROR}
+_GOOD, _NEUTRAL = "succeeded", ("stopped", "daemon_stopped")
+
+
+class OtlpSink:
+    """Sends lines and spans to a collector."""
+
+    def __init__(self, job: ExportJob) -> None:
+        self._job = job
+        self._session = requests.Session()
+        self._session.trust_env = False  # neither proxies nor passwords of the environment are for this request
+        self._adapter = _LastAnswer()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, self._adapter)
+        base = job.url.rstrip("/")
+        self._logs_url, self._spans_url = f"{base}/v1/logs", f"{base}/v1/traces"
+        # All parameters are set, because environment variables replace missing ones.
+        common: dict[str, Any] = {
+            "certificate_file": job.tls_ca or ssl.get_default_verify_paths().cafile,
+            "headers": {"User-Agent": f"Ringward/{VERSION}"},
+            "timeout": TIMEOUT_S,
+            "compression": Compression.NoCompression,
+            "session": self._session,
+        }
+        self._logs = OTLPLogExporter(self._logs_url, **common)
+        self._spans = OTLPSpanExporter(self._spans_url, **common)
+        self._scope = InstrumentationScope("ringward", VERSION)
+        # Without a handler of its own the SDK repeats each failure on stderr.
+        logger = logging.getLogger("opentelemetry")
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+
+    def deliver(self, pieces: list[Piece]) -> int:
+        """Send lines in several requests; return how many pieces were delivered.
+
+        Raises:
+            DeliveryFailed: the collector cannot be reached, or cannot accept lines now.
+            Rejected: it will never accept some of the lines.
+        """
+        taken = 0
+        end_s = time.monotonic() + _TURN_S
+        while taken < len(pieces) and (not taken or time.monotonic() < end_s):
+            count, size = 0, 0
+            while taken + count < len(pieces) and (not count or size < _REQUEST_BYTES):
+                content = pieces[taken + count].content
+                size += len(content.text) + _RECORD_BYTES * (1 if isinstance(content, Gap) else content.lines)
+                count += 1
+            records = [record for piece in pieces[taken : taken + count] for record in self._records(piece)]
+            sent = self._send(self._logs_url, partial(self._logs.export, records), taken, taken + count)
+            self._check_partial(ExportLogsServiceResponse, sent, taken, taken + count)
+            taken += count
+        return taken
+
+    def deliver_ends(self, runs: list[EndedRun]) -> int:
+        """Send a span for each run; return how many runs were delivered.
+
+        Raises:
+            DeliveryFailed: the collector cannot be reached, or cannot accept spans now.
+            Rejected: it will never accept some of the spans.
+        """
+        chosen = runs[:_MOST_SPANS]
+        spans = [self._span(one) for one in chosen]
+        sent = self._send(self._spans_url, partial(self._spans.export, spans), 0, len(chosen))
+        self._check_partial(ExportTraceServiceResponse, sent, 0, len(chosen))
+        return len(chosen)
+
+    def idle(self) -> None:
+        """Nothing is due."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._session.close()
+
+    # Requests
+
+    def _send(self, url: str, export: Callable[[], Any], taken: int, end: int) -> bytes:
+        """Send one request, and return the body of the answer; the request has the pieces from `taken` to `end`."""
+        adapter = self._adapter
+        adapter.forget()
+        try:
+            self._session.headers.update(authorization(self._job))
+        except OSError as err:
+            raise DeliveryFailed(f"cannot send to {url}: {reason(err)}", taken) from err
+        succeeded = export() in (LogRecordExportResult.SUCCESS, SpanExportResult.SUCCESS)
+        answer, error = adapter.answer, adapter.error
+        if answer is None:
+            raise DeliveryFailed(f"cannot send to {url}: {_deepest(error)}", taken) from error
+        if succeeded and answer.status_code < HTTPStatus.MULTIPLE_CHOICES:  # to the SDK a redirection is a success
+            return answer.content
+        text = printable(answer.content[: 1 << 16].decode(errors="replace").strip().partition("\n")[0])[:_MOST_ERROR]
+        why = f"{url} answered with status {answer.status_code}" + (f": {text}" if text else "")
+        if answer.status_code in REFUSALS:
+            raise Rejected(why, taken, end)
+        raise DeliveryFailed(why, taken)
+
+    @staticmethod
+    def _check_partial(kind: type[Any], body: bytes, taken: int, end: int) -> None:
+        """Raise Rejected if a collector has accepted a request, and says that it dropped some of its records."""
+        try:
+            success = kind.FromString(body).partial_success
+        except DecodeError:  # some collectors answer in JSON
+            return
+        dropped = getattr(success, "rejected_log_records", 0) or getattr(success, "rejected_spans", 0)
+        if dropped:
+            why = f"the collector rejected {dropped} records: {printable(success.error_message)[:_MOST_ERROR]}"
+            raise Rejected(why, taken, end, lines=dropped)
+
+    # Records
+
+    def _resource(self, run: FollowedRun) -> Resource:
+        return Resource(
+            {"service.name": run.task, "service.instance.id": str(run.instance), "host.name": self._job.host}
+        )
+
+    def _records(self, piece: Piece) -> Iterator[ReadableLogRecord]:
+        content, run = piece.content, piece.run
+        at_ns = content.ts * _NS
+        more: dict[str, Any] = {"log.iostream": STREAM_NAMES[content.stream], "ringward.run_id": run.id}
+        if isinstance(content, Gap):
+            more["ringward.skipped"] = content.skipped
+        elif content.continued:
+            more["ringward.continued"] = True
+        context = set_span_in_context(NonRecordingSpan(_context(run)), Context()) if self._job.spans else Context()
+        resource = self._resource(run)
+        for number, text in lines_of(piece):
+            record = LogRecord(
+                timestamp=at_ns,
+                observed_timestamp=at_ns,
+                context=context,
+                severity_number=_SEVERITIES.get(content.stream, SeverityNumber.INFO2),
+                body=text.decode(errors="replace"),
+                attributes={**more, "ringward.line": number},
+            )
+            yield ReadableLogRecord(record, resource, self._scope)
+
+    def _span(self, one: EndedRun) -> ReadableSpan:
+        run, row = one.run, one.row
+        reason = row.end_reason or ""
+        attributes: dict[str, Any] = {
+            "ringward.run_id": run.id,
+            "ringward.end_reason": reason,
+            "ringward.trigger": row.triggered_by,
+            "ringward.attempt": row.retry_attempt,
+        }
+        if row.exit_code >= 0:
+            attributes["process.exit.code"] = row.exit_code
+        status = Status(StatusCode.ERROR, reason)
+        if reason == _GOOD:
+            status = Status(StatusCode.OK)
+        elif reason in _NEUTRAL:
+            status = Status(StatusCode.UNSET)
+        end_ms = row.ended_at or row.created_at
+        return ReadableSpan(
+            run.task,
+            _context(run),
+            parent=_context(run._replace(id=run.root)) if run.root and run.root != run.id else None,
+            resource=self._resource(run),
+            attributes=attributes,
+            kind=SpanKind.INTERNAL,
+            status=status,
+            start_time=(row.started_at or end_ms) * _NS,
+            end_time=end_ms * _NS,
+            instrumentation_scope=self._scope,
+        )
+
+
+def _context(run: FollowedRun) -> SpanContext:
+    """Return the ids of a run's span."""
+    trace = int(ULID.from_str(run.root or run.id))
+    return SpanContext(trace, int(ULID.from_str(run.id)) & _SPAN_ID, is_remote=False, trace_flags=TraceFlags(1))
+
+
+class _LastAnswer(HTTPAdapter):
+    """Keeps the last answer, or the error of the last request without an answer."""
+
+    answer: requests.Response | None = None
+    error: Exception | None = None
+
+    def forget(self) -> None:
+        """Forget both."""
+        self.answer = self.error = None
+
+    def send(self, *args: Any, **options: Any) -> requests.Response:
+        """Send a request."""
+        self.forget()
+        try:
+            self.answer = super().send(*args, **options)
+        except (OSError, requests.RequestException) as err:
+            self.error = err
+            raise
+        return self.answer
+
+
+def _deepest(err: BaseException | None) -> str:
+    """Return the reason of a failed connection, which the libraries wrap several times."""
+    seen = err
+    while seen is not None:
+        if isinstance(seen, requests.Timeout):
+            return reason(TimeoutError())
+        if isinstance(seen, OSError) and seen.strerror:
+            return seen.strerror
+        seen = seen.__cause__ or seen.__context__
+    return reason(err) if err is not None else "no request was sent"
