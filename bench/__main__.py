@@ -36,6 +36,7 @@ from bench import (
     short_runs,
     simulating,
     streams,
+    unit_streams,
 )
 from bench.client import Failed
 from bench.measure import Row, table
@@ -52,6 +53,7 @@ ROWS: dict[str, Callable[[bool], list[Row]]] = {
     "export": exporting.export,
     "fanout": fanout.fanout,
     "streams": fanout.idle_streams,
+    "unit": unit_streams.unit_streams,
     "herd": fanout.herd,
     "short": short_runs.short_runs,
     "start": lifetime.cold_start,

@@ -133,6 +133,10 @@ class Client:
             yield chunk, at_ns
         raise Failed(f"the stream does not end within {_STREAM_S:g} s")
 
+    def receive(self) -> bytes:
+        """Return what has arrived of a stream, undecoded; wait for some."""
+        return self._sock.recv(_READ_BYTES)
+
     def close(self) -> None:
         """Close the connection."""
         self._sock.close()

@@ -42,10 +42,10 @@ def fanout(quick: bool) -> list[Row]:
         run = client.trigger("clock")
         with _listening(daemon, "follow", _CLIENTS, f"/api/runs/{run['id']}/log/stream?from=0") as listeners:
             _said(listeners)
-            worker = _worker(daemon)
-            start_s, used_s = time.monotonic(), _cpu_s(worker)
+            worker = worker_of(daemon)
+            start_s, used_s = time.monotonic(), cpu_s(worker)
             found = _said(listeners)
-            share = 100 * (_cpu_s(worker) - used_s) / (time.monotonic() - start_s)
+            share = 100 * (cpu_s(worker) - used_s) / (time.monotonic() - start_s)
         client.close()
     if found["lines"] != count or found["complete"] != _CLIENTS:
         raise Failed(f"{found['complete']} of {_CLIENTS} clients have all of {found['lines']} of {count} lines")
@@ -149,18 +149,20 @@ def _said(listeners: Listeners) -> dict[str, Any]:
     return found
 
 
-def _worker(daemon: Daemon) -> psutil.Process:
+def worker_of(daemon: Daemon) -> psutil.Process:
+    """Return the API worker."""
     for one in daemon.processes():
         if title(one) == "ringward gunicorn worker":
             return one
     raise Failed("there is no worker")
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def cpu_s(process: psutil.Process) -> float:
+    """Return the processor time of a process so far."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
 
 def _memory_mb(daemon: Daemon) -> float:
     """Return the memory (PSS) of the worker."""
-    return float(_worker(daemon).memory_full_info().pss) / (1 << 20)
+    return float(worker_of(daemon).memory_full_info().pss) / (1 << 20)
