@@ -1,14 +1,27 @@
 """A daemon with an installation of its own, whose version can be replaced."""
 
+import atexit
 import os
 import shutil
 import site
 import tarfile
+import tempfile
 import venv
+from functools import cache
 from pathlib import Path
 
 from tests.support.daemon import Daemon
 from tests.support.paths import ROOT
+
+
+@cache
+def unpacked(archive: Path) -> Path:
+    """Unpack an archive, once in each process of a test run, so that its modules are compiled only once."""
+    directory = Path(tempfile.mkdtemp(prefix="version-"))
+    atexit.register(shutil.rmtree, directory)
+    with tarfile.open(archive) as files:
+        files.extractall(directory, filter="data")
+    return directory
 
 
 class Installation(Daemon):
@@ -39,8 +52,10 @@ class Installation(Daemon):
 
     def unpack(self, archive: Path) -> None:
         """Add the version in an archive, under the archive's name."""
-        with tarfile.open(archive) as files:
-            files.extractall(self.directory / archive.name.partition(".")[0], filter="data")
+        place = self.directory / archive.name.partition(".")[0]
+        place.mkdir()
+        for part in unpacked(archive).iterdir():
+            (place / part.name).symlink_to(part)
 
     def install(self, name: str) -> None:
         """Install the version with this name."""

@@ -27,18 +27,20 @@ EARLIER = ("2026-11-25", "2026-11-26")
 SIGKILLED = 137
 
 
-older = pytest.mark.parametrize("old", FORMATS)
+ENDS = (min(FORMATS), max(FORMATS))
+"""The oldest and the newest archive."""
+older = pytest.mark.parametrize("old", ENDS)
 unable = pytest.mark.parametrize("old", [name for name, number in FORMATS.items() if number < HANDOVER])
 both_ways = pytest.mark.parametrize(
     ("old", "new"),
-    [(name, "first") for name in FORMATS]
+    [(name, "first") for name in ENDS]
     + [
         ("first", name)
-        for name in FORMATS
+        for name in ENDS
         if (FORMATS[name], SCHEMAS[name]) == (HANDOVER, known()[-1].version) and name not in EARLIER
     ],
 )
-"""From each version to the working tree, and back to versions that know its formats and the names of its processes."""
+"""From these versions to the working tree, and back to those that know its formats and the names of its processes."""
 
 
 @pytest.fixture
