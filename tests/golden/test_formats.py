@@ -188,7 +188,7 @@ def test_a_handover_is_read(table: dict[str, Any]) -> None:
     instances = [run.instance for run in found.runs if run.instance is not None]
     assert {one.spawn.task for one in instances} >= TASKS
     stopped = next(one for one in instances if one.spawn.task == "stopped")
-    assert (stopped.phase, stopped.cause, list(stopped.steps)) == (ProcessState.RUNNING, "stop", [])
+    assert (stopped.phase, stopped.cause, stopped.steps_left) == (ProcessState.RUNNING, "stop", 0)
     assert stopped.spawn.grace_ms == 3_600_000
     assert found.state.boot.workers == 1
     (secret,) = (run.log for run in found.runs if run.instance is not None and run.instance.spawn.task == "secret")
@@ -313,7 +313,7 @@ def test_the_record_of_an_unreported_run_is_read(old: Path) -> None:
     assert known.state.progress.phase in (ProcessState.RUNNING, ProcessState.SEALING)
     assert request.secrets == ["P"]
     assert (request.stop_target, request.stdin_open) == ("tree", False)
-    assert process_of(known.state, -1, None).run == request.run
+    assert process_of(known.state, -1, None, adopted=True).run == request.run
     assert known.state.details.exited is None
     record.close()
 

@@ -69,12 +69,15 @@ class RunRecords:
         if self._begun is not None:
             self._begun.note(run)
 
+    def start_of(self, pid: int) -> int:
+        """Return the start of a process in clock ticks since the boot; 0: it is gone, or no next root would need it."""
+        process = look(pid) if self.store.there else None
+        return 0 if process is None else process.start
+
     def begin(self, instance: ManagedProcess, out: int, err: int | None) -> Record | None:
         """Record a started run with these pipes. Return None if no next root would find the record."""
-        process = look(instance.pid) if self.store.there else None
-        if process is None:
+        if not instance.main.ticks:
             return None
-        instance.start = process.start
         fds = {"out": out, "err": err, "status": instance.status_fd}
         pipes = {what: fd for what, fd in fds.items() if fd is not None}
         try:
@@ -82,7 +85,7 @@ class RunRecords:
             self._fds[instance.run] = {what: identity(fd) for what, fd in pipes.items()}
             self.update(instance)
             if instance.run in self._records:
-                self.store.keep(instance.run, [record.fd, instance.pidfd, *pipes.values()])
+                self.store.keep(instance.run, [record.fd, instance.main.pidfd, *pipes.values()])
         except OSError as err_:  # EMFILE, ENFILE: out of descriptors
             self._give_up(instance.run, err_)
         return self._records.get(instance.run)

@@ -110,7 +110,8 @@ def recover(
     if exact is not None:
         if found.exited is None:
             pidfd = -1 if exact.pidfd is None else exact.pidfd
-            found.instance = process_of(state, pidfd, exact.status_fd, drained=drained)
+            adopted = state.progress.adopted
+            found.instance = process_of(state, pidfd, exact.status_fd, adopted=adopted, drained=drained)
             restore_exact(found.instance, state, exact)
         if exact.log is not None:
             found.log, found.stalled_at_s = RunLog.load(exact.log), exact.log.since_s
@@ -123,7 +124,7 @@ def recover(
     _reopen_log(found, state.start.request.log, stored)
     if found.instance is not None:
         found.instance.notify_socket = _bind_again(found.instance, state, stored.log)
-        stored.used.update(fd for fd in (found.instance.pidfd, found.instance.status_fd) if fd is not None)
+        stored.used.update(fd for fd in (found.instance.main.pidfd, found.instance.status_fd) if fd is not None)
         if found.lines is None:
             stored.used.update(found.pipes.values())
         else:
@@ -139,10 +140,9 @@ def _adopted(state: RunState, stored: Stored, found: RecoveredRun) -> ManagedPro
     if pidfd is None or found.pipes.keys() != wanted.keys():
         raise Unusable("some of its descriptors were not stored")
     status_fd = found.pipes.pop("status", None)
-    instance = process_of(state, pidfd, status_fd if state.progress.unexecuted else None)
-    instance.adopted = True
+    instance = process_of(state, pidfd, status_fd if state.progress.unexecuted else None, adopted=True)
     if instance.phase is ProcessState.SEALING:
-        instance.kill_at_s = time.monotonic()
+        instance.deadline_s = time.monotonic()
     if instance.phase is not ProcessState.RUNNING:  # its pipes are drained once more
         instance.state = State.DRAINING
     return instance
@@ -229,7 +229,7 @@ def limit_again(instances: Iterable[ManagedProcess], log: Log) -> None:
     """Set the limits of adopted runs, whose controllers were taken away for the start of this root."""
     for instance in instances:
         cgroup, limits = instance.cgroup, instance.spawn.limits
-        if not instance.adopted or cgroup is None:
+        if not instance.main.adopted or cgroup is None:
             continue
         memory, cpu = (limits.get(name) if name in cgroup.limits else None for name in ("memory", "cpu"))
         try:

@@ -10,7 +10,6 @@ end of its class and has a default, which stands for it in what an older version
 is not written. So an older version accepts a handover that does not use the field, and refuses another.
 """
 
-import collections
 import dataclasses
 import functools
 import struct
@@ -23,8 +22,9 @@ from typing import Any, NamedTuple, get_args, get_origin
 from logring.format_table import Foreign
 from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.ipc.messages import Boot, Exited, Spawn
-from supervisor.root.process.managed_process import ManagedProcess, ProcessState, state_from
+from supervisor.root.process.managed_process import MainProcess, ManagedProcess, Outcome, ProcessState, state_from
 from supervisor.root.process.notify_socket import NotifySocket
+from supervisor.root.process.transitions import State
 
 PHASES = (ProcessState.RUNNING, ProcessState.DRAINING, ProcessState.SEALING)
 """By their numbers in the packed form."""
@@ -521,53 +521,63 @@ def unpack(data: bytes) -> RunProgress:
 
 def state_of(instance: ManagedProcess, exited: Exited | None = None) -> RunState:
     """Return all that owning a run needs; `exited`: how it has ended."""
-    notify = instance.notify_socket
+    main, outcome, notify = instance.main, instance.outcome, instance.notify_socket
+    running = instance.state is State.RUNNING and instance.cause is None  # else a stop begins, or has begun
     return RunState(
         RunStart(
             request=instance.spawn,
-            pid=instance.pid,
-            ticks=instance.start,
-            started_at=instance.started_at,
-            started_s=instance.started_s,
+            pid=main.pid,
+            ticks=main.ticks,
+            started_at=main.started_at,
+            started_s=main.started_s,
         ),
         RunProgress(
             phase=instance.phase,
-            steps_left=len(instance.steps),
-            deadline_s=instance.deadline_s,
-            kill_at_s=instance.kill_at_s,
-            hurried=instance.without_grace,
+            steps_left=instance.steps_left or 0,
+            deadline_s=instance.deadline_s if running else None,
+            kill_at_s=None if running else instance.deadline_s,
+            hurried=instance.steps_left is None,
             killed=instance.killed,
             cut_off=instance.closes_early,
             abandoned=instance.abandoned,
-            adopted=instance.adopted,
+            adopted=main.adopted,
             unexecuted=instance.status_fd is not None,
-            status=instance.status,
-            ended_at=instance.ended_at,
-            lines=instance.lines,
+            status=outcome.status,
+            ended_at=outcome.ended_at,
+            lines=outcome.lines,
             ready_at=None if notify is None else notify.ready_at,
         ),
         RunDetails(
             cause=instance.cause,
             by=instance.by,
-            reason=instance.reason,
+            reason=outcome.reason,
             cgroup=None if instance.cgroup is None else cgroup_state(instance.cgroup),
-            leftovers=[(pid, start, name) for (pid, start), name in instance.leftovers.items()],
-            untouchable=sorted(instance.not_permitted),
-            remarks=list(instance.log_notes),
-            usage=instance.usage,
+            leftovers=[(pid, start, name) for (pid, start), name in outcome.leftovers.items()],
+            untouchable=sorted(outcome.not_permitted),
+            remarks=list(outcome.log_notes),
+            usage=outcome.usage,
             says=None if notify is None else notify.status,
             exited=exited,
         ),
     )
 
 
-def process_of(state: RunState, pidfd: int, status_fd: int | None, *, drained: bool = False) -> ManagedProcess:
-    """Return the instance whose state that was, without its notification socket; `drained`: its pipes have ended."""
+def process_of(
+    state: RunState, pidfd: int, status_fd: int | None, *, adopted: bool, drained: bool = False
+) -> ManagedProcess:
+    """Return the process whose state that was, without its notification socket.
+
+    Args:
+        state: of the process.
+        pidfd: of its main process.
+        status_fd: on which it may report why the command cannot be executed.
+        adopted: its main process is not our child.
+        drained: its pipes have ended.
+    """
     start, progress, details = state.start, state.progress, state.details
+    main = MainProcess(start.pid, pidfd, start.started_at, start.started_s, start.ticks, adopted)
     cgroup = None if details.cgroup is None else cgroup_of(details.cgroup)
-    instance = ManagedProcess(start.request, start.pid, pidfd, start.started_at, status_fd, cgroup)
-    instance.started_s = start.started_s
-    instance.start = start.ticks
+    instance = ManagedProcess(start.request, main, status_fd, cgroup)
     instance.state = state_from(
         progress.phase,
         killed=progress.killed,
@@ -576,30 +586,29 @@ def process_of(state: RunState, pidfd: int, status_fd: int | None, *, drained: b
         complete=progress.lines is not None,
         drained=drained,
     )
-    instance.steps = collections.deque(list(instance.steps)[len(instance.steps) - progress.steps_left :])
-    instance.deadline_s = progress.deadline_s
-    instance.kill_at_s = progress.kill_at_s
-    instance.without_grace = progress.hurried
+    instance.steps_left = None if progress.hurried else progress.steps_left
+    instance.deadline_s = progress.deadline_s if progress.kill_at_s is None else progress.kill_at_s
     instance.abandoned = progress.abandoned
-    instance.adopted = progress.adopted
-    instance.status = progress.status
-    instance.ended_at = progress.ended_at
-    instance.lines = progress.lines
     instance.cause = details.cause
     instance.by = details.by
-    instance.reason = details.reason
-    instance.leftovers = {(pid, ticks): name for pid, ticks, name in details.leftovers}
-    instance.not_permitted = set(details.untouchable)
-    instance.log_notes = list(details.remarks)
-    instance.usage = details.usage
+    instance.outcome = Outcome(
+        reason=details.reason,
+        ended_at=progress.ended_at,
+        status=progress.status,
+        usage=details.usage,
+        leftovers={(pid, ticks): name for pid, ticks, name in details.leftovers},
+        not_permitted=set(details.untouchable),
+        log_notes=list(details.remarks),
+        lines=progress.lines,
+    )
     return instance
 
 
 def exact_of(instance: ManagedProcess, log: RunLogState | None, keep: Callable[[int], int]) -> ExactState:
     """Return what only the next program in this process can go on with; `keep` takes note of descriptors."""
-    notify, open_ = instance.notify_socket, instance.phase is ProcessState.RUNNING or instance.adopted
+    notify, open_ = instance.notify_socket, instance.phase is ProcessState.RUNNING or instance.main.adopted
     return ExactState(
-        pidfd=keep(instance.pidfd) if open_ else None,
+        pidfd=keep(instance.main.pidfd) if open_ else None,
         status_fd=None if instance.status_fd is None else keep(instance.status_fd),
         notify_fd=None if notify is None else keep(notify.fileno()),
         resume_at_s=None if notify is None else notify.resume_at_s,

@@ -92,7 +92,7 @@ def nobody_left(trees: ProcessTrees, instance: ManagedProcess) -> bool:
         usage = instance.cgroup.usage()
         if not instance.cgroup.remove():
             return False
-        instance.usage = usage
+        instance.outcome.usage = usage
         instance.cgroup = None
         return not trees.members(instance)
     return trees.nobody(instance)
@@ -101,7 +101,7 @@ def nobody_left(trees: ProcessTrees, instance: ManagedProcess) -> bool:
 def kill(trees: ProcessTrees, instance: ManagedProcess) -> None:
     """Kill the leftovers, and note their names."""
     for process in trees.members(instance).values():
-        instance.leftovers[process.pid, process.start] = str(process)
+        instance.outcome.leftovers[process.pid, process.start] = str(process)
     trees.kill(instance)
 
 

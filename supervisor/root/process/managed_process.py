@@ -4,9 +4,9 @@ The main process stays a zombie until its log is sealed. The kernel does not reu
 process group. So signals to the group reach only its members.
 """
 
-import collections
 import enum
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 from supervisor.host.cgroups import Cgroup, Usage
@@ -27,96 +27,95 @@ class ProcessState(enum.Enum):
     SEALING = "sealing"
 
 
+@dataclass(frozen=True, slots=True)
+class MainProcess:
+    """The main process of a run; nothing of it changes."""
+
+    pid: int
+    pidfd: int
+    started_at: int
+    """Milliseconds since the epoch."""
+    started_s: float = field(default_factory=_boot_s)
+    """Start in seconds since the boot, including sleep. This clock cannot be set."""
+    ticks: int = 0
+    """Start in clock ticks since the boot, as in proc(5); 0: not read."""
+    adopted: bool = False
+    """Another root started it, and was killed: it is not our child, and is no zombie when it ends."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The facts about the end of a run, for the end of its log and for its report."""
+
+    reason: str | None = None
+    """Why the command could not be executed."""
+    ended_at: int | None = None
+    """Milliseconds since the epoch."""
+    status: int | None = None
+    """Wait status of an adopted process, once it is known."""
+    usage: Usage | None = None
+    """Of its cgroup."""
+    leftovers: dict[tuple[int, int], str] = field(default_factory=dict)
+    """Processes that outlived the main process and were killed: names by process id and start."""
+    not_permitted: set[int] = field(default_factory=set)
+    """Ids of processes that we may not signal."""
+    log_notes: list[str] = field(default_factory=list)
+    """For the end of its log."""
+    lines: int | None = None
+    """Of its log, when that is complete."""
+
+
 class ManagedProcess:
     """One process group and its log; touched by the control thread only."""
 
     __slots__ = (
         "abandoned",
-        "adopted",
         "by",
         "cause",
         "cgroup",
         "deadline_s",
-        "ended_at",
-        "kill_at_s",
-        "leftovers",
-        "lines",
-        "log_notes",
-        "not_permitted",
+        "main",
         "notify_socket",
-        "pid",
-        "pidfd",
-        "reason",
+        "outcome",
         "spawn",
-        "start",
-        "started_at",
-        "started_s",
         "state",
-        "status",
         "status_fd",
-        "steps",
+        "steps_left",
         "sweep_interval_s",
-        "usage",
-        "without_grace",
     )
 
     def __init__(
         self,
         spawn: Spawn,
-        pid: int,
-        pidfd: int,
-        started_at: int,
-        status_fd: int | None,
+        main: MainProcess,
+        status_fd: int | None = None,
         cgroup: Cgroup | None = None,
-        ear: NotifySocket | None = None,
+        notify_socket: NotifySocket | None = None,
     ) -> None:
         self.spawn = spawn
-        self.pid = pid
-        self.pidfd = pidfd
-        self.started_at = started_at
-        self.started_s = _boot_s()
-        """Start in seconds since the boot, including sleep. This clock cannot be set."""
+        self.main = main
         self.status_fd = status_fd
-        """On which it tells why the command cannot be started; None: nothing of that kind is to be told."""
+        """On which it reports why the command cannot be started; None: no such report is expected."""
         self.cgroup = cgroup
-        self.notify_socket = ear
-        """On which it says how it is; None: it was not asked to, or has ended."""
+        self.notify_socket = notify_socket
+        """None: the run has none, or the main process has ended."""
         self.state = State.RUNNING
         self.deadline_s: float | None = None
-        """Monotonic time at which the time-out strikes."""
+        """Monotonic time at which the time of the state is over.
+
+        It is the time-out of a running process, the next step of the stop ladder of one that is to stop, and the end of
+        the time for pipes and leftovers after the main process has exited.
+        """
         self.cause: str | None = None
         """Why we stop it: stop, timeout, overflow, shutdown, unfit."""
         self.by: str | None = None
-        self.kill_at_s: float | None = None
-        """Monotonic time of the next step of the stop ladder, or of the end of the time that leftovers have."""
-        self.steps: collections.deque[tuple[int, float]] = collections.deque(
-            [(spawn.stop_signal, spawn.grace_ms / 1000), *((number, ms / 1000) for number, ms in spawn.stop_then)]
-        )
-        """Steps of the ladder before SIGKILL: a signal, and seconds until the next step."""
-        self.without_grace = False
-        """It is to end without its grace."""
+        self.steps_left: int | None = 1 + len(spawn.stop_then)
+        """Steps of the stop ladder before SIGKILL; None: the stop is forced, so SIGKILL is next, without grace."""
         self.abandoned = False
         """Its end does not wait for leftovers."""
         self.sweep_interval_s = 0.0
         """Seconds until the next search for leftovers."""
-        self.start = 0
-        """Start of the main process in clock ticks since the boot; 0: not read yet."""
-        self.adopted = False
-        """Another root started it, and was killed: the main process is not our child, and is no zombie when it ends."""
-        self.status: int | None = None
-        """Wait status of an adopted process, once it is known."""
-        self.ended_at: int | None = None
-        self.reason: str | None = None
-        self.leftovers: dict[tuple[int, int], str] = {}
-        """What outlived the main process and was killed: names by process id and start."""
-        self.not_permitted: set[int] = set()
-        """Ids of processes that we may not signal."""
-        self.log_notes: list[str] = []
-        """For the end of its log."""
-        self.lines: int | None = None
-        """Of its log, when that is complete."""
-        self.usage: Usage | None = None
-        """Of its cgroup, at its end."""
+        self.outcome = Outcome()
 
     @property
     def run(self) -> str:
@@ -140,9 +139,13 @@ class ManagedProcess:
         """Return whether the root closes the pipes, once their present content is in the log."""
         return self.state in CLOSES
 
+    def is_due(self, now_s: float) -> bool:
+        """Return whether the time of the state is over (monotonic seconds)."""
+        return self.deadline_s is not None and now_s >= self.deadline_s
+
     def has_ended(self) -> None:
         """Record the exit of the main process; its duration does not depend on the wall clock."""
-        self.ended_at = self.started_at + round(1000 * (_boot_s() - self.started_s))
+        self.outcome.ended_at = self.main.started_at + round(1000 * (_boot_s() - self.main.started_s))
 
 
 def told(instance: ManagedProcess) -> dict[str, Any]:
@@ -150,8 +153,8 @@ def told(instance: ManagedProcess) -> dict[str, Any]:
     return {
         "run": instance.run,
         "task": instance.spawn.task,
-        "pid": instance.pid,
-        "started_at": instance.started_at,
+        "pid": instance.main.pid,
+        "started_at": instance.main.started_at,
         "cause": instance.cause,
         "by": instance.by,
         "recipe": instance.spawn.recipe,

@@ -27,7 +27,7 @@ from supervisor.root.process import stop_ladder as stop
 from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.process.dispatcher import Dispatcher
 from supervisor.root.process.leftovers import LeftRunning
-from supervisor.root.process.managed_process import ManagedProcess, told
+from supervisor.root.process.managed_process import MainProcess, ManagedProcess, told
 from supervisor.root.process.notify_socket import NotifySockets
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import ALIVE, DRAINS, Action, Event, State
@@ -222,8 +222,8 @@ class ProcessManager:
         if instance is None:
             return
         self.live[run] = instance
-        if not instance.adopted:
-            self._trees.mains.add(instance.pid)
+        if not instance.main.adopted:
+            self._trees.mains.add(instance.main.pid)
         if found.lines is not None:
             instance.state = State.SEALING
             self.notices.sealed(run, found.lines)
@@ -236,7 +236,7 @@ class ProcessManager:
         if instance.state in ALIVE:
             self._hold(instance)
         resume_at_s = None if instance.notify_socket is None else instance.notify_socket.resume_at_s
-        for at in (0.0, instance.deadline_s, instance.kill_at_s, resume_at_s):
+        for at in (0.0, instance.deadline_s, resume_at_s):
             if at is not None:
                 self._timers.add(at, instance.run)
 
@@ -255,8 +255,8 @@ class ProcessManager:
 
     def _hold(self, instance: ManagedProcess) -> None:
         """Watch its pidfd and its notification socket, unless they are watched already."""
-        if instance.pidfd not in self._watch:
-            self._watch.add(instance.pidfd, lambda _mask: self._on_exit(instance))
+        if instance.main.pidfd not in self._watch:
+            self._watch.add(instance.main.pidfd, lambda _mask: self._on_exit(instance))
         if instance.notify_socket is not None:
             self._notify_sockets.open(instance.notify_socket)
 
@@ -367,9 +367,8 @@ class ProcessManager:
         """Take over a started process."""
         now_ms = _now_ms()
         wanted = start.spawn
-        instance = ManagedProcess(
-            wanted, started.pid, started.pidfd, now_ms, started.status_fd, start.cgroup, start.notify_socket
-        )
+        main = MainProcess(started.pid, started.pidfd, now_ms, ticks=self._records.start_of(started.pid))
+        instance = ManagedProcess(wanted, main, started.status_fd, start.cgroup, start.notify_socket)
         self.live[wanted.run] = instance
         self._trees.mains.add(started.pid)
         if wanted.timeout_ms is not None:
@@ -399,39 +398,40 @@ class ProcessManager:
     def _note_exit(self, instance: ManagedProcess, _detail: None) -> None:
         """Note the end of the main process. The pidfd goes last, since a shortage repeats all this."""
         instance.has_ended()
-        instance.deadline_s = None
-        unbegun = procfs.has_executed_nothing(instance.pid) and not instance.adopted
+        if instance.state is State.RUNNING:
+            instance.deadline_s = None  # the time-out; a stop keeps its time
+        unbegun = procfs.has_executed_nothing(instance.main.pid) and not instance.main.adopted
         if instance.status_fd is not None:
             # EAGAIN: something of the command's holds it, so it did start; ECONNRESET: killed before it took our word.
             with contextlib.suppress(BlockingIOError, ConnectionResetError):
                 words = os.read(instance.status_fd, 256).decode(errors="replace")
                 if words or not (unbegun or instance.cause is not None):  # else we ended it before it had come that far
-                    instance.reason = shim.explain(instance.spawn, words)
+                    instance.outcome.reason = shim.explain(instance.spawn, words)
             os.close(instance.status_fd)
             instance.status_fd = None
         if not self._begins_again(instance):
             self._close_notify_socket(instance)
-        self._watch.remove(instance.pidfd)
-        if not instance.adopted:  # else it tells the exit status in the end
-            os.close(instance.pidfd)
+        self._watch.remove(instance.main.pidfd)
+        if not instance.main.adopted:  # else it tells the exit status in the end
+            os.close(instance.main.pidfd)
 
     def _set_deadline(self, instance: ManagedProcess, _detail: None) -> None:
-        if instance.kill_at_s is None:
-            instance.kill_at_s = time.monotonic() + _DRAIN_S
+        if instance.deadline_s is None:
+            instance.deadline_s = time.monotonic() + _DRAIN_S
 
     def _set_deadline_now(self, instance: ManagedProcess, _detail: None) -> None:
-        instance.kill_at_s = time.monotonic()
+        instance.deadline_s = time.monotonic()
 
     def _await_deadline(self, instance: ManagedProcess, _detail: None) -> None:
-        if instance.kill_at_s is not None:
-            self._timers.add(instance.kill_at_s, instance.run)
+        if instance.deadline_s is not None:
+            self._timers.add(instance.deadline_s, instance.run)
 
     @staticmethod
     def _begins_again(instance: ManagedProcess) -> bool:
         """Return whether its main process, a zombie, provably never executed its command and was not to stop."""
-        if instance.adopted or instance.cause is not None or instance.reason is not None:
+        if instance.main.adopted or instance.cause is not None or instance.outcome.reason is not None:
             return False
-        return procfs.has_executed_nothing(instance.pid)
+        return procfs.has_executed_nothing(instance.main.pid)
 
     def _keep_from_renewal(self, instance: ManagedProcess, frame: Frame) -> None:
         """Start no other process for a run that is to stop."""
@@ -444,9 +444,9 @@ class ProcessManager:
         run = instance.run
         del self.live[run]
         self._ended_pipes.pop(run, None)
-        self._trees.mains.discard(instance.pid)
+        self._trees.mains.discard(instance.main.pid)
         self._records.forget(run)
-        self._note(run, f"process {instance.pid} was killed before it executed the command: starting another one")
+        self._note(run, f"process {instance.main.pid} was killed before it executed the command: starting another one")
         if instance.notify_socket is not None:
             self._notify_sockets.release(instance.notify_socket)
         self.starts.begin_again(instance.spawn, instance.notify_socket)
@@ -463,22 +463,21 @@ class ProcessManager:
             event = Event.UNEXECUTED if self._begins_again(instance) else Event.NOBODY_LEFT
         elif instance.spawn.leave:
             event = Event.TO_LEAVE
-        elif instance.kill_at_s is not None and now_s >= instance.kill_at_s + _GIVE_UP_S:
+        elif instance.deadline_s is not None and now_s >= instance.deadline_s + _GIVE_UP_S:
             event = Event.UNKILLABLE
         else:
             event = Event.LEFT
         self._happen(instance.run, event)
 
     def _look(self, instance: ManagedProcess, now_s: float) -> None:
-        due = instance.kill_at_s is not None and now_s >= instance.kill_at_s
-        self._happen(instance.run, Event.DUE if due else Event.LOOK)
+        self._happen(instance.run, Event.DUE if instance.is_due(now_s) else Event.LOOK)
 
     def _look_later(self, instance: ManagedProcess, _detail: None) -> None:
         now_s = time.monotonic()
         instance.sweep_interval_s = min(max(_LOOK_S[0], 2 * instance.sweep_interval_s), _LOOK_S[1])
         at_s = now_s + instance.sweep_interval_s
-        if instance.kill_at_s is not None and now_s < instance.kill_at_s:
-            at_s = min(at_s, instance.kill_at_s)
+        if instance.deadline_s is not None and now_s < instance.deadline_s:
+            at_s = min(at_s, instance.deadline_s)
         self._timers.add(at_s, instance.run)
 
     def _retry_later(self, instance: ManagedProcess, _detail: None) -> None:
@@ -492,17 +491,17 @@ class ProcessManager:
         leftovers.kill(self._trees, instance)
 
     def _give_up(self, instance: ManagedProcess, _detail: None) -> None:
-        why = "signalling it is not permitted" if instance.not_permitted else "uninterruptible?"
+        why = "signalling it is not permitted" if instance.outcome.not_permitted else "uninterruptible?"
         self._abandon(instance, f"still there {_GIVE_UP_S:g} s after SIGKILL ({why})")
-        self._log.error(f"{instance.spawn.task} {instance.run}: {instance.log_notes[-1]}")
+        self._log.error(f"{instance.spawn.task} {instance.run}: {instance.outcome.log_notes[-1]}")
 
     def _abandon(self, instance: ManagedProcess, how: str) -> None:
         """Let the run end in spite of leftovers."""
         instance.abandoned = True
         living = list(self._trees.members(instance).values())
         for process in living:
-            instance.leftovers.pop((process.pid, process.start), None)
-        instance.log_notes.append(f"{how}: {leftovers.names(living)}")
+            instance.outcome.leftovers.pop((process.pid, process.start), None)
+        instance.outcome.log_notes.append(f"{how}: {leftovers.names(living)}")
         if instance.cgroup is not None:
             self.cgroup_manager.leave(instance.cgroup)
             instance.cgroup = None
@@ -517,16 +516,17 @@ class ProcessManager:
 
     def _seal(self, instance: ManagedProcess, _detail: None) -> None:
         self._close_notify_socket(instance)
-        instance.kill_at_s = None
-        lines = [line for line in (instance.reason, reaping.own_failure(instance)) if line]
-        if instance.adopted and reaping.status_of(instance) is None:
+        instance.deadline_s = None
+        outcome = instance.outcome
+        lines = [line for line in (outcome.reason, reaping.own_failure(instance)) if line]
+        if instance.main.adopted and reaping.status_of(instance) is None:
             lines.append(_UNKNOWN)
-        if instance.usage is not None and instance.usage.oom_kills:
-            lines.append(f"the kernel killed a process of this run: {instance.usage.oom_reason}")
-        if instance.leftovers:
-            named = leftovers.names(list(instance.leftovers.values()))
+        if outcome.usage is not None and outcome.usage.oom_kills:
+            lines.append(f"the kernel killed a process of this run: {outcome.usage.oom_reason}")
+        if outcome.leftovers:
+            named = leftovers.names(list(outcome.leftovers.values()))
             lines.append(f"killed processes that outlived the main process: {named}")
-        lines += instance.log_notes
+        lines += outcome.log_notes
         if lines or instance.run in self._noted or not self._ended_pipes.get(instance.run):
             self._pump.seal(instance.run, lines)
         else:
@@ -534,7 +534,7 @@ class ProcessManager:
             self._happen(instance.run, Event.SEALED, 0)
 
     def _note_lines(self, instance: ManagedProcess, lines: int) -> None:
-        instance.lines = lines
+        instance.outcome.lines = lines
 
     def _reap(self, instance: ManagedProcess, _detail: None) -> None:
         """Reap the main process. A tracer (ptrace(2)) sees the end first, and may take long to look at it."""
@@ -547,11 +547,11 @@ class ProcessManager:
         del self.live[run]
         self._ended_pipes.pop(run, None)
         self._noted.discard(run)
-        self._trees.mains.discard(instance.pid)
+        self._trees.mains.discard(instance.main.pid)
         self._trees.reap_soon()  # processes that this zombie hid
         self.cgroup_manager.sweep()
         self._waiting.hurry()
-        self._exited(reaping.exited(instance, reaped, instance.lines or 0), instance)
+        self._exited(reaping.exited(instance, reaped, instance.outcome.lines or 0), instance)
 
     def _report_unstarted(self, run: str, frame: Frame) -> None:
         self._waiting.drop(run)
@@ -615,7 +615,6 @@ class ProcessManager:
 
     def _note_cause(self, instance: ManagedProcess, frame: Frame) -> None:
         """Note why the run ends; the first cause counts."""
-        instance.deadline_s = None
         if instance.cause is None:
             instance.cause, instance.by = frame["cause"], frame.get("by")
 
@@ -625,7 +624,7 @@ class ProcessManager:
         self._records.update(instance)
 
     def _next_signal(self, instance: ManagedProcess, _detail: None) -> None:
-        if not instance.steps:
+        if not instance.steps_left:
             self._happen(instance.run, Event.LADDER_OVER)
             return
         text = stop.next_signal(self._trees, instance, time.monotonic())
@@ -658,7 +657,7 @@ class ProcessManager:
             self._check_times(self.live[run], now_s)
 
     def _check_times(self, instance: ManagedProcess, now_s: float) -> None:
-        if instance.deadline_s is not None and now_s >= instance.deadline_s:
+        if instance.state is State.RUNNING and instance.is_due(now_s):
             self._happen(instance.run, Event.TIMED_OUT, {"cause": "timeout"})
         if instance.notify_socket is not None:
             self._notify_sockets.tend(instance.notify_socket, now_s)

@@ -98,12 +98,12 @@ class ProcessTrees:
     def _orphans(self, instance: ManagedProcess) -> list[int]:
         """Return the ids of the orphans of a run."""
         found, owners, looked_at = [], {}, set()
-        for pid in self._unrelated(instance) if instance.adopted else self._strangers():
+        for pid in self._unrelated(instance) if instance.main.adopted else self._strangers():
             process = look(pid)
             if process is None:
                 self._ended = True
                 continue
-            if process.start < instance.start:
+            if process.start < instance.main.ticks:
                 continue
             looked_at.add((pid, process.start))
             owner = self._owners.get((pid, process.start)) or self._owner(process, instance)
@@ -128,10 +128,10 @@ class ProcessTrees:
     @staticmethod
     def _main_lives(instance: ManagedProcess) -> bool:
         """Whether its id is still the main process's; if that is not our child, only as long as it lives."""
-        if not instance.adopted:
+        if not instance.main.adopted:
             return True
-        process = look(instance.pid)
-        return process is not None and process.start == instance.start
+        process = look(instance.main.pid)
+        return process is not None and process.start == instance.main.ticks
 
     def _marks(self, process: Process) -> dict[str, str]:
         """Return the variables of an orphan: empty as long as they cannot be read."""
@@ -156,7 +156,7 @@ class ProcessTrees:
             self._ended = True
 
     def _owner(self, process: Process, instance: ManagedProcess) -> str:
-        if instance.pid in (process.session, process.group) and self._main_lives(instance):
+        if instance.main.pid in (process.session, process.group) and self._main_lives(instance):
             return instance.run
         if name := name_of_cgroup(process.pid, place=self._place):
             own = instance.cgroup is not None and os.path.basename(instance.cgroup.path) == name
@@ -168,7 +168,7 @@ class ProcessTrees:
         """Return the living processes of a run, by id, with its main process while it lives."""
         roots = self._orphans(instance)
         if instance.state in ALIVE and self._main_lives(instance):
-            roots.append(instance.pid)
+            roots.append(instance.main.pid)
         found = family(roots)
         if instance.cgroup is not None:
             for pid in instance.cgroup.members():
@@ -191,7 +191,7 @@ class ProcessTrees:
         if instance.cgroup is not None and pid in instance.cgroup.members():
             return True
         for _ in range(_GENERATIONS):
-            if pid == instance.pid:
+            if pid == instance.main.pid:
                 return True
             above = parent(pid)
             if above == os.getpid():
@@ -205,7 +205,8 @@ class ProcessTrees:
     def signal(self, instance: ManagedProcess, *numbers: int) -> None:
         """Send these signals to each process of an instance, once."""
         reached = self._signal_group(instance, numbers)
-        others = {pid: one for pid, one in self.members(instance).items() if not reached or one.group != instance.pid}
+        group = instance.main.pid if reached else None
+        others = {pid: one for pid, one in self.members(instance).items() if one.group != group}
         self._signal_members(instance, others, numbers)
 
     @staticmethod
@@ -213,11 +214,11 @@ class ProcessTrees:
         """Send these signals to the main process of an instance, which is still held by its pidfd."""
         try:
             for number in numbers:
-                signal.pidfd_send_signal(instance.pidfd, number)
+                signal.pidfd_send_signal(instance.main.pidfd, number)
         except ProcessLookupError:  # ESRCH: it has ended, which its pidfd is about to tell
             pass
         except PermissionError:  # EPERM: it is another user's now
-            instance.not_permitted.add(instance.pid)
+            instance.outcome.not_permitted.add(instance.main.pid)
 
     def kill(self, instance: ManagedProcess) -> None:
         """Kill each process of a run by SIGKILL, until a pass finds no new one."""
@@ -239,11 +240,11 @@ class ProcessTrees:
 
         The group id cannot belong to another run: our main process is not reaped, dead or alive. Else it is not used.
         """
-        if instance.adopted:
+        if instance.main.adopted:
             return False
         try:
             for number in numbers:
-                os.killpg(instance.pid, number)
+                os.killpg(instance.main.pid, number)
         except (ProcessLookupError, PermissionError):
             # ESRCH: it has no group yet; EPERM: every member changed its user.
             return False
@@ -253,4 +254,4 @@ class ProcessTrees:
     def _signal_members(instance: ManagedProcess, members: dict[int, Process], numbers: tuple[int, ...]) -> None:
         for process in members.values():
             if not all(send(process, number) for number in numbers):
-                instance.not_permitted.add(process.pid)
+                instance.outcome.not_permitted.add(process.pid)

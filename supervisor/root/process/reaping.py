@@ -25,12 +25,12 @@ class Reaped(NamedTuple):
 
 def reap(instance: ManagedProcess) -> Reaped | None:
     """Reap a main process, or release an adopted one; return None if that is not possible yet."""
-    if instance.adopted:
+    if instance.main.adopted:
         status = status_of(instance)
-        os.close(instance.pidfd)
+        os.close(instance.main.pidfd)
         return Reaped(status)
-    read_bytes, write_bytes = io_bytes(instance.pid)
-    pid, status, usage = os.wait4(instance.pid, os.WNOHANG)
+    read_bytes, write_bytes = io_bytes(instance.main.pid)
+    pid, status, usage = os.wait4(instance.main.pid, os.WNOHANG)
     if not pid:
         return None
     user_us, system_us = int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6)
@@ -39,23 +39,23 @@ def reap(instance: ManagedProcess) -> Reaped | None:
 
 def own_failure(instance: ManagedProcess) -> str | None:
     """Return the text for a failed client of another engine; it has ended, and is not reaped."""
-    if not instance.spawn.own_failures or instance.adopted:
+    if not instance.spawn.own_failures or instance.main.adopted:
         return None
-    found = os.waitid(os.P_PID, instance.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    found = os.waitid(os.P_PID, instance.main.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     exited = found is not None and found.si_code == os.CLD_EXITED
     return instance.spawn.own_failures.get(str(found.si_status)) if found is not None and exited else None
 
 
 def status_of(instance: ManagedProcess) -> int | None:
     """Return the wait status of an adopted main process that has ended; None: unknown."""
-    if instance.status is None:
-        instance.status = exit_status(instance.pidfd, instance.pid, instance.start)
-    return instance.status
+    if instance.outcome.status is None:
+        instance.outcome.status = exit_status(instance.main.pidfd, instance.main.pid, instance.main.ticks)
+    return instance.outcome.status
 
 
 def exited(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
     """Return the exit of a run whose log has so many lines."""
-    usage = instance.usage
+    usage = instance.outcome.usage
     read_bytes, write_bytes = _most(reaped, usage)
     user_us, system_us = reaped.user_us, reaped.system_us
     if usage is not None and usage.user_us + usage.system_us > user_us + system_us:
@@ -65,11 +65,11 @@ def exited(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
         run=instance.run,
         status=reaped.status,
         unknown=reaped.status is None,
-        cause="start_failed" if instance.reason else instance.cause,
+        cause="start_failed" if instance.outcome.reason else instance.cause,
         by=instance.by,
-        reason=instance.reason,
-        started_at=instance.started_at,
-        ended_at=instance.ended_at or time.time_ns() // 1_000_000,
+        reason=instance.outcome.reason,
+        started_at=instance.main.started_at,
+        ended_at=instance.outcome.ended_at or time.time_ns() // 1_000_000,
         user_us=user_us,
         system_us=system_us,
         max_rss_bytes=reaped.max_rss_bytes,
@@ -77,7 +77,7 @@ def exited(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
         write_bytes=write_bytes,
         oom_kills=usage.oom_kills if usage is not None else 0,
         lines=lines,
-        leftovers=list(instance.leftovers.values()),
+        leftovers=list(instance.outcome.leftovers.values()),
         origin=instance.spawn.origin,
     )
 

@@ -33,34 +33,35 @@ _EXTEND_EVERY_S = 1.0
 
 def next_signal(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str | None:
     """Send the next signal; its grace period begins. Return a line for the log of the run, unless it is the first."""
-    first = len(instance.steps) == 1 + len(instance.spawn.stop_then)
-    number, wait_s = instance.steps.popleft()
-    instance.kill_at_s = now_s + wait_s
+    spawn, left = instance.spawn, instance.steps_left or 0
+    ladder = [(spawn.stop_signal, spawn.grace_ms), *spawn.stop_then]
+    number, wait_ms = ladder[-left]
+    instance.steps_left = left - 1
+    instance.deadline_s = now_s + wait_ms / 1000
     # A stopped process acts on no signal but SIGKILL until it is continued. Signal 0 is none (kill(2)).
-    if instance.spawn.stop_target == "main":
+    if spawn.stop_target == "main":
         trees.signal_main(instance, number, signal.SIGCONT)
     else:
         trees.signal(instance, number, signal.SIGCONT)
-    return None if first else f"did not exit in time: sending {signal_name(number)}"
+    return None if left == len(ladder) else f"did not exit in time: sending {signal_name(number)}"
 
 
 def hurry(instance: ManagedProcess, now_s: float) -> None:
     """Leave only SIGKILL on the ladder, at once."""
-    instance.without_grace = True
-    instance.steps.clear()
-    instance.kill_at_s = now_s
+    instance.steps_left = None
+    instance.deadline_s = now_s
 
 
 def kill(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str:
     """Send SIGKILL; return a line for the log of the run."""
     trees.kill(instance)
-    instance.kill_at_s = now_s + _REPORT_AFTER_S
-    return "sending SIGKILL" if instance.without_grace else "did not exit in time: sending SIGKILL"
+    instance.deadline_s = now_s + _REPORT_AFTER_S
+    return "sending SIGKILL" if instance.steps_left is None else "did not exit in time: sending SIGKILL"
 
 
 def still_there(trees: ProcessTrees, instance: ManagedProcess) -> str:
     """Return a line about the processes that SIGKILL has not ended; the ladder is over."""
-    instance.kill_at_s = None
+    instance.deadline_s = None
     living = ", ".join(map(str, trees.members(instance).values()))
     return f"still there {_REPORT_AFTER_S:g} s after SIGKILL (uninterruptible?): {living}"
 

@@ -49,7 +49,7 @@ from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.run_log import RunLog
-from supervisor.root.process.managed_process import ManagedProcess
+from supervisor.root.process.managed_process import MainProcess, ManagedProcess, Outcome
 from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
@@ -183,16 +183,19 @@ def test_what_helpers_said(bench: Bench) -> None:
 
 def change(one: ManagedProcess) -> None:
     """Have every attribute another value than it begins with."""
-    one.state, one.adopted = State.CLOSING, True
-    one.cause, one.by, one.reason, one.kill_at_s, one.deadline_s = "stop", "me", "why", 12.5, 13.5
-    one.steps.popleft()
-    one.without_grace = one.abandoned = True
-    one.sweep_interval_s, one.start, one.started_s = 0.25, 77, 1.5
-    one.status, one.ended_at, one.lines = 9, 1_700_000_000_000, 3
-    one.leftovers[3, 4] = "left (3)"
-    one.not_permitted.add(5)
-    one.log_notes.append("said")
-    one.usage = Usage(1, 2, 3, filled_up=True)
+    one.state, one.abandoned = State.CLOSING, True
+    one.cause, one.by, one.deadline_s, one.sweep_interval_s = "stop", "me", 12.5, 0.25
+    one.steps_left = None
+    one.outcome = Outcome(
+        reason="why",
+        ended_at=1_700_000_000_000,
+        status=9,
+        usage=Usage(1, 2, 3, filled_up=True),
+        leftovers={(3, 4): "left (3)"},
+        not_permitted={5},
+        log_notes=["said"],
+        lines=3,
+    )
     assert one.cgroup is not None
     one.cgroup.limits.add("cpu")
     assert one.notify_socket is not None
@@ -213,7 +216,8 @@ def test_an_instance(tmp_path: Path) -> None:
         stop_then=[[2, 7]],
         notify=f"@{tmp_path}",
     )
-    one = ManagedProcess(spawn, 6, 7, 9, 8, Cgroup("/x", frozenset({"memory"})), NotifySocket(spawn))
+    main = MainProcess(6, 7, 9, started_s=1.5, ticks=77, adopted=True)
+    one = ManagedProcess(spawn, main, 8, Cgroup("/x", frozenset({"memory"})), NotifySocket(spawn))
     change(one)
     keep = Keep()
     exact = exact_of(one, None, keep)
@@ -453,13 +457,14 @@ def test_every_attribute_is_handed_over() -> None:
     )
 
     def values(one: ManagedProcess) -> dict[str, Any]:
-        return {name: copy.copy(getattr(one, name)) for name in ManagedProcess.__slots__}
+        found = {name: copy.copy(getattr(one, name)) for name in ManagedProcess.__slots__ if name != "outcome"}
+        return {**found, **{name: copy.copy(getattr(one.outcome, name)) for name in Outcome.__slots__}}
 
-    one = ManagedProcess(spawn, 6, 7, 9, 8, Cgroup("/x"), NotifySocket(spawn))
+    one = ManagedProcess(spawn, MainProcess(6, 7, 9), 8, Cgroup("/x"), NotifySocket(spawn))
     before = values(one)
     change(one)
     after = values(one)
     assert one.notify_socket is not None
     one.notify_socket.close()
-    given = {"spawn", "pid", "pidfd", "status_fd", "started_at", "cgroup", "notify_socket"}
+    given = {"spawn", "main", "status_fd", "cgroup", "notify_socket"}
     assert {name for name in before if before[name] == after[name]} <= given

@@ -26,7 +26,7 @@ from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.process.dispatcher import Timers
-from supervisor.root.process.managed_process import ManagedProcess
+from supervisor.root.process.managed_process import MainProcess, ManagedProcess
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import State
@@ -120,10 +120,11 @@ def test_a_debugger_that_does_not_look() -> None:
     )
     with subprocess.Popen(["sleep", "1000"]) as process:
         with traced(process.pid):
-            lives.live["R"] = instance = ManagedProcess(spawn("R"), process.pid, os.pidfd_open(process.pid), 1, None)
+            main = MainProcess(process.pid, os.pidfd_open(process.pid), 1)
+            lives.live["R"] = instance = ManagedProcess(spawn("R"), main)
             process.kill()
-            select.select([instance.pidfd], [], [])
-            os.close(instance.pidfd)
+            select.select([main.pidfd], [], [])
+            os.close(main.pidfd)
             instance.state = State.SEALING
             lives.notices.sealed("R", 7)
             lives.notices.catch_up()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from supervisor.root.process.managed_process import ManagedProcess
+from supervisor.root.process.managed_process import MainProcess, ManagedProcess
 from tests.root.loop.test_control_thread import spawn
 
 
@@ -12,8 +12,8 @@ def test_the_clock_is_set_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None
     """It took as long as it took, sleep of the host among that: its end is so much later than its start."""
     clocks = {time.CLOCK_BOOTTIME: 100.0}
     monkeypatch.setattr(time, "clock_gettime", lambda clock: clocks[clock])
-    instance = ManagedProcess(spawn("R"), 1, 1, 5_000, None)
+    instance = ManagedProcess(spawn("R"), MainProcess(1, 1, 5_000))
     monkeypatch.setattr(time, "time_ns", lambda: 0)
     clocks[time.CLOCK_BOOTTIME] += 7.25
     instance.has_ended()
-    assert instance.ended_at == 5_000 + 7_250
+    assert instance.outcome.ended_at == 5_000 + 7_250

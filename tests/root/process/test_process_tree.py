@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.host.procfs import Process, look
 from supervisor.root.process import process_tree
-from supervisor.root.process.managed_process import ManagedProcess
+from supervisor.root.process.managed_process import MainProcess, ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import State
 from tests.root.loop.test_control_thread import spawn
@@ -35,9 +35,9 @@ def test_a_group_that_is_made_in_the_same_moment(monkeypatch: pytest.MonkeyPatch
                 stdout.readline()
 
         monkeypatch.setattr(os, "killpg", too_early)
-        instance = ManagedProcess(spawn("R"), late.pid, os.pidfd_open(late.pid), 1, None)
+        instance = ManagedProcess(spawn("R"), MainProcess(late.pid, os.pidfd_open(late.pid), 1))
         ProcessTrees("D", set, print).signal(instance, signal.SIGTERM, signal.SIGCONT)
-        os.close(instance.pidfd)
+        os.close(instance.main.pidfd)
         assert late.wait(60) == -signal.SIGTERM
 
 
@@ -52,7 +52,7 @@ def test_one_that_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sleep", "1000"], env={}, start_new_session=True) as child:
         monkeypatch.setattr(process_tree, "own_children", lambda: [child.pid])
         monkeypatch.setattr(time, "monotonic", lambda: now_s)
-        instance = ManagedProcess(spawn("R"), os.getpid(), os.pidfd_open(os.getpid()), 1, None)
+        instance = ManagedProcess(spawn("R"), MainProcess(os.getpid(), os.pidfd_open(os.getpid()), 1))
         instance.state = State.SEALING
         trees = ProcessTrees("D", set, print)
         assert trees.nobody(instance)
@@ -62,5 +62,5 @@ def test_one_that_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not trees.nobody(instance)
         now_s += 0.2
         assert trees.nobody(instance)
-        os.close(instance.pidfd)
+        os.close(instance.main.pidfd)
         child.kill()

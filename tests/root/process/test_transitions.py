@@ -13,7 +13,7 @@ import pytest
 from supervisor.ipc.messages import Frame
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.output.pump_thread import Pump
-from supervisor.root.process.managed_process import ManagedProcess, ProcessState, state_from
+from supervisor.root.process.managed_process import MainProcess, ManagedProcess, ProcessState, state_from
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import ALIVE, CLOSES, DRAINS, OVERDUE, TABLE, Action, Event, State, step
@@ -379,7 +379,7 @@ def test_the_groups_of_states() -> None:
 @pytest.mark.parametrize("state", sorted(ALIVE | DRAINS | {State.SEALING, State.REAPING}, key=str))
 def test_a_state_is_handed_over(state: State) -> None:
     """The next root derives the state of a process from the fields of the handover."""
-    one = ManagedProcess(spawn("R"), 1, 1, 1, None)
+    one = ManagedProcess(spawn("R"), MainProcess(1, 1, 1))
     one.state = state
     found = state_from(
         one.phase,
@@ -420,7 +420,7 @@ class Bench:
         self.manager._dispatcher._of_processes = self.actions
         self.child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
         trees.mains.add(self.child.pid)
-        self.process = ManagedProcess(spawn("R"), self.child.pid, os.pidfd_open(self.child.pid), 1, None)
+        self.process = ManagedProcess(spawn("R"), MainProcess(self.child.pid, os.pidfd_open(self.child.pid), 1))
         self.manager.live["R"] = self.process
         self.manager._hold(self.process)
 
