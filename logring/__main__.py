@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from logring.errors import ForeignFile, LogError
-from logring.follow import follow
 from logring.layout import CONTINUED, FRAMES, KIND_RING, MAGIC, NO_NEWLINE, STATIC_SIZE, STREAM_NAMES, Static
-from logring.reader import LogReader
+from logring.reader import LogReader, follow
 
 _FLAG_NAMES = ((CONTINUED, "continued"), (NO_NEWLINE, "no_newline"), (FRAMES, "frames"))
 

@@ -6,6 +6,7 @@ ring, file, ring and file, in this order, finds the log unless it does not exist
 mapped still has its last blocks, so it sees no gap.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
@@ -20,9 +21,10 @@ from logring.redraw.history_format import read_frames
 from logring.ring.live_region import read_region
 from logring.ring.ring import RingView, read_pending
 
+POLL_S = 0.25
 _ATTEMPTS = 100
 
-__all__ = ["Batch", "Extent", "Head", "Line", "LogReader", "Page", "Pending", "Region"]
+__all__ = ["POLL_S", "Batch", "Extent", "Head", "Line", "LogReader", "Page", "Pending", "Region", "follow"]
 
 
 class Head(NamedTuple):
@@ -505,3 +507,45 @@ class LogReader:
             if block is not None and block.header.end_line > line + 1:
                 return min(max(block.header.first_line, line + 1), publication.state.lines)
         return publication.state.lines
+
+
+def _sleep() -> None:
+    time.sleep(POLL_S)
+
+
+def follow(
+    reader: LogReader, position: int, wait: Callable[[], object] = _sleep, *, limit: int = 1000
+) -> Iterator[Page[Line]]:
+    """Yield pages from line `position` on, until the log is sealed and has been read to its end.
+
+    Lines that are gone show as `skipped` of the page behind them, damaged ones too; such a page may have no lines.
+
+    Args:
+        reader: of the log, which may not exist yet.
+        position: the line to begin with.
+        wait: returns when there may be new lines. A caller with a doorbell waits for the bell, POLL_S at most, so that
+            a lost bell costs no more than a poll.
+        limit: most lines of a page.
+
+    Raises:
+        LogError: the log cannot be read at all.
+        OSError: the disk failed.
+    """
+    while True:
+        head = reader.head()  # before reading: a log that is sealed now already has all its lines
+        while position < head.lines:
+            page = _page(reader, position, limit)
+            position = page.next
+            yield page
+        if head.sealed:
+            return
+        wait()
+
+
+def _page(reader: LogReader, position: int, limit: int) -> Page[Line]:
+    try:
+        return reader.read(position, limit)
+    except Corrupt as err:
+        if err.next is None or err.next <= position:
+            raise
+        return Page([], err.next, err.next - position)

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from logring.follow import follow
 from logring.layout import STDOUT
-from logring.reader import LogReader
+from logring.reader import LogReader, follow
 from tests.logring.support.rings import T0, Joiner, Log, child_writer, texts
 
 MakeLog = Callable[..., Log]

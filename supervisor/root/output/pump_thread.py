@@ -31,10 +31,9 @@ from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
 from supervisor.root.handover.state_schema import HelperOutputState, LeftState, PumpState
-from supervisor.root.output.backpressure import Backpressure
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.left_output import LeftOutput, LeftOutputs
-from supervisor.root.output.run_log import RunLog, Shape, Source, free_bytes, prepare
+from supervisor.root.output.run_log import Backpressure, RunLog, Shape, Source, free_bytes, prepare
 
 _TERMINAL_BYTES = 131072
 """More than a pseudo-terminal holds: 64 KiB in the driver (drivers/tty/tty_buffer.c) and a line discipline's 4 KiB."""
@@ -104,7 +103,7 @@ class Listener(Protocol):
         """Report that the output of `run` passed the size at which it is to be stopped."""
 
     def log_changed(self, run: str, state: str, reason: str | None) -> None:
-        """Report a changed state of the log of `run`; see :mod:`supervisor.root.output.backpressure`."""
+        """Report a changed state of the log of `run`."""
 
     def ran_short(self, err: BaseException) -> None:
         """Report a step that failed for a shortage; it is repeated."""

@@ -1,4 +1,4 @@
-"""The log of one run as the pump and the file thread share it."""
+"""The log of one run as the pump and the file thread share it, and the logs that make their runs wait."""
 
 import contextlib
 import os
@@ -18,6 +18,10 @@ _LARGE_BLOCK = 4 * BLOCK_SIZE
 _LARGE_RINGS = range(4, 17)
 _LARGE_FROM_BYTES = 32 * _LARGE_BLOCK
 _MIN_FILE_BLOCKS = 2
+_SLOW_AFTER_S = 5.0
+
+OK, WAITING, DROPPING = "ok", "waiting", "dropping"
+"""States of a log."""
 
 
 class Shape(NamedTuple):
@@ -99,8 +103,8 @@ class RunLog:
         self.sources: set[Source] = set()
         self.stalled = False
         """The ring is full: its pipes are not watched until the file thread has made room."""
-        self.state = "ok"
-        """As it was told last; see :mod:`supervisor.root.output.backpressure`."""
+        self.state = OK
+        """The state that was reported last (:class:`Backpressure`)."""
         self.told_overflow = False
         self.told_blocks = 0
         self.closes_early = False
@@ -237,3 +241,48 @@ def prepare(writer: RingWriter, spawn: Spawn, streams: Iterable[int]) -> None:
     if spawn.redraw:
         for stream in streams:
             writer.redraw(stream, full=spawn.tty)
+
+
+class Backpressure:
+    """The logs that cannot keep the output of their runs, or make them wait; belongs to the pump thread."""
+
+    def __init__(self) -> None:
+        self._stalled: dict[RunLog, float] = {}
+
+    def stalled(self, log: RunLog, now_s: float) -> None:
+        """Record that the run's output waits from now on."""
+        self._stalled[log] = now_s
+
+    def resumed(self, log: RunLog) -> None:
+        """Record that it no longer waits."""
+        self._stalled.pop(log, None)
+
+    @property
+    def since_s(self) -> dict[RunLog, float]:
+        """Return the logs whose runs wait, and since when (monotonic seconds)."""
+        return self._stalled
+
+    def due_s(self) -> float | None:
+        """Return when to check again, monotonic seconds; None: after an event."""
+        if not self._stalled:
+            return None
+        return min((since_s + _SLOW_AFTER_S for log, since_s in self._stalled.items() if log.state == OK), default=None)
+
+    def slow(self, now_s: float) -> list[RunLog]:
+        """Return the logs that have made their runs wait for 5 s."""
+        return [log for log, since_s in self._stalled.items() if log.state == OK and now_s - since_s >= _SLOW_AFTER_S]
+
+    def judge(self, log: RunLog, now_s: float) -> tuple[str, str | None] | None:
+        """Return a log's state and its reason, if that has changed."""
+        since_s = self._stalled.get(log)
+        gap = log.writer.gap
+        if gap is not None:
+            state, reason = DROPPING, gap.reason
+        elif since_s is not None and now_s - since_s >= _SLOW_AFTER_S:
+            state, reason = WAITING, "its log file accepts no data"
+        else:
+            state, reason = OK, None
+        if state == log.state:
+            return None
+        log.state = state
+        return state, reason

@@ -1,4 +1,4 @@
-"""The dispatcher of the transition table: where each run is, its events, and its timers.
+"""The dispatcher of the transition table: where each run is, its events, its timers, and the reports of the pump.
 
 Each event is looked up in the table (:mod:`.transitions`). The dispatcher carries out the actions, then enters the next
 state. No action waits.
@@ -9,6 +9,9 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
+from supervisor.host.osport import Wakeup
+from supervisor.ipc.messages import Frame
+from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.transitions import Action, Event, State, step
 
@@ -126,3 +129,68 @@ class Dispatcher:
             self._states.pop(run, None)
         else:
             self._states[run] = state
+
+
+class PumpReports:
+    """Events of the pump thread, on their way to the control thread, which handles them in the same order.
+
+    Args:
+        watch: wakes the control thread.
+        happen: handles an event of a run.
+        send: takes a message to the scheduler.
+        ran_short: handles a failure of the pump for want of a resource.
+    """
+
+    def __init__(
+        self,
+        watch: EpollWatch,
+        happen: Callable[[str, Event, Any], None],
+        send: Callable[[Frame], None],
+        ran_short: Callable[[BaseException], None],
+    ) -> None:
+        self._happen = happen
+        self._send = send
+        self._ran_short = ran_short
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._wakeup = Wakeup()
+        watch.add(self._wakeup.fileno(), lambda _mask: self._deliver())
+
+    # Called in the pump thread.
+
+    def at_end(self, run: str, *, silent: bool) -> None:
+        """Report that all pipes of `run` have ended; `silent`: its log was empty until then."""
+        self._waiting.append(lambda: self._happen(run, Event.DRAINED, silent))
+
+    def sealed(self, run: str, lines: int) -> None:
+        """Report that the log of `run` is complete."""
+        self._waiting.append(lambda: self._happen(run, Event.SEALED, lines))
+
+    def overflowed(self, run: str) -> None:
+        """Report that the output of `run` passed the size at which it is to be stopped."""
+        self._waiting.append(lambda: self._happen(run, Event.OVERFLOWED, {"cause": "overflow"}))
+
+    def log_changed(self, run: str, state: str, reason: str | None) -> None:
+        """Report a changed state of the log of `run`."""
+        self._waiting.append(lambda: self._send({"op": "log", "run": run, "state": state, "reason": reason}))
+
+    def ran_short(self, err: BaseException) -> None:
+        """Report that a step failed for a shortage."""
+        self._waiting.append(lambda: self._ran_short(err))
+
+    def wake(self) -> None:
+        """Wake the control thread if a report waits."""
+        if self._waiting:
+            self._wakeup.set()
+
+    # Called in the control thread.
+
+    def catch_up(self) -> bool:
+        """Deliver the reports; return whether there were any."""
+        busy = bool(self._waiting)
+        self._deliver()
+        return busy
+
+    def _deliver(self) -> None:
+        self._wakeup.clear()
+        while self._waiting:
+            self._waiting.popleft()()

@@ -19,21 +19,29 @@ from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.run_recovery import RecoveredRun, limit_again
 from supervisor.root.handover.state_schema import ProcessesState, RunHandover, RunLogState, exact_of, state_of
 from supervisor.root.loop.epoll_watch import EpollWatch
-from supervisor.root.loop.memory_reserve import MemoryReserve
-from supervisor.root.output.pump_reports import PumpReports
 from supervisor.root.output.pump_thread import Pump
-from supervisor.root.process import leftovers, reaping
+from supervisor.root.process import leftovers
 from supervisor.root.process import stop_ladder as stop
 from supervisor.root.process.cgroup_manager import CgroupManager
-from supervisor.root.process.dispatcher import Dispatcher
+from supervisor.root.process.dispatcher import Dispatcher, PumpReports
 from supervisor.root.process.leftovers import LeftRunning
-from supervisor.root.process.managed_process import MainProcess, ManagedProcess, told
+from supervisor.root.process.managed_process import (
+    MainProcess,
+    ManagedProcess,
+    Reaped,
+    exit_report,
+    own_failure,
+    reap,
+    status_of,
+    told,
+)
 from supervisor.root.process.notify_socket import NotifySockets
 from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.transitions import ALIVE, DRAINS, Action, Event, State
 from supervisor.root.spawn import shim
 from supervisor.root.spawn.posix_spawn import Started
-from supervisor.root.spawn.start_queue import Start, StartQueue, WaitingStarts
+from supervisor.root.spawn.start_queue import Start, StartQueue
+from supervisor.root.spawn.waiting_starts import MemoryReserve, WaitingStarts
 
 _DRAIN_S = 0.25
 """How long pipes may stay open, and processes live on, after the main process has exited, without a stop."""
@@ -91,14 +99,7 @@ class ProcessManager:
         """The runs whose pipes are at their end, and whether they printed nothing."""
         self._noted: set[str] = set()
         """The runs in whose logs we have written."""
-        self.notices = PumpReports(
-            watch,
-            send,
-            on_end=lambda run, silent: self._happen(run, Event.DRAINED, silent),
-            on_sealed=lambda run, lines: self._happen(run, Event.SEALED, lines),
-            on_overflow=lambda run: self._happen(run, Event.OVERFLOWED, {"cause": "overflow"}),
-            on_short=self.ran_short,
-        )
+        self.notices = PumpReports(watch, self._happen, send, self.ran_short)
         """Receives the reports of the pump."""
 
     def use_cgroups(self, wanted: bool) -> None:
@@ -439,7 +440,7 @@ class ProcessManager:
             instance.cause, instance.by = frame["cause"], frame.get("by")
             self._records.update(instance)
 
-    def _renew(self, instance: ManagedProcess, _detail: reaping.Reaped) -> None:
+    def _renew(self, instance: ManagedProcess, _detail: Reaped) -> None:
         """Start another process for a run whose spare was killed before it had executed anything."""
         run = instance.run
         del self.live[run]
@@ -518,8 +519,8 @@ class ProcessManager:
         self._close_notify_socket(instance)
         instance.deadline_s = None
         outcome = instance.outcome
-        lines = [line for line in (outcome.reason, reaping.own_failure(instance)) if line]
-        if instance.main.adopted and reaping.status_of(instance) is None:
+        lines = [line for line in (outcome.reason, own_failure(instance)) if line]
+        if instance.main.adopted and status_of(instance) is None:
             lines.append(_UNKNOWN)
         if outcome.usage is not None and outcome.usage.oom_kills:
             lines.append(f"the kernel killed a process of this run: {outcome.usage.oom_reason}")
@@ -538,10 +539,10 @@ class ProcessManager:
 
     def _reap(self, instance: ManagedProcess, _detail: None) -> None:
         """Reap the main process. A tracer (ptrace(2)) sees the end first, and may take long to look at it."""
-        reaped = reaping.reap(instance)
+        reaped = reap(instance)
         self._happen(instance.run, Event.TRACED if reaped is None else Event.REAPED, reaped)
 
-    def _report(self, instance: ManagedProcess, reaped: reaping.Reaped) -> None:
+    def _report(self, instance: ManagedProcess, reaped: Reaped) -> None:
         """Say how the run ended."""
         run = instance.run
         del self.live[run]
@@ -551,7 +552,7 @@ class ProcessManager:
         self._trees.reap_soon()  # processes that this zombie hid
         self.cgroup_manager.sweep()
         self._waiting.hurry()
-        self._exited(reaping.exited(instance, reaped, instance.outcome.lines or 0), instance)
+        self._exited(exit_report(instance, reaped, instance.outcome.lines or 0), instance)
 
     def _report_unstarted(self, run: str, frame: Frame) -> None:
         self._waiting.drop(run)

@@ -19,7 +19,7 @@ from supervisor.host.shortage import Descriptors, open_descriptors, take_all
 from supervisor.ipc.messages import Boot, Spawn
 from supervisor.root.helper_processes import Helper
 from supervisor.root.spawn import posix_spawn as spawn
-from supervisor.root.spawn.start_queue import WaitingStarts
+from supervisor.root.spawn.waiting_starts import WaitingStarts
 from tests.root.births import Heard, nursery
 from tests.root.spawn.test_posix_spawn import wanted
 from tests.support.waiting import until

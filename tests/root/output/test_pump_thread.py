@@ -20,11 +20,10 @@ from logring.ring.writer import RingWriter
 from supervisor.ipc.doorbell import HERALD, DoorbellClient, DoorbellServer
 from supervisor.root.output import file_thread
 from supervisor.root.output import pump_thread as pump
-from supervisor.root.output.backpressure import Backpressure
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump, capacity
-from supervisor.root.output.run_log import RunLog, Shape
+from supervisor.root.output.run_log import Backpressure, RunLog, Shape
 from tests.root.pumping import LINE, Bench, Ends
 from tests.support.waiting import until
 

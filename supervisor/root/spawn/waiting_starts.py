@@ -1,0 +1,192 @@
+"""Starts that wait for a resource, and the reserve of memory that decides whether another one may begin."""
+
+import mmap
+import time
+from collections.abc import Callable, Iterator
+
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Frame, Spawn
+
+_LOOK_S = (0.25, 5.0)
+"""Between two attempts: the first time, and at most."""
+_TELL_S = 60.0
+"""Delay before people are notified."""
+_RESERVE_BYTES = 8 << 20
+_RESERVE_LOOK_S = 5.0
+
+
+class WaitingStarts:
+    """Holds them in their order. Belongs to the control thread.
+
+    Args:
+        log: the daemon's.
+        begin: starts one, or hands it back to :meth:`put_back`.
+        send: takes a frame to the scheduler.
+    """
+
+    def __init__(self, log: Log, begin: Callable[[Spawn], None], send: Callable[[Frame], None]) -> None:
+        self._log = log
+        self._begin = begin
+        self._send = send
+        self._spawns: dict[str, Spawn] = {}
+        self._why = ""
+        self._explained: dict[str, str] = {}
+        """The last report to the scheduler about each run."""
+        self._look_s = _LOOK_S[0]
+        self._look_at_s: float | None = None
+        """Monotonic time of the next attempt; None: nothing waits."""
+        self._tell_at_s: float | None = None
+        self._told = False
+
+    def __bool__(self) -> bool:
+        return bool(self._spawns)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield their run ids."""
+        return iter(self._spawns)
+
+    def __contains__(self, run: str) -> bool:
+        return run in self._spawns
+
+    @property
+    def due_s(self) -> float | None:
+        """Return when to call :meth:`tend` (monotonic seconds)."""
+        return min((at for at in (self._look_at_s, self._tell_at_s) if at is not None), default=None)
+
+    def start(self, spawn: Spawn) -> None:
+        """Start it now, or later behind the waiting starts."""
+        if self._spawns:
+            self._spawns[spawn.run] = spawn
+            self._explain(spawn.run)
+        else:
+            self._begin(spawn)
+
+    def put_back(self, spawn: Spawn, why: str) -> None:
+        """Let a start wait before all others, since it failed for a shortage."""
+        if why != self._why:
+            self._log.warning(f"{why}: new runs wait until more are available")
+        self._why = why
+        self._spawns = {spawn.run: spawn, **self._spawns}
+        self._explain(spawn.run)
+        now_s = time.monotonic()
+        if self._look_at_s is None:
+            self._look_at_s = now_s + self._look_s
+        if self._tell_at_s is None and not self._told:
+            self._tell_at_s = now_s + _TELL_S
+
+    def _explain(self, run: str) -> None:
+        if self._explained.get(run) != self._why:
+            self._explained[run] = self._why
+            self._send({"op": "waiting", "run": run, "why": self._why})
+
+    def drop(self, run: str) -> bool:
+        """Forget one; False: it does not wait."""
+        self._explained.pop(run, None)
+        return self._spawns.pop(run, None) is not None
+
+    def clear(self) -> None:
+        """Forget all starts and reports: the next scheduler requests them again."""
+        self._spawns.clear()
+        self._explained.clear()
+        self._tell_at_s, self._told = None, False
+
+    def hurry(self) -> None:
+        """Try again at once, and often for a while: something has ended."""
+        if self._look_at_s is not None:
+            self._look_s = _LOOK_S[0]
+            self._look_at_s = time.monotonic()
+
+    def tend(self, now_s: float) -> None:
+        """Start as many as possible, and report a lasting shortage (monotonic seconds)."""
+        if self._look_at_s is not None and now_s >= self._look_at_s:
+            self._try_again(now_s)
+        if self._tell_at_s is not None and now_s >= self._tell_at_s:
+            self._tell_at_s, self._told = None, True
+            self._send({"op": "starts", "waiting": len(self._spawns), "why": self._why})
+
+    def _try_again(self, now_s: float) -> None:
+        while self._spawns:
+            spawn = self._spawns.pop(next(iter(self._spawns)))
+            self._begin(spawn)
+            if spawn.run in self._spawns:
+                self._look_s = min(2 * self._look_s, _LOOK_S[1])
+                self._look_at_s = now_s + self._look_s
+                return
+            self._explained.pop(spawn.run, None)
+            self._look_s = _LOOK_S[0]
+        self._look_at_s = self._tell_at_s = None
+        self._why = ""
+        self._log.info("waiting runs start again")
+        if self._told:
+            self._told = False
+            self._send({"op": "starts", "waiting": 0, "why": None})
+
+
+class MemoryReserve:
+    """A reserve of memory, so that the root can supervise active runs when the kernel gives no more.
+
+    It is mapped and never touched: it takes no page, but counts where memory is limited or promised (RLIMIT_AS,
+    vm.overcommit_memory). Its release leaves room for supervision. New runs, which would use it up, do not start
+    meanwhile. It is mapped again as soon as twice as much is free.
+
+    Args:
+        log: the daemon's.
+        tell: called with True when memory is short, and with False when it is available again.
+    """
+
+    def __init__(self, log: Log, tell: Callable[[bool], None]) -> None:
+        self._log = log
+        self._tell = tell
+        self._kept = _mapped(_RESERVE_BYTES)
+        self._seen = False
+        """There was enough in this round of the control thread."""
+        self.due_s: float | None = None
+        """When :meth:`tend` is to be called (monotonic seconds)."""
+
+    @property
+    def short(self) -> bool:
+        """Return whether the reserve is released."""
+        return self.due_s is not None
+
+    def tend(self, now_s: float) -> None:
+        """Map the reserve again if it is due and memory is free (monotonic seconds)."""
+        self._seen = False
+        if self.due_s is not None and now_s >= self.due_s:
+            self.due_s = now_s + _RESERVE_LOOK_S
+            self.enough()
+
+    def enough(self) -> bool:
+        """Whether something may be started that takes memory."""
+        if self._seen:
+            return True
+        free = _mapped(_RESERVE_BYTES if self._kept is not None else 2 * _RESERVE_BYTES)
+        if free is None:
+            self.give_up()
+            return False
+        free.close()
+        if self._kept is None:
+            self._kept = _mapped(_RESERVE_BYTES)
+        if self.due_s is not None:
+            self.due_s = None
+            self._log.info("memory is available again")
+            self._tell(False)
+        self._seen = True
+        return True
+
+    def give_up(self) -> None:
+        """Make room: there is no memory left."""
+        self._seen = False
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+        if self.due_s is None:
+            self.due_s = time.monotonic() + _RESERVE_LOOK_S
+            self._log.error("out of memory: new runs wait until memory is available")
+            self._tell(True)
+
+
+def _mapped(size: int) -> mmap.mmap | None:
+    try:
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, MemoryError):  # ENOMEM
+        return None
