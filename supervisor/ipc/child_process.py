@@ -38,14 +38,16 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(_OURS) and name not in _SYSTEMD}
 
 
-def start(process: str, env: Mapping[str, str]) -> ChildProcess:
-    """Start a process of this name.
+def start(
+    process: str, env: Mapping[str, str], kind: socket.SocketKind = socket.SocketKind.SOCK_STREAM
+) -> ChildProcess:
+    """Start a process of this name, whose socket has this kind.
 
     Raises:
         OSError: it cannot be started.
     """
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-        sock, their_sock = socket.socketpair()
+        sock, their_sock = socket.socketpair(socket.AF_UNIX, kind)
         ours.callback(sock.close)
         theirs.callback(their_sock.close)
         output, output_end = os.pipe2(os.O_CLOEXEC)
@@ -55,8 +57,7 @@ def start(process: str, env: Mapping[str, str]) -> ChildProcess:
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            os.killpg(pid, signal.SIGKILL)  # the root reaps it with the children that it did not start
             raise
         ours.pop_all()
     return ChildProcess(pid, pidfd, sock, output)

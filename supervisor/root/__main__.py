@@ -28,7 +28,7 @@ from supervisor.root.handover.fd_store import stored_descriptors
 from supervisor.root.handover.inherited_state import Inherited, check
 from supervisor.root.handover.state_schema import KeptDescriptors
 from supervisor.root.helper_processes import Helper
-from supervisor.root.root_threads import run
+from supervisor.root.root_threads import Launch, run
 
 
 def _close_on_exec() -> None:
@@ -67,7 +67,8 @@ def main() -> int:
     if before is None and boot.cgroups:
         Cgroups.find(companion=api.pid)  # moves us to where our own processes are to be: before there are more
     kept = KeptDescriptors(kept.lock, [one.fileno() for one in listeners])
-    return run(boot, child_process.environment(os.environ), api, kept, before, stored, arguments.get("--ready"), umask)
+    launch = Launch(kept, before, stored, arguments.get("--ready"), umask)
+    return run(boot, child_process.environment(os.environ), api, launch)
 
 
 if __name__ == "__main__":

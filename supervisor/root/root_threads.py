@@ -5,6 +5,7 @@ import faulthandler
 import os
 import sys
 import threading
+from typing import NamedTuple
 
 from logring.log_paths import DAEMON_RING, ring_path
 from supervisor.host.osport import become_subreaper, set_title
@@ -63,27 +64,29 @@ def _clean_up(boot: Boot) -> None:
         os.rmdir(boot.runtime_dir)
 
 
-def run(
-    boot: Boot,
-    base_env: dict[str, str],
-    api: Helper,
-    kept: KeptDescriptors,
-    before: Inherited | None,
-    stored: dict[str, list[int]],
-    ready_fd: int | None,
-    umask: int,
-) -> int:
+class Launch(NamedTuple):
+    """The things that a root receives from the program that executed it."""
+
+    kept: KeptDescriptors
+    """Descriptors that the next root needs."""
+    before: Inherited | None
+    """The state of another root that this root continues."""
+    stored: dict[str, list[int]]
+    """The descriptors in the service manager's store after a root was killed, by run."""
+    ready_fd: int | None
+    """Receives a line when the daemon is ready."""
+    umask: int
+    """Of the started processes."""
+
+
+def run(boot: Boot, base_env: dict[str, str], api: Helper, launch: Launch) -> int:
     """Run the daemon until it is shut down; return the exit status.
 
     Args:
         boot: the settings.
         base_env: environment of helpers, and of runs.
         api: the API server, which may run already.
-        kept: descriptors that the next root needs.
-        before: the state of another root that this root continues.
-        stored: the descriptors in the service manager's store after a root was killed, by run.
-        ready_fd: receives a line when the daemon is ready.
-        umask: of the started processes.
+        launch: the things that this root receives.
     """
     set_title("ringward supervisor")
     become_subreaper()
@@ -92,22 +95,20 @@ def run(
     faulthandler.enable(2)
     log = _RootLog(boot.log_level if boot.log_level in LEVELS else "info")
     bell = DoorbellServer(boot.root_bell, boot.token, boot.api_account)
-    room = DiskSpace(boot.data_dir, boot.min_free_bytes)
-    files = FileThread(log, 2, room)
+    files = FileThread(log, 2, DiskSpace(boot.data_dir, boot.min_free_bytes))
     pump = Pump(boot.runtime_dir, boot.daemon_id, bell, files)
     control = ControlThread(boot, log, pump, bell, base_env, (Helper("scheduler", "scheduler", boot, []), api))
-    control.on_settings = room.configure
-    control.kept = kept
-    control.ready_fd = ready_fd
+    control.kept = launch.kept
+    control.ready_fd = launch.ready_fd
     files.connect(pump)
     log.pump = pump
-    if before is not None:
-        control.load(before)
+    if launch.before is not None:
+        control.load(launch.before)
     else:
-        control.adopt(stored)
+        control.adopt(launch.stored)
     files.start()
     pump.start()
-    os.umask(umask)  # files get explicit modes from now on; runs get the original umask
+    os.umask(launch.umask)  # files get explicit modes from now on; runs get the original umask
     try:
         status = control.run()
     except Exception:  # noqa: BLE001 - a defect; the next start cleans up

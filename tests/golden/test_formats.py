@@ -247,7 +247,7 @@ def test_a_handover_is_passed_on_field_by_field(
     root.kept = given.kept
     found = Inherited.load(in_memory(table))
     root.load(found)
-    before, after = comparable(given), comparable(root._dump(Keep()))
+    before, after = comparable(given), comparable(root.dump(Keep()))
     for name in FIELDS[3][RootState].split():
         assert after[name] == before[name], name
     assert {name for name in FIELDS[3][RootState].split() if not before[name]} == {"terminal"}

@@ -55,15 +55,23 @@ class Nursery:
             {"PATH": os.environ["PATH"]},
             self.cgroup_manager,
             self.shown.append,
-            self.begun.append,
-            self._on_started,
-            lambda spawn, why: self.refused.update({spawn.run: why}),
-            lambda start, why: self.waiting.update({start.spawn.run: why}),
-            self.dropped.append,
+            self,
         )
         self.spares = self.starts.spares
 
-    def _on_started(self, start: Start, started: Started) -> None:
+    def on_begin(self, run: str) -> None:
+        self.begun.append(run)
+
+    def on_refused(self, spawn: Spawn, why: str) -> None:
+        self.refused[spawn.run] = why
+
+    def on_short(self, start: Start, why: str) -> None:
+        self.waiting[start.spawn.run] = why
+
+    def on_dropped(self, run: str) -> None:
+        self.dropped.append(run)
+
+    def on_started(self, start: Start, started: Started) -> None:
         assert start.spawn.run not in self.started
         self.started[start.spawn.run] = started
         self.cgroups[start.spawn.run] = start.cgroup

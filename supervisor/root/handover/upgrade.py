@@ -21,6 +21,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from supervisor.host.signal_sets import CATCHABLE
 from supervisor.host.trusted_path import exposed
@@ -208,17 +209,41 @@ class Stage(enum.Enum):
     PAUSING = "pausing"
 
 
+class UpgradingRoot(Protocol):
+    """The root that an upgrade replaces."""
+
+    reloading: ReloadSignal
+    """The service manager's view of an upgrade: the daemon reloads."""
+
+    def dump(self, keep: Keep) -> RootState:
+        """Return the state to hand over; `keep` registers descriptors."""
+
+    def retire_scheduler(self) -> None:
+        """Ask the scheduler to leave, and call :meth:`Upgrade.scheduler_retired` when it has left."""
+
+    def restart_scheduler(self) -> None:
+        """Have a scheduler started again after :meth:`retire_scheduler`."""
+
+    def is_starting(self) -> bool:
+        """Return whether a run is just being started."""
+
+    def refuse_upgrade(self, why: str) -> None:
+        """Tell the scheduler why there is no upgrade."""
+
+    def caught_signals(self) -> set[int]:
+        """Return the signals that were caught and not yet acted upon."""
+
+
 class Upgrade:
     """One upgrade at a time; belongs to the control thread.
 
     Args:
+        watch: reports the end of trials.
+        log: the daemon's.
+        runtime_dir: where the answer for the command line stands.
         env: of our helpers.
-        state: the state to hand over.
-        retire_scheduler: asks the scheduler to leave; :meth:`scheduler_retired` has to be called when it has.
-        no_start: whether no run is just being started.
-        restart_scheduler: has a scheduler started again after `retire_scheduler`.
-        refused: hears why there is no upgrade.
-        caught: the signals that were caught and not yet acted upon.
+        hold: stops pump and file thread.
+        root: the root that hands over.
     """
 
     def __init__(
@@ -228,27 +253,14 @@ class Upgrade:
         runtime_dir: str,
         env: dict[str, str],
         hold: Quiesce,
-        reloading: ReloadSignal,
-        *,
-        state: Callable[[Keep], RootState],
-        retire_scheduler: Callable[[], None],
-        no_start: Callable[[], bool],
-        restart_scheduler: Callable[[], None],
-        refused: Callable[[str], None],
-        caught: Callable[[], set[int]],
+        root: UpgradingRoot,
     ) -> None:
         self._watch = watch
         self._log = log
         self.move(runtime_dir)
         self._env = env
         self._hold = hold
-        self._reloading = reloading
-        self._state = state
-        self._retire_scheduler = retire_scheduler
-        self._no_start = no_start
-        self._restart_scheduler = restart_scheduler
-        self._refused = refused
-        self._caught = caught
+        self._root = root
         self._stage = Stage.IDLE
         self._python = sys.executable
         """The interpreter of the other version."""
@@ -297,7 +309,7 @@ class Upgrade:
             self._log.info("upgrade ignored: the daemon is shutting down")
             self.number += 1
             self._tell("refused", "the daemon is shutting down")
-            self._refused("the daemon is shutting down")
+            self._root.refuse_upgrade("the daemon is shutting down")
         elif self._stage not in (Stage.IDLE, Stage.REQUESTED):
             self._log.info("upgrade ignored: another upgrade is in progress")
         elif not ready:
@@ -318,7 +330,7 @@ class Upgrade:
         self.number += 1
         self._stage = Stage.TRIAL
         self._tell("trying")
-        self._reloading.announce()
+        self._root.reloading.announce()
         try:
             self._python = requested_python(self._request) or sys.executable
         except (OSError, ValueError, NotTrusted) as err:  # EACCES, ELOOP; a NUL in a path
@@ -334,7 +346,7 @@ class Upgrade:
             return
         keep = Keep()
         try:
-            state = self._state(keep)
+            state = self._root.dump(keep)
             tried = keep.fds - _ours(state)
             self._trial = Trial(self._watch, self._python, self._env, write(state, keep, set()), tried, self._tried)
         except (OSError, MemoryError, TypeError, ValueError) as err:  # EMFILE, EAGAIN; values that cannot be serialised
@@ -348,7 +360,7 @@ class Upgrade:
             self._refuse(why)
             return
         self._stage = Stage.SCHEDULER_RETIRES
-        self._retire_scheduler()
+        self._root.retire_scheduler()
 
     def scheduler_retired(self) -> None:
         """Continue the upgrade: the scheduler is gone, so no other run can start."""
@@ -364,7 +376,7 @@ class Upgrade:
         keep = Keep()
         fd = -1
         try:
-            fd = write(self._state(keep), keep, self._caught() - {signal.SIGUSR2})
+            fd = write(self._root.dump(keep), keep, self._root.caught_signals() - {signal.SIGUSR2})
             for one in (fd, *keep.fds):
                 os.set_inheritable(one, True)
             os.execv(self._python, [self._python, *RINGWARD, "root", "--resume", str(fd)])  # noqa: S606 - no shell is wanted
@@ -383,7 +395,7 @@ class Upgrade:
         if self._trial is not None and now_s >= self._trial.due_s:
             self._end_trial()
             self._refuse(f"it did not answer within {LIMIT_S:g} s")
-        if self._stage is Stage.SCHEDULER_RETIRED and self._no_start():
+        if self._stage is Stage.SCHEDULER_RETIRED and not self._root.is_starting():
             self._stage = Stage.PAUSING
             self._hold.begin(self._execute)
         elif self._stage is Stage.SCHEDULER_RETIRED and now_s >= self._no_start_by_s:
@@ -405,11 +417,11 @@ class Upgrade:
         retires = self.scheduler_retires
         self._stage = Stage.IDLE
         if retires:
-            self._restart_scheduler()
+            self._root.restart_scheduler()
         self._log.error(f"upgrade refused, {VERSION} continues: {why}")
         self._tell("refused", why)
-        self._refused(why)
-        self._reloading.end()
+        self._root.refuse_upgrade(why)
+        self._root.reloading.end()
 
     def _tell(self, state: str, why: str | None = None) -> None:
         answer = {

@@ -91,9 +91,7 @@ class ControlThread:
         self._caught_signals = heeded | self._ignored_signals
         self._ignored = IgnoredSignals(log.info)
         self._terminal = Terminal(2)
-        self._reloading = ReloadSignal(self._scheduler.send)
-        self.on_settings: Callable[[Boot], None] = lambda _boot: None
-        """Called with the boot settings when a reload has changed them."""
+        self.reloading = ReloadSignal(self._scheduler.send)
         self._ending: Ending | None = None
         """The shutdown, once it has begun."""
         self._told_ready = False
@@ -118,13 +116,7 @@ class ControlThread:
             boot.runtime_dir,
             base_env,
             Quiesce(self._watch, pump, pump.files),
-            self._reloading,
-            state=self._dump,
-            retire_scheduler=self._retire_scheduler,
-            no_start=lambda: not self._processes.starts.under_way,
-            restart_scheduler=self._restart_scheduler,
-            refused=self._tell_refusal,
-            caught=lambda: self._signals.caught if self._signals is not None else set(),
+            self,
         )
         self._place_hold = Quiesce(self._watch, pump, pump.files)
         self._place = RuntimeDirectory(
@@ -133,9 +125,7 @@ class ControlThread:
             pump,
             self._place_hold,
             self._api.listeners,
-            self._listen_again,
-            self._on_place_moved,
-            self._on_place_restored,
+            self,
         )
         self._received = memoryview(mmap.mmap(-1, _READ_BYTES))
         """Made once: when memory is short it is there."""
@@ -150,7 +140,7 @@ class ControlThread:
             "ack": self._processes.acknowledge,
             "ready": self._on_ready,
             "ready_to_end": self._on_ready_to_end,
-            "reloaded": lambda _frame: self._reloading.reloaded(),
+            "reloaded": lambda _frame: self.reloading.reloaded(),
             "settings": self._on_settings,
             "upgrade": self._on_upgrade,
         }
@@ -249,7 +239,7 @@ class ControlThread:
             if self._terminal.gone:
                 self._shut_down("the terminal was closed")
             elif self._ending is None:
-                self._reloading.begin()
+                self.reloading.begin()
         if signal.SIGUSR2 in numbers:
             ready = self._told_ready and self._upgrade.predecessor is None  # else one is not over yet
             self._upgrade.request(ready=ready, ending=self._ending is not None)
@@ -378,7 +368,7 @@ class ControlThread:
             notify("READY=1\nSTATUS=running")
             if self.ready_fd is not None:
                 tell_descriptor(self.ready_fd)
-        self._reloading.scheduler_started()
+        self.reloading.scheduler_started()
         if self._upgrade.predecessor is not None:
             self._api.replace(time.monotonic())
         self._upgrade.ready()
@@ -390,7 +380,7 @@ class ControlThread:
         self._use(replace(wanted, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
         self._log.set_level(self._boot.log_level)
         self._processes.use_cgroups(self._boot.cgroups)
-        self.on_settings(self._boot)
+        self._pump.files.disk_space.configure(self._boot)
         if frame["api"] and self._ending is None and self._api.replace(time.monotonic()):
             self._log.info("restarting gunicorn with new settings")
 
@@ -409,20 +399,31 @@ class ControlThread:
         self._asked_for_upgrade = True
         self._upgrade.request(ready=True, ending=self._ending is not None)
 
-    def _tell_refusal(self, why: str) -> None:
+    def refuse_upgrade(self, why: str) -> None:
+        """Tell the scheduler why there is no upgrade, if it asked for one."""
         if self._asked_for_upgrade:
             self._asked_for_upgrade = False
             self._scheduler.send({"op": "upgrade_refused", "why": why})
 
-    def _retire_scheduler(self) -> None:
+    def retire_scheduler(self) -> None:
+        """Ask the scheduler to leave, for the root that follows."""
         if not self._scheduler.retire(time.monotonic()):
             self._upgrade.scheduler_retired()
 
-    def _restart_scheduler(self) -> None:
+    def restart_scheduler(self) -> None:
+        """Have a scheduler started again after a refused upgrade."""
         if self._scheduler.pid is None:
             self._scheduler.start_at_s = time.monotonic()
 
-    def _dump(self, keep: Keep) -> RootState:
+    def is_starting(self) -> bool:
+        """Return whether a run is just being started."""
+        return bool(self._processes.starts.under_way)
+
+    def caught_signals(self) -> set[int]:
+        """Return the signals that were caught and not yet acted upon."""
+        return set() if self._signals is None else self._signals.caught
+
+    def dump(self, keep: Keep) -> RootState:
         """Return the state for the next root, while the threads wait."""
         while self._pump.catch_up() | self._processes.notices.catch_up():
             pass
@@ -436,7 +437,7 @@ class ControlThread:
             number=self._upgrade.number,
             told_ready=self._told_ready,
             terminal=self._terminal.ends_us,
-            reload=self._reloading.asked,
+            reload=self.reloading.asked,
             kept=self.kept,
             scheduler=self._scheduler.dump(keep),
             api=self._api.dump(keep),
@@ -453,7 +454,7 @@ class ControlThread:
         self._caught = {signal.SIGCHLD, *state.signals}
         self._told_ready = self._scheduler.has_worked = state.told_ready
         self._terminal.ends_us = state.terminal
-        self._reloading.resume(asked=state.reload)
+        self.reloading.resume(asked=state.reload)
         self._upgrade.number, self._upgrade.predecessor = state.number, state.version
         logs = [*(run.log for run in found.runs if run.log is not None), *(log for log, _ in found.logs)]
         self._pump.load(logs, found.daemon, state.pump)
@@ -502,19 +503,21 @@ class ControlThread:
 
     # The runtime directory.
 
-    def _listen_again(self) -> None:
+    def listen_again(self) -> None:
+        """Make the doorbell listen on a new socket."""
         self._watch.remove(self._bell.listener.fileno())
         try:
             self._bell.listen_again(self._boot.root_bell)
         finally:
             self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
 
-    def _on_place_moved(self, boot: Boot) -> None:
+    def on_place_moved(self, boot: Boot) -> None:
+        """Use another runtime directory from now on."""
         self._use(boot)
         self._pump.move(boot.runtime_dir)
         self._upgrade.move(boot.runtime_dir)
 
-    def _on_place_restored(self, anew: bool) -> None:
+    def on_place_restored(self, anew: bool) -> None:
         """Restart the helpers, which hold removed files. Record the runs if the directory has no record of them."""
         data_lock, place_lock = self.kept.lock
         if self._place.new_lock is not None:

@@ -88,10 +88,10 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 class FileThread(threading.Thread):
     """Writes finished blocks at once, unfinished ones every second, and everything when a run is sealed."""
 
-    def __init__(self, log: Log, echo_fd: int, room: DiskSpace) -> None:
+    def __init__(self, log: Log, echo_fd: int, disk_space: DiskSpace) -> None:
         super().__init__(name="file", daemon=True)
         self._log = log
-        self._room = room
+        self.disk_space = disk_space
         self._echo = StderrEcho(echo_fd)
         self._queue: queue.SimpleQueue[RunLog | StderrEcho | Callable[[], None] | None] = queue.SimpleQueue()
         self._changed: set[RunLog] = set()
@@ -202,7 +202,7 @@ class FileThread(threading.Thread):
     def _write(self, log: RunLog, *, unfinished: bool = False) -> None:
         if log.finished:
             return
-        if log.writer.frames.waiting and self._room.shortage() is None:
+        if log.writer.frames.waiting and self.disk_space.shortage() is None:
             if log.frames is None:
                 log.frames = _frames_of(log)
             self._write_frames(log, log.frames)
@@ -218,7 +218,7 @@ class FileThread(threading.Thread):
                 log.finished = True
                 self._draining.discard(log)
             else:
-                shortage = self._room.shortage()
+                shortage = self.disk_space.shortage()
                 log.file.may_grow = shortage is None
                 log.file.write_closed()
                 if unfinished:

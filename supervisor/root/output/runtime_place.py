@@ -11,8 +11,8 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from logring.logfile.file_owner import LISTED_FOR_READERS
 from supervisor.host.shared_memory import Unfit, file_system_types, fit
@@ -28,6 +28,19 @@ _PRIVATE = 0o700
 _PASSABLE = 0o711
 
 
+class PlaceObserver(Protocol):
+    """Learns of changes of the runtime directory."""
+
+    def listen_again(self) -> None:
+        """Make the doorbell of the rings listen on a new socket."""
+
+    def on_place_moved(self, boot: Boot) -> None:
+        """Apply settings with another directory, before anything is made there."""
+
+    def on_place_restored(self, anew: bool) -> None:
+        """Continue with the complete directory; `anew`: it is a new one."""
+
+
 class RuntimeDirectory:
     """Looks every second whether all is there.
 
@@ -37,9 +50,7 @@ class RuntimeDirectory:
         pump: has the rings.
         hold: stops pump and file thread.
         listeners: of the API; new ones take the places of old ones.
-        listen_again: makes the doorbell of the rings listen on a new socket.
-        moved: called with other settings when the directory has another place, before anything is made there.
-        restored: called when all is there again; takes whether the directory is a new one.
+        root: learns of changes of the directory.
     """
 
     def __init__(
@@ -49,18 +60,14 @@ class RuntimeDirectory:
         pump: Pump,
         hold: Quiesce,
         listeners: list[socket.socket],
-        listen_again: Callable[[], None],
-        moved: Callable[[Boot], None],
-        restored: Callable[[bool], None],
+        root: PlaceObserver,
     ) -> None:
         self._boot = boot
         self._log = log
         self._pump = pump
         self._hold = hold
         self._listeners = listeners
-        self._listen_again = listen_again
-        self._moved = moved
-        self._restored = restored
+        self._root = root
         self._has_begun = os.path.lexists(self._begun)
         """It could be made: without memory for it there is none, and it is not missed."""
         self._failing = ""
@@ -106,7 +113,7 @@ class RuntimeDirectory:
         try:
             anew = self._find_place()
             if not os.path.lexists(self._boot.root_bell):
-                self._listen_again()
+                self._root.listen_again()
             listen_again(self._boot, self._listeners)
             rings = self._pump.make_rings_again()
         except (OSError, Unfit, CannotListen) as err:
@@ -118,7 +125,7 @@ class RuntimeDirectory:
         moved = self._boot is not before
         where = f"its files are now in {self._boot.runtime_dir}" if moved else "it was created again"
         self._log.error(f"{', '.join(gone)} was removed; {where}, with {counted(rings, 'ring')}")
-        self._restored(anew)
+        self._root.on_place_restored(anew)
         self._has_begun = os.path.lexists(self._begun)
 
     def _fail(self, text: str) -> None:
@@ -144,7 +151,7 @@ class RuntimeDirectory:
                 except (OSError, Unfit):
                     continue
                 self._boot = boot
-                self._moved(boot)
+                self._root.on_place_moved(boot)
                 return True
             raise
 

@@ -81,8 +81,7 @@ class ProcessManager:
         self._trees = trees
         self._records = records
         self.cgroup_manager = CgroupManager(daemon_id, log)
-        told = (records.note, self._on_started, self._on_refused, self._on_short, self._on_dropped)
-        self.starts = StartQueue(watch, log, base_env, self.cgroup_manager, pump.add_helper, *told)
+        self.starts = StartQueue(watch, log, base_env, self.cgroup_manager, pump.add_helper, self)
         self._dispatcher = Dispatcher(self._actions_of_runs(), self._actions_of_processes(), records.update)
         self._happen = self._dispatcher.happen
         self._timers = self._dispatcher.timers
@@ -335,16 +334,26 @@ class ProcessManager:
         """Return how many runs have or are about to have descriptors, those with unwritten logs included."""
         return len(self.live) + len(self.failed_starts) + self._pump.files.draining
 
-    def _on_started(self, start: Start, started: Started) -> None:
+    # The results of starts (:class:`supervisor.root.spawn.start_queue.StartObserver`).
+
+    def on_begin(self, run: str) -> None:
+        """Note a run just before it is started."""
+        self._records.note(run)
+
+    def on_started(self, start: Start, started: Started) -> None:
+        """Take over a started process."""
         self._happen(start.spawn.run, Event.STARTED, (start, started))
 
-    def _on_refused(self, wanted: Spawn, why: str) -> None:
-        self._happen(wanted.run, Event.REFUSED, (wanted, why))
+    def on_refused(self, spawn: Spawn, why: str) -> None:
+        """Report the reason in the log of the run."""
+        self._happen(spawn.run, Event.REFUSED, (spawn, why))
 
-    def _on_short(self, start: Start, why: str) -> None:
+    def on_short(self, start: Start, why: str) -> None:
+        """Let the start wait for a resource."""
         self._happen(start.spawn.run, Event.SHORT, (start, why))
 
-    def _on_dropped(self, run: str) -> None:
+    def on_dropped(self, run: str) -> None:
+        """Forget a preparation."""
         self._happen(run, Event.DROPPED)
 
     def _prepare(self, run: str, wanted: Spawn) -> None:
@@ -356,7 +365,7 @@ class ProcessManager:
             self.starts.begin(wanted, self._others)
         else:
             self.starts.drop()
-            self._on_short(Start(wanted, None), "there is no memory left")
+            self.on_short(Start(wanted, None), "there is no memory left")
 
     def _put_back(self, _run: str, detail: tuple[Start, str]) -> None:
         start, why = detail

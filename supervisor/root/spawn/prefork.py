@@ -31,7 +31,6 @@ _END_S = 1.0
 _NEVER = frozenset({ENOSYS, E2BIG, EINVAL, EPERM, EACCES})
 """Why the kernel will not make processes in cgroups: too old, or a filter of system calls, or not delegated."""
 _WORD_BYTES = 64
-_PROGRAM = [*child_process.RINGWARD, "spawner"]
 
 
 class _Child:
@@ -254,22 +253,11 @@ class PreforkPool:
 
     def _launch(self) -> None:
         try:
-            with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-                sock, their_sock = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                ours.callback(sock.close)
-                theirs.callback(their_sock.close)
-                output, output_end = os.pipe2(os.O_CLOEXEC)
-                ours.callback(os.close, output)
-                theirs.callback(os.close, output_end)
-                self._spawner = child_process.execute(_PROGRAM, self._env, their_sock.fileno(), output_end)
-                self._pidfd = os.pidfd_open(self._spawner)
-                ours.pop_all()
+            started = child_process.start("spawner", self._env, socket.SocketKind.SOCK_SEQPACKET)
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM
             self._log.warning(f"cannot start the spawner: {err}")
-            if self._spawner is not None:  # it runs, but there is no pidfd; it is reaped with the strangers
-                os.kill(self._spawner, signal.SIGKILL)
-                self._spawner = None
             return
+        self._spawner, self._pidfd, sock, output = started
         os.set_blocking(output, False)
         self._show(output)
         self._sock = sock

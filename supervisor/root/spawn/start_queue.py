@@ -12,6 +12,7 @@ the child, which waits for the request. Without the request nothing runs, and th
 import select
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.shortage import Descriptors, is_shortage, reason
@@ -49,6 +50,25 @@ class Start:
         """Stops that came meanwhile."""
 
 
+class StartObserver(Protocol):
+    """Learns what becomes of each start."""
+
+    def on_begin(self, run: str) -> None:
+        """Note a run just before it is started."""
+
+    def on_started(self, start: Start, started: Started) -> None:
+        """Take over a started process."""
+
+    def on_refused(self, spawn: Spawn, why: str) -> None:
+        """Handle a start that failed for this reason."""
+
+    def on_short(self, start: Start, why: str) -> None:
+        """Handle a start that has to wait for a resource."""
+
+    def on_dropped(self, run: str) -> None:
+        """Handle a prepared run whose preparation is gone."""
+
+
 class StartQueue:
     """The queue of starts. Belongs to the control thread, and never waits.
 
@@ -56,13 +76,9 @@ class StartQueue:
         watch: calls us.
         log: the daemon's.
         env: the environment of the daemon, without our own variables.
-        quarters: where cgroups are.
+        cgroup_manager: where cgroups are.
         show: takes the read end of the zygote's output.
-        on_begin: takes the id of a run just before it is started.
-        on_started: takes a started process.
-        on_refused: takes a start that failed, and the reason.
-        on_short: takes a start that has to wait, and the missing resource.
-        on_dropped: takes the id of a prepared run whose preparation is gone.
+        observer: learns what becomes of each start.
     """
 
     def __init__(
@@ -72,19 +88,11 @@ class StartQueue:
         env: dict[str, str],
         cgroup_manager: CgroupManager,
         show: Callable[[int], None],
-        on_begin: Callable[[str], None],
-        on_started: Callable[[Start, Started], None],
-        on_refused: Callable[[Spawn, str], None],
-        on_short: Callable[[Start, str], None],
-        on_dropped: Callable[[str], None],
+        observer: StartObserver,
     ) -> None:
         self._env = env
         self._cgroup_manager = cgroup_manager
-        self._on_begin = on_begin
-        self._on_started = on_started
-        self._on_refused = on_refused
-        self._on_short = on_short
-        self._on_dropped = on_dropped
+        self._observer = observer
         self.spares = PreforkPool(watch, log, env, cgroup_manager, show, self._go_on)
         self.descriptors = Descriptors()
         self.under_way: dict[str, Start] = {}
@@ -132,17 +140,17 @@ class StartQueue:
             self._prepared = self._drop_at_s = None
             held.drop()
             self._leave(start)
-            self._on_dropped(start.spawn.run)
+            self._observer.on_dropped(start.spawn.run)
 
     def begin(self, spawn: Spawn, others: int) -> None:
-        """Start an instance beside so many others; one of the three callbacks follows, mostly at once."""
+        """Start a run beside so many others; the observer learns the result, mostly at once."""
         ear = None
         if self._prepared is not None and self._prepared[0].spawn.run == spawn.run:
             start, held = self._prepared
-            self._on_begin(spawn.run)
+            self._observer.on_begin(spawn.run)
             if start.spawn == spawn and (started := held.go()) is not None:
                 self._prepared = self._drop_at_s = None
-                self._on_started(start, started)
+                self._observer.on_started(start, started)
                 return
             if start.notify_socket is not None and start.spawn.notify == spawn.notify:
                 ear, start.notify_socket = (
@@ -154,9 +162,9 @@ class StartQueue:
         if not self.descriptors.reserve(others + len(self.under_way) + 1):
             if ear is not None:
                 ear.close()
-            self._on_short(Start(spawn, None), _TOO_FEW)
+            self._observer.on_short(Start(spawn, None), _TOO_FEW)
             return
-        self._on_begin(spawn.run)
+        self._observer.on_begin(spawn.run)
         try:
             start = Start(spawn, ear or (NotifySocket(spawn) if spawn.notify is not None else None))
         except OSError as err:  # EMFILE, ENFILE; EADDRINUSE
@@ -175,7 +183,7 @@ class StartQueue:
 
     def begin_again(self, spawn: Spawn, ear: NotifySocket | None) -> None:
         """Start an instance whose spare ended before it had executed anything; never by another spare."""
-        self._on_begin(spawn.run)
+        self._observer.on_begin(spawn.run)
         self._by_joining(Start(spawn, ear))
 
     def next_s(self) -> float | None:
@@ -246,7 +254,7 @@ class StartQueue:
         if held is not None:
             started = held.go()
             if started is not None:
-                self._on_started(start, started)
+                self._observer.on_started(start, started)
                 return None
             held.drop()
             self._give_back(start)
@@ -293,7 +301,7 @@ class StartQueue:
         except (OSError, ValueError) as err:
             self._leave(start)
             return err
-        self._on_started(start, started)
+        self._observer.on_started(start, started)
         return None
 
     def _failed(self, start: Start, err: OSError | ValueError) -> None:
@@ -302,9 +310,9 @@ class StartQueue:
         ENOENT: no /bin/sh; E2BIG: arguments or environment too long; ENOSPC: no terminal; ValueError: a NUL byte.
         """
         if is_shortage(err):
-            self._on_short(start, reason(err))
+            self._observer.on_short(start, reason(err))
         else:
-            self._on_refused(start.spawn, reason(err))
+            self._observer.on_refused(start.spawn, reason(err))
 
     def _give_back(self, start: Start) -> None:
         if start.cgroup is not None:

@@ -352,8 +352,26 @@ def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> No
     """Without memory for the table, the upgrade is refused; threads and scheduler continue, and others may follow."""
     watch, refused, stayed = EpollWatch(), list[str](), list[bool]()
 
-    def state(_keep: Keep) -> RootState:
-        raise MemoryError
+    class Root:
+        reloading = ReloadSignal(lambda _frame: None)
+
+        def dump(self, keep: Keep) -> RootState:
+            keep(0)
+            raise MemoryError
+
+        def retire_scheduler(self) -> None: ...
+
+        def restart_scheduler(self) -> None:
+            stayed.append(True)
+
+        def is_starting(self) -> bool:
+            return False
+
+        def refuse_upgrade(self, why: str) -> None:
+            refused.append(why)
+
+        def caught_signals(self) -> set[int]:
+            return set()
 
     upgrade = Upgrade(
         watch,
@@ -361,13 +379,7 @@ def test_no_memory_for_the_table(bench: Bench, tmp_path: Path, stage: str) -> No
         str(tmp_path),
         {},
         Quiesce(watch, bench.pump, bench.files),
-        ReloadSignal(lambda _frame: None),
-        state=state,
-        retire_scheduler=lambda: None,
-        no_start=lambda: True,
-        restart_scheduler=lambda: stayed.append(True),
-        refused=refused.append,
-        caught=set,
+        Root(),
     )
     bench.files.start()
     bench.pump.start()

@@ -127,7 +127,7 @@ def test_a_full_disk_loses_no_line(
 
 def test_below_the_reserve_no_frames_are_written(bench: Drawing, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the disk has left is not for history."""
-    monkeypatch.setattr(bench.files._room, "shortage", lambda: "too little is free")
+    monkeypatch.setattr(bench.files.disk_space, "shortage", lambda: "too little is free")
     bench.draw(b"1\r2\n")
     bench.tick()
     assert not os.path.exists(bench.sidecar)

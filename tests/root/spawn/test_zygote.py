@@ -382,9 +382,10 @@ def test_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, code: int) -> Non
     """Where processes cannot be made in cgroups they join, from then on without trying, and the log says so once."""
     refuse = f"def refuse(_cgroup): raise OSError({code}, 'x')\n"
     program = (
-        f"import sys\nfrom supervisor.root.spawn import zygote\n{refuse}zygote.copy = refuse\nsys.exit(zygote.main())\n"
+        f"import sys\nfrom supervisor.root.spawn import zygote\n{refuse}zygote.copy = refuse\n"
+        "del sys.argv[1]\nsys.exit(zygote.main())\n"
     )
-    monkeypatch.setattr("supervisor.root.spawn.prefork._PROGRAM", ["-I", "-c", program])
+    monkeypatch.setattr("supervisor.ipc.child_process.RINGWARD", ("-I", "-c", program))
     with nursery() as root:
         root.warm()
         first, second = (wanted(["/bin/sh", "-c", "echo here"], run=run) for run in "AB")
