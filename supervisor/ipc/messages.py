@@ -69,6 +69,7 @@ _SINCE = {
     "run_token_key": 2,
     "runtime_bases": 2,
     "identity": 3,
+    "public": 3,
 }
 """The first protocol that has a field of :class:`Spawn` or :class:`Boot`; the others are in all of them."""
 MAX_FRAME_BYTES = 16 * 1024 * 1024
