@@ -30,7 +30,12 @@ _CALM_BYTES = 1 << 20
 
 
 class BlockWriter:
-    """The lower half of `RingWriter`: that one decides when and whether text is written, this one where."""
+    """Places text in the blocks of a ring, and publishes it; the base class of `RingWriter`.
+
+    They are two subjects of one object, too long for one file. This class knows no mask, reducer, backlog or gap: the
+    text that it gets is placed, or `BlockingIOError` says that there is no free slot. `RingWriter` decides when and
+    whether text is placed. A base class is used instead of a part, since both work on the head block for each read.
+    """
 
     ring: Ring
     _mm: mmap
