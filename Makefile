@@ -11,7 +11,7 @@ RUNS ?= 20
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat test-packages test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb release clean-dist lock audit clean
+.PHONY: help run test test-quick test-repeat test-packages test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb rpm release clean-dist lock audit clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -36,6 +36,7 @@ help:
 	@echo "make zipapp  build the single file, dist/ringward.pyz"
 	@echo "make dist    build sdist, wheel, bill of materials and list of licences, dist/"
 	@echo "make deb     build the Debian package, dist/ringward_VERSION_ARCHITECTURE.deb"
+	@echo "make rpm     build the RPM package, dist/ringward-VERSION-1.ARCHITECTURE.rpm; needs rpmbuild"
 	@echo "make release VERSION=0.2.0  release a version: checks, artefacts and tag; DRY_RUN=1 only checks that it can"
 	@echo "make lock    choose the newest versions of what Ringward needs, and write their hashes to deploy/locked"
 	@echo "make audit   check the locked packages against the package index and its security advisories"
@@ -118,6 +119,9 @@ dist: $(VENV)/.dev-installed
 
 deb: dist man
 	$(BIN)/python -m deploy.debian.build dist build/man dist
+
+rpm: dist man
+	$(BIN)/python -m deploy.rpm.build dist build/man dist
 
 release: $(VENV)/.dev-installed
 	$(BIN)/python -m deploy.release.release $(VERSION) $(if $(DRY_RUN),--dry-run)

@@ -40,6 +40,7 @@ _COMPLETIONS = {
     "fish": f"/usr/share/fish/vendor_completions.d/{NAME}.fish",
     "zsh": f"/usr/share/zsh/vendor-completions/_{NAME}",
 }
+_DOCS = f"/usr/share/doc/{NAME}"
 _TMPFILES = f"z {SYSTEM_FILE} 0640 root root -\n"
 _REVISION = 1
 
@@ -47,9 +48,9 @@ _REVISION = 1
 class Package:
     """The files of a package below a directory."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, python: str) -> None:
         self.root = root
-        self.python = os.environ.get("DEBIAN_PYTHON", "/usr/bin/python3")
+        self.python = python
         told = "import sys; print(*sys.version_info[:3], sep='.')"
         self.release = subprocess.run(
             [self.python, "-c", told], capture_output=True, text=True, check=True
@@ -96,21 +97,23 @@ class Package:
         self.write(f"/usr/lib/tmpfiles.d/{NAME}.conf", _TMPFILES)
         self.write(SYSTEM_FILE, example.text(SYSTEM_FILE, SYSTEM_DATA), 0o640)
 
-    def documents(self, man: Path, maintainer: str, seconds: int) -> None:
-        """Write man pages, completions, licences and change logs."""
+    def documents(self, man: Path) -> None:
+        """Write man pages, completions, licences and the change log."""
         for page in (f"{NAME}.1", f"{NAME}.toml.5"):
             section = f"/usr/share/man/man{page[-1]}"
-            self.write(f"{section}/{page}.gz", _packed((man / page).read_bytes()))
+            self.write(f"{section}/{page}.gz", packed((man / page).read_bytes()))
         for shell, path in _COMPLETIONS.items():
             command = [sys.executable, "-I", "-m", NAME, "completion", shell]
             self.write(path, subprocess.run(command, capture_output=True, check=True).stdout)
-        docs = f"/usr/share/doc/{NAME}"
+        self.write(f"{_DOCS}/changelog.gz", packed((ROOT / "CHANGELOG.rst").read_bytes()))
+        self.write(f"{_DOCS}/licences.txt", licences())
+
+    def debian_documents(self, maintainer: str, seconds: int) -> None:
+        """Write the files that only Debian wants."""
         date = format_datetime(datetime.fromtimestamp(seconds, UTC))
         log = f"{NAME} ({_version()}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n -- {maintainer}  {date}\n"
-        self.write(f"{docs}/changelog.Debian.gz", _packed(log.encode()))
-        self.write(f"{docs}/changelog.gz", _packed((ROOT / "CHANGELOG.rst").read_bytes()))
-        self.write(f"{docs}/copyright", (HERE / "copyright").read_bytes())
-        self.write(f"{docs}/licences.txt", licences())
+        self.write(f"{_DOCS}/changelog.Debian.gz", packed(log.encode()))
+        self.write(f"{_DOCS}/copyright", (HERE / "copyright").read_bytes())
         self.write(f"/usr/share/lintian/overrides/{NAME}", (HERE / "lintian-overrides").read_bytes())
 
     def control(self, maintainer: str) -> None:
@@ -143,7 +146,8 @@ class Package:
             self.write(f"DEBIAN/{script}", (HERE / script).read_bytes(), 0o755)
 
 
-def _packed(data: bytes) -> bytes:
+def packed(data: bytes) -> bytes:
+    """Compress a file in the same way each time."""
     return gzip.compress(data, mtime=0)
 
 
@@ -157,10 +161,11 @@ def build(dist: Path, man: Path, output: Path) -> Path:
     seconds = epoch()
     maintainer = f"{os.environ.get('DEBFULLNAME', 'Ringward')} <{os.environ.get('DEBEMAIL', 'root@localhost')}>"
     with tempfile.TemporaryDirectory() as name:
-        package = Package(Path(name) / NAME)
+        package = Package(Path(name) / NAME, os.environ.get("DEBIAN_PYTHON", "/usr/bin/python3"))
         package.environment(dist / f"{NAME}-{version()}-py3-none-any.whl")
         package.service()
-        package.documents(man, maintainer, seconds)
+        package.documents(man)
+        package.debian_documents(maintainer, seconds)
         package.control(maintainer)
         for path in (package.root, *package.root.rglob("*")):
             os.utime(path, (seconds, seconds), follow_symlinks=False)

@@ -22,7 +22,7 @@ from packaging.version import InvalidVersion, Version
 from deploy.release.lock import ROOT
 
 CHECKS = ("lint", "test", "test-packages", "audit")
-ARTEFACTS = ("dist", "deb", "zipapp")
+ARTEFACTS = ("dist", "deb", "rpm", "zipapp")
 _UNRELEASED = "(unreleased)"
 _SEMVER = re.compile(r"(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*)){2}")
 
