@@ -20,9 +20,10 @@ from api.schemas.records import REASONS, SERVICE_STATES, TRIGGERS
 from bench.__main__ import ROWS
 from supervisor.cli import exit_codes
 from supervisor.cli.main import COMMANDS, cli
+from supervisor.config.keys import REQUIRED
 from supervisor.config.load import load
 from supervisor.config.notification_kinds import KINDS, OF_KIND
-from supervisor.config.schema import KEYS, REQUIRED, keys_of
+from supervisor.config.schema import KEYS, keys_of
 from supervisor.tools.importers import supervisord, systemd
 from tests.docs.blocks import blocks, parsed
 from tests.support.paths import ROOT

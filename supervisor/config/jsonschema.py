@@ -11,7 +11,8 @@ from typing import Any
 import tomli
 
 from supervisor.config.database import DatabaseUrl
-from supervisor.config.schema import REQUIRED, UNIT_NAME, Key, keys_of
+from supervisor.config.keys import REQUIRED, Key
+from supervisor.config.schema import UNIT_NAME, keys_of
 from supervisor.config.value_types import (
     dependencies,
     exports,

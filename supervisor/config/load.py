@@ -18,16 +18,18 @@ from supervisor.config.cross_checks import (
     dropped_variables,
     without_match,
 )
+from supervisor.config.diff import GONE
 from supervisor.config.files.env_file import parse_variables
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import Source, included, read_keys, read_source
 from supervisor.config.files.stamps import stamp
 from supervisor.config.files.substitute import read_small, substitute
 from supervisor.config.host_zone import host_zone
+from supervisor.config.keys import REQUIRED, Key
 from supervisor.config.model import Config, Daemon, Export, Hook, Http, Notifier, Notify, Route, Service, Storage, Task
 from supervisor.config.problems import ConfigError, Invalid, Problem, nearest, quoted
 from supervisor.config.records import Launcher, Stamp
-from supervisor.config.schema import MAX_UNITS, REQUIRED, UNIT_NAME, Key, defaults_of, keys_of
+from supervisor.config.schema import MAX_UNITS, UNIT_NAME, defaults_of, keys_of
 from supervisor.config.value_types.exports import MAX_EXPORTS, check
 from supervisor.config.value_types.exposure import unsafe
 from supervisor.config.value_types.hooks import MAX_HOOKS, checked_secret
@@ -47,7 +49,6 @@ _TABLES_OF_UNITS = ("env", "secrets", "limits")
 _SCHEDULES = ("cron", "every", "at")
 """Keys of which a task has one at most."""
 _NEVER_SUBSTITUTED = frozenset({"run"})
-_OF_THE_GONE = frozenset({"keep_runs", "keep_for_ms", "keep_refused"})
 _MAX_DEPTH = 8
 _MAX_NOTIFIERS = 100
 _MAX_ROUTES = 1000
@@ -138,9 +139,9 @@ class _Loader:
                     values["launcher"] = self._launcher(source, (table, name), values, launchers)
                     if kind == "task":
                         values.setdefault("timezone", daemon["timezone"])
-                        tasks[name] = Task(name=name, **_fields(values, kind, frozenset(_FILES)))
+                        tasks[name] = Task(name=name, **_fields(values, kind))
                     else:
-                        services[name] = Service(name=name, **_fields(values, kind, frozenset(_FILES)))
+                        services[name] = Service(name=name, **_fields(values, kind))
         units: dict[str, Task | Service] = {**tasks, **services}
         self._cross_checked(check_dependencies(services, tasks, seen), seen)
         self._cross_checked(check_watching(tasks.values()), seen)
@@ -155,11 +156,15 @@ class _Loader:
         return Config(
             path=main.path,
             files=tuple(source.path for source in sources),
-            daemon=Daemon(**_fields(daemon, "daemon", without=frozenset({"include"}))),
+            daemon=Daemon(**_fields(daemon, "daemon")),
             http=Http(**_fields(http, "http")),
             storage=Storage(**_fields(storage, "storage")),
             notify=Notify(**_fields(notify, "notify")),
-            **{name: value for name, value in _fields(defaults["task"], "task").items() if name in _OF_THE_GONE},
+            **{
+                name: value
+                for name, value in {**defaults_of("task"), **_fields(defaults["task"], "task")}.items()
+                if name in GONE
+            },
             include=tuple(daemon.get("include", ())),
             host_zone=None if own_zone else daemon["timezone"],
             read={**self._read, **{source.path: source.stamp for source in sources}},
@@ -599,9 +604,7 @@ class _Loader:
         self._problems.append(source.problem(path, message, remedy))
 
 
-def _fields(values: Values, place: str, without: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Return arguments for the record of `place`: the given values, and defaults for the others."""
+def _fields(values: Values, place: str) -> dict[str, Any]:
+    """Return values as arguments for the record of `place`."""
     keys = keys_of(place)
-    said = {keys[name].attribute: value for name, value in values.items() if name not in without}
-    unsaid = {name: value for name, value in defaults_of(place).items() if name not in without}
-    return unsaid | said
+    return {attribute: value for name, value in values.items() if (attribute := keys[name].attribute) is not None}

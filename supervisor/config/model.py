@@ -1,8 +1,15 @@
-"""The configuration as the daemon uses it: defaults applied, durations in milliseconds, sizes in bytes."""
+"""The configuration as the daemon uses it, and the one table of its keys: durations in milliseconds, sizes in bytes.
+
+A field made by :func:`supervisor.config.keys.key` is a key of the file. Its row has the type of the value, the default,
+the text for documentation and JSON Schema, and the effect of a change; a ClassVar is a key that only the loader reads.
+:mod:`supervisor.config.schema` collects the rows.
+"""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from supervisor.config.database import DatabaseUrl
+from supervisor.config.keys import REQUIRED, Effect, Key, key
 from supervisor.config.problems import Problem
 from supervisor.config.records import (
     Backoff,
@@ -25,63 +32,146 @@ from supervisor.config.records import (
     StopSignal,
     StopTarget,
 )
+from supervisor.config.value_types import hooks, process
+from supervisor.config.value_types.dependencies import Depends
+from supervisor.config.value_types.exports import FACILITIES, OF_TYPE, STREAMS, HeaderText, SyslogAddress
+from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
+from supervisor.config.value_types.identity import IdentityTable
+from supervisor.config.value_types.launchers import LOCAL, Place, Words
+from supervisor.config.value_types.listen import Listen
+from supervisor.config.value_types.notifying import MatchTable, NotifierUrl, PingUrl, Quiet, notifiers
+from supervisor.config.value_types.params import Params
+from supervisor.config.value_types.permissions import Permission
+from supervisor.config.value_types.presets import PRESETS
+from supervisor.config.value_types.probes import LIVE, READY, LinePattern
+from supervisor.config.value_types.process import Limits, Stdin, Umask, User
+from supervisor.config.value_types.slots import PLACES, Uses
+from supervisor.config.value_types.timing import Attempts, Moment, OnStart, RetryCause
+from supervisor.config.value_types.values import (
+    Choice,
+    CommandLine,
+    CronExpression,
+    Duration,
+    Environment,
+    FileGlob,
+    FilePath,
+    Flag,
+    Integer,
+    ListOf,
+    Name,
+    Secrets,
+    Size,
+    Text,
+    TimeZone,
+    VariableName,
+    choice,
+)
 from supervisor.schedule.clock_changes import DstGap, DstOverlap
+
+_MAX_SOCKET_PATH_BYTES = 107
+"""sun_path of unix(7), less the closing NUL."""
+_KB, _MB, _TB = 1 << 10, 1 << 20, 1 << 40
+_NAMES = ListOf(Text(limit=100, empty=False), 100, single=True)
+_BACKOFF = choice("constant", "linear", "exponential")
+
+NEXT_RUN, NEXT_START, SCHEDULE, RESTART = Effect.NEXT_RUN, Effect.NEXT_START, Effect.SCHEDULE, Effect.RESTART
+INSTANCES, API, SCHEDULER, DAEMON = Effect.INSTANCES, Effect.API, Effect.SCHEDULER, Effect.DAEMON
+PROCESS = (NEXT_RUN, RESTART)
+"""Processes are started with it: the next run of a task has it, and a service is restarted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Daemon:
     """``[daemon]``."""
 
-    data_dir: str | None
+    data_dir: str | None = key(FilePath(), None, "directory for state and logs; --data overrides it", DAEMON)
     """Absolute; None when the file does not say."""
-    timezone: str
+    timezone: str = key(TimeZone(), None, "time zone of schedules that name none; default: the host's")
     """As :mod:`supervisor.host.zones` knows it; the host's when the file does not say."""
-    shutdown_timeout_ms: int
-    log_level: LogLevel
-    cgroups: bool
+    shutdown_timeout_ms: int = key(
+        Duration(), "8s", "time that runs have to end at a shutdown", name="shutdown_timeout"
+    )
+    log_level: LogLevel = key(choice("debug", "info", "warning", "error"), "info", "level of the daemon's own log", API)
+    cgroups: bool = key(Choice({"auto": True, "off": False}), "auto", "off: runs have no cgroup of their own")
     """Runs have cgroups where there are some to be had."""
-    max_running: int | None
+    max_running: int | None = key(
+        Integer(1, 100_000), None, "number of runs of tasks at the same time; default: no limit"
+    )
     """Number of runs of tasks at the same time; None: no limit."""
-    heartbeat: str | None = field(repr=False)
+    heartbeat: str | None = key(
+        PingUrl(), None, "URL that the daemon requests every minute while it is healthy", shown=False
+    )
     """URL that is asked for every minute while all is well."""
+    include: ClassVar[Any] = key(ListOf(Text(empty=False), 100), [], "globs of files with more tasks and services")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Http:
     """``[http]``."""
 
-    listen: tuple[tuple[str, int], ...]
+    listen: tuple[tuple[str, int], ...] = key(
+        ListOf(Listen(), 16),
+        ["127.0.0.1:7464"],
+        "addresses of the API; all except loopback need tls_cert or behind_proxy",
+        DAEMON,
+    )
     """Numeric addresses and ports, safe to listen on; empty: only the Unix socket."""
-    socket: str | None
+    socket: str | None = key(
+        FilePath(_MAX_SOCKET_PATH_BYTES), None, "Unix socket; default: ringward.sock in data_dir", DAEMON
+    )
     """Absolute path of the Unix socket; None: in the data directory."""
-    socket_group: str | None
+    socket_group: str | None = key(
+        Text(limit=100, empty=False), None, "group that may connect to socket and proxy_socket", DAEMON
+    )
     """Group that may connect to it and to `proxy_socket`, too."""
-    proxy_socket: str | None
+    proxy_socket: str | None = key(
+        FilePath(_MAX_SOCKET_PATH_BYTES), None, "Unix socket for proxies; trusts no peer", DAEMON
+    )
     """Absolute path of a Unix socket for proxies, none of which is trusted; None: no socket."""
-    user: str | None
+    user: str | None = key(
+        Text(limit=100, empty=False),
+        None,
+        "user of the API workers of a daemon that runs as root; default: ringward, if it exists",
+        DAEMON,
+    )
     """As whom API workers run when the daemon is root's; None: the usual one, if there is one."""
-    workers: int
-    password_file: str | None
+    workers: int = key(Integer(1, 64), 1, "API worker processes", API)
+    password_file: str | None = key(FilePath(), None, "file with the password; RINGWARD_PASSWORD overrides it", API)
     """Absolute."""
-    tls_cert: str | None
+    tls_cert: str | None = key(FilePath(), None, "certificate chain, PEM; with it all TCP addresses speak TLS", API)
     """Absolute; None: no TLS."""
-    tls_key: str | None
+    tls_key: str | None = key(FilePath(), None, "its private key, PEM, without a passphrase", API)
     """Absolute; set when `tls_cert` is."""
-    behind_proxy: tuple[str, ...]
+    behind_proxy: tuple[str, ...] = key(
+        ListOf(Network(), 64), [], "networks of proxies whose forwarding headers are accepted", API
+    )
     """Networks of trusted proxies."""
-    identity: ProxyIdentity | None
+    identity: ProxyIdentity | None = key(
+        IdentityTable(), None, "headers of a proxy that authenticates people, and their roles", API
+    )
     """Headers with which such a proxy names the person of a request; None: no proxy does."""
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...] = key(ListOf(HostName(), 64), [], "more names under which clients may reach the API", API)
     """Names in lower case, some with a ``*.`` in front."""
-    external_url: str | None
+    external_url: str | None = key(Url(), None, "address under which clients reach the API, for links", API)
     """Without a slash at the end."""
-    base_path: str
+    base_path: str = key(BasePath(), "", "prefix below which the site is reachable, too", API)
     """Empty, or with a slash in front and none at the end."""
-    metrics_open: bool
+    metrics_open: bool = key(
+        Choice({"open": True, "private": False}),
+        "private",
+        "open: /metrics needs no authentication",
+        API,
+        name="metrics",
+    )
     """``/metrics`` needs no authentication."""
-    public: tuple[str, ...]
+    public: tuple[str, ...] = key(
+        ListOf(Name("the name of a task or service"), 100),
+        [],
+        "tasks and services whose state anybody may see at /status and /badge/NAME.svg",
+        API,
+    )
     """Names of the tasks and services whose state needs no authentication."""
-    trigger_rate: int
+    trigger_rate: int = key(Integer(0, 100_000), 0, "runs that one credential may trigger per minute; 0: no limit")
     """Runs that one credential may trigger within a minute; 0: as many as it likes."""
 
 
@@ -89,26 +179,43 @@ class Http:
 class Storage:
     """``[storage]``."""
 
-    database: DatabaseServer | None
+    database: DatabaseServer | None = key(
+        DatabaseUrl(), "sqlite", "sqlite, or a database of a PostgreSQL server", DAEMON
+    )
     """None: SQLite, in the data directory."""
-    durability: Durability
-    min_free_bytes: int | None
+    durability: Durability = key(
+        choice("crash", "power"), "crash", "what committed state survives: a crash, or also a power loss", SCHEDULER
+    )
+    min_free_bytes: int | None = key(
+        Size(0, _TB),
+        None,
+        "logs stop growing when less disk space is free; default: 256mb, or 5 % of the file system if that is less",
+        name="min_free_space",
+    )
     """Log files do not grow while less is free; None: the smaller of 256 MiB and 5 % of the file system."""
-    compress_after_ms: int
-    max_log_bytes: int | None
+    compress_after_ms: int = key(
+        Duration(), "1h", "time from the end of a run to the compression of its log", name="compress_after"
+    )
+    max_log_bytes: int | None = key(
+        Size(0, 1024 * _TB),
+        None,
+        "disk space for all logs; the logs of the runs that ended first are removed; default: 20 % of the file system",
+    )
     """Space that all logs may occupy; None: 20 % of the file system."""
-    undo_window_ms: int
+    undo_window_ms: int = key(Duration(), "1h", "time in which deleted runs can be restored", name="undo_window")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notify:
     """``[notify]``."""
 
-    coalesce_window_ms: int
+    coalesce_window_ms: int = key(
+        Duration(), "1h", "repetitions of a notification within this time only raise its count", name="coalesce_window"
+    )
     """Repeats within this time after a notification was made only raise its count."""
-    history_keep: int
+    history_keep: int = key(Integer(1, 100_000), 1000, "number of notifications to keep")
     """How many notifications are kept."""
-    digest_ms: int
+    digest_ms: int = key(Duration(), "0s", "time that a message waits to be sent together with others", name="digest")
     """Messages to one notifier wait so long for others, and are sent together; 0: each goes at once."""
 
 
@@ -117,63 +224,37 @@ class Notifier:
     """``[notifiers.NAME]``: a way to notify people."""
 
     name: str
-    url: str = field(repr=False)
+    url: str = key(NotifierUrl(), REQUIRED, "Apprise URL of the channel", shown=False)
     """As Apprise understands it; may have a password."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Export:
-    """``[exports.NAME]``: delivers the lines of logs to another program. Keys of other types have their defaults."""
-
-    name: str
-    type: Literal["file", "syslog", "journald", "loki", "otlp"]
-    tasks: tuple[str, ...]
-    """Globs for names of tasks and services; empty: all."""
-    groups: tuple[str, ...]
-    """Empty: also units without a group."""
-    tags: tuple[str, ...]
-    """A unit has one of these; empty: also units without tags."""
-    streams: tuple[str, ...]
-    alert_after_ms: int
-    """A notification is sent when deliveries have failed for so long."""
-    path: str | None
-    """Absolute."""
-    max_size_bytes: int
-    max_age_ms: int
-    """0: no limit."""
-    keep: int
-    """Number of rotated files."""
-    address: str | None
-    """``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
-    facility: str
-    url: str | None
-    spans: bool
-    """Whether each run is a span."""
-    tenant: str | None
-    username: str | None
-    password_file: str | None
-    """Absolute."""
-    token_file: str | None
-    """Absolute."""
-    tls_ca: str | None
-    """Absolute path of certificates to trust; None: those of the host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
     """``[[routes]]``: the notifiers of a set of events."""
 
-    match: Match
-    notify: tuple[str, ...]
-    """Names of notifiers."""
-    after: int
+    match: Match = key(MatchTable(), {}, "which notifications match: kinds, least severity, tasks (a glob)")
+    notify: tuple[str, ...] = key(notifiers(empty=False), REQUIRED, "names of notifiers")
+    after: int = key(Integer(1, 10_000), 1, "number of consecutive failures of a task before the first message")
     """How many failures in a row it takes."""
-    final_attempt_only: bool
+    final_attempt_only: bool = key(Flag(), True, "false: failures with a retry to come match, too")
     """Not of attempts that are tried again."""
-    recovery: bool
+    recovery: bool = key(Flag(), True, "notifiers of a failure also get its recovery")
     """A recipient of a failure is also notified of its recovery."""
-    quiet: QuietHours | None
+    quiet: QuietHours | None = key(Quiet(), None, "hours in which messages wait")
     """Quiet hours."""
+
+
+LAUNCHER = (
+    Key("preset", choice(*PRESETS), None, "a known engine"),
+    Key("client", Words(program=True), None, "program that the preset calls, with options for all commands"),
+    Key("options", Words(), [], "more arguments for the preset's start"),
+    Key("host", Place("deploy@web1"), None, "destination of ssh"),
+    Key("image", Place("alpine:3"), None, "image of the containers"),
+    Key("start", Words(program=True), None, "the client; it must live as long as the job"),
+    Key("stop", Words(), None, "command that ends the job of a run"),
+    Key("probe", Words(), None, "command that prints the engine's name for the job, or nothing"),
+)
+"""``[launchers.NAME]``, which becomes a :class:`supervisor.config.records.Launcher`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,202 +262,399 @@ class Hook:
     """``[hooks.NAME]``: an address at which another program starts a task."""
 
     name: str
-    task: str
-    kind: Literal["github", "gitlab", "generic"]
-    secret: str = field(repr=False)
+    task: str = key(Name("the name of a task"), REQUIRED, "the task that runs")
+    kind: Literal["github", "gitlab", "generic"] = key(
+        choice(*hooks.KINDS), REQUIRED, "the sender, and thereby how it proves that it has the secret"
+    )
+    secret: str = key(FilePath(), REQUIRED, "file with the secret that the sender has", shown=False, name="secret_file")
     """The content of `secret_file`."""
-    events: tuple[str, ...]
+    events: tuple[str, ...] = key(
+        ListOf(Text(limit=110, empty=False), 100),
+        [],
+        "events that start a run, as the sender names them; required for github and gitlab",
+    )
     """The only ones that start a run; empty for a sender that names no event."""
-    when: tuple[tuple[JsonPath, tuple[str, ...]], ...]
+    when: tuple[tuple[JsonPath, tuple[str, ...]], ...] = key(
+        hooks.Conditions(), {}, "values that the body must have; others start no run"
+    )
     """Values in the body of a request that starts a run: the place of each, and the accepted ones."""
-    params: dict[str, JsonPath]
+    params: dict[str, JsonPath] = key(
+        hooks.ParamPaths(), {}, "parameters of the task, and where their values stand in the body"
+    )
     """Places of the values of the task's parameters in the body."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
-    """``[tasks.NAME]``: runs to its exit, on a schedule or on demand."""
+class Export:
+    """``[exports.NAME]``: delivers the lines of logs to another program. Keys of other types have their defaults."""
 
-    kind: ClassVar[Literal["task"]] = "task"
     name: str
-    run: Command
-    shell: str
-    working_dir: str | None
+    type: Literal["file", "syslog", "journald", "loki", "otlp"] = key(choice(*OF_TYPE), REQUIRED, "kind of receiver")
+    tasks: tuple[str, ...] = key(_NAMES, [], "globs for names of units")
+    """Globs for names of tasks and services; empty: all."""
+    groups: tuple[str, ...] = key(_NAMES, [], "groups of units")
+    """Empty: also units without a group."""
+    tags: tuple[str, ...] = key(_NAMES, [], "tags; a unit needs one of them")
+    """A unit has one of these; empty: also units without tags."""
+    streams: tuple[str, ...] = key(
+        ListOf(choice(*STREAMS), len(STREAMS), empty=False, single=True),
+        list(STREAMS),
+        "streams to export; system has the daemon's remarks on a run",
+    )
+    alert_after_ms: int = key(
+        Duration(low_ms=1000), "5m", "time after which failing deliveries raise export.failing", name="alert_after"
+    )
+    """A notification is sent when deliveries have failed for so long."""
+    path: str | None = key(FilePath(), None, "file to append to")
+    """Absolute."""
+    max_size_bytes: int = key(Size(_MB, _TB), "100mb", "size at which the file is rotated", name="max_size")
+    max_age_ms: int = key(Duration(), "0s", "age at which the file is rotated; 0: no limit", name="max_age")
+    keep: int = key(Integer(0, 1000), 5, "number of rotated files to keep")
+    address: str | None = key(SyslogAddress(), None, "address of the syslog server")
+    """``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
+    facility: str = key(choice(*FACILITIES), "daemon", "facility of the messages")
+    url: str | None = key(Url(), None, "address of Loki or of an OpenTelemetry collector")
+    spans: bool = key(Flag(), True, "whether each run is exported as a span")
+    tenant: str | None = key(HeaderText(), None, "tenant, for a receiver with several")
+    username: str | None = key(HeaderText(), None, "user name for basic authentication")
+    password_file: str | None = key(FilePath(), None, "file with the password of username")
+    """Absolute."""
+    token_file: str | None = key(FilePath(), None, "file with a bearer token")
+    """Absolute."""
+    tls_ca: str | None = key(FilePath(), None, "certificates to trust, PEM; default: those of the host")
+    """Absolute path of certificates to trust; None: those of the host."""
+
+
+SLOT = (Key("size", PLACES, REQUIRED, "places that runs share"),)
+"""``[slots.NAME]``: its size is all that the configuration keeps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Starting:
+    """Keys of tasks and services: the command, and how its processes are started."""
+
+    __slots__ = ()
+
+    run: Command = key(
+        CommandLine(),
+        REQUIRED,
+        "the command: a string runs as shell -e -c STRING, a list runs without a shell",
+        PROCESS,
+    )
+    shell: str = key(Text(empty=False), "/bin/sh", "the shell for a run that is a string", PROCESS)
+    working_dir: str | None = key(FilePath(), None, "working directory; default: the daemon's", PROCESS)
     """Absolute; None: the daemon's."""
-    env: dict[str, str]
-    clean_env: bool
-    """Without the daemon's environment."""
-    env_public: tuple[str, ...]
+    env: dict[str, str] = key(
+        Environment(), {}, "environment variables, added to the daemon's and to those of [defaults]", PROCESS
+    )
+    env_file: ClassVar[Any] = key(
+        ListOf(FilePath(), 16, single=True), [], "files with environment variables; env overrides them"
+    )
+    clean_env: bool = key(
+        Choice({"inherit": False, "clean": True}),
+        "inherit",
+        "clean: without the daemon's environment",
+        PROCESS,
+        name="env_base",
+    )
+    env_public: tuple[str, ...] = key(ListOf(VariableName(), 1000), [], "variables of env whose values are shown")
     """Variables of `env` whose values may be shown."""
-    secrets: dict[str, str]
-    """Variables whose values are masked in the output."""
-    user: str | None
+    secrets: dict[str, str] = key(Secrets(), {}, "environment variables whose values are masked in the output", PROCESS)
+    secrets_file: ClassVar[Any] = key(
+        ListOf(FilePath(), 16, single=True), [], "files with secrets; secrets overrides them"
+    )
+    user: str | None = key(User(), None, "user, or user and group, of the run; default: the daemon's user", PROCESS)
     """``name``, or ``name:group``; None: the daemon's."""
-    umask: int | None
-    limits: dict[str, float]
+    umask: int | None = key(
+        Umask(), None, "permissions that new files do not get; default: the daemon's umask", PROCESS
+    )
+    limits: dict[str, float] = key(Limits(), {}, "resource limits", PROCESS)
     """Sizes in bytes, times in seconds; -1: unlimited."""
-    stdin: str
+    launcher: Launcher | None = key(
+        Name('the name of a launcher, or "local"'),
+        LOCAL,
+        "where it runs: on this host, or through another engine",
+        PROCESS,
+        resolved=True,
+    )
+    """None: it runs on this host, as a process of ours."""
+    stdin: str = key(Stdin(), "null", "standard input: empty, a pipe that never ends (open), or a file", PROCESS)
     """``null`` (empty), ``open`` (a pipe that never ends), or the absolute path of a file."""
-    may: tuple[str, ...]
+    may: tuple[str, ...] = key(
+        ListOf(Permission(), 100),
+        [],
+        "operations that a run may request from the daemon, such as restart:web; names may be globs",
+        PROCESS,
+    )
     """Requests that its runs may make to the daemon: a verb, a colon, and a glob of names
     (:mod:`supervisor.ipc.run_token`).
     """
-    launcher: Launcher | None
-    """None: it runs on this host, as a process of ours."""
-    description: str | None
-    group: str | None
-    tags: tuple[str, ...]
-    crons: tuple[str, ...]
-    every_ms: int | None
-    at_ms: int | None
+    description: str | None = key(Text(), None, "text for display")
+    group: str | None = key(Text(limit=100), None, "group for display")
+    tags: tuple[str, ...] = key(ListOf(Text(limit=100, empty=False), 64), [], "tags for display")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scheduling:
+    """Keys of tasks: when they run, and how many runs there may be."""
+
+    __slots__ = ()
+
+    crons: tuple[str, ...] = key(
+        ListOf(CronExpression(), 100, single=True),
+        [],
+        "cron expressions: five fields, six with seconds first, or a macro",
+        SCHEDULE,
+        name="cron",
+    )
+    every_ms: int | None = key(
+        Duration(low_ms=1000), None, "fixed interval, independent of the wall clock", SCHEDULE, name="every"
+    )
+    at_ms: int | None = key(Moment(), None, "runs once, at this time", SCHEDULE, name="at")
     """Milliseconds since the epoch. Of `crons`, `every_ms` and `at_ms` one is set at most."""
-    on_change: tuple[str, ...]
+    on_change: tuple[str, ...] = key(
+        ListOf(FileGlob(), 20, single=True),
+        [],
+        "files whose changes start a run, with wildcards in the last part of the path",
+    )
     """Absolute paths, with wildcards in the last component, of the files whose changes start a run."""
-    settle_ms: int
+    settle_ms: int = key(
+        Duration(high_ms=3_600_000),
+        "1s",
+        "time without a further change after which the run of on_change starts",
+        name="settle",
+    )
     """Time without a change after which a run starts for all files that changed."""
-    timezone: str
-    dst_gap: DstGap
-    dst_overlap: DstOverlap
-    jitter_ms: int
+    timezone: str = key(TimeZone(), None, "time zone of the schedule; default: the daemon's", SCHEDULE)
+    dst_gap: DstGap = key(
+        choice("run", "skip"), "run", "effect of a local time that does not exist; run: at the end of the gap", SCHEDULE
+    )
+    dst_overlap: DstOverlap = key(
+        choice("first", "both", "second"), "first", "which occurrences run when a local time comes twice", SCHEDULE
+    )
+    jitter_ms: int = key(
+        Duration(),
+        "0s",
+        "runs start within this time after their scheduled time; the offset of a task is constant",
+        name="jitter",
+    )
     """Runs start within this time after their instant."""
-    catch_up: int
-    catch_up_window_ms: int
-    run_on_start: bool | Literal["boot"]
-    max_concurrent: int
-    on_overlap: OnOverlap
-    queue_max: int
-    queue_priority: int
-    """Rank of a waiting run; each minute of waiting adds a point."""
-    coalesce: bool
+    catch_up: int = key(Integer(0, 1000), 1, "number of the newest missed times that run")
+    catch_up_window_ms: int = key(Duration(), "1d", "maximum age of a missed time that runs", name="catch_up_window")
+    run_on_start: bool | Literal["boot"] = key(
+        OnStart(), False, "true: run at every start of the daemon; boot: once per boot of the host", NEXT_START
+    )
+    max_concurrent: int = key(Integer(1, 10_000), 1, "number of runs at the same time")
+    on_overlap: OnOverlap = key(
+        choice("queue", "skip", "terminate"), "queue", "effect on a new run while max_concurrent runs are active"
+    )
+    queue_max: int = key(Integer(0, 100_000), 100, "maximum number of waiting runs")
+    queue_priority: int = key(Integer(-100, 100), 0, "rank of a waiting run; each minute of waiting adds a point")
+    coalesce: bool = key(Flag(), True, "at most one scheduled run waits")
     """At most one scheduled instant waits."""
-    uses: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Admission:
+    """Keys of tasks and services: the slots and the time that a run may take."""
+
+    __slots__ = ()
+
+    uses: dict[str, int] = key(
+        Uses(), {}, "slots that a run holds while it runs, and the number of places in each", NEXT_RUN
+    )
     """Places that a run holds, by slot."""
-    timeout_ms: int | None
-    stop_signal: StopSignal
-    stop_target: StopTarget
-    grace_ms: int
-    """How long SIGKILL follows after a `stop_signal` that is one number."""
-    leave_leftovers: bool
-    """Processes that outlive the main process are left alone."""
-    retry_attempts: int
-    retry_delay_ms: int
-    retry_backoff: Backoff
-    retry_max_delay_ms: int
-    retry_on: tuple[str | int, ...]
+    timeout_ms: int | None = key(Duration(low_ms=1), None, "maximum duration of a run", PROCESS, name="timeout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Retrying:
+    """Keys of tasks: retries, and runs that somebody requests."""
+
+    __slots__ = ()
+
+    retry_attempts: int = key(Integer(0, 10_000), 0, "number of retries after a failure", NEXT_RUN)
+    retry_delay_ms: int = key(Duration(), "5s", "delay before the first retry", NEXT_RUN, name="retry_delay")
+    retry_backoff: Backoff = key(_BACKOFF, "exponential", "growth of the delay", NEXT_RUN)
+    retry_max_delay_ms: int = key(Duration(), "5m", "maximum delay", NEXT_RUN, name="retry_max_delay")
+    retry_on: tuple[str | int, ...] = key(
+        ListOf(RetryCause(), 300, empty=False),
+        ["failed", "timeout", "crashed", "start_failed", "log_overflow"],
+        "end reasons and exit codes that lead to a retry",
+        NEXT_RUN,
+    )
     """End reasons, and exit codes, after which it is tried again."""
-    retry_superseded: bool | None
+    retry_superseded: bool | None = key(
+        Flag(),
+        None,
+        "whether a retry still runs after a newer scheduled time has succeeded; default: only if catch_up or"
+        " max_concurrent is more than 1, or coalesce is false",
+    )
     """A retry runs even after a newer instant has succeeded; None: where several instants run side by side."""
-    exit_codes: tuple[int, ...]
+    api_trigger: bool = key(Flag(), True, "false: only the schedule starts runs")
+    params: tuple[Param, ...] = key(Params(), [], "parameters that a caller may set for a run", NEXT_RUN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Supervision:
+    """Keys of services: instances, restarts, probes and dependencies."""
+
+    __slots__ = ()
+
+    instances: int = key(Integer(1, 64), 1, "number of instances", INSTANCES)
+    restart: Restart = key(
+        choice("always", "on_failure", "never"), "always", "when the daemon restarts an instance that ended"
+    )
+    restart_delay_ms: int = key(Duration(), "1s", "delay before the first restart", name="restart_delay")
+    restart_backoff: Backoff = key(_BACKOFF, "exponential", "growth of the delay")
+    restart_max_delay_ms: int = key(Duration(), "60s", "maximum delay", name="restart_max_delay")
+    restart_attempts: float = key(
+        Attempts(),
+        3,
+        "quick failures in a row that lead to a restart; after one more it is fatal; unlimited: never fatal",
+    )
+    """More quick failures in a row than this make the service fatal; infinity: never."""
+    healthy_after_ms: int = key(
+        Duration(), "10s", "an end later than this after readiness is not a quick failure", name="healthy_after"
+    )
+    fatal_retry_ms: int | None = key(
+        Duration(low_ms=1), None, "time after which a fatal instance is tried again, once", name="fatal_retry"
+    )
+    """Time after which a failed instance is tried again; None: never."""
+    flap_restarts: float = key(
+        Attempts(), 5, "an instance that fails more often than this within flap_window is flapping; unlimited: never"
+    )
+    """An instance that fails more often than this within `flap_window_ms` is flapping; infinity: never."""
+    flap_window_ms: int = key(Duration(low_ms=1000), "10m", "the time of flap_restarts", name="flap_window")
+    ready: Probe | None = key(READY, None, "readiness probe: notify, http, tcp, exec or log", RESTART)
+    """The readiness probe of an instance; None: it is ready when it has a process."""
+    live: Probe | None = key(
+        LIVE, None, "liveness probe: notify, http, tcp or exec; an instance that fails it is restarted", RESTART
+    )
+    """The liveness probe of a ready instance; None: it is alive while it has a process."""
+    depends_on: tuple[Dependency, ...] = key(
+        ListOf(Depends(), 100), [], "services and tasks that it waits for before it starts"
+    )
+    autostart: bool = key(Flag(), True, "false: it is stopped at the start of the daemon", NEXT_START)
+    priority: int = key(Integer(0, 1000), 100, "services with a lower number start earlier and stop later")
+    """Lower ones start earlier and stop later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ending:
+    """Keys of tasks and services: how a run is stopped and judged, its log, its retention and notifications."""
+
+    __slots__ = ()
+
+    stop_signal: StopSignal = key(
+        process.StopSignal(),
+        "SIGTERM",
+        "signal that asks a run to end; or several signals, each with its time",
+        PROCESS,
+    )
+    stop_target: StopTarget = key(
+        choice("tree", "main"),
+        "tree",
+        "receivers of stop_signal: all processes, or only the main process; SIGKILL goes to all",
+        PROCESS,
+    )
+    grace_ms: int = key(Duration(), "5s", "time from stop_signal to SIGKILL", PROCESS, name="graceful_stop")
+    """How long SIGKILL follows after a `stop_signal` that is one number."""
+    leave_leftovers: bool = key(
+        Choice({"kill": False, "leave": True}),
+        "kill",
+        "treatment of processes that outlive the main process",
+        PROCESS,
+        name="leftovers",
+    )
+    """Processes that outlive the main process are left alone."""
+    exit_codes: tuple[int, ...] = key(
+        ListOf(Integer(0, 255), 256, empty=False), [0], "exit codes that mean success", (NEXT_RUN, Effect.AT_ONCE)
+    )
     """Which exit statuses are success."""
-    failure_output: str | None
+    failure_output: str | None = key(LinePattern(), None, "a line of output that makes a run fail", PROCESS)
     """A line of output that matches this makes a success a failure."""
-    tty: bool
-    merge_stderr: bool
-    redraw: bool
-    log_max_bytes: int
-    log_on_full: LogOnFull
-    keep_runs: int
-    keep_for_ms: int
-    keep_refused: int
+    tty: bool = key(Flag(), False, "run under a pseudo-terminal, with colours and progress bars", PROCESS)
+    merge_stderr: bool = key(
+        Choice({"separate": False, "merge": True}),
+        "separate",
+        "merge: one pipe for standard output and standard error, in exact order",
+        PROCESS,
+        name="stderr",
+    )
+    redraw: bool = key(
+        Choice({"auto": True, "off": False}),
+        "auto",
+        "auto: a progress bar is one line with its history; off: keep every byte",
+        PROCESS,
+    )
+    log_max_bytes: int = key(Size(512 * _KB, _TB), "100mb", "maximum size of a run's log", PROCESS, name="log_max_size")
+    log_on_full: LogOnFull = key(
+        choice("drop_old", "drop_new", "kill"),
+        "drop_old",
+        "effect of log_max_size: drop the oldest lines, drop new lines, or stop the run",
+        PROCESS,
+    )
+    keep_runs: int = key(Integer(0, 1_000_000_000), 1000, "number of ended runs to keep")
+    keep_for_ms: int = key(Duration(), "30d", "time to keep a run after its end", name="keep_for")
+    keep_refused: int = key(
+        Integer(0, 1_000_000_000),
+        100,
+        "number of runs to keep that never ran: queue_full, skipped, missed and dst_skipped",
+    )
     """How many runs that never ran are kept; the others do not count among these."""
-    api_trigger: bool
-    params: tuple[Param, ...]
-    notify_on_failure: tuple[str, ...]
+    notify_on_failure: tuple[str, ...] = key(notifiers(), [], "notifiers for failures and recoveries")
     """Names of notifiers."""
-    notify_on_success: tuple[str, ...]
-    notify_on_missed: tuple[str, ...]
-    max_duration_alert_ms: int | None
+    notify_on_success: tuple[str, ...] = key(notifiers(), [], "notifiers for each success")
+    notify_on_missed: tuple[str, ...] = key(notifiers(), [], "notifiers for scheduled times without a run")
+    max_duration_alert_ms: int | None = key(
+        Duration(low_ms=1),
+        None,
+        "sends run.slow when a run takes longer; the run continues",
+        NEXT_RUN,
+        name="max_duration_alert",
+    )
     """A notification is sent when a run takes longer; the run continues."""
-    silence_alert_ms: int | None
+    silence_alert_ms: int | None = key(
+        Duration(low_ms=1000),
+        None,
+        "sends run.silent when a run prints nothing for this time; the run continues",
+        NEXT_RUN,
+        name="silence_alert",
+    )
     """A notification is sent when a run has printed nothing for so long."""
-    heartbeat: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task(_Ending, _Retrying, _Admission, _Scheduling, _Starting):
+    """``[tasks.NAME]``: runs to its exit, on a schedule or on demand. The keys of the last base come first."""
+
+    kind: ClassVar[Literal["task"]] = "task"
+    name: str
+    heartbeat: str | None = key(
+        PingUrl(), None, "URL that the daemon requests at the start and the end of runs", shown=False
+    )
     """URL that is asked for at the start and the end of runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Service:
+class Service(_Ending, _Supervision, _Admission, _Starting):
     """``[services.NAME]``: kept running."""
 
     kind: ClassVar[Literal["service"]] = "service"
     name: str
-    run: Command
-    shell: str
-    working_dir: str | None
-    """Absolute; None: the daemon's."""
-    env: dict[str, str]
-    clean_env: bool
-    """Without the daemon's environment."""
-    env_public: tuple[str, ...]
-    """Variables of `env` whose values may be shown."""
-    secrets: dict[str, str]
-    """Variables whose values are masked in the output."""
-    user: str | None
-    """``name``, or ``name:group``; None: the daemon's."""
-    umask: int | None
-    limits: dict[str, float]
-    """Sizes in bytes, times in seconds; -1: unlimited."""
-    stdin: str
-    """``null`` (empty), ``open`` (a pipe that never ends), or the absolute path of a file."""
-    may: tuple[str, ...]
-    """Requests that its runs may make to the daemon: a verb, a colon, and a glob of names
-    (:mod:`supervisor.ipc.run_token`).
-    """
-    launcher: Launcher | None
-    """None: it runs on this host, as a process of ours."""
-    description: str | None
-    group: str | None
-    tags: tuple[str, ...]
-    instances: int
-    restart: Restart
-    restart_delay_ms: int
-    restart_backoff: Backoff
-    restart_max_delay_ms: int
-    restart_attempts: float
-    """More quick failures in a row than this make the service fatal; infinity: never."""
-    healthy_after_ms: int
-    fatal_retry_ms: int | None
-    """Time after which a failed instance is tried again; None: never."""
-    flap_restarts: float
-    """An instance that fails more often than this within `flap_window_ms` is flapping; infinity: never."""
-    flap_window_ms: int
-    ready: Probe | None
-    """The readiness probe of an instance; None: it is ready when it has a process."""
-    live: Probe | None
-    """The liveness probe of a ready instance; None: it is alive while it has a process."""
-    depends_on: tuple[Dependency, ...]
-    autostart: bool
-    priority: int
-    """Lower ones start earlier and stop later."""
-    uses: dict[str, int]
-    """Places that a run holds, by slot."""
-    timeout_ms: int | None
-    stop_signal: StopSignal
-    stop_target: StopTarget
-    grace_ms: int
-    """How long SIGKILL follows after a `stop_signal` that is one number."""
-    leave_leftovers: bool
-    """Processes that outlive the main process are left alone."""
-    exit_codes: tuple[int, ...]
-    failure_output: str | None
-    """A line of output that matches this makes a success a failure."""
-    tty: bool
-    merge_stderr: bool
-    redraw: bool
-    log_max_bytes: int
-    log_on_full: LogOnFull
-    keep_runs: int
-    keep_for_ms: int
-    keep_refused: int
-    """How many runs that never ran are kept; the others do not count among these."""
-    notify_on_failure: tuple[str, ...]
-    """Names of notifiers."""
-    notify_on_success: tuple[str, ...]
-    notify_on_missed: tuple[str, ...]
-    """Of no use, since a service has no schedule: so that both kinds have the same keys."""
-    max_duration_alert_ms: int | None
-    """A notification is sent when a run takes longer; the run continues."""
-    silence_alert_ms: int | None
-    """A notification is sent when a run has printed nothing for so long."""
+
+
+UNIT_KEYS: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (_Starting, ("task", "service")),
+    (_Scheduling, ("task",)),
+    (_Admission, ("task", "service")),
+    (_Retrying, ("task",)),
+    (_Supervision, ("service",)),
+    (_Ending, ("task", "service")),
+    (Task, ("task",)),
+)
+"""The keys of tasks and services in the order of the documentation, and the kinds that have them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,24 +1,18 @@
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from supervisor.config import diff as module
-from supervisor.config.diff import Difference, Effect, definition_hash, diff
+from supervisor.config.diff import Difference, definition_hash, diff, effect_of
+from supervisor.config.keys import Effect
 from supervisor.config.model import Config, Daemon, Http, Notify, Service, Storage, Task
 from supervisor.config.schema import keys_of
 
+HASH = "0a16b748fed07c740a7523cad8cf019b07d2a825de496ac433f5aa9e34e1618e"
 UNITS = '[tasks.t]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n'
-TABLES: dict[type, Mapping[str, Effect]] = {
-    Task: module.TASK,
-    Service: module.SERVICE,
-    Daemon: module.SECTIONS["daemon"],
-    Http: module.SECTIONS["http"],
-    Storage: module.SECTIONS["storage"],
-    Notify: module.SECTIONS["notify"],
-}
 NO_KEYS = {"path", "files", "include", "host_zone", "read", "tasks", "services", "warnings"}
 """Fields of a configuration that say where it comes from, or hold the rest."""
 PLACES = {Task: "task", Service: "service", Daemon: "daemon", Http: "http", Storage: "storage", Notify: "notify"}
@@ -32,10 +26,11 @@ def before(config: Load) -> Config:
     return config(UNITS)
 
 
-@pytest.mark.parametrize("record", TABLES, ids=lambda record: record.__name__)
-def test_every_field_has_an_effect(record: type[Any]) -> None:
-    """A new key cannot be forgotten: its table has every field of the model, and no other."""
-    assert set(TABLES[record]) == {field.name for field in fields(record)} - {"name"}
+@pytest.mark.parametrize("record", PLACES, ids=lambda record: record.__name__)
+def test_every_field_is_a_key(record: type[Any]) -> None:
+    """Records have no field that the file cannot set, but their name."""
+    attributes = {key.attribute for key in keys_of(PLACES[record]).values() if key.attribute is not None}
+    assert attributes == {field.name for field in fields(record)} - {"name"}
 
 
 def test_every_field_outside_of_records_has_an_effect() -> None:
@@ -44,14 +39,16 @@ def test_every_field_outside_of_records_has_an_effect() -> None:
     assert {field.name for field in fields(Config)} == NO_KEYS | outside
 
 
-@pytest.mark.parametrize("record", TABLES, ids=lambda record: record.__name__)
+@pytest.mark.parametrize("record", PLACES, ids=lambda record: record.__name__)
 def test_every_field_is_compared(before: Config, record: type[Any]) -> None:
     """Whatever differs is found, under the name that the file has, with its effect."""
     before = replace(before, tasks={"t": replace(before.tasks["t"], crons=("@daily",))})
     places: dict[type, Any] = {Task: before.tasks.get("t"), Service: before.services.get("s")}
     known = places.get(record) or getattr(before, PLACES[record])
-    for name, effect in TABLES[record].items():
-        after = replace(known, **{name: object()})
+    for key in keys_of(PLACES[record]).values():
+        if key.attribute is None:
+            continue
+        after = replace(known, **{key.attribute: object()})
         if record is Task:
             found = diff(before, replace(before, tasks={"t": after})).changed[0].keys
         elif record is Service:
@@ -59,8 +56,7 @@ def test_every_field_is_compared(before: Config, record: type[Any]) -> None:
         else:
             place = PLACES[record]
             found = diff(before, replace(before, **{place: after})).sections[place]
-        key = next(key for key in keys_of(PLACES[record]).values() if key.attribute == name)
-        assert [(one.key, one.effect) for one in found] == [(key.name, effect)]
+        assert [(one.key, one.effect) for one in found] == [(key.name, effect_of(key, PLACES[record]))]
 
 
 def test_the_same_is_no_difference(before: Config) -> None:
@@ -98,18 +94,27 @@ def test_defaults(before: Config, config: Load) -> None:
 def test_a_recipe_changes_only_with_what_a_process_is_started_with(before: Config) -> None:
     """Policies may change under a living process, its environment may not."""
     service = before.services["s"]
-    for name, effect in module.SERVICE.items():
-        other = replace(service, **{name: json.loads('"other"')})
-        assert (definition_hash(other) != definition_hash(service)) is (effect is Effect.RESTART), name
+    for name, key in keys_of("service").items():
+        if key.attribute is not None:
+            other = replace(service, **{key.attribute: json.loads('"other"')})
+            restarts = effect_of(key, "service") is Effect.RESTART
+            assert (definition_hash(other) != definition_hash(service)) is restarts, name
+
+
+def test_a_recipe_is_the_same_as_in_earlier_versions(config: Load) -> None:
+    """An upgrade restarts no service: the hash of a definition never changes."""
+    text = 'run = "true"\ntimeout = "3s"\nready = { tcp = "127.0.0.1:80" }\nlive = { exec = "true" }\ntty = true'
+    service = config(f"[services.s]\n{text}\n").services["s"]
+    assert definition_hash(service) == HASH
 
 
 def test_a_recipe_is_the_same_for_a_version_that_knows_more(before: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes stay when a new version of the daemon adds a key that is not set."""
     service = before.services["s"]
     of_this = definition_hash(service)
-    for name, effect in module.SERVICE.items():
-        if effect is Effect.RESTART and name != "run":
-            known = {key: value for key, value in module.SERVICE.items() if key != name}
+    hashed = module._hashed("service")
+    for name in hashed:
+        if name != "run":
             with monkeypatch.context() as patch:
-                patch.setattr(module, "SERVICE", known)
+                patch.setattr(module, "_hashed", lambda _kind, name=name: [one for one in hashed if one != name])
                 assert definition_hash(service) == of_this, name

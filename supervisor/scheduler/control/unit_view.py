@@ -1,5 +1,6 @@
 """The public view of a definition, without secrets."""
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -37,7 +38,11 @@ def definition_text(unit: Task | Service) -> str:
     Masked are values of ``env`` outside ``env_public``, of ``secrets``, defaults of secret parameters, and
     ``heartbeat``.
     """
-    fields: dict[str, Any] = {name: getattr(unit, name) for name in unit.__dataclass_fields__ if name != "name"}
+    fields: dict[str, Any] = {
+        "kind": unit.kind,
+        **{one.name: getattr(unit, one.name) for one in dataclasses.fields(unit)},
+    }
+    del fields["name"]
     fields["env"] = {name: value if name in unit.env_public else _MASK for name, value in unit.env.items()}
     fields["secrets"] = dict.fromkeys(unit.secrets, _MASK)
     steps = unit.stop_signal

@@ -18,8 +18,6 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
 
 _NAME = "config.last"
-_SECTIONS = ("daemon", "http", "storage", "notify")
-_UNITS = {"tasks": "task", "services": "service"}
 
 
 class _Copy(msgspec.Struct):
@@ -81,10 +79,6 @@ def _decode(data: msgspec.Raw) -> Config:
         return msgspec.json.decode(data, type=Config)
     except msgspec.ValidationError:
         said = {name: value for name, value in defaults_of("task").items() if name in GONE} | msgspec.json.decode(data)
-        for section in _SECTIONS:
-            said[section] = defaults_of(section) | said[section]
-        for table, kind in _UNITS.items():
-            said[table] = {name: defaults_of(kind) | unit for name, unit in said[table].items()}
         return msgspec.convert(said, Config)
 
 

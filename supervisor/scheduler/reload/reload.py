@@ -19,8 +19,9 @@ from typing import Any, NamedTuple, Protocol
 
 from store.daemon_values import set_meta
 from store.tasks import forget_missing, update_task, upsert_task
-from supervisor.config.diff import Difference, Effect, UnitChange, diff
+from supervisor.config.diff import Difference, UnitChange, diff
 from supervisor.config.files.stamps import has_same_zone
+from supervisor.config.keys import Effect
 from supervisor.config.load import load
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, Problem

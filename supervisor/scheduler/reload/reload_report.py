@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from supervisor.config.diff import Changed, Difference, Effect, UnitChange
+from supervisor.config.diff import Changed, Difference, UnitChange
+from supervisor.config.keys import Effect
 from supervisor.config.model import Service
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.live_units import Unit

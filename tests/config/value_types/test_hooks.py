@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.diff import Changed, Effect, diff
+from supervisor.config.diff import Changed, diff
+from supervisor.config.keys import Effect
 from supervisor.config.model import Config
 from supervisor.config.problems import Problem
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.config.diff import Effect, definition_hash, diff
+from supervisor.config.diff import definition_hash, diff
+from supervisor.config.keys import Effect
 from supervisor.config.model import Config
 from supervisor.config.problems import Problem
 from supervisor.config.value_types.presets import PRESETS

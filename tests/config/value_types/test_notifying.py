@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.config.diff import Effect, diff
+from supervisor.config.diff import diff
+from supervisor.config.keys import Effect
 from supervisor.config.model import Config
 from supervisor.config.problems import Problem
 from supervisor.config.records import Match, QuietHours
