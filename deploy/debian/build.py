@@ -22,8 +22,9 @@ from deploy.release.lock import LOCKED
 from deploy.release.materials import licences
 from deploy.zipapp.build import version, wanted
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
-from supervisor.tools.service import example, systemd
+from supervisor.tools.service import systemd
 from supervisor.tools.service.plan import NAME, Wanted
+from supervisor.tools.service.rendering import first_config
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -95,7 +96,7 @@ class Package:
         for file in systemd.plan(Wanted(PROGRAM, SYSTEM_FILE, SYSTEM_DATA, old_systemd=True)).files:
             self.write(_PLACES[file.path], file.text.rpartition("# Written by")[0])
         self.write(f"/usr/lib/tmpfiles.d/{NAME}.conf", _TMPFILES)
-        self.write(SYSTEM_FILE, example.text(SYSTEM_FILE, SYSTEM_DATA), 0o640)
+        self.write(SYSTEM_FILE, first_config(SYSTEM_FILE, SYSTEM_DATA), 0o640)
 
     def documents(self, man: Path) -> None:
         """Write man pages, completions, licences and the change log."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.config.jsonschema import document
-from supervisor.tools.service import example
+from supervisor.tools.service.rendering import first_config
 
 SCHEMA = "ringward.schema.json"
 """The name of the file with the JSON Schema, beside the configuration."""
@@ -74,7 +74,7 @@ def text(path: str, data: str, found: list[Found]) -> str:
         data: the data directory.
         found: files of other programs.
     """
-    parts = [DIRECTIVE, example.text(path, data)]
+    parts = [DIRECTIVE, first_config(path, data)]
     for one in found:
         parts.append(f"\n# Found: {', '.join(one.files)}\n")
         if one.command:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from supervisor.startup.parent_directories import make_parents
-from supervisor.tools.service.plan import NAME, File, Plan
-from supervisor.tools.service.stamp import unchanged
+from supervisor.tools.service.plan import NAME, File, Plan, unchanged
 
 _MAX_CHARS = 1 << 20
 

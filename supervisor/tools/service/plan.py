@@ -1,14 +1,14 @@
 """The parts of an installation: files, and commands that make them known to the init system."""
 
+import hashlib
 from dataclasses import dataclass, field
 
 NAME = "ringward"
 DEFAULT_PROGRAM = "/opt/ringward/.venv/bin/ringward"
 """Where the files in ``deploy/`` expect it."""
-PERMANENT = ("64", "78")
-"""Exit statuses that no other start repairs: a wrong command line, a configuration that is not valid."""
-DESCRIPTORS = 524288
-"""The hard limit on descriptors, which the daemon raises its own to; runs have the one of before."""
+_MARK = "# Written by ringward service install; as long as it is not changed, this is its sum: "
+"""Begins the last line of a file, which distinguishes our files from those that a user has changed."""
+_SUM_CHARS = 16
 
 Command = tuple[str, ...]
 """A program and its arguments."""
@@ -59,3 +59,18 @@ class Plan:
     """Patterns of paths, one of which is there while it is enabled."""
     state: tuple[str, ...] = field(default=())
     """Directories that the init system makes beside the files."""
+
+
+def stamped(body: str) -> str:
+    """Return the text of a file whose lines may be comments that begin with ``#``."""
+    return f"{body}{_MARK}{_sum(body)}\n"
+
+
+def unchanged(text: str) -> bool:
+    """Return whether a file is as any version of Ringward has written it."""
+    body, mark, rest = text.rpartition(_MARK)
+    return bool(mark) and rest == f"{_sum(body)}\n"
+
+
+def _sum(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:_SUM_CHARS]

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
-from supervisor.tools.service import openrc, runit, s6, systemd
+from supervisor.tools.service import systemd
 from supervisor.tools.service.detection import KINDS
 from supervisor.tools.service.plan import DEFAULT_PROGRAM, File, Wanted
-from supervisor.tools.service.planning import plan
+from supervisor.tools.service.planning import OPENRC_SCRIPT, RUNIT_DIRECTORY, S6_DIRECTORY, plan
 from tests.support.paths import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -16,7 +16,7 @@ NAMES = {
     systemd.BEFORE_254: "systemd/before-254.conf",
     systemd.SYSUSERS: "systemd/sysusers.conf",
     systemd.TMPFILES: "systemd/tmpfiles.conf",
-    openrc.SCRIPT: "openrc/ringward",
+    OPENRC_SCRIPT: "openrc/ringward",
 }
 
 
@@ -36,7 +36,7 @@ def shipped() -> dict[Path, File]:
 def _name(path: str) -> str:
     if path in NAMES:
         return NAMES[path]
-    kind, directory = ("s6", s6.DIRECTORY) if path.startswith(s6.DIRECTORY) else ("runit", runit.DIRECTORY)
+    kind, directory = ("s6", S6_DIRECTORY) if path.startswith(S6_DIRECTORY) else ("runit", RUNIT_DIRECTORY)
     return f"{kind}/ringward/{path.removeprefix(f'{directory}/')}"
 
 

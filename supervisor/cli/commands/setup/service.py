@@ -198,15 +198,15 @@ def _links(planned: "Plan", root: str) -> list[str]:
 
 def _configure(wanted: "Wanted", root: str, *, dry_run: bool) -> bool:
     """Write a configuration where there is none; returns whether there was none."""
-    from supervisor.tools.service import example
     from supervisor.tools.service.placing import below, put
     from supervisor.tools.service.plan import File
+    from supervisor.tools.service.rendering import first_config
 
     place = below(root, wanted.config)
     if os.path.lexists(place):
         return False
     if not dry_run:
-        put(place, File(wanted.config, example.text(wanted.config, wanted.data), 0o600))
+        put(place, File(wanted.config, first_config(wanted.config, wanted.data), 0o600))
     return True
 
 

@@ -1,0 +1,33 @@
+"""Files of the package with ``@name@`` in place of values: units, scripts and the first configuration."""
+
+import os
+import re
+
+from supervisor.config.files.lookup import SYSTEM_DATA
+
+_FOLDER = os.path.join(os.path.dirname(__file__), "templates")
+_PLACE = re.compile(r"^@(?P<line>[a-z_]+)@\n|@(?P<part>[a-z_]+)@", re.MULTILINE)
+
+
+def render(template: str, **values: str) -> str:
+    """Return the text of a template. A line that only names an empty value is left out."""
+
+    def value(found: re.Match[str]) -> str:
+        if found["part"] is not None:
+            return values[found["part"]]
+        line = values[found["line"]]
+        return f"{line}\n" if line else ""
+
+    with open(os.path.join(_FOLDER, template), encoding="utf-8") as file:
+        return _PLACE.sub(value, file.read())
+
+
+def first_config(path: str, data: str) -> str:
+    """Return a configuration without tasks that says how to go on.
+
+    Args:
+        path: where it is written.
+        data: the data directory.
+    """
+    data_dir = f'data_dir = "{data}"' if data != SYSTEM_DATA else f'# data_dir = "{data}"'
+    return render("ringward.toml", data_dir=data_dir, directory=path.rpartition("/")[0])
