@@ -5,7 +5,7 @@ then the records are made, or :class:`supervisor.config.problems.ConfigError` sa
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from supervisor.config.cross_checks import (
@@ -206,18 +206,24 @@ class _Loader:
             return {}
         return self._values(source, (name,), table, keys_of(name))
 
+    def _named(self, source: Source, table: str, what: str) -> Iterator[tuple[str, KeyPath, dict[str, Any]]]:
+        """Yield the name, the path and the content of each ``[TABLE.NAME]``."""
+        tables = source.data.get(table, {})
+        if not isinstance(tables, dict):
+            self._wrong(source, (table,), "must hold tables", f"write [{table}.NAME]")
+            return
+        for name, content in tables.items():
+            path = (table, name)
+            if isinstance(content, dict):
+                yield name, path, content
+            else:
+                self._wrong(source, path, f"must be a table, with the {what}'s name", f"write [{table}.NAME]")
+
     def _notifiers(self, main: Source) -> dict[str, str | None]:
         """Return the URL of each notifier; None: it is not valid."""
-        table = main.data.get(_NOTIFIERS, {})
-        if not isinstance(table, dict):
-            self._wrong(main, (_NOTIFIERS,), "must hold tables", f"write [{_NOTIFIERS}.NAME]")
-            return {}
         found: dict[str, str | None] = {}
-        for name, content in table.items():
-            path = (_NOTIFIERS, name)
-            if not isinstance(content, dict):
-                self._wrong(main, path, "must be a table, with the notifier's name", f"write [{_NOTIFIERS}.NAME]")
-            elif len(found) == _MAX_NOTIFIERS:
+        for name, path, content in self._named(main, _NOTIFIERS, "notifier"):
+            if len(found) == _MAX_NOTIFIERS:
                 self._wrong(main, path, f"more than {_MAX_NOTIFIERS} notifiers")
             else:
                 self._is_name(main, path, name)
@@ -228,17 +234,9 @@ class _Loader:
 
     def _exports(self, main: Source) -> dict[str, Export]:
         """Return the valid exports by name."""
-        table = main.data.get(_EXPORTS, {})
-        if not isinstance(table, dict):
-            self._wrong(main, (_EXPORTS,), "must hold tables", f"write [{_EXPORTS}.NAME]")
-            return {}
         found: dict[str, Export] = {}
         paths: dict[str, str] = {}
-        for count, (name, content) in enumerate(table.items()):
-            path = (_EXPORTS, name)
-            if not isinstance(content, dict):
-                self._wrong(main, path, "must be a table, with the export's name", f"write [{_EXPORTS}.NAME]")
-                continue
+        for count, (name, path, content) in enumerate(self._named(main, _EXPORTS, "export")):
             if count == MAX_EXPORTS:
                 self._wrong(main, path, f"more than {MAX_EXPORTS} exports")
             self._is_name(main, path, name)
@@ -261,16 +259,9 @@ class _Loader:
 
     def _launchers(self, main: Source) -> dict[str, Launcher | None]:
         """By name; None: it is not valid."""
-        table = main.data.get(_LAUNCHERS, {})
-        if not isinstance(table, dict):
-            self._wrong(main, (_LAUNCHERS,), "must hold tables", f"write [{_LAUNCHERS}.NAME]")
-            return {}
         found: dict[str, Launcher | None] = {}
-        for name, content in table.items():
-            path = (_LAUNCHERS, name)
-            if not isinstance(content, dict):
-                self._wrong(main, path, "must be a table, with the launcher's name", f"write [{_LAUNCHERS}.NAME]")
-            elif len(found) == MAX_LAUNCHERS:
+        for name, path, content in self._named(main, _LAUNCHERS, "launcher"):
+            if len(found) == MAX_LAUNCHERS:
                 self._wrong(main, path, f"more than {MAX_LAUNCHERS} launchers")
             elif name == LOCAL:
                 self._wrong(main, path, "the name is reserved for this host", "choose another name")
@@ -325,21 +316,14 @@ class _Loader:
 
     def _hooks(self, main: Source, tasks: Mapping[str, Task], services: Mapping[str, Service]) -> dict[str, Hook]:
         """Return the valid hooks by name."""
-        table = main.data.get(_HOOKS, {})
-        if not isinstance(table, dict):
-            self._wrong(main, (_HOOKS,), "must hold tables", f"write [{_HOOKS}.NAME]")
-            return {}
-        if len(table) > MAX_HOOKS:
+        tables = main.data.get(_HOOKS)
+        if isinstance(tables, dict) and len(tables) > MAX_HOOKS:
             self._wrong(main, (_HOOKS,), f"more than {MAX_HOOKS} hooks")
             return {}
         found: dict[str, Hook] = {}
         keys = keys_of("hook")
         required = {name for name, key in keys.items() if key.default is REQUIRED}
-        for name, content in table.items():
-            path = (_HOOKS, name)
-            if not isinstance(content, dict):
-                self._wrong(main, path, "must be a table, with the hook's name", f"write [{_HOOKS}.NAME]")
-                continue
+        for name, path, content in self._named(main, _HOOKS, "hook"):
             self._is_name(main, path, name)
             values = self._values(main, path, content, keys)
             for key in sorted(required - content.keys()):
@@ -359,18 +343,10 @@ class _Loader:
 
     def _slots(self, main: Source) -> dict[str, int | None]:
         """Return the size of each slot; None: it is not valid."""
-        table = main.data.get(_SLOTS, {})
-        if not isinstance(table, dict):
-            self._wrong(main, (_SLOTS,), "must hold tables", f"write [{_SLOTS}.NAME]")
-            return {}
-        if len(table) > MAX_SLOTS:
-            self._wrong(main, (_SLOTS,), f"more than {MAX_SLOTS} slots")
         found: dict[str, int | None] = {}
-        for name, content in table.items():
-            path = (_SLOTS, name)
-            if not isinstance(content, dict):
-                self._wrong(main, path, "must be a table, with the slot's name", f"write [{_SLOTS}.NAME]")
-                continue
+        for count, (name, path, content) in enumerate(self._named(main, _SLOTS, "slot")):
+            if count == MAX_SLOTS:
+                self._wrong(main, (_SLOTS,), f"more than {MAX_SLOTS} slots")
             self._is_name(main, path, name)
             found[name] = self._values(main, path, content, keys_of("slot")).get("size")
             if "size" not in content:
@@ -438,16 +414,8 @@ class _Loader:
         seen: dict[str, tuple[Source, KeyPath]],
     ) -> Iterable[tuple[str, Values]]:
         """Return the tasks or the services of one file that have a command, each with the values that hold for it."""
-        units = source.data.get(table, {})
-        if not isinstance(units, dict):
-            self._wrong(source, (table,), "must hold tables", f"write [{table}.NAME]")
-            return
         keys = keys_of(kind)
-        for name, unit in units.items():
-            path = (table, name)
-            if not isinstance(unit, dict):
-                self._wrong(source, path, f"must be a table, with the {kind}'s name", f"write [{table}.NAME]")
-                continue
+        for name, path, unit in self._named(source, table, kind):
             self._name(source, path, name, seen)
             if len(seen) > MAX_UNITS:
                 self._wrong(source, path, f"more than {MAX_UNITS} tasks and services")
