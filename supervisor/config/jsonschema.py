@@ -86,6 +86,7 @@ _EXAMPLES = {
     "password_file": "/etc/ringward/password",
     "path": "/var/log/ringward/lines.json",
     "probe": ["cluster", "state", "{id}"],
+    "public": ["web"],
     "proxy_socket": "/run/ringward/proxy.sock",
     "retry_superseded": True,
     "run": "pg_dump shop > /var/backups/shop.sql",
