@@ -239,7 +239,8 @@ class Block:
             entry = self.entry(index)
             skip = 0 if found else start - first - entry.before
             count = entry.upto - entry.before
-            text = self.text[entry.begin : entry.end].removesuffix(b"\n")
+            # The newline at the end is left out by the slice: removesuffix would copy the text again.
+            text = self.text[entry.begin : entry.end - self.text.endswith(b"\n", entry.begin, entry.end)]
             if not 0 <= skip < count or text.count(b"\n") != count - 1:
                 raise self._corrupt(first + entry.before)
             number = first + entry.before + skip

@@ -15,11 +15,8 @@ import threading
 import time
 
 from supervisor.helpers.exporter.cursors import Cursors, UnknownFormat
-from supervisor.helpers.exporter.file_sink import FileSink
-from supervisor.helpers.exporter.loki_sink import LokiSink
 from supervisor.helpers.exporter.records import EndSink, Sink
 from supervisor.helpers.exporter.report import Report
-from supervisor.helpers.exporter.socket_sinks import JournaldSink, SyslogSink
 from supervisor.helpers.exporter.work import Exporter
 from supervisor.host.osport import forbid_new_privileges, set_title
 from supervisor.ipc.export_job import ExportJob
@@ -51,19 +48,23 @@ def _job(sock: socket.socket) -> ExportJob | None:
 
 def _sinks(job: ExportJob, cursors: Cursors) -> tuple[Sink, EndSink | None]:
     """Return the receiver of lines, and that of the ends of runs if there is one."""
+    # Each type imports its own libraries alone: HTTP and TLS take 20 ms, the SDK of OpenTelemetry 30 MB.
     if job.type == "otlp":
-        # Only this type needs the SDK, an optional package that takes 30 MB.
         from supervisor.helpers.exporter.otlp_sink import OtlpSink
 
         otlp = OtlpSink(job)
         return otlp, otlp if job.spans else None
-    if job.type == "syslog":
-        return SyslogSink(job), None
-    if job.type == "journald":
-        return JournaldSink(), None
     if job.type == "loki":
+        from supervisor.helpers.exporter.loki_sink import LokiSink
+
         return LokiSink(job), None
-    return FileSink(job, cursors), None
+    if job.type == "file":
+        from supervisor.helpers.exporter.file_sink import FileSink
+
+        return FileSink(job, cursors), None
+    from supervisor.helpers.exporter.socket_sinks import JournaldSink, SyslogSink
+
+    return (SyslogSink(job) if job.type == "syslog" else JournaldSink()), None
 
 
 def _export(job: ExportJob, sock: socket.socket) -> int:

@@ -8,6 +8,7 @@ another program has renamed or removed is created again.
 import contextlib
 import os
 import stat
+import threading
 import time
 
 from supervisor.helpers.exporter.cursors import Cursors
@@ -20,6 +21,28 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | o
 """Not blocking: the path may be that of a FIFO, which is refused."""
 _SINCE = "since"
 _TAIL_BYTES = 1 << 16
+_EARLY_BYTES = 2 << 20
+"""Written bytes for which a sync begins, while the next records are encoded."""
+
+
+class _EarlySync(threading.Thread):
+    """Waits for the disk beside the thread that writes.
+
+    Attributes:
+        error: why that failed; the kernel tells each error once, so another sync would not.
+    """
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(name="sync", daemon=True)
+        self.error: OSError | None = None
+        self._fd = fd
+        self.start()
+
+    def run(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as err:
+            self.error = err
 
 
 class FileSink:
@@ -34,6 +57,8 @@ class FileSink:
         self._encoder = JsonEncoder(job.host)
         self._fd = -1
         self._size = 0
+        self._unsynced = 0
+        self._early: _EarlySync | None = None
 
     def deliver(self, pieces: list[Piece]) -> int:
         """Append all records and wait for the disk.
@@ -57,10 +82,32 @@ class FileSink:
         return taken
 
     def _sync(self) -> None:
+        self._finish_early_sync()
         try:
             os.fdatasync(self._fd)
         except OSError as err:
             raise DeliveryFailed(self._cannot_write(err)) from err
+        self._unsynced = 0
+
+    def _sync_early(self) -> None:
+        """Let the disk write what is there, if that is much, and no earlier sync is under way or has failed."""
+        early = self._early
+        if self._unsynced < _EARLY_BYTES or (early is not None and (early.is_alive() or early.error is not None)):
+            return
+        self._unsynced = 0
+        self._early = _EarlySync(self._fd)
+
+    def _finish_early_sync(self) -> None:
+        """Wait for the sync that is under way.
+
+        Raises:
+            DeliveryFailed: it failed, so that nothing of this delivery counts.
+        """
+        early, self._early = self._early, None
+        if early is not None:
+            early.join()
+            if early.error is not None:
+                raise DeliveryFailed(self._cannot_write(early.error)) from early.error
 
     def _cannot_write(self, err: OSError) -> str:
         return f"cannot write {self._path}: {err.strerror or err}"
@@ -102,7 +149,7 @@ class FileSink:
         return self._size >= self._max_size_bytes or 0 < self._max_age_ms <= age_ms
 
     def _rotate(self) -> None:
-        os.fdatasync(self._fd)
+        self._sync()
         for number in range(self._keep - 1, 0, -1):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{self._path}.{number}", f"{self._path}.{number + 1}")
@@ -124,10 +171,14 @@ class FileSink:
                     os.ftruncate(self._fd, before)
                 raise
         self._size += len(data)
+        self._unsynced += len(data)
+        self._sync_early()
 
     def close(self) -> None:
         """Close the file."""
         if self._fd >= 0:
+            with contextlib.suppress(DeliveryFailed):  # what was not delivered comes again
+                self._finish_early_sync()
             os.close(self._fd)
             self._fd = -1
 

@@ -34,7 +34,9 @@ from supervisor.helpers.exporter.report import Report
 from supervisor.ipc.export_job import ExportJob
 
 _BATCH_BYTES = 8 << 20
-_TURN_BYTES = 1 << 20
+_FILE_BATCH_BYTES = 32 << 20
+"""For a file, which takes a batch as a whole: each batch waits twice for the disk."""
+_TURN_BYTES = 4 << 20
 """Bytes of one run before it is another run's turn."""
 _LINES = 1 << 20
 _INTERVAL_S = 0.1
@@ -234,7 +236,8 @@ class Exporter:
         pieces: list[Piece] = []
         over: list[_Followed] = []
         size = 0
-        while self._ready and size < _BATCH_BYTES:
+        most = _FILE_BATCH_BYTES if self._job.type == "file" else _BATCH_BYTES
+        while self._ready and size < most:
             followed = self._runs[next(iter(self._ready))]
             del self._ready[followed.run.id]
             for content in self._turn(followed, over):

@@ -185,3 +185,27 @@ def test_a_failing_disk_takes_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
             one.deliver(pieces)
     assert failed.value.taken == 0
     assert one.deliver(pieces) == 12
+
+
+@pytest.mark.parametrize("max_size_bytes", [1 << 20, 1 << 30])
+def test_an_early_failure_of_the_disk_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size_bytes: int
+) -> None:
+    """The kernel tells an error once: one that a sync within a delivery meets fails all of the delivery."""
+    one = sink(tmp_path, max_size_bytes=max_size_bytes)
+    pieces = [piece(b"x" * 1_000_000, number) for number in range(6)]
+    errors = [OSError(5, "Input/output error")]
+    sync = os.fdatasync
+
+    def failing_once(fd: int) -> None:
+        if errors:
+            raise errors.pop()
+        sync(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", failing_once)
+        with pytest.raises(DeliveryFailed, match="Input/output error") as failed:
+            one.deliver(pieces)
+    assert failed.value.taken == 0
+    assert one.deliver(pieces) == 6
+    one.close()
