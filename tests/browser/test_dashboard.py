@@ -387,7 +387,7 @@ def test_what_is_left_of_a_running_task(page: Page, site: Site) -> None:
     """A running task shows how long it usually takes, and what is left of that or how late it is."""
     for _ in range(3):
         site.run_to_end("colours")
-    answer = site.request("POST", "/api/tasks/colours/run").json()
+    answer = site.request("POST", "/api/tasks/colours/run?naming=camel").json()
     running = {**answer, "status": "running", "startedAt": answer["createdAt"], "triggeredBy": "api"}
     page.route(re.compile(f"/api/runs/{answer['id']}\\?"), lambda route: route.fulfill(json=running))
     site.see(page, f"#/run/{answer['id']}")
@@ -419,9 +419,11 @@ def test_notifications_of_the_browser(page: Page, site: Site) -> None:
     switch.click()
     expect(switch).to_have_attribute("aria-pressed", "true")
     page.evaluate("Object.defineProperty(document, 'hidden', { get: () => true, configurable: true })")
-    site.run_to_end("backup")
-    page.wait_for_function("shown.length > 0")
-    assert "backup" in page.evaluate("shown[0]")
+    site.configure("[tasks.fails-at-night]\nrun = 'exit 1'\n")
+    site.request("POST", "/api/daemon/reload")
+    site.run_to_end("fails-at-night")
+    until(lambda: page.evaluate("shown.length > 0"), "a notification")
+    assert "fails-at-night" in page.evaluate("shown[0]")
     page.evaluate("delete document.hidden")
     switch.click()
     expect(switch).to_have_attribute("aria-pressed", "false")

@@ -11,18 +11,18 @@ import { toast } from "./toasts.js";
 const supported = "Notification" in window && isSecureContext;
 const permission = signal(supported ? Notification.permission : "denied");
 
-function tell(body) {
-  if (!notifying.value || permission.value !== "granted" || !document.hidden || body.severity === "info") return;
+function tell(notification) {
+  if (!notifying.value || permission.value !== "granted" || !document.hidden || notification.severity === "info") return;
   // The same tag in several windows: one of them is shown.
-  const shown = new Notification(body.title, { body: body.body, tag: `ringward-${body.id}`, icon: ICON });
+  const shown = new Notification(notification.title, { body: notification.body, tag: `ringward-${notification.id}`, icon: ICON });
   shown.onclick = () => {
     window.focus();
-    go(body.runId ? link("run", body.runId) : link("notifications"));
+    go(notification.runId ? link("run", notification.runId) : link("notifications"));
     shown.close();
   };
 }
 
-if (supported) listen((kind, body) => kind === "notification.created" && tell(body));
+if (supported) listen((kind, body) => kind === "notification.created" && tell(body.notification));
 
 async function turn(on) {
   if (on) permission.value = await Notification.requestPermission();
