@@ -62,7 +62,7 @@ run = "true"
 run = '''
 cat <<END
 INFO starting
-2026-11-26 11:00:00 WARN slow disk
+2026-11-26 11:00:00 WARN slow network
 {"level":"error","msg":"cannot connect","nested":{"tries":[1,2]}}
 {"severity":"INFO","message":"done"}
 Traceback (most recent call last):
