@@ -132,7 +132,7 @@ def test_shapes_tell_failures(page: Page, site: Site) -> None:
     site.see(page, "#/task/backup")
     expect(page.get_by_role("region", name="The last year").locator(".mark")).to_have_count(1)
     site.see(page, f"#/run/{site.done['backup']}")
-    line = page.get_by_role("log").locator(".stderr .x").first
+    line = page.get_by_role("log").locator(".stderr .g").first
     expect(line).to_have_css("border-left-style", "solid")
     site.see(page, "#/?q=backup")
     bar = page.get_by_role("group", name="Last runs of backup").locator("a.bad").first

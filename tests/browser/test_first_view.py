@@ -1,6 +1,8 @@
 """How much the first view loads."""
 
+import gzip
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +48,13 @@ def serve(page: Page, released: TestClient, address: str) -> None:
 
     page.route(address, fulfil)
     page.route(f"{address}static/**", fulfil)
+
+
+def test_the_first_view_of_a_release_is_small(released: TestClient) -> None:
+    """All that a browser loads before it shows something has at most 150 KB, compressed."""
+    page = released.simulate_get("/").text
+    paths = ["/", *(f"/{link}" for link in re.findall(r' (?:src|href)="(static/[^"]*)"', page))]
+    assert sum(len(gzip.compress(released.simulate_get(path).content)) for path in paths) <= 150_000
 
 
 def test_few_requests(

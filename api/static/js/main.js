@@ -2,14 +2,19 @@
 import { html, render, useErrorBoundary, useEffect, useState } from "../vendor/preact.js";
 import { Refused, get, loggedIn, whenLoggedOut } from "./api.js";
 import { connect, disconnect } from "./live.js";
+import { Accounts } from "./pages/accounts.js";
+import { Audit } from "./pages/audit.js";
 import { Daemon } from "./pages/daemon.js";
+import { Deleted } from "./pages/deleted.js";
 import { Login } from "./pages/login.js";
 import { Notifications } from "./pages/notifications.js";
+import { Notifiers } from "./pages/notifiers.js";
 import { Overview } from "./pages/overview.js";
 import { RunPage } from "./pages/run.js";
 import { Runs } from "./pages/runs.js";
 import { Search } from "./pages/search.js";
 import { System } from "./pages/system.js";
+import { Tokens } from "./pages/tokens.js";
 import { UnitPage } from "./pages/unit.js";
 import { Card, Empty, useTitle } from "./parts/basics.js";
 import { Frame } from "./parts/frame.js";
@@ -20,34 +25,12 @@ import { me } from "./state.js";
 
 const AGAIN_MS = 2000;
 
-/** Pages that few readers need; browsers load each on its first visit. */
-const LATER = {
-  accounts: () => import("./pages/accounts.js").then((module) => module.Accounts),
-  audit: () => import("./pages/audit.js").then((module) => module.Audit),
-  deleted: () => import("./pages/deleted.js").then((module) => module.Deleted),
-  notifiers: () => import("./pages/notifiers.js").then((module) => module.Notifiers),
-  tokens: () => import("./pages/tokens.js").then((module) => module.Tokens),
-};
-
-function Later({ load }) {
-  const [{ page, error }, setFound] = useState({});
-  useEffect(() => {
-    load().then(
-      (page) => setFound({ page }),
-      (error) => setFound({ error }),
-    );
-  }, []);
-  if (error) throw error;
-  return page ? html`<${page} />` : null;
-}
-
 function page([name, key]) {
   if (name === undefined) return html`<${Overview} />`;
   if (name === "task" && key) return html`<${UnitPage} key=${key} name=${key} />`;
   if (name === "run" && key) return html`<${RunPage} key=${key} id=${key} />`;
-  const plain = { runs: Runs, search: Search, notifications: Notifications, system: System, daemon: Daemon }[name];
+  const plain = { runs: Runs, search: Search, notifications: Notifications, system: System, daemon: Daemon, deleted: Deleted, notifiers: Notifiers, audit: Audit, accounts: Accounts, tokens: Tokens }[name];
   if (plain) return html`<${plain} />`;
-  if (Object.hasOwn(LATER, name)) return html`<${Later} key=${name} load=${LATER[name]} />`;
   return html`<${Nowhere} />`;
 }
 

@@ -14,7 +14,6 @@ from tests.api.support.harness import Daemon
 PAGES = ("/", "/docs")
 LATER = (
     "/static/vendor/uplot.js",
-    *(f"/static/js/pages/{name}.js" for name in ("accounts", "audit", "deleted", "notifiers", "tokens")),
     *(f"/static/badges/{name}.svg" for name in (*range(1, 10), "more")),
 )
 """Files that a page loads on first use."""
@@ -60,14 +59,6 @@ def test_no_script_makes_code_or_markup_of_text(daemon: Daemon) -> None:
             assert not re.search(r"\beval\(|new Function|document\.write", script)
             if not path.startswith("/static/vendor/"):
                 assert not re.search(r"innerHTML|outerHTML|insertAdjacent|setAttribute\(.style|\bstyle=\"", script)
-
-
-def test_first_view_is_small(daemon: Daemon) -> None:
-    """All that a browser loads before it shows something has at most 150 KB, compressed."""
-    page = daemon.get("/").body.decode()
-    paths = ["/", *(f"/{link}" for link in re.findall(r' (?:src|href)="([^"]*)"', page))]
-    size = sum(len(daemon.get(path, {"Accept-Encoding": "gzip"}).body) for path in paths)
-    assert size <= 150_000
 
 
 def test_tags(daemon: Daemon) -> None:
