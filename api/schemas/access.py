@@ -20,9 +20,12 @@ _TOKEN_NAME = "^[a-zA-Z0-9._:-]*[a-zA-Z0-9_:-][a-zA-Z0-9._:-]*$"  # noqa: S105 -
 _TASKS_GLOB = r"^[a-zA-Z0-9._:*?\[\]!-]+$"
 
 
-def _role(text: str) -> None:
-    if text not in TOKEN_ROLES:
-        raise ValueError(f"must be one of {', '.join(TOKEN_ROLES)}")
+def _one_of(*words: str) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        if text not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+
+    return check
 
 
 def _matching(pattern: str, otherwise: str) -> Callable[[str | None], None]:
@@ -39,24 +42,20 @@ def _matching(pattern: str, otherwise: str) -> Callable[[str | None], None]:
     return check
 
 
+def _tasks_of(whose: str) -> Meta:
+    description = f"Glob of the tasks and services that the {whose} may see."
+    return Meta(min_length=1, max_length=100, description=description, extra_json_schema={"pattern": _TASKS_GLOB})
+
+
+_check_tasks = _matching(_TASKS_GLOB, 'must be a glob of names such as "web-*"')
+
+
 class TokenBody(Body, kw_only=True, rename="camel"):
     """A token to create."""
 
     name: Annotated[str, Meta(min_length=1, max_length=100, extra_json_schema={"pattern": _TOKEN_NAME})]
     role: TokenRole
-    tasks: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                max_length=100,
-                description="Glob of the tasks and services that the token may see.",
-                extra_json_schema={"pattern": _TASKS_GLOB},
-            ),
-        ]
-        | UnsetType
-        | None
-    ) = UNSET
+    tasks: Annotated[str, _tasks_of("token")] | UnsetType | None = UNSET
     expires_in_ms: (
         Annotated[int, Meta(ge=1000, le=10 * 366 * 86_400_000, description="Lifetime; unlimited if absent.")]
         | UnsetType
@@ -64,9 +63,9 @@ class TokenBody(Body, kw_only=True, rename="camel"):
     ) = UNSET
 
     checks: ClassVar[dict[str, Callable[[Any], Any]]] = {
-        "role": _role,
+        "role": _one_of(*TOKEN_ROLES),
         "name": _matching(_TOKEN_NAME, "must be letters, digits and . _ : - and not only dots"),
-        "tasks": _matching(_TASKS_GLOB, 'must be a glob of names such as "web-*"'),
+        "tasks": _check_tasks,
     }
 
 
@@ -103,11 +102,6 @@ _ACCOUNT_NAME = "^[a-zA-Z0-9._@-]*[a-zA-Z0-9_@-][a-zA-Z0-9._@-]*$"
 _PASSWORD = Meta(min_length=8, max_length=1000, extra_json_schema={"format": "password", "writeOnly": True})
 
 
-def _account_role(text: str) -> None:
-    if text not in ACCOUNT_ROLES:
-        raise ValueError(f"must be one of {', '.join(ACCOUNT_ROLES)}")
-
-
 _account_pattern = _matching(_ACCOUNT_NAME, "must be letters, digits and . _ @ - and not only dots")
 
 
@@ -123,24 +117,12 @@ class AccountBody(Body, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=100, extra_json_schema={"pattern": _ACCOUNT_NAME})]
     password: Annotated[str, _PASSWORD]
     role: AccountRole
-    tasks: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                max_length=100,
-                description="Glob of the tasks and services that the account may see.",
-                extra_json_schema={"pattern": _TASKS_GLOB},
-            ),
-        ]
-        | UnsetType
-        | None
-    ) = UNSET
+    tasks: Annotated[str, _tasks_of("account")] | UnsetType | None = UNSET
 
     checks: ClassVar[dict[str, Callable[[Any], Any]]] = {
-        "role": _account_role,
+        "role": _one_of(*ACCOUNT_ROLES),
         "name": _account_name,
-        "tasks": _matching(_TASKS_GLOB, 'must be a glob of names such as "web-*"'),
+        "tasks": _check_tasks,
     }
 
 
