@@ -41,6 +41,7 @@ from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.database.samplers import HostSampler, RunSampler
 from supervisor.scheduler.exports import Exports
 from supervisor.scheduler.launchers.jobs import LaunchedJobs
+from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.event_log import EventLog, left_over
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop, RoundLog
@@ -154,13 +155,8 @@ class Scheduler(CommitListener):
         self._config = start.resolved.config
         self._loop = Loop(on_clock_step=self._clock_stepped)
         log.attach(self._loop)
-        self._short_of_memory = False
-        """The root cannot allocate memory."""
-        self._starts_wait = False
-        """Runs have waited for a minute because the root lacks descriptors, processes or memory."""
+        self._daemon = DaemonState(boot)
         self._end_reported = False
-        self._ready = False
-        """The takeover is stored."""
         state = read_state(root, boot, start, database, log)
         self._units = state.units
         self._build_store(database, state)
@@ -171,7 +167,7 @@ class Scheduler(CommitListener):
         self._info = self._information(start, state)
         take_over = self._take_over(state)
         self._start_schedules(state)
-        self._exports = Exports(self._loop, boot, self._engine, self._notifications, self._info, log)
+        self._exports = Exports(self._loop, boot, self._committer, self._notifications, self._info, log)
         self._exports.configure(self._config)
         self._build_operations(start, state, take_over)
         root.attach(self._loop, self._on_frame, self._loop.end)
@@ -199,16 +195,16 @@ class Scheduler(CommitListener):
 
     def _build_runs(self, state: StoredState) -> None:
         loop, boot, log, notifications = self._loop, self._boot, self._log, self._notifications
-        self._engine = engine = RunEngine(loop, boot, self._root, self._committer, notifications, log)
+        self._engine = engine = RunEngine(loop, self._daemon, self._root, self._committer, notifications, log)
         self._watcher = WatcherClient(loop, boot, log)
         self._controller = ServiceController(loop, engine, self._watcher, notifications, log, first=state.first)
         self._controller.dependency_gate.know(self._units, state.ended)
         self._jobs = LaunchedJobs(loop, engine, self._watcher, self._root, log)
-        engine.observers = [RunAlerts(loop, boot, notifications, engine.commit), self._heartbeats, self._jobs]
+        engine.observers = [RunAlerts(loop, boot, notifications, self._committer), self._heartbeats, self._jobs]
         engine.connect(self._controller, Outputs(loop, boot, self._watcher, log), self._jobs)
         engine.configure(self._config)
-        engine.ending = state.known.ending
-        self._run_sampler = RunSampler(loop, engine.commit, os.getppid(), state.known.running, state.usages)
+        self._daemon.ending = state.known.ending
+        self._run_sampler = RunSampler(loop, self._committer.commit, os.getppid(), state.known.running, state.usages)
         self._shutdown = Shutdown(loop, engine, self._controller, boot.shutdown_timeout_ms)
 
     def _build_database_monitors(self) -> None:
@@ -220,21 +216,25 @@ class Scheduler(CommitListener):
         self._reserve: DiskReserve | None = None
         self._database_watch: DatabaseWatch | None = None
         if boot.database_url is None:
-            self._reserve = DiskReserve(loop, boot.data_dir, self._notifications, log, engine.change, engine.commit)
+            self._reserve = DiskReserve(loop, boot.data_dir, self._notifications, log, self._committer)
             self._store.on_full = self._reserve.release
             self._database_watch = DatabaseWatch(
-                loop, boot, self._store, engine, self._committer, self._notifications, log, self._leave
+                loop, boot, self._store, self._committer, self._notifications, log, self._leave
             )
 
     def _build_schedules(self, state: StoredState) -> None:
         loop, engine, log = self._loop, self._engine, self._log
-        self._bulk = BulkJobs(loop, engine, self._long_reads, state.bulk_job)
+        self._bulk = BulkJobs(loop, self._daemon, self._committer, self._long_reads, state.bulk_job)
         clock = RemovalClock(loop, current_boot(), state.clock, self._clock_doubted)
-        self._retention = Retention(loop, engine, self._bulk, self._janitor, self._config, clock, log)
+        self._retention = Retention(
+            loop, self._daemon, self._committer, self._bulk, self._janitor, self._config, clock, log
+        )
         self._scheduled_starts = ScheduledStarts(loop, engine)
         self._file_changes = FileChanges(loop, engine, self._units, self._config, log)
-        self._clock_report = ClockReport(engine, self._scheduled_starts, self._units, self._notifications, clock, log)
-        self._sampler = HostSampler(loop, clock, self._boot.data_dir, self._running, engine.commit)
+        self._clock_report = ClockReport(
+            self._committer, self._scheduled_starts, self._units, self._notifications, clock, log
+        )
+        self._sampler = HostSampler(loop, clock, self._boot.data_dir, self._running, self._committer.commit)
 
     def _information(self, start: StartConfig, state: StoredState) -> dict[str, Any]:
         """Return the facts about the configuration; an unchanged configuration keeps its reported facts."""
@@ -254,7 +254,7 @@ class Scheduler(CommitListener):
 
     def _take_over(self, state: StoredState) -> TakeOver:
         """Reconcile memory, store and root in one transaction, so that nothing of it happens twice or in part."""
-        change = self._engine.change()
+        change = self._committer.change()
         tell_restored(state.restoration, change, self._notifications)
         self._store_configuration(change)
         change.write(lambda db: settle_passes(db, [run.id for run in state.known.unfinished]))
@@ -268,19 +268,19 @@ class Scheduler(CommitListener):
         self._complete_reload(take_over, change)
         if state.first and state.earlier is not None:
             self._notifications.daemon_restarted(change, orderly=state.orderly)
-        self._engine.commit(change)
+        self._committer.commit(change)
         return take_over
 
     def _start_schedules(self, state: StoredState) -> None:
         self._outbox.begin(first=state.first)
-        if not self._engine.ending:
+        if not self._daemon.ending:
             self._scheduled_starts.begin(self._units.values())
             self._file_changes.begin()
         self._clock_report.begin(first=state.first)
-        change = self._engine.change()
+        change = self._committer.change()
         change.write(lambda _db: None)
         change.then(self._is_ready)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _build_operations(self, start: StartConfig, state: StoredState, take_over: TakeOver) -> None:
         loop, boot, config, engine = self._loop, self._boot, self._config, self._engine
@@ -308,8 +308,8 @@ class Scheduler(CommitListener):
         for subject in (
             RunOperations(engine, self._units, self._info, self._tell, limit),
             UnitOperations(engine, self._controller, self._scheduled_starts, self._units),
-            NotificationOperations(engine, self._units, self._notifications),
-            NotifierOperations(engine, self._outbox),
+            NotificationOperations(self._committer, self._units, self._notifications),
+            NotifierOperations(self._committer, self._outbox),
             many,
             self._damage,
             certificate,
@@ -366,14 +366,14 @@ class Scheduler(CommitListener):
         )
 
     def _is_ready(self) -> None:
-        self._ready = True
+        self._daemon.ready = True
 
     def _tell(self) -> dict[str, Any]:
         """Return the current state of the daemon for the ``info`` operation."""
         no_room = self._reserve is not None and self._reserve.missing
         return {
-            "storing": self._committer.storing and self._ready,
-            "degraded": self._starts_wait or self._damage.there or self._short_of_memory or no_room,
+            "storing": self._committer.storing and self._daemon.ready,
+            "degraded": self._daemon.starts_wait or self._damage.there or self._daemon.short_of_memory or no_room,
             "exports": self._exports.found(),
             **self._clock_report.found(),
         }
@@ -419,13 +419,13 @@ class Scheduler(CommitListener):
             self._database_watch.lost(Lost(f"({damage})"), remedy)
 
     def _report_failing_database(self, why: str) -> None:
-        change = self._engine.change()
+        change = self._committer.change()
         self._notifications.database_failing(why, change)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _leave(self) -> None:
         """Exit for the next scheduler, unless the daemon shuts down anyway."""
-        if not self._engine.ending:
+        if not self._daemon.ending:
             self._loop.end()
 
     def changes_stored(self) -> None:
@@ -455,7 +455,7 @@ class Scheduler(CommitListener):
 
     def _begin(self, change: Change, *, first: bool) -> None:
         """Start services, and at the first start tasks with ``run_on_start``."""
-        if self._engine.ending:
+        if self._daemon.ending:
             return
         boot = current_boot()
         for unit in start_order(self._units.values()):
@@ -482,17 +482,17 @@ class Scheduler(CommitListener):
         for name, indexes in take_over.outdated.items():
             unit = self._units[name]
             under_way = unit.rolling is not None and min(indexes) >= unit.rolling.index
-            if not (unit.stopped or under_way or self._engine.ending):
+            if not (unit.stopped or under_way or self._daemon.ending):
                 self._controller.roll(unit, change)
 
     def _clock_stepped(self, by_ms: int) -> None:
         self._log.warning(f"the wall clock was set by {by_ms / 1000:+.1f} s")
-        if not self._engine.ending:
+        if not self._daemon.ending:
             self._scheduled_starts.clock_stepped(self._units.values(), by_ms)
         self._clock_report.stepped(by_ms)
 
     def _on_frame(self, frame: Frame) -> None:
-        change = self._engine.change()
+        change = self._committer.change()
         op = frame["op"]
         if op == "started":
             self._engine.started(frame["run"], frame["at"], change)
@@ -524,29 +524,29 @@ class Scheduler(CommitListener):
         else:
             raise ProtocolError(f"the root sent {op}")
         # A start can wait: the root knows it until its end is stored.
-        self._engine.commit(change, can_wait=op == "started")
+        self._committer.commit(change, can_wait=op == "started")
 
     def _on_shortage(self, op: str, frame: Frame, change: Change) -> None:
         """Take in that the root lacks something, or has it again."""
         if op == "memory":
-            self._short_of_memory = frame["short"]
+            self._daemon.short_of_memory = frame["short"]
             self._notifications.memory(change, short=frame["short"])
         elif op == "waiting":
             self._engine.start_waits(frame["run"], frame["why"], change)
         else:
-            self._starts_wait = frame["why"] is not None
+            self._daemon.starts_wait = frame["why"] is not None
             self._notifications.starts_wait(frame["waiting"], frame["why"], change)
 
     def _shut_down(self, change: Change) -> None:
         for unit in self._units.values():
             self._scheduled_starts.end(unit)
         self._shutdown.begin(self._units.values(), change)
-        started_at = self._engine.boot.started_at
+        started_at = self._daemon.boot.started_at
         change.write(lambda db: set_meta(db, _SHUT_DOWN, started_at))
         self._loop.after(0, self._report_end_if_idle)
 
     def _report_end_if_idle(self) -> None:
-        if not self._engine.ending or self._end_reported:
+        if not self._daemon.ending or self._end_reported:
             return
         self._shutdown.go_on()
         if not self._committer.idle:
@@ -573,6 +573,6 @@ class Scheduler(CommitListener):
             self._committer.close()
         except StoreError as err:  # a failed checkpoint; all acknowledged changes are stored
             self._log.error(f"cannot close the database: {err}")
-        self._event_log.close(last=self._engine.ending)
-        if self._engine.ending:
-            forget_all(self._engine.boot)
+        self._event_log.close(last=self._daemon.ending)
+        if self._daemon.ending:
+            forget_all(self._boot)

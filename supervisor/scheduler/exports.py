@@ -15,10 +15,10 @@ from supervisor.config.model import Config, Export, Service, Task
 from supervisor.ipc.export_job import ExportJob, ExportStatus
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
+from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.helper_process import HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import Notifications
-from supervisor.scheduler.runs.run_engine import RunEngine
 
 
 def job_of(export: Export, boot: Boot, config: Config, host: str, begin_at: int) -> ExportJob:
@@ -88,7 +88,7 @@ class Exports:
         self,
         loop: Loop,
         boot: Boot,
-        engine: RunEngine,
+        committer: Committer,
         notifications: Notifications,
         info: Mapping[str, Any],
         log: Log,
@@ -96,7 +96,7 @@ class Exports:
         """`info`: facts about the active configuration; shared, not copied."""
         self._loop = loop
         self._boot = boot
-        self._engine = engine
+        self._committer = committer
         self._notifications = notifications
         self._info = info
         self._log = log
@@ -136,9 +136,9 @@ class Exports:
         self._end_alert(one)
         since = before.failing_since
         if since is not None and self._loop.now_ms() - since >= one.export.alert_after_ms:
-            change = self._engine.change()
+            change = self._committer.change()
             self._notifications.export_recovered(one.export.name, since, change)
-            self._engine.commit(change)
+            self._committer.commit(change)
 
     def process_failed(self, one: _RunningExport, why: str) -> None:
         """Take in that an exporter process could not be started, or has failed."""
@@ -159,9 +159,9 @@ class Exports:
             one.alert = None
 
     def _report_failing(self, one: _RunningExport) -> None:
-        change = self._engine.change()
+        change = self._committer.change()
         self._notifications.export_failing(one.export.name, one.status.error or "", one.status.behind_lines, change)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def close(self) -> None:
         """Close the connections: the exporters finish their batches and exit."""

@@ -17,6 +17,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import PROTOCOL, Boot, Exited
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.database.commits import CommitListener, Committer
+from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.event_log import EventLog
 from supervisor.scheduler.loop.loop import Clock, Loop
 from supervisor.scheduler.loop.root_connection import RootConnection
@@ -175,7 +176,8 @@ class Bench:
         self.committer = Committer(self.loop, store, event_log, self.log, self.commits)
         self.notifications = Notifications(self.config, self.queued)
         root = cast(RootConnection, self.root)
-        self.engine = RunEngine(self.loop, self.boot, root, self.committer, self.notifications, self.log)
+        self.daemon = DaemonState(self.boot)
+        self.engine = RunEngine(self.loop, self.daemon, root, self.committer, self.notifications, self.log)
         self.engine.configure(self.config)
         self.watcher = Watcher()
         self.controller = ServiceController(
@@ -188,27 +190,27 @@ class Bench:
     def trigger(self, name: str) -> LiveRun:
         unit = self.units[name]
         assert unit.task is not None
-        change = self.engine.change()
+        change = self.committer.change()
         run = self.engine.create_task_run(unit, unit.task, change, trigger="api", run_id=new_ulid(change.now_ms))
-        self.engine.commit(change)
+        self.committer.commit(change)
         return run
 
     def stop(self, run: LiveRun, cause: str = "stop") -> None:
-        change = self.engine.change()
+        change = self.committer.change()
         self.engine.stop(run, change, cause=cause)
-        self.engine.commit(change)
+        self.committer.commit(change)
 
     def started(self, run_id: str) -> None:
-        change = self.engine.change()
+        change = self.committer.change()
         self.engine.started(run_id, change.now_ms, change)
-        self.engine.commit(change)
+        self.committer.commit(change)
 
     def exited(self, run_id: str, *, status: int = 0, ran_ms: int = 0, cause: str | None = None) -> None:
-        change = self.engine.change()
+        change = self.committer.change()
         at = change.now_ms
         exited = Exited(run=run_id, status=status, cause=cause, started_at=at - ran_ms, ended_at=at)
         self.engine.exited(exited, change)
-        self.engine.commit(change)
+        self.committer.commit(change)
 
     def row(self, run: LiveRun) -> Run:
         found = get_run(self.store.database, run.id)

@@ -63,14 +63,14 @@ class ReloadBench(Bench):
             resolved=ResolvedConfig(self.config, self.boot),
             leaving={},
         )
-        change = self.engine.change()
+        change = self.committer.change()
         for unit in self.units.values():
             text = definition_text(unit.definition)
             upsert_task(self.store.database, unit.name, unit.definition.kind, text)
             update_task(self.store.database, unit.name, stopped=unit.stopped)
             if unit.service is not None:
                 self.controller.begin(unit, change)
-        self.engine.commit(change)
+        self.committer.commit(change)
         self.scheduled_starts.begin(self.units.values())
         self.drain()
 

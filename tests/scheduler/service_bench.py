@@ -17,9 +17,9 @@ DONE: Answer = {"ok": True, "result": {}}
 def taken_up(one: Bench, name: str = "s") -> Unit:
     """The service, its instances running as far as it wants any."""
     unit = one.units[name]
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.begin(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     run_all(one)
     return unit
 

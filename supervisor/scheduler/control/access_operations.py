@@ -16,8 +16,8 @@ from store.tokens import Token
 from supervisor.config.model import Config
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, unavailable
 from supervisor.scheduler.control.rate_limit import LoginLimit
+from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.reload.config_files import ConfigFiles
-from supervisor.scheduler.runs.run_engine import RunEngine
 
 Arguments = dict[str, Any]
 
@@ -34,8 +34,8 @@ _ACCOUNT_REFUSALS = {
 class AccessOperations:
     """Carries out operations, and answers after they are stored."""
 
-    def __init__(self, engine: RunEngine) -> None:
-        self._engine = engine
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
         self._logins = LoginLimit(time.monotonic)
 
     def operations(self) -> dict[str, Operation]:
@@ -63,9 +63,9 @@ class AccessOperations:
         answer: Callable[[Any], dict[str, Any]] = lambda _result: done(),
     ) -> None:
         """Call `write(db, now_ms)`, then answer with `answer(result)`."""
-        change = self._engine.change(unavailable(reply))
+        change = self._committer.change(unavailable(reply))
         change.read(lambda db: write(db, change.now_ms)).then(lambda result: reply(answer(result)))
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def session_create(self, arguments: Arguments, reply: Reply) -> None:
         """Store a web session. One of the account `admin` ends the sessions of its former passwords."""

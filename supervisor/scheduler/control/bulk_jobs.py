@@ -15,10 +15,10 @@ from typing import Any
 
 from store.daemon_values import get_meta, set_meta
 from store.database import Database
-from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.runs.run_engine import RunEngine
 
 _PROGRESS = "bulk"
 """Name in the store of the progress of the last job: {command, event, began, affected, told}; `told` is the number of
@@ -63,10 +63,13 @@ def last_job(db: Database) -> Progress | None:
 class BulkJobs:
     """Carries out jobs one after the other."""
 
-    def __init__(self, loop: Loop, engine: RunEngine, reading: LongReads, last: Progress | None) -> None:
+    def __init__(
+        self, loop: Loop, daemon: DaemonState, committer: Committer, reading: LongReads, last: Progress | None
+    ) -> None:
         """`last`: progress of the last job of earlier schedulers."""
         self._loop = loop
-        self._engine = engine
+        self._daemon = daemon
+        self._committer = committer
         self._reading = reading
         self._last = last
         self._waiting: deque[Job] = deque()
@@ -111,7 +114,7 @@ class BulkJobs:
     def _next(self, job: Job) -> None:
         if not self._slices:
             self._finish(job)
-        elif self._engine.ending:
+        elif self._daemon.ending:
             self._give_up(job, Ending("the daemon is shutting down"))
         else:
             self._commit_slice(job, self._slices.popleft())
@@ -133,17 +136,13 @@ class BulkJobs:
             # Other changes go first.
             self._loop.after(pause_ms, lambda: self._next(job))
 
-        def on_failed(error: BaseException) -> bool:
-            self._give_up(job, error)
-            return True
-
-        change = self._engine.change(on_failed)
+        change = self._committer.change(lambda error: self._give_up(job, error))
         change.write(write)
         if last and job.event is not None:
             event = job.event
             change.tell(lambda _db: [(event, {"affected": before + changed})])
         change.then(stored)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _finish(self, job: Job) -> None:
         self._job = None
@@ -153,10 +152,10 @@ class BulkJobs:
     def _give_up(self, job: Job, error: BaseException) -> None:
         self._slices.clear()
         if job.event is not None and self._affected:
-            change = self._engine.change()
+            change = self._committer.change()
             others = self._done_before(job.command)
             self._announce(_progress(job, others + self._affected, others), change)
-            self._engine.commit(change)
+            self._committer.commit(change)
         self._job = None
         job.failed(error)
         self._begin()

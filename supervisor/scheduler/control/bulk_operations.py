@@ -24,7 +24,7 @@ from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs import run_transitions, secret_parameters
-from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.live_units import Unit
 from supervisor.scheduler.runs.parameters import NOTHING, InvalidParameters, ParameterValues, accept_again
 from supervisor.scheduler.runs.run_engine import RunEngine
 
@@ -71,6 +71,8 @@ class BulkOperations:
     ) -> None:
         self._loop = loop
         self._engine = engine
+        self._committer = engine.committer
+        self._daemon = engine.daemon
         self._units = units
         self._reading = reading
         self._bulk = bulk
@@ -102,11 +104,11 @@ class BulkOperations:
             return
 
         if run is None:
-            change = self._engine.change(unavailable(reply))
+            change = self._committer.change(unavailable(reply))
         else:
             # Memory has ended it already, so the change must be stored.
             # End and deletion are one change, so no client sees the end alone.
-            change = self._engine.change()
+            change = self._committer.change()
             self._engine.stop(run, change, by=arguments["by"])
         at_ms = self._moment_ms()
         task_name = change.read(lambda db: _delete(db, run_id, at_ms))
@@ -119,7 +121,7 @@ class BulkOperations:
             reply(done())
 
         change.then(stored)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _moment_ms(self) -> int:
         """Return the time of a deletion in ms since the epoch, unique within this scheduler."""
@@ -188,7 +190,7 @@ class BulkOperations:
         self._reading.submit(lambda db: find_active(db, _selector(arguments)), found)
 
     def _stop_some(self, ids: list[str], stopped: list[str], by: str, reply: Reply) -> None:
-        change = self._engine.change()
+        change = self._committer.change()
         for run_id in ids[:_STOPS]:
             run = self._engine.live.get(run_id)
             if run is not None and run.state is not run_transitions.State.STOPPING:
@@ -196,18 +198,18 @@ class BulkOperations:
                 stopped.append(run_id)
         rest = ids[_STOPS:]
         if rest:
-            self._engine.commit(change)
+            self._committer.commit(change)
             self._loop.after(0, lambda: self._stop_some(rest, stopped, by, reply))
         else:
             change.then(lambda: reply(done(affected=len(stopped), first=stopped[:_NAMED])))
-            self._engine.commit(change)
+            self._committer.commit(change)
 
     def bulk_rerun(self, arguments: Arguments, reply: Reply) -> None:
         """Run each task of the selected runs once, with the parameter values of its newest run.
 
         A repeated request returns the same runs. If any values are no longer valid, nothing starts.
         """
-        data_dir = self._engine.boot.data_dir
+        data_dir = self._daemon.boot.data_dir
 
         def find(db: Database) -> dict[str, _Again]:
             newest = find_newest(db, _selector(arguments))
@@ -216,7 +218,7 @@ class BulkOperations:
         def found(tasks: dict[str, _Again] | BaseException) -> None:
             if isinstance(tasks, BaseException):
                 _failed(reply)(tasks)
-            elif self._engine.ending:
+            elif self._daemon.ending:
                 reply(refused(503, "the daemon is shutting down"))
             else:
                 self._run_all(tasks, arguments, reply)
@@ -224,14 +226,7 @@ class BulkOperations:
         self._reading.submit(find, found)
 
     def _run_all(self, tasks: dict[str, _Again], arguments: Arguments, reply: Reply) -> None:
-        created: list[LiveRun] = []
         errors: list[dict[str, Any]] = []
-
-        def on_failed(error: BaseException) -> bool:
-            for run in created:
-                self._engine.forget(run)
-            return unavailable(reply)(error)
-
         triggered: list[dict[str, str]] = []
         new: list[tuple[Unit, Task, str, ParameterValues]] = []
         for name, again in tasks.items():
@@ -255,13 +250,11 @@ class BulkOperations:
             reply(refused_for_now(self._limit.refusal(by, wait_s), wait_s))
             return
         self._limit.count(credential, len(new))
-        change = self._engine.change(on_failed)
+        change = self._committer.change(unavailable(reply))
         for unit, task, run_id, params in new:
-            created.append(
-                self._engine.create_task_run(unit, task, change, trigger=trigger, run_id=run_id, by=by, params=params)
-            )
+            self._engine.create_task_run(unit, task, change, trigger=trigger, run_id=run_id, by=by, params=params)
         change.then(lambda: reply(done(triggered=triggered)))
-        self._engine.commit(change)
+        self._committer.commit(change)
 
 
 def _again(db: Database, data_dir: str, command: str, name: str, newest: str) -> _Again:

@@ -45,14 +45,9 @@ def refused_for_now(detail: str, retry_after_s: int) -> dict[str, Any]:
     return {**refused(429, detail), "retry_after_s": retry_after_s}
 
 
-def unavailable(reply: Reply) -> Callable[[BaseException], bool]:
-    """Return the `on_failed` of a change with a waiting client: answer 503, and give the change up."""
-
-    def on_failed(error: BaseException) -> bool:
-        reply(refused(503, f"the database cannot be written: {error}"))
-        return True
-
-    return on_failed
+def unavailable(reply: Reply) -> Callable[[BaseException], None]:
+    """Return the `on_failed` of a change with a waiting client: answer 503."""
+    return lambda error: reply(refused(503, f"the database cannot be written: {error}"))
 
 
 class _Connection:

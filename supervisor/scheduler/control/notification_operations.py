@@ -7,10 +7,10 @@ from store.deliveries import Standing
 from supervisor.ipc.delivery_request import DeliveryResult
 from supervisor.schedule.instants import upcoming
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, unavailable
+from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.notifications.outbox import Outbox
 from supervisor.scheduler.runs.live_units import Unit
-from supervisor.scheduler.runs.run_engine import RunEngine
 
 Arguments = dict[str, Any]
 
@@ -18,8 +18,8 @@ Arguments = dict[str, Any]
 class NotificationOperations:
     """Marks notifications and shows schedules."""
 
-    def __init__(self, engine: RunEngine, units: dict[str, Unit], notices: Notifications) -> None:
-        self._engine = engine
+    def __init__(self, committer: Committer, units: dict[str, Unit], notices: Notifications) -> None:
+        self._committer = committer
         self._units = units
         self._notifications = notices
 
@@ -34,19 +34,19 @@ class NotificationOperations:
     def mark(self, arguments: Arguments, reply: Reply) -> None:
         """Mark a notification as read or unread."""
         notification_id: str = arguments["id"]
-        change = self._engine.change(unavailable(reply))
+        change = self._committer.change(unavailable(reply))
         found = change.read(lambda db: notifications.get(db, notification_id))
         self._notifications.mark(change, notification_id, read=bool(arguments["read"]))
         unknown = refused(404, f"no such notification: {notification_id}")
         found.then(lambda notification: reply(unknown if notification is None else done()))
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def mark_all(self, _arguments: Arguments, reply: Reply) -> None:
         """Mark all notifications as read."""
-        change = self._engine.change(unavailable(reply))
+        change = self._committer.change(unavailable(reply))
         self._notifications.mark_all(change)
         change.then(lambda: reply(done()))
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def schedule(self, arguments: Arguments, reply: Reply) -> None:
         """Answer with the next instants of a task and their daylight saving notes."""
@@ -57,7 +57,7 @@ class NotificationOperations:
         elif unit.task is None:
             reply(refused(409, f"{name} is a service and has no schedule"))
         else:
-            now_ms = self._engine.change().now_ms
+            now_ms = self._committer.change().now_ms
             found = upcoming(unit.schedule, unit.last_instant, now_ms, arguments["count"])
             reply(done(items=[list(instant) for instant in found]))
 
@@ -65,8 +65,8 @@ class NotificationOperations:
 class NotifierOperations:
     """Shows and tests notifiers."""
 
-    def __init__(self, engine: RunEngine, outbox: Outbox) -> None:
-        self._engine = engine
+    def __init__(self, committer: Committer, outbox: Outbox) -> None:
+        self._committer = committer
         self._outbox = outbox
 
     def operations(self) -> dict[str, Operation]:
@@ -75,7 +75,7 @@ class NotifierOperations:
 
     def show(self, _arguments: Arguments, reply: Reply) -> None:
         """Answer with the delivery status of each notifier, without its URL."""
-        change = self._engine.change(unavailable(reply))
+        change = self._committer.change(unavailable(reply))
         names = self._outbox.names()
 
         def answer(found: dict[str, Standing]) -> None:
@@ -83,7 +83,7 @@ class NotifierOperations:
             reply(done(items=[found.get(name, nothing)._replace(name=name)._asdict() for name in names]))
 
         self._outbox.standings(change, answer)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def send_test(self, arguments: Arguments, reply: Reply) -> None:
         """Send a test message through a notifier, and answer with the result."""

@@ -36,6 +36,8 @@ class IdempotencyKeys:
 
     def __init__(self, engine: RunEngine) -> None:
         self._engine = engine
+        self._committer = engine.committer
+        self._daemon = engine.daemon
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
     def trigger(self, arguments: dict[str, Any], reply: Reply, create: Callable[[Reply], None]) -> None:
@@ -54,10 +56,10 @@ class IdempotencyKeys:
             for again in self._waiting.pop(key):
                 again()
 
-        change = self._engine.change(unavailable(finish))
+        change = self._committer.change(unavailable(finish))
         claim = change.read(lambda db: idempotency.find(db, key, change.now_ms))
         claim.then(lambda found: self._answer(found, arguments["request"], finish, create))
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     @staticmethod
     def _answer(found: Claim | None, request: str, finish: Reply, create: Callable[[Reply], None]) -> None:
@@ -98,6 +100,8 @@ class RunOperations:
         """
         self._limit = limit or TriggerLimit(time.monotonic, 0)
         self._engine = engine
+        self._committer = engine.committer
+        self._daemon = engine.daemon
         self._tell = tell
         self._info = info
         self._units = units
@@ -111,7 +115,7 @@ class RunOperations:
             "trigger": self.trigger,
             "stop": self.stop,
             "run_waits": self.waits,
-            **AccessOperations(self._engine).operations(),
+            **AccessOperations(self._committer).operations(),
         }
 
     def info(self, _arguments: Arguments, reply: Reply) -> None:
@@ -135,18 +139,17 @@ class RunOperations:
             reply(refused(409, f"{name} is a service; use ringward start {name}"))
         elif not unit.task.api_trigger:
             reply(refused(403, f"{name} has api_trigger = false: only its schedule may run it"))
-        elif self._engine.ending:
+        elif self._daemon.ending:
             reply(refused(503, "the daemon is shutting down"))
         else:
             self._keys.trigger(arguments, reply, lambda reply: self._create(unit, arguments, reply))
 
     def _create(self, unit: Unit, arguments: Arguments, reply: Reply) -> None:
-        def on_failed(error: BaseException) -> bool:
-            self._engine.forget(run)
-            if not isinstance(error, Conflict):
-                return unavailable(reply)(error)
-            reply(done())  # the run id exists: this is a repeated request
-            return True
+        def on_failed(error: BaseException) -> None:
+            if isinstance(error, Conflict):  # the run id exists: this is a repeated request
+                reply(done())
+            else:
+                unavailable(reply)(error)
 
         task = unit.task
         if task is None or not unit.configured:  # a reload removed it during the lookup of the key
@@ -158,7 +161,7 @@ class RunOperations:
             errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
             reply(refused(422, f"Invalid parameters for {unit.name}", errors))
             return
-        holders = self._engine.holders_in_the_way(task, self._engine.change().now_ms)
+        holders = self._engine.holders_in_the_way(task, self._committer.change().now_ms)
         caller = self._caller(arguments, holders) if holders else None
         if caller is not None:
             slot = holders[caller.id]
@@ -173,7 +176,7 @@ class RunOperations:
             reply(refused_for_now(self._limit.refusal(arguments["by"], wait_s), wait_s))
             return
         self._limit.count(credential)
-        change = self._engine.change(on_failed)
+        change = self._committer.change(on_failed)
         run = self._engine.create_task_run(
             unit,
             task,
@@ -187,13 +190,13 @@ class RunOperations:
         refusal = run.state is run_transitions.State.ENDED
         answer = done() if refusal else done(row=answer_row(run, arguments["by"]))
         change.then(lambda: reply(answer))
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _caller(self, arguments: Arguments, holders: Collection[str]) -> LiveRun | None:
         """Return the run among `holders` that sent a request: by its token, or by the process that connected."""
         run_id: str | None = arguments.get("from_run")
         if run_id is None and (process := arguments.get("from_process")) is not None:
-            owners = owning_runs(process, self._engine.boot.daemon_id, self._environments)
+            owners = owning_runs(process, self._daemon.boot.daemon_id, self._environments)
             run_id = next((owner for owner in owners if owner in self._engine.live), None)
         return self._engine.live[run_id] if run_id is not None and run_id in holders else None
 
@@ -217,7 +220,7 @@ class RunOperations:
         """Stop a run; an ended run stays unchanged."""
         run_id = arguments["run"]
         run = self._engine.live.get(run_id)
-        change = self._engine.change()
+        change = self._committer.change()
         if run is None:
             self._answer_ended(run_id, reply)
             return
@@ -225,12 +228,12 @@ class RunOperations:
         self._engine.stop(run, change, by=arguments["by"], force=bool(arguments["force"]))
         if not signalled:
             change.then(lambda: reply(done()))
-        self._engine.commit(change)
+        self._committer.commit(change)
         if signalled:
             reply(done())
 
     def _answer_ended(self, run_id: str, reply: Reply) -> None:
-        change = self._engine.change(unavailable(reply))
+        change = self._committer.change(unavailable(reply))
         unknown = refused(404, f"no run with the id {run_id}")
         change.read(lambda db: get_run(db, run_id)).then(lambda run: reply(unknown if run is None else done()))
-        self._engine.commit(change)
+        self._committer.commit(change)

@@ -76,6 +76,8 @@ class UnitOperations:
         units: dict[str, Unit],
     ) -> None:
         self._engine = engine
+        self._committer = engine.committer
+        self._daemon = engine.daemon
         self._controller = controller
         self._scheduled_starts = scheduled_starts
         self._units = units
@@ -115,17 +117,17 @@ class UnitOperations:
             if name == "restart" and unit.rolling is not None:
                 reply(refused(409, f"a rolling restart of {unit.name} is in progress"))
                 return
-            change = self._engine.change()
+            change = self._committer.change()
             if command is not None:
                 _remember(unit, command, change)
             verb.acts(unit, change, arguments)
             change.then(lambda: reply(done()))
-            self._engine.commit(change)
+            self._committer.commit(change)
 
-        change = self._engine.change(unavailable(reply))
+        change = self._committer.change(unavailable(reply))
         change.write(verb.stores(unit, change))
         change.then(act)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _stop_one(self, arguments: Arguments, reply: Reply) -> None:
         """Stop all instances of a service."""
@@ -138,7 +140,7 @@ class UnitOperations:
         unit = self._unit(_ALL, arguments, reply)
         if unit is None:
             return
-        change = self._engine.change(unavailable(reply))
+        change = self._committer.change(unavailable(reply))
         for_ms = arguments["for_ms"]
         acknowledged = {
             "run": arguments["run"],
@@ -154,12 +156,12 @@ class UnitOperations:
         """Withdraw the acknowledgement of a unit."""
         unit = self._unit(_ALL, arguments, reply)
         if unit is not None:
-            self._store_acknowledged(unit, None, self._engine.change(unavailable(reply)), reply)
+            self._store_acknowledged(unit, None, self._committer.change(unavailable(reply)), reply)
 
     def _store_acknowledged(self, unit: Unit, acknowledged: str | None, change: Change, reply: Reply) -> None:
         change.write(lambda db: update_task(db, unit.name, acknowledged=acknowledged))
         change.then(lambda: reply(done()))
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _unit(self, kinds: Kinds, arguments: Arguments, reply: Reply) -> Unit | None:
         unit = self._units.get(arguments["task"])
@@ -207,7 +209,7 @@ class UnitOperations:
         results = {unit.name: [verb.result, _live_runs(unit) if restarts else []] for unit in (*known, *new)}
 
         def act() -> None:
-            change = self._engine.change()
+            change = self._committer.change()
             for unit in new:
                 if not unit.configured:  # a reload removed it
                     results.pop(unit.name)
@@ -217,18 +219,18 @@ class UnitOperations:
                     _remember(unit, command, change)
                     verb.acts(unit, change, arguments)
             change.then(lambda: reply(done(units=_answer(units, results))))
-            self._engine.commit(change)
+            self._committer.commit(change)
 
         if not new:
             reply(done(units=_answer(units, results)))
             return
-        change = self._engine.change(unavailable(reply))
+        change = self._committer.change(unavailable(reply))
         for unit in new:
             change.write(verb.stores(unit, change))
             if not restarts:  # the next scheduler completes it from the wanted state
                 change.write(_stored_command(unit, command))
         change.then(act)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _stop_many(self, units: Sequence[Unit], arguments: Arguments, reply: Reply) -> None:
         """Stop services, and all runs of tasks that have not ended."""
@@ -285,25 +287,25 @@ class UnitOperations:
             if not started:
                 finish()
                 return
-            change = self._engine.change()  # an earlier start request took effect meanwhile
+            change = self._committer.change()  # an earlier start request took effect meanwhile
             act(started, change)
             change.then(finish)
-            self._engine.commit(change)
+            self._committer.commit(change)
 
-        change = self._engine.change()
+        change = self._committer.change()
         remember(change)
         act(units, change)
-        if self._engine.storing:
+        if self._committer.storing:
             change.then(again)
-            self._engine.commit(change)
+            self._committer.commit(change)
         else:  # start requests are refused meanwhile, so none can follow
-            self._engine.commit(change)
+            self._committer.commit(change)
             finish()
 
     def _refused_at_the_end(self, reply: Reply) -> bool:
-        if self._engine.ending:
+        if self._daemon.ending:
             reply(refused(503, "the daemon is shutting down"))
-        return self._engine.ending
+        return self._daemon.ending
 
 
 def _would_start(unit: Unit) -> bool:

@@ -43,6 +43,7 @@ _NOT_NOW = (Away, Busy)
 T = TypeVar("T")
 
 Write = Callable[[Database], Any]
+OnFailed = Callable[[BaseException], None]
 Events = list[tuple[str, dict[str, Any]]]
 """Kind and body of each event."""
 _Stored = tuple[int, list[Draft]]
@@ -52,10 +53,20 @@ _Stored = tuple[int, list[Draft]]
 class Change:
     """The writes, events and effects of one event of the scheduler."""
 
-    def __init__(self, now_ms: int, on_failed: Callable[[BaseException], bool] | None = None) -> None:
-        """Start empty; if the change cannot be stored, `on_failed(error)` returns whether to give it up."""
+    def __init__(
+        self, now_ms: int, on_failed: OnFailed | None = None, given_up_on: type[BaseException] = BaseException
+    ) -> None:
+        """Start empty. Without `on_failed`, the change is retried until it is stored.
+
+        Args:
+            now_ms: the time of the change, in milliseconds since the epoch.
+            on_failed: called with the error if the change cannot be stored and is given up.
+            given_up_on: the kind of errors on which it is given up; on others it is retried.
+        """
         self.now_ms = now_ms
-        self.on_failed = on_failed
+        self._on_failed = on_failed
+        self._given_up_on = given_up_on
+        self._undo: list[Callable[[], None]] = []
         self.writes: list[Write] = []
         self.events: Events = []
         self.event_sources: list[Callable[[Database], Events]] = []
@@ -80,6 +91,19 @@ class Change:
     def then(self, effect: Callable[[], None]) -> None:
         """Call `effect` from the loop after the change is stored."""
         self.effects.append(effect)
+
+    def undo(self, function: Callable[[], None]) -> None:
+        """Call `function` if the change is given up, before ``on_failed``."""
+        self._undo.append(function)
+
+    def give_up(self, error: BaseException) -> bool:
+        """Undo the change if it is given up on this error; return False if it is retried."""
+        if self._on_failed is None or not isinstance(error, self._given_up_on):
+            return False
+        for undo in self._undo:
+            undo()
+        self._on_failed(error)
+        return True
 
     @property
     def empty(self) -> bool:
@@ -169,9 +193,13 @@ class Committer:
     def _drain(self) -> None:
         self._store.drain()
 
+    def change(self, on_failed: OnFailed | None = None, given_up_on: type[BaseException] = BaseException) -> Change:
+        """Return a new, empty change; see :meth:`Change.__init__` for the arguments."""
+        return Change(self._loop.now_ms(), on_failed, given_up_on)
+
     def commit(self, change: Change, *, can_wait: bool = False) -> None:
         """Store a change, announce its events and run its effects; `can_wait`: it may share a later transaction."""
-        if change.empty or (not self.storing and self._given_up(change, StoreStuck())):
+        if change.empty or (not self.storing and change.give_up(StoreStuck())):
             return
         self._waiting.append(change)
         if not self._stuck:
@@ -223,7 +251,7 @@ class Committer:
     def _refuse_waiting(self) -> None:
         """Refuse all changes with a waiting client."""
         waiting, self._waiting = self._waiting, collections.deque()  # a refused change may commit another at once
-        retried = [one for one in waiting if not self._given_up(one, StoreStuck())]
+        retried = [one for one in waiting if not one.give_up(StoreStuck())]
         self._waiting.extendleft(reversed(retried))
 
     def _done(self, result: _Stored | BaseException) -> None:
@@ -243,7 +271,7 @@ class Committer:
         elif len(changes) > 1 and not isinstance(result, _NOT_NOW):
             self._waiting.extendleft(reversed(changes))
             self._singly = len(changes)
-        elif retried := [one for one in changes if not self._given_up(one, result)]:
+        elif retried := [one for one in changes if not one.give_up(result)]:
             self._waiting.extendleft(reversed(retried[1:]))
             self._retry_later(retried[0], result)
             return
@@ -255,10 +283,6 @@ class Committer:
             self._log.info(f"the database can be written again; {len(self._waiting)} more changes were waiting")
         self._loop.at_round_end(self._feed)
         self._listener.changes_stored()
-
-    @staticmethod
-    def _given_up(change: Change, error: BaseException) -> bool:
-        return change.on_failed is not None and change.on_failed(error)
 
     def _retry_later(self, change: Change, error: BaseException) -> None:
         """Keep a failed change at the head of the queue, and refuse later changes with a waiting client."""

@@ -19,7 +19,6 @@ from supervisor.ipc.messages import Boot
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.notifications.notifications import Notifications
-from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.startup.new_history import new_history_allowed
 
 REPLACED = "move that file away to continue with the previous history, or restart the daemon to use that file"
@@ -105,7 +104,6 @@ class DatabaseWatch:
         loop: Loop,
         boot: Boot,
         store: StoreThread,
-        engine: RunEngine,
         committer: Committer,
         notifications: Notifications,
         log: Log,
@@ -113,7 +111,6 @@ class DatabaseWatch:
     ) -> None:
         self._loop = loop
         self._boot = boot
-        self._engine = engine
         self._committer = committer
         self._notifications = notifications
         self._log = log
@@ -129,15 +126,15 @@ class DatabaseWatch:
         if self._lost and new_history_allowed(self._boot.data_dir):
             self._leave()
         elif self._committer.idle:
-            change = self._engine.change()
+            change = self._committer.change()
             change.write(lambda _db: None)
-            self._engine.commit(change)
+            self._committer.commit(change)
 
     def _rescued(self, text: str) -> None:
         self._log.error(text)
-        change = self._engine.change()
+        change = self._committer.change()
         self._notifications.database_restored(text, change, "The database files were restored")
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def met(self, error: StoreError) -> None:
         """Report a replaced database file."""

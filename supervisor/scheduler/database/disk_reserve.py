@@ -5,10 +5,9 @@ Functions that access the disk run in the store thread, all others in the loop.
 
 import contextlib
 import os
-from collections.abc import Callable
 
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.notifications.notifications import Notifications
 
@@ -34,16 +33,14 @@ class DiskReserve:
         directory: str,
         notifications: Notifications,
         log: Log,
-        change: Callable[[], Change],
-        commit: Callable[[Change], None],
+        committer: Committer,
     ) -> None:
         self._loop = loop
         self._path = f"{directory}/reserve"
         self._directory = directory
         self._notifications = notifications
         self._log = log
-        self._change = change
-        self._commit = commit
+        self._committer = committer
         self._there = True
         """Whether the file exists; set by the store thread."""
         self.missing = False
@@ -66,21 +63,20 @@ class DiskReserve:
         self.missing = True
         kept = f"the disk with {self._directory} has no room for the {BYTES >> 20} MiB that are kept for the database"
         self._log.error(f"{kept}: what happens is stored only as long as there is any")
-        change = self._change()
+        change = self._committer.change()
         self._notifications.disk_full(f"T{kept[1:]}. What happens is stored only as long as there is any.", change)
-        self._commit(change)
+        self._committer.commit(change)
         self._loop.after(_AGAIN_MS, self._keep)
 
     def _keep(self) -> None:
         """Create the file if it is missing and the disk has space."""
-        change = Change(self._loop.now_ms(), lambda _error: self._later())
+        change = self._committer.change(lambda _error: self._later())
         change.write(lambda _db: self._make())
         change.then(self._tell)
-        self._commit(change)
+        self._committer.commit(change)
 
-    def _later(self) -> bool:
+    def _later(self) -> None:
         self._loop.after(_AGAIN_MS, self._keep)
-        return True
 
     def _make(self) -> None:
         try:
@@ -98,9 +94,9 @@ class DiskReserve:
         elif self.missing:
             self.missing = False
             self._log.info("the disk has free space again")
-            change = self._change()
+            change = self._committer.change()
             self._notifications.disk_recovered(self._directory, change)
-            self._commit(change)
+            self._committer.commit(change)
 
 
 def _made(path: str) -> bool:

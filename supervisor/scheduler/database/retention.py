@@ -18,10 +18,11 @@ from supervisor.config.model import Config, Service, Task
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
+from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.removal_clock import RemovalClock
+from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.loop import Loop, Timer
-from supervisor.scheduler.runs.run_engine import RunEngine
 
 _START_MS = 10_000
 _SOON_MS = 1000
@@ -45,7 +46,8 @@ class Retention:
     def __init__(
         self,
         loop: Loop,
-        engine: RunEngine,
+        daemon: DaemonState,
+        committer: Committer,
         bulk: BulkJobs,
         janitor: JanitorClient,
         config: Config,
@@ -54,7 +56,8 @@ class Retention:
     ) -> None:
         self._loop = loop
         self._clock = clock
-        self._engine = engine
+        self._daemon = daemon
+        self._committer = committer
         self._bulk = bulk
         self._janitor = janitor
         self._log = log
@@ -99,7 +102,7 @@ class Retention:
 
     def _look(self) -> None:
         self._timer = None
-        if self._engine.ending:
+        if self._daemon.ending:
             return
         self._looking = True
         now_ms = self._clock.earliest_ms()
@@ -145,6 +148,6 @@ class Retention:
 
     def files_removed(self, last: int, kept: list[int]) -> None:
         """Forget purged runs up to number `last` except `kept`: the janitor removed their files."""
-        change = self._engine.change()
+        change = self._committer.change()
         change.write(lambda db: forget_purged(db, last, kept))
-        self._engine.commit(change)
+        self._committer.commit(change)

@@ -66,7 +66,7 @@ class HostSampler:
         now_ms = self._loop.now_ms()
         sample = Sample(now_ms, **asdict(self._host.read()), running=self._running(), lag=lag_ms)
         # A sample that cannot be stored is dropped.
-        change = Change(now_ms, lambda _error: True)
+        change = Change(now_ms, lambda _error: None)
         earliest_ms, latest_ms = self._clock.earliest_ms(), self._clock.latest_ms()
         change.write(lambda db: self._store(db, sample, earliest_ms, latest_ms))
         if now_ms // daily_outcomes.DAY_MS != self._day:
@@ -219,11 +219,10 @@ class RunSampler:
                 del waiting[: _MOST_WAITING - RECENT : 2]
         taken_out = self._taken_out()
 
-        def given_up(_error: BaseException) -> bool:
+        def given_up(_error: BaseException) -> None:
             # A sample is dropped rather than retried.
             for run, before in taken_out.values():
                 run.readings[:0] = before
-            return True
 
         change = Change(now_ms, given_up)
         change.write(lambda db: run_samples.add_pass(db, number, readings))

@@ -169,6 +169,8 @@ class LaunchedJobs(RunObserver):
     def __init__(self, loop: Loop, engine: RunEngine, watcher: Watcher, root: RootConnection, log: Log) -> None:
         self._loop = loop
         self._engine = engine
+        self._committer = engine.committer
+        self._daemon = engine.daemon
         self._watcher = watcher
         self._root = root
         self._log = log
@@ -183,13 +185,13 @@ class LaunchedJobs(RunObserver):
         launcher = run.definition.launcher
         if launcher is None:
             return
-        job = self._jobs_by_run[run.id] = _Job(run, job_record_of(launcher, run, self._engine.boot.daemon_id))
+        job = self._jobs_by_run[run.id] = _Job(run, job_record_of(launcher, run, self._daemon.boot.daemon_id))
         change.write(lambda _db: self._keep(job))
 
     def _keep(self, job: _Job) -> None:
         """Write the record, in the store thread."""
         try:
-            keep_record(self._engine.boot.data_dir, job.run.id, job.record)
+            keep_record(self._daemon.boot.data_dir, job.run.id, job.record)
         except OSError as err:  # ENOSPC: without its record the job could not be stopped
             job.refusal = f"cannot write the record of its job: {err.strerror or err}"
 
@@ -200,14 +202,14 @@ class LaunchedJobs(RunObserver):
 
     def adopt(self, run: LiveRun) -> bool:
         """Take over a run of the previous scheduler; return whether it has a record."""
-        record = read_record(self._engine.boot.data_dir, run.id, self._engine.boot.daemon_id)
+        record = read_record(self._daemon.boot.data_dir, run.id, self._daemon.boot.daemon_id)
         if record is not None:
             self._jobs_by_run[run.id] = _Job(run, record)
         return record is not None
 
     def forget_others(self, living: Collection[str]) -> None:
         """Remove the records of other runs, after all runs were adopted."""
-        sweep_records(self._engine.boot.data_dir, living)
+        sweep_records(self._daemon.boot.data_dir, living)
 
     # While the run is active.
 
@@ -231,10 +233,10 @@ class LaunchedJobs(RunObserver):
 
     def _named(self, run: LiveRun, name: str) -> None:
         run.execution_id = name
-        change = self._engine.change()
+        change = self._committer.change()
         change.write(lambda db: update_run(db, run.id, execution_id=name))
         change.announce("run.updated", event_body(run, "running", executionId=name))
-        self._engine.commit(change)
+        self._committer.commit(change)
         if self._jobs_by_run[run.id].too_early:
             self.stopping(run.id)
 
@@ -340,7 +342,7 @@ class LaunchedJobs(RunObserver):
             self._log.warning(f"{job.run.unit.name} {job.run.id}: cannot tell whether its job has ended: {why}")
 
     def _out_of_patience(self, job: _Job) -> None:
-        if self._engine.ending:  # the next daemon searches for it
+        if self._daemon.ending:  # the next daemon searches for it
             return
         waited = format_duration(_patience_ms(job))
         self._log.error(
@@ -373,9 +375,9 @@ class LaunchedJobs(RunObserver):
         self._loop.after(0, lambda: self._forget(run.id))  # after the change that is being stored
 
     def _forget(self, run_id: str) -> None:
-        change = self._engine.change()
-        change.write(lambda _db: forget_record(self._engine.boot.data_dir, run_id))
-        self._engine.commit(change)
+        change = self._committer.change()
+        change.write(lambda _db: forget_record(self._daemon.boot.data_dir, run_id))
+        self._committer.commit(change)
 
     def _forget_requests(self, job: _Job) -> None:
         for what in ("probe", "stop"):
@@ -414,7 +416,7 @@ class LaunchedJobs(RunObserver):
         self, job: _Job, what: str, argv: list[str], timeout_ms: int, identity: Identity
     ) -> ProbeRequest:
         record, account = job.record, identity.account
-        env = record.environment(job.run, identity, self._engine.boot.private_variables)
+        env = record.environment(job.run, identity, self._daemon.boot.private_variables)
         other = account is not None and not account.ours
         return ProbeRequest(
             key=_key(job, what),

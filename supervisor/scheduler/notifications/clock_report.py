@@ -7,10 +7,10 @@ from store.daemon_values import set_meta
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, unavailable
+from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import Unit
-from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 
 _LISTED = 20
@@ -21,14 +21,14 @@ class ClockReport:
 
     def __init__(
         self,
-        engine: RunEngine,
+        committer: Committer,
         scheduled_starts: ScheduledStarts,
         units: Mapping[str, Unit],
         notifications: Notifications,
         removal_clock: RemovalClock,
         log: Log,
     ) -> None:
-        self._engine = engine
+        self._committer = committer
         self._scheduled_starts = scheduled_starts
         self._units = units
         self._notifications = notifications
@@ -65,18 +65,18 @@ class ClockReport:
         """Trust the wall clock as it is set, for removals too."""
         self._log.info(f"{arguments['by']} confirmed the wall clock; removals follow it")
         self._clock.believe()
-        change = self._engine.change(unavailable(reply))
+        change = self._committer.change(unavailable(reply))
         state = self._clock.state()
         change.write(lambda db: set_meta(db, STATE, state))
         change.then(lambda: reply(done()))
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _report_waiting_tasks(self) -> None:
         silent = self._scheduled_starts.waiting_for_clock(self._units.values())
         if silent:
-            change = self._engine.change()
+            change = self._committer.change()
             self._notifications.tasks_silent(silent, change)
-            self._engine.commit(change)
+            self._committer.commit(change)
             name, at = silent[0]
             tasks = counted(len(silent), "task")
             self._log.warning(
@@ -85,10 +85,10 @@ class ClockReport:
 
     def report_doubt(self) -> None:
         """Report that the wall clock became doubted or trusted."""
-        change = self._engine.change()
+        change = self._committer.change()
         state, until = self._clock.state(), self._clock.believed_at_ms
         change.write(lambda db: set_meta(db, STATE, state))
         if until is not None:
             self._notifications.clock_doubted(self._clock.step_ms, until, change)
             self._log.warning(f"the wall clock was set by days; nothing is removed by age before {stamp(until)}")
-        self._engine.commit(change)
+        self._committer.commit(change)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 from supervisor.config.model import Config
 from supervisor.ipc.delivery_request import DeliveryResult, PingRequest
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.runs.end_reason import Verdict
@@ -67,7 +67,7 @@ class Heartbeats(RunObserver):
         url = self._url
         if url is None:
             return
-        change = Change(self._loop.now_ms(), lambda _error: True)
+        change = self._committer.change(lambda _error: None)
         change.then(lambda: self._ping(_DAEMON, url))
         self._committer.commit(change)
 

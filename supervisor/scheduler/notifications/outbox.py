@@ -73,7 +73,7 @@ class Outbox:
 
     def begin(self, *, first: bool) -> None:
         """Resume deliveries; `first`: retry failed messages of an earlier daemon at once."""
-        change = self._change()
+        change = self._committer.change()
         if first:
             change.write(lambda db: deliveries.hurry(db, change.now_ms))
         self._forget_others(change)
@@ -86,7 +86,7 @@ class Outbox:
         self._zone = config.daemon.timezone
         urls = {name: one.url for name, one in config.notifiers.items()}
         changed = [name for name, url in urls.items() if self._urls.get(name) != url]
-        change = self._change()
+        change = self._committer.change()
         for name in changed:
             self._resting.pop(name, None)
             change.write(lambda db, name=name: deliveries.hurry(db, change.now_ms, name))  # type: ignore[misc]
@@ -105,13 +105,10 @@ class Outbox:
 
         change.read(lambda db: deliveries.forget_others(db, names)).then(stored)
 
-    def _change(self) -> Change:
-        return Change(self._loop.now_ms())
-
     def queued(self, lost: dict[str, int]) -> None:
         """Deliver new messages; `lost`: number of dropped messages by notifier."""
         if lost:
-            change = self._change()
+            change = self._committer.change()
             for name, number in lost.items():
                 self._log.error(f"the notifier {name}: dropped {number} notifications, {TOO_MANY}")
                 self._on_lost(name, number, TOO_MANY, change)
@@ -133,7 +130,7 @@ class Outbox:
             return
         self._looking, self._again = True, False
         room = max(0, _AT_ONCE - len(self._busy))
-        change = self._change()
+        change = self._committer.change()
 
         def send(found: tuple[list[list[Delivery]], int | None]) -> None:
             self._looking = False
@@ -186,7 +183,7 @@ class Outbox:
 
     def _was_sent(self, together: Sequence[Delivery], result: DeliveryResult) -> None:
         name = together[0].notifier
-        change = self._change()
+        change = self._committer.change()
         now_ms = change.now_ms
         if result.error is None:
             self._resting.pop(name, None)

@@ -1,13 +1,12 @@
 """Alerts about active runs that take too long or print nothing."""
 
-from collections.abc import Callable
 from contextlib import suppress
 
 from logring.errors import LogError
 from logring.log_paths import ring_path
 from logring.reader import LogReader
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.end_reason import Verdict
@@ -18,17 +17,13 @@ _MIN_WAIT_MS = 100
 
 
 class RunAlerts(RunObserver):
-    """Timers of runs whose definitions set ``max_duration_alert`` or ``silence_alert``.
+    """Timers of runs whose definitions set ``max_duration_alert`` or ``silence_alert``."""
 
-    Args:
-        commit: stores a change.
-    """
-
-    def __init__(self, loop: Loop, boot: Boot, notifications: Notifications, commit: Callable[[Change], None]) -> None:
+    def __init__(self, loop: Loop, boot: Boot, notifications: Notifications, committer: Committer) -> None:
         self._loop = loop
         self._runtime_dir = boot.runtime_dir
         self._notifications = notifications
-        self._commit = commit
+        self._committer = committer
         self._slow: dict[str, Timer] = {}
         self._silent: dict[str, Timer] = {}
 
@@ -53,9 +48,9 @@ class RunAlerts(RunObserver):
         self._slow[run.id] = self._loop.after(left, lambda: self._takes_long(run, limit_ms))
 
     def _takes_long(self, run: LiveRun, limit_ms: int) -> None:
-        change = Change(self._loop.now_ms())
+        change = self._committer.change()
         self._notifications.run_slow(run, limit_ms, change)
-        self._commit(change)
+        self._committer.commit(change)
 
     def _watch_output(self, run: LiveRun, since: int, limit_ms: int) -> None:
         left = min(limit_ms, max(_MIN_WAIT_MS, since + limit_ms - self._loop.now_ms()))
@@ -65,9 +60,9 @@ class RunAlerts(RunObserver):
         now_ms = self._loop.now_ms()
         last = max(since, self._last_output(run))
         if now_ms - last >= limit_ms:
-            change = Change(now_ms)
+            change = self._committer.change()
             self._notifications.run_silent(run, limit_ms, change)
-            self._commit(change)
+            self._committer.commit(change)
             last = now_ms
         self._watch_output(run, last, limit_ms)
 

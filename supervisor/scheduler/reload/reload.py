@@ -121,6 +121,8 @@ class Reloader:
     ) -> None:
         self._loop = loop
         self._engine = engine
+        self._committer = engine.committer
+        self._daemon = engine.daemon
         self._controller = controller
         self._scheduled_starts = scheduled_starts
         self._notifications = notifications
@@ -160,11 +162,11 @@ class Reloader:
         else:
             before = self._resolved.config.host_zone
             self._log.warning(f"the time zone of the host is no longer {before}; reload to apply it to schedules")
-        change = self._engine.change()
+        change = self._committer.change()
         self._store_info(change)
         change.announce("config.stale", {"path": path})
         self._notifications.config_stale(self._resolved.config, change)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     # One request, step by step.
 
@@ -184,7 +186,7 @@ class Reloader:
         elif isinstance(found, BaseException):
             self._log.error(f"cannot read the configuration: {found!r}")
             self._answer(refused(503, f"Cannot read the configuration: {found}"))
-        elif self._engine.ending:
+        elif self._daemon.ending:
             self._answer(refused(503, "The daemon is shutting down"))
         else:
             self._plan(request, found)
@@ -210,17 +212,16 @@ class Reloader:
             self._answer(done(**found))
             return
 
-        def given_up(error: BaseException) -> bool:
+        def given_up(error: BaseException) -> None:
             self._keep(self._resolved, applied=True)
             self._answer(refused(503, f"The database cannot be written: {error}"))
-            return True
 
         def store() -> None:
-            change = self._engine.change(given_up)
+            change = self._committer.change(given_up)
             self._store_definitions(new.config, difference, texts, change)
             # The change is never empty, so the effect always runs.
             change.then(lambda: self._bring_into_force(request, new, difference, found))
-            self._engine.commit(change)
+            self._committer.commit(change)
 
         self._keep(new, applied=False, then=store)
 
@@ -265,10 +266,10 @@ class Reloader:
         slices = iter([tasks[at : at + _SLICE] for at in range(0, len(tasks), _SLICE)] or [[]])
 
         def go_on(some: list[UnitChange]) -> None:
-            if self._engine.ending:
+            if self._daemon.ending:
                 self._answer(refused(503, "The daemon is shutting down"))
                 return
-            change = self._engine.change()
+            change = self._committer.change()
             for changed in some:
                 self._redefine(self._units[changed.new.name], changed, change)
             following = next(slices, None)
@@ -276,7 +277,7 @@ class Reloader:
                 self._complete(request, new, difference, found, change)
             else:
                 self._loop.after(0, lambda: go_on(following))
-                self._engine.commit(change)
+                self._committer.commit(change)
 
         go_on(next(slices))
 
@@ -313,7 +314,7 @@ class Reloader:
         )
         self._log.info(f"the configuration was reloaded ({request.by}): {summary(found)}")
         change.then(lambda: self._end(new, difference, found))
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _starting(self, difference: Difference) -> list[Unit]:
         """Return the services that start or restart."""

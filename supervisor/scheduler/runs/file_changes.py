@@ -17,7 +17,7 @@ from supervisor.ipc.messages import Frame
 from supervisor.schedule import overlap
 from supervisor.scheduler.loop.helper_process import HelperProcess
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.live_units import Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
 
 _RETRY_MS = 250
@@ -30,6 +30,8 @@ class FileChanges:
     def __init__(self, loop: Loop, engine: RunEngine, units: dict[str, Unit], config: Config, log: Log) -> None:
         self._loop = loop
         self._engine = engine
+        self._committer = engine.committer
+        self._daemon = engine.daemon
         self._units = units
         self._log = log
         self._tasks = _watched(config)
@@ -68,7 +70,7 @@ class FileChanges:
     def _on_started(self) -> None:
         self._waiting.clear()
         self._process.send(
-            {"op": "watch", "directory": f"{self._engine.boot.data_dir}/{_FOLDER}", "tasks": self._tasks}
+            {"op": "watch", "directory": f"{self._daemon.boot.data_dir}/{_FOLDER}", "tasks": self._tasks}
         )
 
     def _on_message(self, message: Frame) -> None:
@@ -103,7 +105,7 @@ class FileChanges:
 
     def _has_room(self, unit: Unit, task: Task) -> bool:
         """Return whether a run would start, or would be the only waiting run with files."""
-        if unit.paused or self._engine.ending or not self._engine.storing:
+        if unit.paused or self._daemon.ending or not self._committer.storing:
             return False
         if any(run.files for run in unit.queue):
             return False
@@ -117,29 +119,23 @@ class FileChanges:
         return admission not in (overlap.Admission.SKIP, overlap.Admission.FULL)
 
     def _create(self, unit: Unit, task: Task, burst: Frame) -> None:
-        created: list[LiveRun] = []
-
-        def on_failed(error: BaseException) -> bool:
-            self._engine.forget(created[0])
+        def on_failed(error: BaseException) -> None:
             if isinstance(error, Conflict):  # the run is stored, but the previous watcher did not hear of it
                 self._done(burst)
             else:
                 self._log.warning(f"cannot store a run of {task.name} for changed files, trying again: {error}")
                 self._waiting[task.name] = burst
                 self._try_later()
-            return True
 
         del self._waiting[task.name]
-        change = self._engine.change(on_failed)
+        change = self._committer.change(on_failed)
         files: list[str] = burst["files"]
         run_id = new_ulid(change.now_ms)
-        created.append(
-            self._engine.create_task_run(unit, task, change, trigger="cron", run_id=run_id, files=tuple(files))
-        )
+        self._engine.create_task_run(unit, task, change, trigger="cron", run_id=run_id, files=tuple(files))
         change.write(lambda db: idempotency.claim(db, f"files {burst['id']}", run_id, "", change.now_ms))
         change.then(lambda: self._done(burst))
         self._log.info(f"{task.name} {run_id}: {counted(len(files), 'file')} changed")
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _done(self, burst: Frame) -> None:
         self._process.send({"op": "stored", "task": burst["task"], "id": burst["id"]})

@@ -5,7 +5,6 @@ after the store. Only stop requests do not wait for it.
 """
 
 from bisect import insort
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +12,10 @@ from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run, update_run
 from supervisor.config.model import Config, Task
 from supervisor.ipc.log_line import Log, stamp
-from supervisor.ipc.messages import Boot, Exited
+from supervisor.ipc.messages import Exited
 from supervisor.schedule import overlap
 from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
@@ -42,12 +42,18 @@ class RunEngine:
     """Owns all unfinished runs and carries out the transitions of the run table."""
 
     def __init__(
-        self, loop: Loop, boot: Boot, root: RootConnection, committer: Committer, notifications: Notifications, log: Log
+        self,
+        loop: Loop,
+        daemon: DaemonState,
+        root: RootConnection,
+        committer: Committer,
+        notifications: Notifications,
+        log: Log,
     ) -> None:
         self._loop = loop
-        self._boot = boot
+        self.daemon = daemon
         self._root = root
-        self._committer = committer
+        self.committer = committer
         self._notifications = notifications
         self._log = log
         self.user_lookup = UserLookup(loop)
@@ -57,7 +63,7 @@ class RunEngine:
         self._jobs: JobTracker | None = None
         self.observers: list[RunObserver] = []
         """Observers of all runs."""
-        self._spawn_requests = SpawnRequests(boot, root, committer)
+        self._spawn_requests = SpawnRequests(daemon.boot, root, committer)
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self._capacity = Capacity()
@@ -66,17 +72,10 @@ class RunEngine:
         self._queued = WaitingRuns()
         self._admission_held = False
         """Whether no run is admitted, because the takeover does not know yet what runs."""
-        self.ending = False
-        """Whether the daemon is shutting down: no new run starts."""
         self._stored_ends: list[str] = []
         """Ids of the runs whose ends were stored in this round of the loop."""
         self._held_back: list[str] | None = None
         """Ids of ended runs whose acknowledgement is withheld; None: nothing is withheld."""
-
-    @property
-    def boot(self) -> Boot:
-        """The settings of the daemon."""
-        return self._boot
 
     def connect(
         self, services: ServiceListener, outputs: Outputs | None = None, launches: JobTracker | None = None
@@ -92,19 +91,6 @@ class RunEngine:
             self._outputs.watch(run)
         for one in self.observers:
             one.run_is_running(run, started_at)
-
-    def change(self, on_failed: Callable[[BaseException], bool] | None = None) -> Change:
-        """Return a new, empty change."""
-        return Change(self._loop.now_ms(), on_failed)
-
-    @property
-    def storing(self) -> bool:
-        """Whether changes can be stored at present."""
-        return self._committer.storing
-
-    def commit(self, change: Change, *, can_wait: bool = False) -> None:
-        """Store a change, announce its events and run its effects."""
-        self._committer.commit(change, can_wait=can_wait)
 
     # Creating.
 
@@ -169,10 +155,10 @@ class RunEngine:
         staying = [
             one for one in (*unit.active.values(), *unit.queue) if one.state is not run_transitions.State.STOPPING
         ]
-        change = self.change()
+        change = self.committer.change()
         for older in staying[: -task.max_concurrent]:
             self.stop(older, change, by="on_overlap = terminate")
-        self.commit(change)
+        self.committer.commit(change)
 
     def record_refused(
         self, run: LiveRun, reason: str, change: Change, *, by: str | None = None, missed_count: int | None = None
@@ -199,6 +185,7 @@ class RunEngine:
 
     def _insert(self, run: LiveRun, row: Run, change: Change) -> None:
         self.live[run.id] = run
+        change.undo(lambda: self._forget(run))
         if run.params.secret:
             change.write(lambda _db: self._keep_secrets(run))
         if run.files:
@@ -210,7 +197,7 @@ class RunEngine:
         """Take over a stored run when the scheduler starts."""
         self.live[run.id] = run
 
-    def forget(self, run: LiveRun) -> None:
+    def _forget(self, run: LiveRun) -> None:
         """Drop a run whose creation could not be stored; it has no process."""
         self.live.pop(run.id, None)
         self.release(run)
@@ -220,10 +207,10 @@ class RunEngine:
         self._loop.after(0, lambda: self._clean_up_forgotten(run))
 
     def _clean_up_forgotten(self, run: LiveRun) -> None:
-        change = self.change()
+        change = self.committer.change()
         self._forget_private(run, change)
         self.admit(change)
-        self.commit(change)
+        self.committer.commit(change)
 
     def _keep_secrets(self, run: LiveRun) -> None:
         """Write secrets to a file so that they survive this scheduler.
@@ -231,7 +218,7 @@ class RunEngine:
         A retry proceeds without the file: its row must be stored even on a full disk.
         """
         try:
-            secret_parameters.keep(self._boot.data_dir, run.id, run.params.secret)
+            secret_parameters.keep(self.daemon.boot.data_dir, run.id, run.params.secret)
         except OSError as err:
             if not run.attempt:
                 raise
@@ -240,7 +227,7 @@ class RunEngine:
     def _keep_files(self, run: LiveRun) -> None:
         """Write the names of changed files, as :meth:`_keep_secrets`."""
         try:
-            changed_files.keep(self._boot.data_dir, run.id, run.files)
+            changed_files.keep(self.daemon.boot.data_dir, run.id, run.files)
         except OSError as err:
             if not run.attempt:
                 raise
@@ -249,18 +236,20 @@ class RunEngine:
     def _forget_private(self, run: LiveRun, change: Change) -> None:
         """Remove secrets and names of files of a run whose end is stored, or which was never stored."""
         if run.params.secret:
-            change.write(lambda _db: secret_parameters.forget(self._boot.data_dir, run.id))
+            change.write(lambda _db: secret_parameters.forget(self.daemon.boot.data_dir, run.id))
         if run.files:
-            change.write(lambda _db: changed_files.forget(self._boot.data_dir, self._boot.runtime_dir, run.id))
+            change.write(
+                lambda _db: changed_files.forget(self.daemon.boot.data_dir, self.daemon.boot.runtime_dir, run.id)
+            )
 
     # Admission.
 
     def configure(self, config: Config) -> None:
         """Apply the sizes of the slots and the limit of the daemon; running runs keep what they hold."""
         self._capacity = Capacity(config.slots, config.daemon.max_running)
-        change = self.change()
+        change = self.committer.change()
         self.admit(change)
-        self.commit(change)
+        self.committer.commit(change)
 
     def enqueue(self, run: LiveRun) -> None:
         """Let a run wait for its admission, also when its definition changed."""
@@ -279,7 +268,7 @@ class RunEngine:
 
     def admit(self, change: Change) -> None:
         """Admit all waiting runs for which there is room; they start after that is stored."""
-        while self._queued and not self.ending and not self._admission_held:
+        while self._queued and not self.daemon.ending and not self._admission_held:
             claim = admit(self._capacity, self._held.values(), self._queued)
             if claim is None:
                 return
@@ -327,9 +316,9 @@ class RunEngine:
             self._check_output(run, exited, change)
 
     def _end_after_job(self, exited: Exited) -> None:
-        change = self.change()
+        change = self.committer.change()
         self._check_output(self.live.get(exited.run), exited, change)
-        self.commit(change)
+        self.committer.commit(change)
 
     def _check_output(self, run: LiveRun | None, exited: Exited, change: Change) -> None:
         if run is not None and self._outputs is not None and self._needs_output_check(run, exited):
@@ -345,9 +334,9 @@ class RunEngine:
         return verdict_of(exited, (run.unit.service or run.definition).exit_codes).succeeded
 
     def _end_after_output_check(self, run: LiveRun, exited: Exited, line: Line | None) -> None:
-        change = self.change()
+        change = self.committer.change()
         self._end_run(run, exited, line, change)
-        self.commit(change)
+        self.committer.commit(change)
 
     def _end_run(self, run: LiveRun | None, exited: Exited, line: Line | None, change: Change) -> None:
         if run is not None:
@@ -412,13 +401,13 @@ class RunEngine:
 
     def retry_due(self, run: LiveRun) -> None:
         """Queue a retry whose delay has passed."""
-        change = self.change()
+        change = self.committer.change()
         self._apply(run, run_transitions.Event.DUE, change)
         if run.state is run_transitions.State.QUEUED:
             run.unit.waiting.pop(run.id, None)
             self.enqueue(run)
             self.admit(change)
-        self.commit(change)
+        self.committer.commit(change)
 
     # The table and its actions.
 
@@ -466,17 +455,17 @@ class RunEngine:
         self.user_lookup.ask(run.definition, lambda identity: self._on_user_known(run, identity))
 
     def _on_user_known(self, run: LiveRun, identity: Identity) -> None:
-        if not self.ending:  # else it stays pending in the store until the next start
+        if not self.daemon.ending:  # else it stays pending in the store until the next start
             refusal = None if self._jobs is None else self._jobs.refusal(run)
             if run.files and refusal is None and identity.refusal is None:
                 refusal = self._hand_over_files(run, identity)
             run.identity = identity if refusal is None else Identity(refusal=refusal)
-            self._apply(run, run_transitions.Event.STORED, self.change())
+            self._apply(run, run_transitions.Event.STORED, self.committer.change())
 
     def _hand_over_files(self, run: LiveRun, identity: Identity) -> str | None:
         """Write the names of changed files for the command; return the error, if any."""
         try:
-            changed_files.hand_over(self._boot.runtime_dir, run.id, run.files, identity.account)
+            changed_files.hand_over(self.daemon.boot.runtime_dir, run.id, run.files, identity.account)
         except OSError as err:
             return f"cannot write the names of the changed files: {err}"
         return None
@@ -543,9 +532,9 @@ class RunEngine:
             self._services.task_ended(run, verdict, change)
 
     def _on_private_obsolete(self, run: LiveRun) -> None:
-        change = self.change()
+        change = self.committer.change()
         self._forget_private(run, change)
-        self.commit(change)
+        self.committer.commit(change)
 
     def _log_end(self, run: LiveRun, verdict: Verdict, ran_ms: int | None) -> None:
         name = run.unit.name if run.unit.service is None else f"{run.unit.name}[{run.instance}]"

@@ -39,15 +39,17 @@ class ScheduledStarts:
     def __init__(self, loop: Loop, engine: RunEngine) -> None:
         self._loop = loop
         self._engine = engine
+        self._committer = engine.committer
+        self._daemon = engine.daemon
         self._deferred: set[Unit] = set()
         """Units whose due instants could not be stored."""
 
     def begin(self, units: Iterable[Unit]) -> None:
         """Start the schedules of `units`; ``last_instant`` comes from the store (None: new task)."""
-        together = self._engine.change()
+        together = self._committer.change()
         for unit in units:
             self._begin(unit, together)
-        self._engine.commit(together)
+        self._committer.commit(together)
 
     def _begin(self, unit: Unit, together: Change) -> None:
         """Start one schedule as part of the change `together`, or of its own if an instant is due."""
@@ -69,10 +71,10 @@ class ScheduledStarts:
             if first is None or first.at > now_ms - unit.schedule.offset_ms:
                 self._arm(unit, together, coming=chain([] if first is None else [first], coming))
                 return
-        change, created = self._accounting(unit)
+        change = self._accounting(unit)
         self._account_for_the_past(unit, task, change)
-        self._account(unit, task, change, created)
-        self._engine.commit(change)
+        self._account(unit, task, change)
+        self._committer.commit(change)
 
     def clock_stepped(self, units: Iterable[Unit], by_ms: int) -> None:
         """Follow a step of the wall clock; ``every`` continues as if the clock had not been set."""
@@ -117,14 +119,14 @@ class ScheduledStarts:
         if before is None or same_instants(before, task):
             unit.redefine(task)
             if unit.timer is not None and unit.schedule.offset_ms != offset_ms:
-                change, created = self._accounting(unit)
-                self._account(unit, task, change, created)
-                self._engine.commit(change)
+                change = self._accounting(unit)
+                self._account(unit, task, change)
+                self._committer.commit(change)
             return
         self.fire_due(unit)
         self.end(unit)
         unit.redefine(task)
-        change = together if task.at_ms is None else self._accounting(unit)[0]
+        change = together if task.at_ms is None else self._accounting(unit)
         unit.last_instant = max(unit.last_instant or 0, change.now_ms)
         self._account_for_the_past(unit, task, change)
         if unit.paused or unit.schedule.empty:
@@ -133,7 +135,7 @@ class ScheduledStarts:
         else:
             self._arm(unit, change)
         if change is not together:
-            self._engine.commit(change)
+            self._committer.commit(change)
 
     def fire_due(self, unit: Unit) -> None:
         """Fire a due instant at once, even if it still waits for its jitter."""
@@ -145,7 +147,7 @@ class ScheduledStarts:
 
     def go_on(self) -> None:
         """Fire the deferred units: the database can be written again."""
-        if self._deferred and self._engine.storing:
+        if self._deferred and self._committer.storing:
             resting, self._deferred = self._deferred, set()
             for unit in resting:
                 self._fire(unit)
@@ -171,36 +173,32 @@ class ScheduledStarts:
             unit.timer = self._loop.at(following.at + schedule.offset_ms, lambda: self._fire(unit))
         change.write(lambda db: update_task(db, unit.name, last_instant=last, next_run_at=starts_at))
 
-    def _accounting(self, unit: Unit) -> tuple[Change, list[LiveRun]]:
-        """Return a change that creates runs for instants, and the list of these runs."""
-        created: list[LiveRun] = []
+    def _accounting(self, unit: Unit) -> Change:
+        """Return a change that creates runs for instants.
 
-        def on_failed(error: BaseException) -> bool:
-            if not isinstance(error, Conflict):
-                return False
-            # The instant already has a run: the database has an older last_instant, for example from a backup.
-            for run in created:
-                self._engine.forget(run)
-            retry = self._engine.change()
+        On a conflict the instant already has a run: the database has an older last_instant, for example from a backup.
+        """
+
+        def on_conflict(_error: BaseException) -> None:
+            retry = self._committer.change()
             self._arm(unit, retry)
-            self._engine.commit(retry)
-            return True
+            self._committer.commit(retry)
 
-        return self._engine.change(on_failed), created
+        return self._committer.change(on_conflict, given_up_on=Conflict)
 
     def _fire(self, unit: Unit, early_ms: int = 0) -> None:
         unit.timer = None
         task = unit.task
-        if self._engine.ending or unit.paused or task is None:
+        if self._daemon.ending or unit.paused or task is None:
             return
-        if not self._engine.storing:
+        if not self._committer.storing:
             self._deferred.add(unit)
             return
-        change, created = self._accounting(unit)
-        self._account(unit, task, change, created, early_ms)
-        self._engine.commit(change)
+        change = self._accounting(unit)
+        self._account(unit, task, change, early_ms)
+        self._committer.commit(change)
 
-    def _account(self, unit: Unit, task: Task, change: Change, created: list[LiveRun], early_ms: int = 0) -> None:
+    def _account(self, unit: Unit, task: Task, change: Change, early_ms: int = 0) -> None:
         """Account for all due instants, and set the timer for the next one."""
         schedule, last = unit.schedule, unit.last_instant or 0
         now_ms = change.now_ms - schedule.offset_ms + early_ms
@@ -218,10 +216,7 @@ class ScheduledStarts:
                 self._record(unit, task, change, found.missed_at, "missed", found.missed)
             coalesce = task.coalesce and len(found.runs) == 1  # several are what catch_up asked for
             for at in found.runs:
-                run = self._engine.create_task_run(
-                    unit, task, change, trigger="cron", scheduled_at=at, coalesce=coalesce
-                )
-                created.append(run)
+                self._engine.create_task_run(unit, task, change, trigger="cron", scheduled_at=at, coalesce=coalesce)
         self._arm(unit, change)
 
     def _account_for_the_past(self, unit: Unit, task: Task, change: Change) -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
+from supervisor.config.model import Task
 from supervisor.config.records import Dependency, Until
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
-from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.readiness import is_ready
 
@@ -91,12 +91,13 @@ class DependencyGate:
     """Holds instances until the dependencies of their service are met.
 
     Args:
+        run_task: starts a task that a service waits for.
         release: starts a held instance.
         report: stores and announces the state of an instance.
     """
 
-    def __init__(self, engine: RunEngine, *, release: Act, report: Act) -> None:
-        self._engine = engine
+    def __init__(self, *, run_task: Callable[[Unit, Task, Change], object], release: Act, report: Act) -> None:
+        self._run_task = run_task
         self._release = release
         self._report = report
         self._dependencies = Dependencies({}, {})
@@ -153,7 +154,7 @@ class DependencyGate:
             if other.task is None or other.name in self._dependencies.ended:
                 continue
             if not (other.active or other.queue or other.waiting):
-                self._engine.create_task_run(other, other.task, change, trigger="service")
+                self._run_task(other, other.task, change)
 
     def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         """Record the result of a task, and check its dependents."""

@@ -12,12 +12,12 @@ from supervisor.config.model import Service
 from supervisor.config.records import Probe
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.probes import INSTANCE
+from supervisor.ipc.messages import Boot
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.loop.loop import Loop, Timer
-from supervisor.scheduler.loop.user_lookup import Identity
+from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.run_access import RunAccess
-from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.spawn_requests import spawn_of
 from supervisor.scheduler.services.watcher_client import OnAnswer
 
@@ -66,13 +66,15 @@ class _HealthCheck:
 class HealthMonitor:
     """Checks the health of all runs with ``ready`` or ``live``."""
 
-    def __init__(self, loop: Loop, engine: RunEngine, watcher: Watcher, verdict_of: HealthListener) -> None:
-        """`engine` looks up the users of probe commands."""
+    def __init__(
+        self, loop: Loop, boot: Boot, user_lookup: UserLookup, watcher: Watcher, listener: HealthListener
+    ) -> None:
+        """`user_lookup` looks up the users of probe commands."""
         self._loop = loop
-        self._boot = engine.boot
-        self._engine = engine
+        self._boot = boot
+        self._user_lookup = user_lookup
         self._watcher = watcher
-        self._listener = verdict_of
+        self._listener = listener
         self._checks: dict[str, _HealthCheck] = {}
 
     def await_ready(self, run: LiveRun, probe: Probe, ran_ms: int, *, retaken: bool = False) -> None:
@@ -202,7 +204,7 @@ class HealthMonitor:
                 self._loop.after(probe.every_ms, lambda: self._identified(check, probe, then))
 
         if probe.kind == "exec" and run.identity is None:
-            self._engine.user_lookup.ask(run.definition, answered)
+            self._user_lookup.ask(run.definition, answered)
         else:
             then()
 

@@ -10,11 +10,11 @@ flapping silently, and so does a crash loop, which is reported as such.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from store.tasks import update_task
 from supervisor.config.model import Service
-from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import ServiceInstance, Unit
@@ -82,14 +82,11 @@ class Flapping:
         self,
         loop: Loop,
         notifications: Notifications,
-        change: Callable[[], Change],
-        commit: Callable[[Change], None],
+        committer: Committer,
     ) -> None:
-        """`change` makes a change, and `commit` stores it."""
         self._loop = loop
         self._notifications = notifications
-        self._change = change
-        self._commit = commit
+        self._committer = committer
         self._timers: dict[str, Timer] = {}
 
     def failed(self, unit: Unit, instance: ServiceInstance, run_id: str, at: int, change: Change) -> None:
@@ -119,11 +116,11 @@ class Flapping:
 
     def _is_stable(self, unit: Unit) -> None:
         del self._timers[unit.name]
-        change = self._change()
+        change = self._committer.change()
         if unit.flapping_since is not None:
             self._notifications.service_stable(unit, unit.flapping_since, change)
         self.close(unit, change)
-        self._commit(change)
+        self._committer.commit(change)
 
     def _cancel(self, unit: Unit) -> None:
         timer = self._timers.pop(unit.name, None)

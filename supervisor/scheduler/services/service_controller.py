@@ -42,16 +42,18 @@ class ServiceController:
         """`first`: this is the first scheduler of the daemon, so first starts have the trigger ``startup``."""
         self._loop = loop
         self._engine = engine
+        self._committer = engine.committer
+        self._daemon = engine.daemon
         self._log = log
         self._first = first
-        self._health = HealthMonitor(loop, engine, watcher, self)
+        self._health = HealthMonitor(loop, engine.daemon.boot, engine.user_lookup, watcher, self)
         self._crash_loops = CrashLoops(notifications)
-        self._flapping = Flapping(loop, notifications, engine.change, engine.commit)
+        self._flapping = Flapping(loop, notifications, engine.committer)
         self._rolling = Rolling(
             notifications, log, lambda unit, one, change: self._apply(unit, one, Event.RESTART, change)
         )
         self.dependency_gate = DependencyGate(
-            engine,
+            run_task=lambda unit, task, change: engine.create_task_run(unit, task, change, trigger="service"),
             release=lambda unit, one, change: self._apply(unit, one, Event.RELEASED, change),
             report=self.report,
         )
@@ -250,7 +252,7 @@ class ServiceController:
         self._cancel(instance)
         # A crash or a shutdown of the daemon is no failure of the service.
         asked = requested or instance.state in _ASKED
-        innocent = asked or verdict.reason == "crashed" or self._engine.ending
+        innocent = asked or verdict.reason == "crashed" or self._daemon.ending
         if not innocent:
             instance.failures = 0 if healthy else instance.failures + 1
         event = instance_transitions.classify(
@@ -268,7 +270,7 @@ class ServiceController:
         elif not innocent and not verdict.succeeded:
             at = change.now_ms if ended_at is None else min(ended_at, change.now_ms)
             self._flapping.failed(run.unit, instance, run.id, at, change)
-        if self._engine.ending or run.unit.stopped:  # a stopped service may wait for its dependents to end
+        if self._daemon.ending or run.unit.stopped:  # a stopped service may wait for its dependents to end
             self._apply(run.unit, instance, Event.DOWN, change)
         self._ordered_stop.look(change)
 
@@ -339,22 +341,22 @@ class ServiceController:
 
     def go_on(self) -> None:
         """Report pending details if the database can be written; only the latest details of an instance wait."""
-        if not self._unreported or not self._engine.storing:
+        if not self._unreported or not self._committer.storing:
             return
         unreported, self._unreported = self._unreported, set()
-        change = self._engine.change()
+        change = self._committer.change()
         for unit, instance in unreported:
             if instance in unit.instances:
                 self.report(unit, instance, change)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _found(self, run: LiveRun, event: Event, line: str | None) -> None:
         instance = self._instance_of(run)
         if instance is not None:
-            change = self._engine.change()
+            change = self._committer.change()
             instance.line = line
             self._apply(run.unit, instance, event, change)
-            self._engine.commit(change)
+            self._committer.commit(change)
 
     # The table and its actions.
 
@@ -366,9 +368,9 @@ class ServiceController:
 
     def _timed(self, unit: Unit, instance: ServiceInstance, event: Event) -> None:
         instance.timer = None
-        change = self._engine.change()
+        change = self._committer.change()
         self._apply(unit, instance, event, change)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _apply(
         self,
@@ -449,7 +451,7 @@ class ServiceController:
 
     def _stop(self, instance: ServiceInstance, change: Change, by: str | None) -> None:
         if instance.run is not None:
-            cause = "shutdown" if self._engine.ending else "stop"
+            cause = "shutdown" if self._daemon.ending else "stop"
             self._engine.stop(instance.run, change, cause=cause, by=by)
 
     def _mark_healthy(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
@@ -479,7 +481,7 @@ class ServiceController:
         if instance.state is State.BACKOFF:
             kind, base, most = service.restart_backoff, service.restart_delay_ms, service.restart_max_delay_ms
             delay = delay_ms(kind, base, most, max(1, instance.failures))
-            if delay == 0 and not self._engine.ending and unit.rolling is None:  # else users must see the failure
+            if delay == 0 and not self._daemon.ending and unit.rolling is None:  # else users must see the failure
                 self._apply(unit, instance, Event.DELAY_OVER, change)
                 return
         if delay is not None:

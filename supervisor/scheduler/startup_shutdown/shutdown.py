@@ -22,6 +22,8 @@ class Shutdown:
     def __init__(self, loop: Loop, engine: RunEngine, controller: ServiceController, timeout_ms: int) -> None:
         self._loop = loop
         self._engine = engine
+        self._committer = engine.committer
+        self._daemon = engine.daemon
         self._controller = controller
         self._timeout_ms = timeout_ms
         self._stopping: list[Unit] = []
@@ -35,7 +37,7 @@ class Shutdown:
 
     def begin(self, units: Iterable[Unit], change: Change) -> None:
         """Stop all runs; no new run starts from now on."""
-        self._engine.ending = True
+        self._daemon.ending = True
         self._levels = stop_levels(units)
         self._last_told_s = self._loop.now_s() + self._timeout_ms / 2 / 1000
         later = {unit for level in self._levels for unit in level}
@@ -50,9 +52,9 @@ class Shutdown:
             self._advance()
 
     def _advance(self) -> None:
-        change = self._engine.change()
+        change = self._committer.change()
         self._next(change)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _next(self, change: Change) -> None:
         """Stop the next level with active runs."""

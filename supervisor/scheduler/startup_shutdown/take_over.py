@@ -161,6 +161,8 @@ class TakeOver:
     ) -> None:
         """`first`: this is the first scheduler of its root."""
         self._engine = engine
+        self._committer = engine.committer
+        self._daemon = engine.daemon
         self._controller = controller
         self._root = root
         self._units = units
@@ -193,7 +195,7 @@ class TakeOver:
                 perhaps = known.again and row.id not in known.waiting
                 self._unknown_to_root(run, row, change, again=perhaps or row.id in known.begun)
         stored = {row.id for row in known.unfinished}
-        boot = self._engine.boot
+        boot = self._daemon.boot
         secret_parameters.sweep(boot.data_dir, stored)
         changed_files.sweep(boot.data_dir, boot.runtime_dir, stored)
         if self._jobs is not None:
@@ -244,8 +246,8 @@ class TakeOver:
             attempt=row.retry_attempt,
             retry_of=row.retry_of_run_id,
             scheduled_at=row.scheduled_at,
-            params=secret_parameters.values_of_run(self._engine.boot.data_dir, row),
-            files=changed_files.read(self._engine.boot.data_dir, row.id),
+            params=secret_parameters.values_of_run(self._daemon.boot.data_dir, row),
+            files=changed_files.read(self._daemon.boot.data_dir, row.id),
         )
         run.queued_at = row.created_at if row.due_at is None else row.due_at
         self._engine.adopt(run)
@@ -270,20 +272,20 @@ class TakeOver:
 
     def _job_is_gone(self, run: LiveRun) -> None:
         """End a run after the search for its job."""
-        change = self._engine.change()
+        change = self._committer.change()
         self._lost(run, change)
-        self._engine.commit(change)
+        self._committer.commit(change)
 
     def _search_for_job(self, run: LiveRun, row: Run) -> bool:
         """Return whether a pending run must wait: the root may have been killed just after it launched its job."""
 
         def is_gone() -> None:
-            change = self._engine.change()
+            change = self._committer.change()
             if run.state is run_transitions.State.QUEUED:  # else it was stopped meanwhile
                 self._engine.release(run)
                 self._requeue(run, row, change)
                 self._engine.admit(change)
-            self._engine.commit(change)
+            self._committer.commit(change)
 
         if not self._first or self._jobs is None or not self._jobs.search(run, is_gone):
             return False

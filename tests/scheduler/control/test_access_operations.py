@@ -36,7 +36,7 @@ ACCOUNT = {
 
 def ask(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
-    AccessOperations(one.engine).operations()[op](arguments, answers.append)
+    AccessOperations(one.committer).operations()[op](arguments, answers.append)
     one.store.work_all()
     (answer,) = answers
     return answer
@@ -100,7 +100,7 @@ def test_a_store_that_takes_nothing(bench: Make) -> None:
     """503: nothing was changed, and it is said."""
     one = bench("")
     answers: list[dict[str, Any]] = []
-    AccessOperations(one.engine).token_create(TOKEN, answers.append)
+    AccessOperations(one.committer).token_create(TOKEN, answers.append)
     one.store.fail(StoreError("full"))
     assert answers[0]["status"] == 503
     assert tokens.all_tokens(one.store.database) == []
@@ -109,7 +109,7 @@ def test_a_store_that_takes_nothing(bench: Make) -> None:
 def test_wrong_passwords(bench: Make) -> None:
     """Ten a minute for each client."""
     one = bench("")
-    operations = AccessOperations(one.engine).operations()
+    operations = AccessOperations(one.committer).operations()
     answers: list[dict[str, Any]] = []
     for _ in range(10):
         operations["login_failed"]({"client": "c"}, answers.append)

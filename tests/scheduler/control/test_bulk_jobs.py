@@ -60,10 +60,10 @@ class Jobs:
 
     def begin(self) -> None:
         """As a scheduler does when it starts."""
-        self.bulk = BulkJobs(self.one.loop, self.one.engine, self.reading, last_job(self.db))
-        change = self.one.engine.change()
+        self.bulk = BulkJobs(self.one.loop, self.one.daemon, self.one.committer, self.reading, last_job(self.db))
+        change = self.one.committer.change()
         self.bulk.announce_unreported(change)
-        self.one.engine.commit(change)
+        self.one.committer.commit(change)
 
     def delete(self, command: str = "c") -> None:
         self.bulk.submit(
@@ -228,7 +228,7 @@ def test_the_answer_of_a_scheduler_that_dies(asked: "Asked") -> None:
 def test_shutdown(jobs: Jobs) -> None:
     """A shutdown does not wait for a job: no slice is begun any more."""
     jobs.delete()
-    jobs.one.engine.ending = True
+    jobs.one.daemon.ending = True
     jobs.slice()
     assert jobs.left() == 16
     jobs.one.store.work_all()

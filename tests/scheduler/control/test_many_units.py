@@ -72,9 +72,9 @@ def test_a_stop_of_a_task_ends_its_runs(bench: Make) -> None:
     unit = one.units["t"]
     task = unit.task
     assert task is not None
-    change = one.engine.change()
+    change = one.committer.change()
     runs = [one.engine.create_task_run(unit, task, change, trigger="api") for _ in range(3)]
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     for run_id in one.root.take("spawn"):
         one.started(run_id)
@@ -129,9 +129,9 @@ def test_the_next_scheduler_finishes_stops(bench: Make) -> None:
     db, app, web = (taken_up(one, name) for name in ("db", "app", "web"))
     for unit in (db, app, web):
         unit.stopped = True  # stored, and not yet carried out
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.finish_stops(one.units.values(), change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     for unit in (web, app, db):
         assert one.root.take("stop") == [run_of(unit.instances[0])]
@@ -190,7 +190,7 @@ def test_a_shutdown_starts_nothing(bench: Make) -> None:
     """Starts and restarts get 503 during a shutdown; stops are carried out."""
     one = bench(TWO)
     taken_up(one, "a")
-    one.engine.ending = True
+    one.daemon.ending = True
     for verb in ("start", "restart"):
         assert [answer["status"] for answer in send(one, verb, "*")] == [503]
     assert act(one, "stop", "a")[0][:2] == ["a", "stopped"]

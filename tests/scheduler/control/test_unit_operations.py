@@ -213,7 +213,7 @@ def test_refusals(bench: Make) -> None:
         more = {"command": "1", "rolling": False}
         assert asked(one, operation, "x", **more)["status"] == 404
         assert asked(one, operation, "s" if operation.startswith("task") else "t", **more)["status"] == 409
-    one.engine.ending = True
+    one.daemon.ending = True
     assert asked(one, "service_start")["status"] == 503
     assert restarted(one)["status"] == 503
     assert asked(one, "service_stop") == DONE
@@ -278,7 +278,7 @@ def test_no_restart_without_a_delay_while_the_daemon_ends(bench: Make) -> None:
     """A service that ends then stays down."""
     one = bench('[services.s]\nrun = "true"\nhealthy_after = "0s"\nrestart_delay = "0s"\n')
     unit = taken_up(one)
-    one.engine.ending = True
+    one.daemon.ending = True
     ends(one, unit.instances[0], status=1 << 8)
     assert states(unit) == [State.STOPPED]
     assert one.root.take("spawn") == []

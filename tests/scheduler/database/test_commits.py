@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from store.database import Database
-from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, StoreError, Unusable
+from store.errors import Away, Busy, Conflict, Damaged, DiskFailed, DiskFull, ReadOnly, StoreError, Unusable
 from supervisor.scheduler.database.commits import Change, StoreStuck
 from supervisor.scheduler.loop.loop import Clock
 from tests.scheduler.bench import Bench
@@ -30,9 +30,8 @@ class Recorder:
                 raise error
             self.written.append(name)
 
-        def on_failed(err: BaseException) -> bool:
+        def on_failed(err: BaseException) -> None:
             self.refused.append((name, err))
-            return True
 
         change = Change(1, on_failed if awaited else None)
         change.write(write)
@@ -188,11 +187,7 @@ def test_a_refusal_may_commit_at_once(bench: Make) -> None:
     changes.commit("first")
     changes.commit("patient")
 
-    def on_failed(_error: BaseException) -> bool:
-        changes.commit("told")
-        return True
-
-    awaited = Change(1, on_failed)
+    awaited = Change(1, lambda _error: changes.commit("told"))
     awaited.write(lambda _db: None)
     one.committer.commit(awaited)
     changes.commit("behind")
@@ -219,14 +214,13 @@ def test_a_refused_head_frees_the_others(bench: Make) -> None:
     """When the blocking change is dropped at last, all others are stored."""
     one = bench("")
     changes = Recorder(one)
-    answers = iter([False, True])
-    change = Change(1, lambda _error: next(answers))
+    change = Change(1, lambda _error: None, given_up_on=Conflict)
     change.write(lambda _db: None)
     one.committer.commit(change)
     changes.commit("behind")
     one.store.fail(DiskFull())
     one.committer._feed()
-    one.store.fail(DiskFull())
+    one.store.fail(Conflict())
     one.store.work_all()
     changes.commit("later", awaited=True)
     one.store.work_all()

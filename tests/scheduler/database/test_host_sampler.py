@@ -19,7 +19,7 @@ Make = Callable[[str], Bench]
 
 def sampled(one: Bench) -> HostSampler:
     """A sampler that has taken a sample, which waits for the store."""
-    made = HostSampler(one.loop, RemovalClock(one.loop, "", None), "/", lambda: 3, one.engine.commit)
+    made = HostSampler(one.loop, RemovalClock(one.loop, "", None), "/", lambda: 3, one.committer.commit)
 
     def taken() -> bool:
         one.loop.round(0.05)
@@ -69,7 +69,7 @@ class Hourly:
         self.clock = HandClock(START)
         self.bench = Bench(directory, "", self.clock)
         loop = self.bench.loop
-        self.sampler = HostSampler(loop, RemovalClock(loop, "", None), "/", lambda: 0, self.bench.engine.commit)
+        self.sampler = HostSampler(loop, RemovalClock(loop, "", None), "/", lambda: 0, self.bench.committer.commit)
 
     def passes(self, by_ms: int) -> list[str]:
         """Let time pass; returns the sessions that are left."""

@@ -7,11 +7,12 @@ from store.errors import DiskFull
 from supervisor.config.model import Config
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
+from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.removal_clock import RemovalClock
 from supervisor.scheduler.database.retention import Retention
+from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.runs.run_engine import RunEngine
 from tests.scheduler.database.test_janitor_client import SlowLoop
 
 
@@ -44,7 +45,8 @@ def test_what_cannot_be_removed() -> None:
     )
     bulk.retention = Retention(
         cast(Loop, loop),
-        cast(RunEngine, SimpleNamespace(ending=False)),
+        cast(DaemonState, SimpleNamespace(ending=False)),
+        cast(Committer, SimpleNamespace()),
         cast(BulkJobs, bulk),
         cast(JanitorClient, SimpleNamespace()),
         cast(Config, config),

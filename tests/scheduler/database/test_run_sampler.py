@@ -57,7 +57,7 @@ class Sampled:
         self.one = one
         self.clock = Clock(ms)
         known = {run_id: {"pid": pid} for run_id, pid in running.items()}
-        self.sampler = RunSampler(cast(Loop, self.clock), one.engine.commit, os.getpid(), known, usages or {})
+        self.sampler = RunSampler(cast(Loop, self.clock), one.committer.commit, os.getpid(), known, usages or {})
 
     def forward(self, passes: int) -> None:
         for _ in range(passes):
@@ -65,9 +65,9 @@ class Sampled:
             self.one.store.work_all()
 
     def end(self, run_id: str) -> None:
-        change = self.one.engine.change()
+        change = self.one.committer.change()
         self.sampler.ended(run_id, change)
-        self.one.engine.commit(change)
+        self.one.committer.commit(change)
         self.one.store.work_all()
 
     def usage(self, run_id: str) -> Usage | None:

@@ -73,12 +73,12 @@ class Desk(Bench):
             run: {"run": run, "started_at": 1, "cause": cause, "recipe": ""} for run, cause in (running or {}).items()
         }
         known = KnownRuns(unfinished_runs(self.store.database), instances, exits or [], ending=False)
-        change = self.engine.change()
+        change = self.committer.change()
         root = cast(RootConnection, self.root)
         TakeOver(self.engine, self.controller, root, self.units, self.log, self.jobs, first=True).reconcile(
             known, change
         )
-        self.engine.commit(change)
+        self.committer.commit(change)
         self.turn()
 
     def turn(self, seconds: float = 0.0) -> None:
@@ -292,9 +292,9 @@ def test_giving_up(desk: Desk) -> None:
     desk.another()
     adopted = desk.engine.live[run.id]
     assert desk.jobs.lost == {run.id}
-    change = desk.engine.change()
+    change = desk.committer.change()
     desk.engine.stop(adopted, change, force=True)
-    desk.engine.commit(change)
+    desk.committer.commit(change)
     desk.turn()
     assert desk.row(run).end_reason == "crashed"
     assert (desk.jobs.lost, desk.watcher.open) == (set(), {})

@@ -108,11 +108,11 @@ def test_a_name_service_that_does_not_answer(bench: Make, service: NameService) 
 def test_a_probe_waits_for_its_user(bench: Make, service: NameService, retaken: bool) -> None:
     """It is never made as another one: of a process that a scheduler before has started, that is found out anew."""
     one = bench('[services.s]\nrun = "true"\nuser = "somebody"\nready = { exec = "true", timeout = "1h" }\n')
-    one.engine.user_lookup = UserLookup(one.loop, 3_600_000, service)
+    one.engine.user_lookup = one.controller._health._user_lookup = UserLookup(one.loop, 3_600_000, service)
     unit = one.units["s"]
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.begin(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     service.go.set()
     turned(one, lambda: spawned(one))

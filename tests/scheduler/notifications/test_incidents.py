@@ -66,9 +66,9 @@ def test_several_instances(bench: Make) -> None:
     assert [one.state for one in unit.instances] == [State.FATAL, State.FATAL, State.RUNNING]
     assert told(one) == ["service.fatal"]
     assert record(one).fatal_since is not None
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.start(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     run_all(one)
     assert [one.state for one in unit.instances] == [State.RUNNING] * 3
     assert told(one) == ["service.fatal", "service.recovered"]
@@ -124,8 +124,8 @@ def test_a_daemon_that_died_is_no_failure(bench: Make) -> None:
     unit = taken_up(one)
     (instance,) = unit.instances
     assert instance.run is not None
-    change = one.engine.change()
+    change = one.committer.change()
     one.engine.lost(instance.run, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     assert (instance.state, instance.failures) == (State.BACKOFF, 0)
     assert told(one) == []

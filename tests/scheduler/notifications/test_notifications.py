@@ -93,18 +93,18 @@ def test_no_window(bench: Make) -> None:
 def test_a_service_that_is_given_up(bench: Make) -> None:
     """Once, when it becomes fatal; not again when a scheduler starts and finds it so."""
     one = bench('[services.s]\nrun = "false"\nrestart_attempts = 0\n')
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.start(one.units["s"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     (run,) = one.units["s"].active.values()
     one.started(run.id)
     one.exited(run.id, status=FAILED)
     (found,) = told(one)
     assert (found.kind, found.severity, found.task_name, found.run_id) == ("service.fatal", "error", "s", run.id)
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.report(one.units["s"], one.units["s"].instances[0], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     assert told(one) == [found]
 
 
@@ -114,9 +114,9 @@ def test_output_that_is_dropped(bench: Make) -> None:
     run = one.trigger("t")
     one.store.work_all()
     for state, reason in (("waiting", "slow"), ("dropping", "the disk is full"), ("ok", None)):
-        change = one.engine.change()
+        change = one.committer.change()
         one.engine.log_changed(run.id, state, reason, change)
-        one.engine.commit(change)
+        one.committer.commit(change)
     (found,) = told(one)
     assert (found.kind, found.severity, found.run_id, found.times) == ("log.disk_pressure", "warn", run.id, 1)
     assert "the disk is full" in found.body
@@ -125,7 +125,7 @@ def test_output_that_is_dropped(bench: Make) -> None:
 def asked(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
     notices = Notifications(one.config)
-    NotificationOperations(one.engine, one.units, notices).operations()[op](arguments, answers.append)
+    NotificationOperations(one.committer, one.units, notices).operations()[op](arguments, answers.append)
     one.store.work_all()
     (answer,) = answers
     return answer

@@ -292,9 +292,9 @@ def test_an_instant_without_a_run(desk: Make) -> None:
     assert one.kinds() == []
     unit = one.units["own"]
     assert unit.task is not None
-    change = one.engine.change()
+    change = one.committer.change()
     one.engine.create_task_run(unit, unit.task, change, trigger="cron", scheduled_at=one.hand.ms)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     assert one.given() == ["a own did not run"]
     (found,) = notifications.page(one.store.database, 10)

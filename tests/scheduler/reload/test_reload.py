@@ -102,9 +102,9 @@ def test_a_policy_changes_under_a_living_process(bench: Make) -> None:
 def test_a_stopped_service_stays_down(bench: Make) -> None:
     """A service stopped by hand is not started because its command changed."""
     one = bench(SERVICE)
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.stop(one.units["s"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.drain()
     found = one.done(SERVICE.replace("sleep 9", "sleep 10"))
     assert found["changed"][0]["reasons"] == ["run: applies when the service is started"]
@@ -312,9 +312,9 @@ def test_a_paused_schedule_stays_paused(bench: Make) -> None:
     one = bench('[tasks.t]\nrun = "true"\ncron = "0 3 * * *"\n')
     unit = one.units["t"]
     unit.paused = True
-    change = one.engine.change()
+    change = one.committer.change()
     one.scheduled_starts.pause(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.done('[tasks.t]\nrun = "true"\ncron = "0 4 * * *"\n')
     assert one.units["t"].paused
     assert one.units["t"].timer is None

@@ -47,15 +47,15 @@ def test_a_stop_while_the_start_is_being_stored(bench: Make) -> None:
 def test_a_shutdown_while_a_start_is_being_stored(bench: Make) -> None:
     """What was only decided stays pending in the store, for the next start; a service's run ends."""
     one = bench('[tasks.t]\nrun = "true"\n[services.s]\nrun = "true"\n')
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.start(one.units["s"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     service = next(iter(one.units["s"].active.values()))
     run = one.trigger("t")
-    one.engine.ending = True
-    change = one.engine.change()
+    one.daemon.ending = True
+    change = one.committer.change()
     one.controller.down(one.units["s"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     assert one.root.take("spawn") == []
     assert one.row(run).status == "pending"
@@ -104,7 +104,7 @@ def test_what_fails_while_the_daemon_is_shut_down(bench: Make) -> None:
     one.store.work_all()
     for run in (failing, ended):
         one.started(run.id)
-    one.engine.ending = True
+    one.daemon.ending = True
     one.root.take("spawn")
     one.exited(failing.id, status=1 << 8)
     one.exited(ended.id, status=15, cause="shutdown")
@@ -139,9 +139,9 @@ def test_nothing_is_terminated_for_what_cannot_start(bench: Make) -> None:
 def test_health_does_not_need_a_witness(bench: Make) -> None:
     """A service that lived long enough was healthy, also when it ended while no scheduler was there to see it."""
     one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "10s"\n')
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.start(one.units["s"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     instance = one.units["s"].instances[0]
     one.store.work_all()
     assert instance.run is not None
@@ -152,9 +152,9 @@ def test_health_does_not_need_a_witness(bench: Make) -> None:
 def test_zero_is_healthy_at_once(bench: Make) -> None:
     """healthy_after = 0 means what it says, however fast the end follows the start."""
     one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "0s"\n')
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.start(one.units["s"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     instance = one.units["s"].instances[0]
     one.store.work_all()
     assert instance.run is not None

@@ -237,16 +237,16 @@ def test_a_clock_that_was_wrong_while_a_schedule_rested(make: Make) -> None:
     one.look()
     unit = one.units["t"]
     unit.paused = True
-    change = one.engine.change()
+    change = one.committer.change()
     one.scheduled_starts.pause(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     one.hand.wall -= 1000 * DAY
     one.look()
     unit.paused = False
-    change = one.engine.change()
+    change = one.committer.change()
     one.scheduled_starts.resume(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     assert next_run(one) == START - 30_000 + HOUR
 
@@ -378,9 +378,9 @@ def test_a_schedule_that_changes_under_a_running_daemon(make: Make) -> None:
 
 def redefined(one: Schedules, keys: str) -> None:
     one.rewrite(task(keys))
-    change = one.engine.change()
+    change = one.committer.change()
     one.scheduled_starts.redefine(one.units["t"], one.config.tasks["t"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
 
 

@@ -55,9 +55,9 @@ def test_the_daemon_has_a_limit(bench: Make) -> None:
     """max_running counts runs of tasks, not of services."""
     one = bench("[daemon]\nmax_running = 1\n" + task("a", "") + task("b", "") + '[services.s]\nrun = "true"\n')
     first, second = one.trigger("a"), one.trigger("b")
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.start(one.units["s"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     service = one.units["s"].instances[0].run
     assert service is not None
     assert spawned(one) == [first.id, service.id]
@@ -70,9 +70,9 @@ def test_a_service_holds_its_slot(bench: Make) -> None:
     """Its instance waits as starting, and its stop in the queue starts no process."""
     one = bench(DB + task("a") + '[services.s]\nrun = "true"\nuses = ["db"]\n')
     first = one.trigger("a")
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.start(one.units["s"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     instance = one.units["s"].instances[0]
     run = instance.run
     assert run is not None
@@ -83,15 +83,15 @@ def test_a_service_holds_its_slot(bench: Make) -> None:
     one.started(run.id)
     waiting = one.trigger("a")
     assert spawned(one) == []
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.stop(one.units["s"], change)
     one.controller.start(one.units["s"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.exited(run.id, cause="stop")
     assert spawned(one) == [waiting.id]
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.stop(one.units["s"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     assert spawned(one) == []
     assert one.units["s"].instances[0].state is State.STOPPED
 
@@ -135,9 +135,9 @@ def test_a_reload(bench: Make) -> None:
     assert unit.task is not None
     unit.redefine(replace(unit.task, uses={}))
     one.engine.requeue(unit)
-    change = one.engine.change()
+    change = one.committer.change()
     one.engine.admit(change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     assert spawned(one) == [other.id]
     one.exited(second.id)
     assert spawned(one) == [third.id]
@@ -158,10 +158,10 @@ def resume(one: Bench, runs: list[LiveRun]) -> None:
         ending=False,
     )
     one.take_up(first=False)
-    change = one.engine.change()
+    change = one.committer.change()
     root = cast(RootConnection, one.root)
     TakeOver(one.engine, one.controller, root, one.units, one.log).reconcile(known, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
 
 
 def test_the_next_scheduler_decides_alike(bench: Make) -> None:
@@ -184,17 +184,17 @@ def test_the_next_scheduler_decides_alike(bench: Make) -> None:
 def test_a_service_of_the_last_scheduler_waits(bench: Make) -> None:
     """Its pending run starts only if the slot is free, even if the run of a task comes later in the snapshot."""
     one = bench(DB + '[services.s]\nrun = "true"\nuses = ["db"]\n' + task("a"))
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.start(one.units["s"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     service = one.units["s"].instances[0].run
     assert service is not None
-    change = one.engine.change()
+    change = one.committer.change()
     unit = one.units["a"]
     assert unit.task is not None
     one.engine.hold_admission(True)
     run = one.engine.create_task_run(unit, unit.task, change, trigger="api", run_id=new_ulid(change.now_ms))
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     one.root.sent.clear()
     resume(one, [run])

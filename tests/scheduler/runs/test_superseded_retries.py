@@ -19,11 +19,11 @@ FAILED = 1 << 8
 
 def scheduled(one: Bench, at: int | None) -> LiveRun:
     """Let the schedule, or with None a person, create a run, which starts."""
-    unit, change = one.units["t"], one.engine.change()
+    unit, change = one.units["t"], one.committer.change()
     assert unit.task is not None
     trigger = "api" if at is None else "cron"
     run = one.engine.create_task_run(unit, unit.task, change, trigger=trigger, run_id=new_ulid(), scheduled_at=at)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     one.started(run.id)
     one.store.work_all()

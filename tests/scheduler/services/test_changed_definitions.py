@@ -24,23 +24,23 @@ UP = State.RUNNING
 
 def replaced(one: Bench, unit: Unit, **keys: Any) -> None:
     assert unit.service is not None
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.replace(unit, replace(unit.service, **keys), change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
 
 
 def removed(one: Bench, unit: Unit) -> None:
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.remove(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
 
 
 def added(one: Bench, unit: Unit) -> None:
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.add(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
 
 
@@ -222,9 +222,9 @@ def shut(one: Bench, timeout_ms: int) -> tuple[Shutdown, dict[str, str]]:
     """Everything runs, then a shutdown begins."""
     runs = {name: run_of(taken_up(one, name).instances[0]) for name in ("web", "db", "queue", "cache")}
     shutdown = Shutdown(one.loop, one.engine, one.controller, timeout_ms)
-    change = one.engine.change()
+    change = one.committer.change()
     shutdown.begin(one.units.values(), change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     return shutdown, runs
 
@@ -304,12 +304,12 @@ def test_what_many_layers_need(bench: Make) -> None:
         for name in "ab"
     )
     one = bench(base + layers)
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.stop(one.units["base"], change)
     for unit in start_order(list(one.units.values())):
         one.controller.begin(unit, change)
     one.controller.start(one.units["a399"], change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     assert not one.units["base"].stopped
     assert states(one.units["b399"]) == [State.HELD]

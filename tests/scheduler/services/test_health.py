@@ -58,9 +58,9 @@ def test_commands_during_a_health_stop(bench: Make, asked: str) -> None:
     one = bench(TCP.replace('"1h" }', '"1ms" }').replace("instances = 2", "restart_attempts = 0"))
     unit = taken_up(one)
     in_time(one, State.FAILING, unit.instances[0])
-    change = one.engine.change()
+    change = one.committer.change()
     getattr(one.controller, asked)(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     ends(one, unit.instances[0], cause="unfit")
     assert states(unit) == [State.STOPPED if asked == "stop" else State.STARTING]
     assert unit.instances[0].failures == 0
@@ -85,9 +85,9 @@ def test_what_a_run_says_while_nothing_can_be_stored(bench: Make) -> None:
     one.commits.stored = one.controller.go_on
     run = taken_up(one).instances[0].run
     assert run is not None
-    waits = one.engine.change()
+    waits = one.committer.change()
     waits.write(lambda _db: None)
-    one.engine.commit(waits)
+    one.committer.commit(waits)
     one.store.fail(DiskFull())
     for number in range(100):
         one.controller.run_reports(run, f"step {number}")
@@ -128,11 +128,11 @@ def test_health_while_no_scheduler_was_there(bench: Make, state: str, failures: 
 
     exited = Exited(run=run_id, status=256, started_at=now - 7_300_000, ended_at=now)
     snapshot: Frame = {"instances": [], "exits": [vars(exited)], "ending": False, "cgroups": None}
-    change = one.engine.change()
+    change = one.committer.change()
     TakeOver(one.engine, one.controller, one.root, one.units, one.log).reconcile(  # type: ignore[arg-type]
         read(one.store.database, snapshot), change
     )
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     assert unit.instances[0].state is State.BACKOFF
     assert unit.instances[0].failures == failures

@@ -50,9 +50,9 @@ class World:
     # The scheduler.
 
     def begin(self) -> None:
-        change = self.bench.engine.change()
+        change = self.bench.committer.change()
         self.bench.controller.begin(self.unit, change)
-        self.bench.engine.commit(change)
+        self.bench.committer.commit(change)
 
     def killed(self) -> None:
         """Unstored changes are lost; the next scheduler starts from the store and the root."""
@@ -66,7 +66,7 @@ class World:
         fresh = Unit(self.service).instances[len(unit.instances) :]
         unit.instances = [*unit.instances[:count], *fresh]
         wanted = {"stopped": unit.stopped, "rolling": stored_text(unit.rolling)}
-        change = bench.engine.change()
+        change = bench.committer.change()
         change.write(lambda db: update_task(db, "s", **wanted))
         running = {
             run_id: {"run": run_id, "started_at": 1, "cause": life["cause"], "recipe": life["recipe"]}
@@ -77,7 +77,7 @@ class World:
             known, change
         )
         bench.controller.begin(unit, change)
-        bench.engine.commit(change)
+        bench.committer.commit(change)
 
     # The root.
 
@@ -107,9 +107,9 @@ class World:
         status = TERM if life["cause"] else self.random.choice((0, 256))
         exited = Exited(run=run_id, status=status, cause=life["cause"], started_at=2, ended_at=1)
         self.exits[run_id] = exited
-        change = self.bench.engine.change()
+        change = self.bench.committer.change()
         self.bench.engine.exited(exited, change)
-        self.bench.engine.commit(change)
+        self.bench.committer.commit(change)
 
     # People, and chance.
 
@@ -123,9 +123,9 @@ class World:
         self.service = replace(
             self.service, instances=self.random.randint(1, 4), run=self.random.choice(("true", "false"))
         )
-        change = self.bench.engine.change()
+        change = self.bench.committer.change()
         self.bench.controller.replace(self.unit, self.service, change)
-        self.bench.engine.commit(change)
+        self.bench.committer.commit(change)
 
     def step(self) -> None:
         chance = self.random.random()

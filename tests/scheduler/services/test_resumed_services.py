@@ -84,10 +84,10 @@ def resumed(
         for run_id, cause in (running or {}).items()
     }
     known = KnownRuns(unfinished_runs(one.store.database), instances, list(exits), ending=False)
-    change = one.engine.change()
+    change = one.committer.change()
     TakeOver(one.engine, one.controller, one.root, one.units, one.log).reconcile(known, change)  # type: ignore[arg-type]
     one.controller.begin(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     return unit
 
@@ -166,7 +166,7 @@ def test_runs_of_a_task_that_has_left(bench: Make) -> None:
     rows = unfinished_runs(one.store.database)
     instances = {row.id: {"run": row.id, "started_at": now_ms, "cause": None, "recipe": ""} for row in rows}
     startup = TakeOver(one.engine, one.controller, one.root, one.units, one.log)  # type: ignore[arg-type]
-    startup.reconcile(KnownRuns(rows, instances, [], ending=False), one.engine.change())
+    startup.reconcile(KnownRuns(rows, instances, [], ending=False), one.committer.change())
     assert [(name, list(unit.active), unit.configured) for name, unit in startup.leaving.items()] == [
         (REMOVED.name, [row.id for row in rows], False)
     ]
@@ -302,15 +302,15 @@ def test_a_service_that_comes_back_while_it_still_ends(bench: Make) -> None:
     run = live(one)
     running = {run: {"run": run, "started_at": one.loop.now_ms(), "cause": None, "recipe": ""}}
     known = KnownRuns(unfinished_runs(one.store.database), running, [], ending=False)
-    change = one.engine.change()
+    change = one.committer.change()
     TakeOver(one.engine, one.controller, one.root, {}, one.log).reconcile(known, change)  # type: ignore[arg-type]
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     assert one.root.take("stop") == [run]
     unit = one.units["s"]
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.add(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     assert one.root.take("spawn") == []
     one.exited(run, status=15, cause="stop")

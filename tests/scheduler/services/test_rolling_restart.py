@@ -137,9 +137,9 @@ def test_the_next_scheduler_goes_on(bench: Make) -> None:
     second = ServiceController(one.loop, one.engine, one.watcher, Notifications(one.config), one.log, first=False)
     one.engine.connect(second)
     one.controller = second
-    change = one.engine.change()
+    change = one.committer.change()
     second.begin(unit, change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     run_all(one)
     assert unit.rolling == Roll(2, 3)
     next_one(one, unit, 2)
@@ -152,8 +152,8 @@ def test_fewer_instances_on_the_way(bench: Make) -> None:
     unit = begun(one)
     service = unit.service
     assert service is not None
-    change = one.engine.change()
+    change = one.committer.change()
     one.controller.replace(unit, replace(service, instances=2), change)
-    one.engine.commit(change)
+    one.committer.commit(change)
     one.store.work_all()
     assert stored_roll(record(one).rolling) == unit.rolling == Roll(0, 2)
