@@ -12,6 +12,7 @@ from store.daemon_values import get_meta, set_meta
 from store.database import Database
 from store.errors import Damaged, Lost, StoreError, Unusable
 from store.events import Draft
+from store.runs.bulk import forget_purged
 from store.runs.samples import Usage, of_running, settle_passes
 from store.service_uptime import close_earlier
 from store.store_thread import StoreThread
@@ -57,7 +58,7 @@ from supervisor.scheduler.reload.reload import INFO, ConfigApplier, Configurable
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.failure_output import Outputs
 from supervisor.scheduler.runs.file_changes import FileChanges
-from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.runs.live_units import RunRequest, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from supervisor.scheduler.services.rolling_restart import stored_text
@@ -128,7 +129,7 @@ def read_state(root: RootConnection, boot: Boot, start: StartConfig, database: D
             close_earlier(database, boot.started_at, known.running_names)
         end_orphans(database, boot.daemon_id, known.lost(database), known.cgroups, log)
         save_leftover_rings(database, boot, known, log)
-        known = replace(known, begun=begun(boot.runtime_dir))
+        known = replace(known, first=True, begun=begun(boot.runtime_dir))
     first_event, events = left_over(database, boot.runtime_dir)
     return StoredState(
         known=known,
@@ -208,27 +209,24 @@ class Scheduler(CommitListener):
         self._shutdown = Shutdown(loop, engine, self._controller, boot.shutdown_timeout_ms)
 
     def _build_database_monitors(self) -> None:
-        loop, boot, log, engine = self._loop, self._boot, self._log, self._engine
+        loop, boot, log = self._loop, self._boot, self._log
         self._long_reads = LongReads(loop, boot.database, self._damage_found)
         self._janitor = JanitorClient(loop, boot, self._config.storage, log, self)
-        doubt = engine.hold_acknowledgements
-        self._damage = DamageMonitor(loop, boot, self._long_reads, log, doubt, self._database_lost, self._leave)
+        self._damage = DamageMonitor(loop, boot, self._long_reads, log, self)
         self._reserve: DiskReserve | None = None
         self._database_watch: DatabaseWatch | None = None
         if boot.database_url is None:
             self._reserve = DiskReserve(loop, boot.data_dir, self._notifications, log, self._committer)
             self._store.on_full = self._reserve.release
             self._database_watch = DatabaseWatch(
-                loop, boot, self._store, self._committer, self._notifications, log, self._leave
+                loop, boot, self._store, self._committer, self._notifications, log, self.leave
             )
 
     def _build_schedules(self, state: StoredState) -> None:
         loop, engine, log = self._loop, self._engine, self._log
         self._bulk = BulkJobs(loop, self._daemon, self._committer, self._long_reads, state.bulk_job)
         clock = RemovalClock(loop, current_boot(), state.clock, self._clock_doubted)
-        self._retention = Retention(
-            loop, self._daemon, self._committer, self._bulk, self._janitor, self._config, clock, log
-        )
+        self._retention = Retention(loop, self._bulk, self._janitor, self._config, clock, log)
         self._scheduled_starts = ScheduledStarts(loop, engine)
         self._file_changes = FileChanges(loop, engine, self._units, self._config, log)
         self._clock_report = ClockReport(
@@ -258,9 +256,7 @@ class Scheduler(CommitListener):
         tell_restored(state.restoration, change, self._notifications)
         self._store_configuration(change)
         change.write(lambda db: settle_passes(db, [run.id for run in state.known.unfinished]))
-        take_over = TakeOver(
-            self._engine, self._controller, self._root, self._units, self._log, self._jobs, first=state.first
-        )
+        take_over = TakeOver(self._engine, self._controller, self._root, self._units, self._log, self._jobs)
         take_over.reconcile(state.known, change)
         change.write(lambda db: set_meta(db, TAKEN_UP, self._boot.started_at))
         self._bulk.announce_unreported(change)
@@ -285,16 +281,7 @@ class Scheduler(CommitListener):
     def _build_operations(self, start: StartConfig, state: StoredState, take_over: TakeOver) -> None:
         loop, boot, config, engine = self._loop, self._boot, self._config, self._engine
         limit = TriggerLimit(time.monotonic, config.http.trigger_rate)
-        many = BulkOperations(
-            loop,
-            engine,
-            self._units,
-            self._long_reads,
-            self._bulk,
-            undo_window_ms=config.storage.undo_window_ms,
-            on_deleted=self._retention.deleted,
-            limit=limit,
-        )
+        many = BulkOperations(loop, engine, self._units, self._bulk, self._retention, limit)
         files = ConfigFiles(
             loop,
             config,
@@ -303,7 +290,7 @@ class Scheduler(CommitListener):
         )
         certificate = CertificateReader(files, config)
         hooks = HookOperations(config)
-        self._build_reload(start, take_over, files, [certificate, limit, many, hooks, self._file_changes])
+        self._build_reload(start, take_over, files, [certificate, limit, hooks, self._file_changes])
         operations: dict[str, Operation] = {"reload": self._reloader.command}
         for subject in (
             RunOperations(engine, self._units, self._info, self._tell, limit),
@@ -383,8 +370,10 @@ class Scheduler(CommitListener):
         return bool(self._engine.live)
 
     def files_removed(self, last: int, kept: list[int]) -> None:
-        """Forget purged runs whose files the janitor removed."""
-        self._retention.files_removed(last, kept)
+        """Forget purged runs up to number `last` except `kept`: the janitor removed their files."""
+        change = self._committer.change()
+        change.write(lambda db: forget_purged(db, last, kept))
+        self._committer.commit(change)
 
     def database_damaged(self) -> None:
         """Check the database after the janitor found damage."""
@@ -413,7 +402,12 @@ class Scheduler(CommitListener):
     def _files_changed(self) -> None:
         self._reloader.files_changed()
 
-    def _database_lost(self, damage: str, remedy: str) -> None:
+    def database_doubted(self, doubted: bool) -> None:
+        """Withhold acknowledgements while the database may be damaged."""
+        self._engine.hold_acknowledgements(doubted)
+
+    def database_lost(self, damage: str, remedy: str) -> None:
+        """Report a damaged database that cannot be repaired."""
         self._report_failing_database(damage)
         if self._database_watch is not None:
             self._database_watch.lost(Lost(f"({damage})"), remedy)
@@ -423,7 +417,7 @@ class Scheduler(CommitListener):
         self._notifications.database_failing(why, change)
         self._committer.commit(change)
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Exit for the next scheduler, unless the daemon shuts down anyway."""
         if not self._daemon.ending:
             self._loop.end()
@@ -475,7 +469,7 @@ class Scheduler(CommitListener):
                 return
             unit.last_boot = boot
             change.write(lambda db: update_task(db, unit.name, last_boot=boot))
-        self._engine.create_task_run(unit, task, change, trigger="startup")
+        self._engine.create_task_run(unit, task, change, RunRequest(trigger="startup"))
 
     def _complete_reload(self, take_over: TakeOver, change: Change) -> None:
         """Restart service instances that still run under an earlier definition."""

@@ -14,9 +14,9 @@ from supervisor.config.cross_checks import selects
 from supervisor.config.model import Config, Export, Service, Task
 from supervisor.ipc.export_job import ExportJob, ExportStatus
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Boot
+from supervisor.ipc.messages import Boot, Frame
 from supervisor.scheduler.database.commits import Committer
-from supervisor.scheduler.loop.helper_process import HelperProcess
+from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import Notifications
 
@@ -56,7 +56,7 @@ def job_of(export: Export, boot: Boot, config: Config, host: str, begin_at: int)
     )
 
 
-class _RunningExport:
+class _RunningExport(HelperClient):
     """One export with its process."""
 
     def __init__(self, loop: Loop, log: Log, export: Export, job: ExportJob, reports: "Exports") -> None:
@@ -66,19 +66,20 @@ class _RunningExport:
         self.wanted = True
         self.alert: Timer | None = None
         """Runs while the export fails, until a notification is due."""
-        self.process = HelperProcess(
-            loop,
-            log,
-            "exporter",
-            on_started=self._started,
-            on_message=lambda frame: reports.reported(self, ExportStatus(**frame["status"])),
-            is_wanted=lambda: self.wanted,
-            title=f"exporter of {export.name}",
-            on_failed=lambda why: reports.process_failed(self, why),
-        )
+        self.process = HelperProcess(loop, log, "exporter", self, title=f"exporter of {export.name}")
+        self._reports = reports
 
-    def _started(self) -> None:
+    def helper_wanted(self) -> bool:
+        return self.wanted
+
+    def helper_started(self) -> None:
         self.process.send(self.job.to_frame())
+
+    def helper_sent(self, frame: Frame) -> None:
+        self._reports.reported(self, ExportStatus(**frame["status"]))
+
+    def helper_failed(self, why: str) -> None:
+        self._reports.process_failed(self, why)
 
 
 class Exports:

@@ -22,7 +22,7 @@ from supervisor.scheduler.loop.event_log import EventLog
 from supervisor.scheduler.loop.loop import Clock, Loop
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.notifications.notifications import Notifications
-from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.services.service_controller import ServiceController
 from supervisor.scheduler.services.watcher_client import OnAnswer
@@ -191,7 +191,9 @@ class Bench:
         unit = self.units[name]
         assert unit.task is not None
         change = self.committer.change()
-        run = self.engine.create_task_run(unit, unit.task, change, trigger="api", run_id=new_ulid(change.now_ms))
+        run = self.engine.create_task_run(
+            unit, unit.task, change, RunRequest(trigger="api", run_id=new_ulid(change.now_ms))
+        )
         self.committer.commit(change)
         return run
 

@@ -11,7 +11,7 @@ was not answered repeats it: the job continues, and the answer has the total num
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from store.daemon_values import get_meta, set_meta
 from store.database import Database
@@ -28,6 +28,7 @@ _PAUSE_MS = 50
 """Pause of an unannounced job while the database has a long WAL to checkpoint."""
 
 Progress = dict[str, Any]
+T = TypeVar("T")
 
 
 class Ending(Exception):
@@ -77,6 +78,15 @@ class BulkJobs:
         self._slices: deque[str] = deque()
         self._affected = 0
 
+    @property
+    def ending(self) -> bool:
+        """Whether the daemon is shutting down, so that jobs fail."""
+        return self._daemon.ending
+
+    def read(self, find: Callable[[Database], T], found: Callable[[T | BaseException], None]) -> None:
+        """Call ``find(db)`` in the reading thread, and `found` with its result or its exception."""
+        self._reading.submit(find, found)
+
     def announce_unreported(self, change: Change) -> None:
         """Announce the slices that an earlier scheduler finished without an event."""
         if self._last is not None:
@@ -114,7 +124,7 @@ class BulkJobs:
     def _next(self, job: Job) -> None:
         if not self._slices:
             self._finish(job)
-        elif self._daemon.ending:
+        elif self.ending:
             self._give_up(job, Ending("the daemon is shutting down"))
         else:
             self._commit_slice(job, self._slices.popleft())

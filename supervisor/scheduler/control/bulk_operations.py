@@ -17,14 +17,14 @@ from store.runs.bulk import (
 from store.runs.filter import RunFilter
 from store.runs.ids import derived_ulid
 from store.runs.writes import delete_run, get_run
-from supervisor.config.model import Config, Task
+from supervisor.config.model import Task
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
 from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now, unavailable
 from supervisor.scheduler.control.rate_limit import TriggerLimit
-from supervisor.scheduler.loop.long_reads import LongReads
+from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs import run_transitions, secret_parameters
-from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.runs.live_units import RunRequest, Unit
 from supervisor.scheduler.runs.parameters import NOTHING, InvalidParameters, ParameterValues, accept_again
 from supervisor.scheduler.runs.run_engine import RunEngine
 
@@ -52,8 +52,6 @@ class BulkOperations:
     """Carries out operations on many runs.
 
     Args:
-        undo_window_ms: how long a deleted run can be restored; a reload may change it.
-        on_deleted: called after runs were deleted.
         limit: limit of triggers per credential; it admits or refuses a rerun as a whole.
     """
 
@@ -62,11 +60,8 @@ class BulkOperations:
         loop: Loop,
         engine: RunEngine,
         units: dict[str, Unit],
-        reading: LongReads,
         bulk: BulkJobs,
-        *,
-        undo_window_ms: int,
-        on_deleted: Callable[[], None],
+        retention: Retention,
         limit: TriggerLimit,
     ) -> None:
         self._loop = loop
@@ -74,16 +69,10 @@ class BulkOperations:
         self._committer = engine.committer
         self._daemon = engine.daemon
         self._units = units
-        self._reading = reading
         self._bulk = bulk
-        self._undo_window_ms = undo_window_ms
-        self._on_deleted = on_deleted
+        self._retention = retention
         self._limit = limit
         self._last_ms = 0
-
-    def configure(self, config: Config) -> None:
-        """Apply a new configuration."""
-        self._undo_window_ms = config.storage.undo_window_ms
 
     def operations(self) -> dict[str, Operation]:
         """By name."""
@@ -117,7 +106,7 @@ class BulkOperations:
         )
 
         def stored() -> None:
-            self._on_deleted()
+            self._retention.deleted()
             reply(done())
 
         change.then(stored)
@@ -140,7 +129,7 @@ class BulkOperations:
             return slices
 
         def deleted(affected: int) -> None:
-            self._on_deleted()
+            self._retention.deleted()
             reply(done(affected=affected, first=first, deleted_at=at_ms))
 
         self._bulk.submit(
@@ -157,7 +146,7 @@ class BulkOperations:
 
     def bulk_restore(self, arguments: Arguments, reply: Reply) -> None:
         """Restore the runs of a selector that were deleted within the undo window, or by one given deletion."""
-        window_ms = self._undo_window_ms
+        window_ms = self._retention.undo_window_ms
         deleted_at: int | None = arguments.get("deleted_at")
         now_ms = self._loop.now_ms()
         first: list[str] = []
@@ -187,7 +176,7 @@ class BulkOperations:
             else:
                 self._stop_some(ids, [], arguments["by"], reply)
 
-        self._reading.submit(lambda db: find_active(db, _selector(arguments)), found)
+        self._bulk.read(lambda db: find_active(db, _selector(arguments)), found)
 
     def _stop_some(self, ids: list[str], stopped: list[str], by: str, reply: Reply) -> None:
         change = self._committer.change()
@@ -223,7 +212,7 @@ class BulkOperations:
             else:
                 self._run_all(tasks, arguments, reply)
 
-        self._reading.submit(find, found)
+        self._bulk.read(find, found)
 
     def _run_all(self, tasks: dict[str, _Again], arguments: Arguments, reply: Reply) -> None:
         errors: list[dict[str, Any]] = []
@@ -252,7 +241,8 @@ class BulkOperations:
         self._limit.count(credential, len(new))
         change = self._committer.change(unavailable(reply))
         for unit, task, run_id, params in new:
-            self._engine.create_task_run(unit, task, change, trigger=trigger, run_id=run_id, by=by, params=params)
+            request = RunRequest(trigger=trigger, run_id=run_id, by=by, params=params)
+            self._engine.create_task_run(unit, task, change, request)
         change.then(lambda: reply(done(triggered=triggered)))
         self._committer.commit(change)
 

@@ -19,7 +19,7 @@ from supervisor.scheduler.control.control_socket import Operation, Reply, done, 
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs import run_transitions
-from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.parameters import InvalidParameters, take
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.run_rows import answer_row
@@ -177,15 +177,10 @@ class RunOperations:
             return
         self._limit.count(credential)
         change = self._committer.change(on_failed)
-        run = self._engine.create_task_run(
-            unit,
-            task,
-            change,
-            trigger=arguments["triggered_by"],
-            run_id=arguments["run"],
-            by=arguments["by"],
-            params=params,
+        request = RunRequest(
+            trigger=arguments["triggered_by"], run_id=arguments["run"], by=arguments["by"], params=params
         )
+        run = self._engine.create_task_run(unit, task, change, request)
         self._keys.claim(arguments, change)
         refusal = run.state is run_transitions.State.ENDED
         answer = done() if refusal else done(row=answer_row(run, arguments["by"]))

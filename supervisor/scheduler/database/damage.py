@@ -7,9 +7,8 @@ are retried.
 """
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from store.errors import Damaged, StoreError
 from store.recovery.copies import check, check_copy, suspect
@@ -37,32 +36,28 @@ class _Found:
     """Time of the copy in ms since the epoch; None: no intact copy."""
 
 
+class DamageListener(Protocol):
+    """Acts on damage of the database."""
+
+    def database_doubted(self, doubted: bool) -> None:
+        """Stored data may be lost while `doubted`."""
+
+    def database_lost(self, damage: str, remedy: str) -> None:
+        """The damage cannot be repaired."""
+
+    def leave(self) -> None:
+        """Let the next scheduler start from the copy."""
+
+
 class DamageMonitor:
-    """Checks the database after reports of damage, and decides how to continue.
+    """Checks the database after reports of damage, and decides how to continue."""
 
-    Args:
-        doubt: called with True while stored data may be lost, else with False.
-        lost: called with damage that cannot be repaired, and its remedy.
-        leave: called when the next scheduler should start from the copy.
-    """
-
-    def __init__(
-        self,
-        loop: Loop,
-        boot: Boot,
-        reading: LongReads,
-        log: Log,
-        doubt: Callable[[bool], None],
-        lost: Callable[[str, str], None],
-        leave: Callable[[], None],
-    ) -> None:
+    def __init__(self, loop: Loop, boot: Boot, reading: LongReads, log: Log, listener: DamageListener) -> None:
         self._loop = loop
         self._boot = boot
         self._reading = reading
         self._log = log
-        self._doubt = doubt
-        self._lost = lost
-        self._leave = leave
+        self._listener = listener
         self._looking = False
         self._not_before_s = 0.0
         self.there = False
@@ -89,7 +84,7 @@ class DamageMonitor:
         if self._boot.database_url is not None or self._looking or self._loop.now_s() < self._not_before_s:
             return
         self._looking = True
-        self._doubt(True)
+        self._listener.database_doubted(True)
         self._log.error(f"checking the whole database after an error: {why}")
         path = self._boot.database
         self._reading.call(lambda: _look(path), self._found)
@@ -100,9 +95,9 @@ class DamageMonitor:
         if not isinstance(found, BaseException) and found.copied_at_ms is not None:
             copied_at = stamp(found.copied_at_ms)
             self._log.error(f"the database is damaged; the next scheduler starts from its copy of {copied_at}")
-            self._leave()
+            self._listener.leave()
             return
-        self._doubt(False)
+        self._listener.database_doubted(False)
         if isinstance(found, BaseException):
             self._log.error(f"cannot read the database: {found}")
             return
@@ -111,7 +106,7 @@ class DamageMonitor:
             self._log.info("checked the whole database: no damage")
         else:
             self._log.error(f"the database is damaged and has no intact copy: {found.damage}; {_NO_COPY}")
-            self._lost(found.damage, _NO_COPY)
+            self._listener.database_lost(found.damage, _NO_COPY)
 
 
 def _look(path: str) -> _Found:

@@ -13,15 +13,13 @@ from collections.abc import Mapping
 
 from store.database import Database
 from store.runs.bulk import Retention as Rule
-from store.runs.bulk import find_excess, find_expired, first_deletion, forget_purged, purge
+from store.runs.bulk import find_excess, find_expired, first_deletion, purge
 from supervisor.config.model import Config, Service, Task
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
-from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.removal_clock import RemovalClock
-from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.loop import Loop, Timer
 
 _START_MS = 10_000
@@ -46,8 +44,6 @@ class Retention:
     def __init__(
         self,
         loop: Loop,
-        daemon: DaemonState,
-        committer: Committer,
         bulk: BulkJobs,
         janitor: JanitorClient,
         config: Config,
@@ -56,13 +52,12 @@ class Retention:
     ) -> None:
         self._loop = loop
         self._clock = clock
-        self._daemon = daemon
-        self._committer = committer
         self._bulk = bulk
         self._janitor = janitor
         self._log = log
         self._rules, self._others = rules_of(config)
-        self._undo_window_ms = config.storage.undo_window_ms
+        self.undo_window_ms = config.storage.undo_window_ms
+        """How long a deleted run can be restored."""
         self._timer: Timer | None = None
         self._at_s = 0.0
         self._rested_s = 0.0
@@ -76,7 +71,7 @@ class Retention:
     def configure(self, config: Config) -> None:
         """Apply a new configuration."""
         self._rules, self._others = rules_of(config)
-        self._undo_window_ms = config.storage.undo_window_ms
+        self.undo_window_ms = config.storage.undo_window_ms
         self._want(_SOON_MS)
 
     def ended(self) -> None:
@@ -85,7 +80,7 @@ class Retention:
 
     def deleted(self) -> None:
         """Request a check at the end of the undo window of deleted runs."""
-        self._want(self._undo_window_ms)
+        self._want(self.undo_window_ms)
 
     def _want(self, delay_ms: float) -> None:
         if self._looking:
@@ -102,7 +97,7 @@ class Retention:
 
     def _look(self) -> None:
         self._timer = None
-        if self._daemon.ending:
+        if self._bulk.ending:
             return
         self._looking = True
         now_ms = self._clock.earliest_ms()
@@ -120,7 +115,7 @@ class Retention:
     def _find(self, db: Database, now_ms: int) -> list[str]:
         """Find the runs to remove, in the reading thread."""
         begin_s = time.thread_time()
-        expired = now_ms - self._undo_window_ms
+        expired = now_ms - self.undo_window_ms
         found = find_expired(db, expired) + find_excess(db, self._rules, self._others, now_ms)
         self._next_deletion = first_deletion(db, expired)
         self._took_ms = (time.thread_time() - begin_s) * 1000
@@ -143,11 +138,5 @@ class Retention:
             self._missed = False
             self._want(_SOON_MS)
         if self._next_deletion is not None:
-            self._want(max(0, self._next_deletion + self._undo_window_ms - self._clock.earliest_ms()))
+            self._want(max(0, self._next_deletion + self.undo_window_ms - self._clock.earliest_ms()))
         self._want(_SELDOM_MS)
-
-    def files_removed(self, last: int, kept: list[int]) -> None:
-        """Forget purged runs up to number `last` except `kept`: the janitor removed their files."""
-        change = self._committer.change()
-        change.write(lambda db: forget_purged(db, last, kept))
-        self._committer.commit(change)

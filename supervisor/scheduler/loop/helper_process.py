@@ -9,7 +9,6 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 
 from supervisor.ipc.child_process import RINGWARD
@@ -22,38 +21,40 @@ _DELAYS_MS = (0, 100, 500, 1000, 5000)
 _HEALTHY_S = 10.0
 
 
+class HelperClient:
+    """The owner of a helper process."""
+
+    def helper_wanted(self) -> bool:
+        """Return whether there is work for the helper."""
+        raise NotImplementedError
+
+    def helper_started(self) -> None:
+        """Send all open requests after a start."""
+        raise NotImplementedError
+
+    def helper_sent(self, frame: Frame) -> None:
+        """Handle a message of the helper."""
+        raise NotImplementedError
+
+    def helper_failed(self, why: str) -> None:
+        """Handle that the helper could not be started, or has failed; it is started again."""
+
+
 class HelperProcess:
     """At most one process of a kind.
 
     Args:
         name: of the process, such as ``watcher``.
-        on_started: called after a start, to send all open requests.
-        on_message: called with each message of the helper.
-        is_wanted: returns whether there is work for the helper.
+        client: its owner.
         title: its name in the log, if that is not the name of the process.
-        on_failed: called with the reason when the helper cannot be started, or has failed.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        log: Log,
-        name: str,
-        *,
-        on_started: Callable[[], None],
-        on_message: Callable[[Frame], None],
-        is_wanted: Callable[[], bool],
-        title: str | None = None,
-        on_failed: Callable[[str], None] = lambda _why: None,
-    ) -> None:
+    def __init__(self, loop: Loop, log: Log, name: str, client: HelperClient, title: str | None = None) -> None:
         self._loop = loop
         self._log = log
         self._name = name
         self._title = title or name
-        self._on_failed = on_failed
-        self._on_started = on_started
-        self._on_message = on_message
-        self._is_wanted = is_wanted
+        self._client = client
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._sock: socket.socket | None = None
@@ -82,7 +83,7 @@ class HelperProcess:
 
     def _start(self) -> None:
         self._waiting = False
-        if not self._is_wanted():
+        if not self._client.helper_wanted():
             return
         self._started_s = self._loop.now_s()
         try:
@@ -106,7 +107,7 @@ class HelperProcess:
         self._decoder, self._unsent = Decoder(), bytearray()
         self._loop.watch(self._pidfd, lambda _mask: self._ended(process))
         self._loop.watch(ours.fileno(), self._ready)
-        self._on_started()
+        self._client.helper_started()
 
     def _again(self) -> None:
         if self._loop.now_s() - self._started_s >= _HEALTHY_S:
@@ -132,7 +133,7 @@ class HelperProcess:
 
     def _failed(self, why: str) -> None:
         self._log.warning(why)
-        self._on_failed(why)
+        self._client.helper_failed(why)
         self._again()
 
     def close(self) -> None:
@@ -163,7 +164,7 @@ class HelperProcess:
         try:
             data = sock.recv(_READ_BYTES)
             for frame in self._decoder.feed(data):
-                self._on_message(frame)
+                self._client.helper_sent(frame)
         except BlockingIOError:
             return True
         except (ConnectionResetError, ProtocolError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, PingRequest
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Frame
-from supervisor.scheduler.loop.helper_process import HelperProcess
+from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
 
 _IDLE_MS = 120_000
@@ -29,21 +29,14 @@ class _OpenRequest:
     tries: int = 0
 
 
-class NotifierClient:
+class NotifierClient(HelperClient):
     """Sends requests to the notifier process and dispatches the results."""
 
     def __init__(self, loop: Loop, log: Log) -> None:
         self._loop = loop
         self._open: dict[str, _OpenRequest] = {}
         self._idle: Timer | None = None
-        self._process = HelperProcess(
-            loop,
-            log,
-            "notifier",
-            on_started=self._on_started,
-            on_message=self._on_message,
-            is_wanted=lambda: bool(self._open),
-        )
+        self._process = HelperProcess(loop, log, "notifier", self)
 
     def __len__(self) -> int:
         """Return the number of requests without a result."""
@@ -64,14 +57,20 @@ class NotifierClient:
         open_request.tries += 1
         self._process.send(open_request.request.to_frame())
 
-    def _on_started(self) -> None:
+    def helper_wanted(self) -> bool:
+        """Return whether a request has no result."""
+        return bool(self._open)
+
+    def helper_started(self) -> None:
+        """Send all open requests, each for the second time at most."""
         for key, open_request in list(self._open.items()):
             if open_request.tries < _MOST_TRIES:
                 self._send(open_request)
             else:
                 self._loop.after(0, lambda key=key: self._done(key, DeliveryResult("the notifier process exited")))  # type: ignore[misc]
 
-    def _on_message(self, frame: Frame) -> None:
+    def helper_sent(self, frame: Frame) -> None:
+        """Pass on a result."""
         self._done(frame["key"], DeliveryResult(frame["error"], frame["retry_after_ms"]))
 
     def _done(self, key: str, result: DeliveryResult) -> None:

@@ -15,16 +15,16 @@ from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Frame
 from supervisor.schedule import overlap
-from supervisor.scheduler.loop.helper_process import HelperProcess
+from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.runs.live_units import Unit
+from supervisor.scheduler.runs.live_units import RunRequest, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
 
 _RETRY_MS = 250
 _FOLDER = "on_change"
 
 
-class FileChanges:
+class FileChanges(HelperClient):
     """Runs the file watcher while tasks have ``on_change``."""
 
     def __init__(self, loop: Loop, engine: RunEngine, units: dict[str, Unit], config: Config, log: Log) -> None:
@@ -39,14 +39,7 @@ class FileChanges:
         """Bursts without a run, by task."""
         self._retries = False
         """Whether a timer will try them again."""
-        self._process = HelperProcess(
-            loop,
-            log,
-            "filewatcher",
-            on_started=self._on_started,
-            on_message=self._on_message,
-            is_wanted=lambda: bool(self._tasks),
-        )
+        self._process = HelperProcess(loop, log, "filewatcher", self)
 
     def begin(self) -> None:
         """Start watching."""
@@ -67,13 +60,19 @@ class FileChanges:
         """Close the connection: the watcher exits."""
         self._process.close()
 
-    def _on_started(self) -> None:
+    def helper_wanted(self) -> bool:
+        """Return whether a task has ``on_change``."""
+        return bool(self._tasks)
+
+    def helper_started(self) -> None:
+        """Send the watched files of all tasks."""
         self._waiting.clear()
         self._process.send(
             {"op": "watch", "directory": f"{self._daemon.boot.data_dir}/{_FOLDER}", "tasks": self._tasks}
         )
 
-    def _on_message(self, message: Frame) -> None:
+    def helper_sent(self, message: Frame) -> None:
+        """Create the run of a burst, or log a message."""
         if message["op"] == "burst":
             self._waiting[message["task"]] = message
             self._try(message)
@@ -131,7 +130,8 @@ class FileChanges:
         change = self._committer.change(on_failed)
         files: list[str] = burst["files"]
         run_id = new_ulid(change.now_ms)
-        self._engine.create_task_run(unit, task, change, trigger="cron", run_id=run_id, files=tuple(files))
+        request = RunRequest(trigger="cron", run_id=run_id, files=tuple(files))
+        self._engine.create_task_run(unit, task, change, request)
         change.write(lambda db: idempotency.claim(db, f"files {burst['id']}", run_id, "", change.now_ms))
         change.then(lambda: self._done(burst))
         self._log.info(f"{task.name} {run_id}: {counted(len(files), 'file')} changed")

@@ -1,6 +1,6 @@
 """The in-memory state of the scheduler: units (tasks and services) and their unfinished runs."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from supervisor.config.model import Service, Task
 from supervisor.schedule.instants import Schedule
@@ -11,65 +11,55 @@ from supervisor.scheduler.runs.parameters import NOTHING, ParameterValues
 from supervisor.scheduler.services import instance_transitions
 
 
+@dataclass(eq=False, slots=True)
 class LiveRun:
     """A run that has not ended."""
 
-    __slots__ = (
-        "attempt",
-        "created_at",
-        "definition",
-        "execution_id",
-        "files",
-        "id",
-        "identity",
-        "instance",
-        "params",
-        "queued_at",
-        "retry_of",
-        "scheduled_at",
-        "state",
-        "timer",
-        "trigger",
-        "unit",
-    )
+    unit: "Unit"
+    definition: Task | Service
+    """The definition it started with; a reload does not change it."""
+    id: str
+    _: KW_ONLY
+    trigger: str
+    created_at: int
+    instance: int = 0
+    attempt: int = 0
+    retry_of: str | None = None
+    scheduled_at: int | None = None
+    params: ParameterValues = NOTHING
+    files: tuple[str, ...] = ()
+    """The changed files that it was started for."""
+    queued_at: int = field(init=False)
+    """The start of its waiting time in the queue: its creation, or the end of its retry delay."""
+    state: run_transitions.State = field(default=run_transitions.State.QUEUED, init=False)
+    timer: Timer | None = field(default=None, init=False)
+    """The timer of its retry delay."""
+    identity: Identity | None = field(default=None, init=False)
+    """The user that runs it; None before the user is looked up."""
+    execution_id: str | None = field(default=None, init=False)
+    """The name of its job in the engine that launched it."""
 
-    def __init__(
-        self,
-        unit: "Unit",
-        definition: Task | Service,
-        run_id: str,
-        *,
-        trigger: str,
-        created_at: int,
-        instance: int = 0,
-        attempt: int = 0,
-        retry_of: str | None = None,
-        scheduled_at: int | None = None,
-        params: ParameterValues = NOTHING,
-        files: tuple[str, ...] = (),
-    ) -> None:
-        self.unit = unit
-        self.definition = definition
-        """The definition it started with; a reload does not change it."""
-        self.id = run_id
-        self.trigger = trigger
-        self.created_at = created_at
-        self.queued_at = created_at
-        """The start of its waiting time in the queue: its creation, or the end of its retry delay."""
-        self.instance = instance
-        self.attempt = attempt
-        self.retry_of = retry_of
-        self.scheduled_at = scheduled_at
-        self.params = params
-        self.files = files
-        """The changed files that it was started for."""
-        self.state = run_transitions.State.QUEUED
-        self.timer: Timer | None = None
-        """The timer of its retry delay."""
-        self.identity: Identity | None = None
-        """The user that runs it; None before the user is looked up."""
-        self.execution_id: str | None = None
-        """The name of its job in the engine that launched it."""
+    def __post_init__(self) -> None:
+        self.queued_at = self.created_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """A request for a first run of a task."""
+
+    trigger: str
+    run_id: str | None = None
+    """The id of the run; None: a new one."""
+    by: str | None = None
+    """The requester."""
+    scheduled_at: int | None = None
+    """The scheduled instant, in milliseconds since the epoch."""
+    coalesce: bool = False
+    """Whether to skip the run if another scheduled run already waits."""
+    params: ParameterValues | None = None
+    """The parameter values; None: the defaults."""
+    files: tuple[str, ...] = ()
+    """The changed files that the run is for."""
 
 
 class ServiceInstance:

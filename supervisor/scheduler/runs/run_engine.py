@@ -30,8 +30,8 @@ from supervisor.scheduler.runs.end_reason import (
     Verdict,
     verdict_of,
 )
-from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.parameters import ParameterValues, take
+from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
+from supervisor.scheduler.runs.parameters import take
 from supervisor.scheduler.runs.retry import SUPERSEDED_BY, delay_ms, is_superseded, note_success, tried_again
 from supervisor.scheduler.runs.run_observer import JobTracker, Outputs, RunObserver, ServiceListener
 from supervisor.scheduler.runs.run_rows import ended_columns, event_body, pending_row, refused_row
@@ -94,43 +94,17 @@ class RunEngine:
 
     # Creating.
 
-    def create_task_run(
-        self,
-        unit: Unit,
-        task: Task,
-        change: Change,
-        *,
-        trigger: str,
-        run_id: str | None = None,
-        by: str | None = None,
-        scheduled_at: int | None = None,
-        coalesce: bool = False,
-        params: ParameterValues | None = None,
-        files: tuple[str, ...] = (),
-    ) -> LiveRun:
-        """Create a first attempt; it starts, waits, or is refused by the overlap policy (then it is only stored).
-
-        Args:
-            unit: the task.
-            task: its definition.
-            change: the change to add to.
-            trigger: the trigger of the run.
-            run_id: the id of the run; None: a new one.
-            by: the requester.
-            scheduled_at: the scheduled instant, in milliseconds since the epoch.
-            coalesce: skip the run if another scheduled run already waits.
-            params: the parameter values; None: the defaults.
-            files: the changed files that the run is for.
-        """
+    def create_task_run(self, unit: Unit, task: Task, change: Change, request: RunRequest) -> LiveRun:
+        """Create a first attempt; it starts, waits, or is refused by the overlap policy (then it is only stored)."""
         run = LiveRun(
             unit,
             task,
-            run_id or new_ulid(change.now_ms),
-            trigger=trigger,
+            request.run_id or new_ulid(change.now_ms),
+            trigger=request.trigger,
             created_at=change.now_ms,
-            scheduled_at=scheduled_at,
-            params=take(task, {}) if params is None else params,
-            files=files,
+            scheduled_at=request.scheduled_at,
+            params=take(task, {}) if request.params is None else request.params,
+            files=request.files,
         )
         admission = overlap.admit(
             task.on_overlap,
@@ -138,12 +112,15 @@ class RunEngine:
             queued=len(unit.queue),
             max_concurrent=task.max_concurrent,
             queue_max=task.queue_max,
-            another_waits=coalesce and any(one.scheduled_at is not None and not one.attempt for one in unit.queue),
+            another_waits=request.coalesce
+            and any(one.scheduled_at is not None and not one.attempt for one in unit.queue),
         )
         if admission in (overlap.Admission.SKIP, overlap.Admission.FULL):
-            self.record_refused(run, "skipped" if admission is overlap.Admission.SKIP else "queue_full", change, by=by)
+            self.record_refused(
+                run, "skipped" if admission is overlap.Admission.SKIP else "queue_full", change, by=request.by
+            )
             return run
-        self._insert(run, pending_row(run, by=by), change)
+        self._insert(run, pending_row(run, by=request.by), change)
         self.enqueue(run)
         self.admit(change)
         if admission is overlap.Admission.TERMINATE:

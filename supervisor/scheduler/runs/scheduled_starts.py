@@ -23,7 +23,7 @@ from supervisor.schedule.cron import Occurrence
 from supervisor.schedule.instants import same_instants
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
 
 _STEP_BACK_MS = 24 * 3600 * 1000
@@ -216,7 +216,8 @@ class ScheduledStarts:
                 self._record(unit, task, change, found.missed_at, "missed", found.missed)
             coalesce = task.coalesce and len(found.runs) == 1  # several are what catch_up asked for
             for at in found.runs:
-                self._engine.create_task_run(unit, task, change, trigger="cron", scheduled_at=at, coalesce=coalesce)
+                request = RunRequest(trigger="cron", scheduled_at=at, coalesce=coalesce)
+                self._engine.create_task_run(unit, task, change, request)
         self._arm(unit, change)
 
     def _account_for_the_past(self, unit: Unit, task: Task, change: Change) -> None:

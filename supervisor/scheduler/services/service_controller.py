@@ -15,7 +15,7 @@ from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.end_reason import Verdict
-from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
+from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, ServiceInstance, Unit
 from supervisor.scheduler.runs.retry import delay_ms
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.services import instance_transitions
@@ -53,7 +53,9 @@ class ServiceController:
             notifications, log, lambda unit, one, change: self._apply(unit, one, Event.RESTART, change)
         )
         self.dependency_gate = DependencyGate(
-            run_task=lambda unit, task, change: engine.create_task_run(unit, task, change, trigger="service"),
+            run_task=lambda unit, task, change: engine.create_task_run(
+                unit, task, change, RunRequest(trigger="service")
+            ),
             release=lambda unit, one, change: self._apply(unit, one, Event.RELEASED, change),
             report=self.report,
         )

@@ -9,26 +9,19 @@ from typing import Any
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
 from supervisor.ipc.probe_request import ProbeRequest
-from supervisor.scheduler.loop.helper_process import HelperProcess
+from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
 
 OnAnswer = Callable[[dict[str, Any]], None]
 
 
-class WatcherClient:
+class WatcherClient(HelperClient):
     """Sends probe requests to the watcher and dispatches its answers."""
 
     def __init__(self, loop: Loop, boot: Boot, log: Log) -> None:
         self._boot = boot
         self._requests: dict[str, tuple[ProbeRequest, OnAnswer]] = {}
-        self._process = HelperProcess(
-            loop,
-            log,
-            "watcher",
-            on_started=self._on_started,
-            on_message=self._on_message,
-            is_wanted=lambda: bool(self._requests),
-        )
+        self._process = HelperProcess(loop, log, "watcher", self)
 
     def watch(self, request: ProbeRequest, on_answer: OnAnswer) -> None:
         """Start a probe; `on_answer` receives each answer of the watcher."""
@@ -43,12 +36,18 @@ class WatcherClient:
         if self._requests.pop(key, None) is not None:
             self._process.send({"op": "forget", "key": key})
 
-    def _on_started(self) -> None:
+    def helper_wanted(self) -> bool:
+        """Return whether a probe is open."""
+        return bool(self._requests)
+
+    def helper_started(self) -> None:
+        """Send all open probes."""
         self._process.send({"op": "hello", "bell": self._boot.root_bell, "token": self._boot.token})
         for request, _on_answer in self._requests.values():
             self._process.send({"op": "watch", "order": request.to_dict()})
 
-    def _on_message(self, answer: dict[str, Any]) -> None:
+    def helper_sent(self, answer: dict[str, Any]) -> None:
+        """Pass on an answer."""
         open_request = self._requests.get(answer["key"])
         if open_request is None:  # it was cancelled meanwhile
             return

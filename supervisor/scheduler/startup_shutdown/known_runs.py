@@ -32,6 +32,8 @@ class KnownRuns:
     """Pending runs that did not begin, according to the damaged database."""
     missing_in_store: frozenset[str] = frozenset()
     """Unfinished runs that only the root has, because the restored copy is older."""
+    first: bool = False
+    """Whether this is the first scheduler of its root."""
     begun: frozenset[str] = frozenset()
     """Runs that a dead root began; they never start again, even if their start is not stored."""
 

@@ -156,10 +156,7 @@ class TakeOver:
         units: dict[str, Unit],
         log: Log,
         jobs: LaunchedJobs | None = None,
-        *,
-        first: bool = False,
     ) -> None:
-        """`first`: this is the first scheduler of its root."""
         self._engine = engine
         self._committer = engine.committer
         self._daemon = engine.daemon
@@ -168,7 +165,8 @@ class TakeOver:
         self._units = units
         self._log = log
         self._jobs = jobs
-        self._first = first
+        self._first = False
+        """Whether this is the first scheduler of its root."""
         self.outdated: dict[str, set[int]] = {}
         """Instances, by service, whose processes have another definition because a reload was interrupted."""
         self.leaving: dict[str, Unit] = {}
@@ -176,6 +174,7 @@ class TakeOver:
 
     def reconcile(self, known: KnownRuns, change: Change) -> None:
         """Adopt, end or start all unfinished runs; afterwards each has a state of the run table."""
+        self._first = known.first
         self._engine.hold_admission(True)
         ended = {exited.run: exited for exited in known.exits}
         replaced, origins = known.replaced(), known.origins

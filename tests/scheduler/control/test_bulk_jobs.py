@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,6 +18,7 @@ from store.runs.writes import count_runs, get_run, insert_run, list_runs
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job, last_job
 from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.rate_limit import TriggerLimit
+from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Clock
 from tests.scheduler.bench import Bench
@@ -273,11 +275,9 @@ class Asked:
             jobs.one.loop,
             jobs.one.engine,
             jobs.one.units,
-            jobs.reading,
             jobs.bulk,
-            undo_window_ms=60_000,
-            on_deleted=self.count,
-            limit=TriggerLimit(time.monotonic, 0),
+            cast(Retention, SimpleNamespace(undo_window_ms=60_000, deleted=self.count)),
+            TriggerLimit(time.monotonic, 0),
         ).operations()
 
     def count(self) -> None:

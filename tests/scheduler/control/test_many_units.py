@@ -7,6 +7,7 @@ import pytest
 
 from store.errors import DiskFull
 from supervisor.scheduler.control.unit_operations import UnitOperations
+from supervisor.scheduler.runs.live_units import RunRequest
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
@@ -73,7 +74,7 @@ def test_a_stop_of_a_task_ends_its_runs(bench: Make) -> None:
     task = unit.task
     assert task is not None
     change = one.committer.change()
-    runs = [one.engine.create_task_run(unit, task, change, trigger="api") for _ in range(3)]
+    runs = [one.engine.create_task_run(unit, task, change, RunRequest(trigger="api")) for _ in range(3)]
     one.committer.commit(change)
     one.store.work_all()
     for run_id in one.root.take("spawn"):

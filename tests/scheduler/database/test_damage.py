@@ -31,15 +31,16 @@ class Bench:
         open_writer(self.path).close()
         boot = replace(BOOT, data_dir=os.path.dirname(self.path))
         reading = LongReads(self.loop, self.path, lambda _damage: None)
-        self.damage = DamageMonitor(
-            self.loop,
-            boot,
-            reading,
-            Log("test"),
-            self.said.append,
-            lambda damage, _remedy: self.said.append(damage),
-            lambda: self.said.append("leave"),
-        )
+        self.damage = DamageMonitor(self.loop, boot, reading, Log("test"), self)
+
+    def database_doubted(self, doubted: bool) -> None:
+        self.said.append(doubted)
+
+    def database_lost(self, damage: str, _remedy: str) -> None:
+        self.said.append(damage)
+
+    def leave(self) -> None:
+        self.said.append("leave")
 
     def after(self, count: int) -> list[Any]:
         """The messages once there were so many."""

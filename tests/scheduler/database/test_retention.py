@@ -7,11 +7,9 @@ from store.errors import DiskFull
 from supervisor.config.model import Config
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
-from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.removal_clock import RemovalClock
 from supervisor.scheduler.database.retention import Retention
-from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.loop import Loop
 from tests.scheduler.database.test_janitor_client import SlowLoop
 
@@ -31,6 +29,7 @@ class _FullDisk:
     """Finds something to remove every time, and can never remove it."""
 
     retention: Any
+    ending = False
 
     def submit(self, job: Job) -> None:
         self.retention._next_deletion = 0
@@ -45,8 +44,6 @@ def test_what_cannot_be_removed() -> None:
     )
     bulk.retention = Retention(
         cast(Loop, loop),
-        cast(DaemonState, SimpleNamespace(ending=False)),
-        cast(Committer, SimpleNamespace()),
         cast(BulkJobs, bulk),
         cast(JanitorClient, SimpleNamespace()),
         cast(Config, config),

@@ -72,12 +72,10 @@ class Desk(Bench):
         instances = {
             run: {"run": run, "started_at": 1, "cause": cause, "recipe": ""} for run, cause in (running or {}).items()
         }
-        known = KnownRuns(unfinished_runs(self.store.database), instances, exits or [], ending=False)
+        known = KnownRuns(unfinished_runs(self.store.database), instances, exits or [], ending=False, first=True)
         change = self.committer.change()
         root = cast(RootConnection, self.root)
-        TakeOver(self.engine, self.controller, root, self.units, self.log, self.jobs, first=True).reconcile(
-            known, change
-        )
+        TakeOver(self.engine, self.controller, root, self.units, self.log, self.jobs).reconcile(known, change)
         self.committer.commit(change)
         self.turn()
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.loop.helper_process import HelperProcess
+from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Clock, Loop
 
 
@@ -21,15 +21,16 @@ class _HandClock(Clock):
         return self.now_s
 
 
+class _Client(HelperClient):
+    def helper_wanted(self) -> bool:
+        return True
+
+    def helper_started(self) -> None:
+        pass
+
+
 def partner_of(loop: Loop) -> HelperProcess:
-    return HelperProcess(
-        loop,
-        Log("test", "error"),
-        "none",
-        on_started=lambda: None,
-        on_message=lambda _: None,
-        is_wanted=lambda: True,
-    )
+    return HelperProcess(loop, Log("test", "error"), "none", _Client())
 
 
 @pytest.mark.parametrize(

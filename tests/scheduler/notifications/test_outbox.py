@@ -12,6 +12,7 @@ from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, Pin
 from supervisor.scheduler.loop.loop import Clock
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.outbox import Outbox
+from supervisor.scheduler.runs.live_units import RunRequest
 from tests.scheduler.bench import Bench
 
 FAILED = 1 << 8
@@ -293,7 +294,7 @@ def test_an_instant_without_a_run(desk: Make) -> None:
     unit = one.units["own"]
     assert unit.task is not None
     change = one.committer.change()
-    one.engine.create_task_run(unit, unit.task, change, trigger="cron", scheduled_at=one.hand.ms)
+    one.engine.create_task_run(unit, unit.task, change, RunRequest(trigger="cron", scheduled_at=one.hand.ms))
     one.committer.commit(change)
     one.store.work_all()
     assert one.given() == ["a own did not run"]

@@ -8,7 +8,7 @@ from store.runs.ids import new_ulid
 from store.runs.writes import unfinished_runs
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.loop.root_connection import RootConnection
-from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.live_units import LiveRun, RunRequest
 from supervisor.scheduler.runs.run_rows import run_row_of
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
@@ -193,7 +193,7 @@ def test_a_service_of_the_last_scheduler_waits(bench: Make) -> None:
     unit = one.units["a"]
     assert unit.task is not None
     one.engine.hold_admission(True)
-    run = one.engine.create_task_run(unit, unit.task, change, trigger="api", run_id=new_ulid(change.now_ms))
+    run = one.engine.create_task_run(unit, unit.task, change, RunRequest(trigger="api", run_id=new_ulid(change.now_ms)))
     one.committer.commit(change)
     one.store.work_all()
     one.root.sent.clear()

@@ -6,7 +6,7 @@ import pytest
 
 from store.runs.ids import new_ulid
 from store.runs.writes import newest_successes
-from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.live_units import LiveRun, RunRequest
 from supervisor.scheduler.runs.retry import SUPERSEDED_BY
 from supervisor.scheduler.startup_shutdown.take_over import make_units
 from tests.scheduler.bench import Bench
@@ -22,7 +22,9 @@ def scheduled(one: Bench, at: int | None) -> LiveRun:
     unit, change = one.units["t"], one.committer.change()
     assert unit.task is not None
     trigger = "api" if at is None else "cron"
-    run = one.engine.create_task_run(unit, unit.task, change, trigger=trigger, run_id=new_ulid(), scheduled_at=at)
+    run = one.engine.create_task_run(
+        unit, unit.task, change, RunRequest(trigger=trigger, run_id=new_ulid(), scheduled_at=at)
+    )
     one.committer.commit(change)
     one.store.work_all()
     one.started(run.id)
