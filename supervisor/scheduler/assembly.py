@@ -191,7 +191,7 @@ class Scheduler(CommitListener):
         self._notifications = Notifications(config, self._deliver)
         self._notifier_client = NotifierClient(loop, log)
         on_lost = self._notifications.deliveries_lost
-        self._outbox = Outbox(loop, boot, self._committer, self._notifier_client, config, log, on_lost=on_lost)
+        self._outbox = Outbox(loop, boot, self._committer, self._notifier_client, log, on_lost=on_lost)
         self._heartbeats = Heartbeats(loop, self._committer, self._notifier_client, config, log)
 
     def _build_runs(self, state: StoredState) -> None:
@@ -268,7 +268,7 @@ class Scheduler(CommitListener):
         return take_over
 
     def _start_schedules(self, state: StoredState) -> None:
-        self._outbox.begin(first=state.first)
+        self._outbox.begin(self._config, first=state.first)
         if not self._daemon.ending:
             self._scheduled_starts.begin(self._units.values())
             self._file_changes.begin()

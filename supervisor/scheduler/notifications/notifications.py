@@ -55,34 +55,23 @@ class Notifications:
         self._zone = config.daemon.timezone
         self._told_of_success = any(notification_kinds.RUN_SUCCEEDED in route.match.kinds for route in config.routes)
 
-    def notify(
-        self,
-        change: Change,
-        kind: str,
-        severity: str,
-        title: str,
-        body: str,
-        *,
-        task_name: str | None = None,
-        run_id: str | None = None,
+    def _report(self, change: Change, kind: str, title: str, body: str) -> None:
+        """Raise a notification about the daemon, with the severity of its kind."""
+        self._tell(change, Fact(kind=kind, severity=notification_kinds.OF_KIND[kind]), title, body)
+
+    def _tell(
+        self, change: Change, fact: Fact, title: str, body: str, *, run_id: str | None = None, listed: bool = True
     ) -> None:
         """Raise a notification; a repeat (same kind and task) within ``coalesce_window`` only increments its count.
 
         Args:
             change: the change to add to.
-            kind: see :mod:`supervisor.config.notification_kinds`.
-            severity: ``info``, ``warn`` or ``error``.
+            fact: decides about deliveries.
             title: the title, one line.
             body: the body as plain text; the last one of repeats.
-            task_name: the task or service.
             run_id: the run.
+            listed: whether it also appears in the list of notifications.
         """
-        self._tell(change, Fact(kind=kind, severity=severity, task=task_name), title, body, run_id=run_id)
-
-    def _tell(
-        self, change: Change, fact: Fact, title: str, body: str, *, run_id: str | None = None, listed: bool = True
-    ) -> None:
-        """Raise a notification and store its deliveries; `listed`: it also appears in the list of notifications."""
         draft = Notification(
             id=new_ulid(change.now_ms),
             kind=fact.kind,
@@ -225,9 +214,8 @@ class Notifications:
         how = (
             "It was shut down before." if orderly else "It was not shut down before: it crashed, or the host went down."
         )
-        self.notify(
-            change, notification_kinds.DAEMON_RESTARTED, "info" if orderly else "warn", "The daemon was restarted", how
-        )
+        fact = Fact(kind=notification_kinds.DAEMON_RESTARTED, severity="info" if orderly else "warn")
+        self._tell(change, fact, "The daemon was restarted", how)
 
     def deliveries_lost(self, notifier: str, number: int, why: str, change: Change) -> None:
         """Report undeliverable messages through other notifiers."""
@@ -279,27 +267,16 @@ class Notifications:
 
     def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: Roll, change: Change) -> None:
         """Report a rolling restart that ended early."""
-        self.notify(
-            change,
-            notification_kinds.SERVICE_ROLLING,
-            "error",
-            f"The rolling restart of {unit.name} failed",
-            f"Instance {roll.index} is {instance.state.shown}; {roll.end - roll.index - 1} of {roll.end} instances"
-            " were not restarted.",
-            task_name=unit.name,
-        )
+        fact = Fact(kind=notification_kinds.SERVICE_ROLLING, severity="error", task=unit.name)
+        left = roll.end - roll.index - 1
+        text = f"Instance {roll.index} is {instance.state.shown}; {left} of {roll.end} instances were not restarted."
+        self._tell(change, fact, f"The rolling restart of {unit.name} failed", text)
 
     def log_dropping(self, run: LiveRun, reason: str, change: Change) -> None:
         """Report dropped output of a run."""
-        self.notify(
-            change,
-            notification_kinds.LOG_DISK_PRESSURE,
-            "warn",
-            f"Output of {run.unit.name} is dropped",
-            f"The log of run {run.id} accepts no output: {reason}.",
-            task_name=run.unit.name,
-            run_id=run.id,
-        )
+        fact = Fact(kind=notification_kinds.LOG_DISK_PRESSURE, severity="warn", task=run.unit.name)
+        text = f"The log of run {run.id} accepts no output: {reason}."
+        self._tell(change, fact, f"Output of {run.unit.name} is dropped", text, run_id=run.id)
 
     def config_stale(self, config: Config, change: Change) -> None:
         """Report that files or the time zone of the host changed since the last reload."""
@@ -308,33 +285,33 @@ class Notifications:
         if not has_same_zone(config):
             title = "The time zone of the host has changed"
             text = f"It is no longer {config.host_zone}. Commands use the new one at once, schedules after a reload."
-        self.notify(change, notification_kinds.CONFIG_STALE, "info", title, text)
+        self._report(change, notification_kinds.CONFIG_STALE, title, text)
 
     def database_failing(self, why: str, change: Change) -> None:
         """Report that the database cannot be written."""
-        self.notify(change, notification_kinds.DATABASE_FAILING, "error", "The database cannot be written", why)
+        self._report(change, notification_kinds.DATABASE_FAILING, "The database cannot be written", why)
 
     def database_restored(self, text: str, change: Change, title: str) -> None:
         """Report a restored database."""
-        self.notify(change, notification_kinds.DATABASE_RESTORED, "error", title, text)
+        self._report(change, notification_kinds.DATABASE_RESTORED, title, text)
 
     def disk_full(self, why: str, change: Change) -> None:
         """Report a full disk."""
-        self.notify(change, notification_kinds.DISK_FULL, "error", "The disk is full", why)
+        self._report(change, notification_kinds.DISK_FULL, "The disk is full", why)
 
     def disk_recovered(self, directory: str, change: Change) -> None:
         """Report that the disk has free space again."""
         text = f"The disk of {directory} has room for the reserve of the database again."
-        self.notify(change, notification_kinds.DISK_RECOVERED, "info", "The disk has room again", text)
+        self._report(change, notification_kinds.DISK_RECOVERED, "The disk has room again", text)
 
     def memory(self, change: Change, *, short: bool) -> None:
         """Report that the supervisor is out of memory, or recovered."""
         if short:
             text = "The supervisor gets no more memory. Active runs continue, and nothing starts."
-            self.notify(change, notification_kinds.MEMORY_SHORT, "error", "Out of memory", text)
+            self._report(change, notification_kinds.MEMORY_SHORT, "Out of memory", text)
         else:
             text = "The supervisor gets memory again. Waiting runs start."
-            self.notify(change, notification_kinds.MEMORY_RECOVERED, "info", "Memory is available again", text)
+            self._report(change, notification_kinds.MEMORY_RECOVERED, "Memory is available again", text)
 
     def tasks_silent(self, silent: Sequence[tuple[str, int]], change: Change) -> None:
         """Report tasks (name, next start) that wait until a clock that was set back catches up."""
@@ -342,10 +319,9 @@ class Notifications:
         more = len(silent) - _SILENT_LISTED
         rest = f"\n{counted(more, 'more task')}: ringward status." if more > 0 else ""
         text = f"No time runs twice, so {counted(len(silent), 'task')} will not run until then:"
-        self.notify(
+        self._report(
             change,
             notification_kinds.CLOCK_SET_BACK,
-            "warn",
             "The clock was set back, and tasks do not run",
             text + listed + rest,
         )
@@ -357,27 +333,27 @@ class Notifications:
             f"It was set {where} by {abs(step_ms) // 86_400_000} days. Nothing is removed by age before"
             f" {stamp(until_ms)}, if the clock stays as it is. If it is right, run: ringward trust-clock."
         )
-        self.notify(change, notification_kinds.CLOCK_DOUBTED, "warn", "The clock was set by more than a day", text)
+        self._report(change, notification_kinds.CLOCK_DOUBTED, "The clock was set by more than a day", text)
 
     def starts_wait(self, waiting: int, why: str | None, change: Change) -> None:
         """Tell that `waiting` runs cannot start because something ran out; `why` is None when none waits any more."""
         if why is not None:
             text = f"{counted(waiting, 'run')} cannot start and wait: {why}. Active runs continue."
-            self.notify(change, notification_kinds.STARTS_WAITING, "error", "Runs cannot start", text)
+            self._report(change, notification_kinds.STARTS_WAITING, "Runs cannot start", text)
         else:
             text = "The supervisor starts runs again. None waits any more."
-            self.notify(change, notification_kinds.STARTS_RECOVERED, "info", "Runs start again", text)
+            self._report(change, notification_kinds.STARTS_RECOVERED, "Runs start again", text)
 
     def export_failing(self, name: str, why: str, behind: int, change: Change) -> None:
         """Report an export that has failed for ``alert_after``."""
         waiting = f" {counted(behind, 'line')} waiting." if behind else ""
-        self.notify(change, notification_kinds.EXPORT_FAILING, "error", f"Export {name} is failing", f"{why}.{waiting}")
+        self._report(change, notification_kinds.EXPORT_FAILING, f"Export {name} is failing", f"{why}.{waiting}")
 
     def export_recovered(self, name: str, since: int, change: Change) -> None:
         """Report that an export delivers again."""
         lasted = format_duration((change.now_ms - since) // 1000 * 1000)
         text = f"It failed for {lasted}. Lines that the logs still have are delivered now."
-        self.notify(change, notification_kinds.EXPORT_RECOVERED, "info", f"Export {name} works again", text)
+        self._report(change, notification_kinds.EXPORT_RECOVERED, f"Export {name} works again", text)
 
     def _raise(self, db: Database, draft: Notification) -> Events:
         before = notifications.unread_count(db)

@@ -49,7 +49,6 @@ class Outbox:
         boot: Boot,
         committer: Committer,
         notifier_client: NotifierClient,
-        config: Config,
         log: Log,
         *,
         on_lost: OnLost,
@@ -60,9 +59,9 @@ class Outbox:
         self._notifier_client = notifier_client
         self._on_lost = on_lost
         self._log = log
-        self._site = config.http.external_url
-        self._zone = config.daemon.timezone
-        self._urls = {name: one.url for name, one in config.notifiers.items()}
+        self._site: str | None = None
+        self._zone = ""
+        self._urls: dict[str, str] = {}
         self._host = socket.gethostname()
         self._busy: set[str] = set()
         self._resting: dict[str, float] = {}
@@ -71,8 +70,11 @@ class Outbox:
         self._looking = False
         self._again = False
 
-    def begin(self, *, first: bool) -> None:
+    def begin(self, config: Config, *, first: bool) -> None:
         """Resume deliveries; `first`: retry failed messages of an earlier daemon at once."""
+        self._site = config.http.external_url
+        self._zone = config.daemon.timezone
+        self._urls = {name: one.url for name, one in config.notifiers.items()}
         change = self._committer.change()
         if first:
             change.write(lambda db: deliveries.hurry(db, change.now_ms))

@@ -81,11 +81,10 @@ class Desk(Bench):
             self.boot,
             self.committer,
             cast(NotifierClient, self.notifier_client),
-            self.config,
             self.log,
             on_lost=self.notifications.deliveries_lost,
         )
-        self.outbox.begin(first=first)
+        self.outbox.begin(self.config, first=first)
         self.store.work_all()
 
     def queued(self, lost: dict[str, int]) -> None:
