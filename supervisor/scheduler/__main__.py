@@ -25,8 +25,8 @@ from supervisor.scheduler.database.opening import obstacle, open_database
 from supervisor.scheduler.loop.loop import RoundLog
 from supervisor.scheduler.loop.root_connection import RootConnection, RootGone
 from supervisor.scheduler.reload import last_good
+from supervisor.scheduler.reload.active_config import ResolvedConfig
 from supervisor.scheduler.reload.daemon_settings import follow
-from supervisor.scheduler.reload.reload import ResolvedConfig
 from supervisor.scheduler.startup_shutdown import data_lock
 from supervisor.version import VERSION
 

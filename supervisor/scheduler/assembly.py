@@ -53,8 +53,10 @@ from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.outbox import Outbox
 from supervisor.scheduler.notifications.run_alerts import RunAlerts
+from supervisor.scheduler.reload.active_config import INFO, ActiveConfig, ResolvedConfig
 from supervisor.scheduler.reload.config_files import ConfigFiles
-from supervisor.scheduler.reload.reload import INFO, ConfigApplier, Configurable, Reloader, ResolvedConfig
+from supervisor.scheduler.reload.reload import ConfigApplier, Configurable, Reloader
+from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.failure_output import Outputs
 from supervisor.scheduler.runs.file_changes import FileChanges
@@ -174,7 +176,7 @@ class Scheduler(CommitListener):
         root.attach(self._loop, self._on_frame, self._loop.end)
         self._config_applier.settings(start.resolved.boot)
         if not start.applied:
-            self._reloader.applied()
+            self._active_config.applied()
         root.send({"op": "ready"})
 
     def _build_store(self, database: Database, state: StoredState) -> None:
@@ -330,19 +332,14 @@ class Scheduler(CommitListener):
             ],
             self._shutdown,
         )
+        self._active_config = ActiveConfig(
+            start.resolved, files, self._info, self._committer, self._notifications, self._log
+        )
+        changes = UnitChanges(
+            self._loop, self._engine, self._controller, self._scheduled_starts, self._units, take_over.leaving
+        )
         self._reloader = Reloader(
-            self._loop,
-            self._engine,
-            self._controller,
-            self._scheduled_starts,
-            self._notifications,
-            files,
-            self._units,
-            self._info,
-            self._log,
-            apply=self._config_applier.apply,
-            resolved=start.resolved,
-            leaving=take_over.leaving,
+            self._daemon, self._committer, changes, self._active_config, self._config_applier.apply, self._log
         )
 
     def _running(self) -> int:
@@ -400,7 +397,7 @@ class Scheduler(CommitListener):
         self._clock_report.report_doubt()
 
     def _files_changed(self) -> None:
-        self._reloader.files_changed()
+        self._active_config.files_changed()
 
     def database_doubted(self, doubted: bool) -> None:
         """Withhold acknowledgements while the database may be damaged."""

@@ -8,9 +8,11 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
 from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.notifications.notifications import Notifications
+from supervisor.scheduler.reload.active_config import ActiveConfig, ResolvedConfig
 from supervisor.scheduler.reload.config_files import ConfigFiles
 from supervisor.scheduler.reload.daemon_settings import resolve
-from supervisor.scheduler.reload.reload import Reloader, ResolvedConfig
+from supervisor.scheduler.reload.reload import Reloader
+from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from tests.scheduler.bench import Bench
@@ -49,19 +51,16 @@ class ReloadBench(Bench):
         self.applied: list[ResolvedConfig] = []
         self.info: dict[str, Any] = {}
         self.files = ConfigFiles(self.loop, self.config, stale=False, on_stale=self.files_changed)
+        resolved = ResolvedConfig(self.config, self.boot)
+        self.active = ActiveConfig(resolved, self.files, self.info, self.committer, Notifications(self.config), log)
+        changes = UnitChanges(self.loop, self.engine, self.controller, self.scheduled_starts, self.units, {})
         self.reloader = Reloader(
-            self.loop,
-            self.engine,
-            self.controller,
-            self.scheduled_starts,
-            Notifications(self.config),
-            self.files,
-            self.units,
-            self.info,
+            self.daemon,
+            self.committer,
+            changes,
+            self.active,
+            lambda resolved, _difference: self.applied.append(resolved),
             log,
-            apply=lambda resolved, _difference: self.applied.append(resolved),
-            resolved=ResolvedConfig(self.config, self.boot),
-            leaving={},
         )
         change = self.committer.change()
         for unit in self.units.values():
@@ -76,7 +75,7 @@ class ReloadBench(Bench):
 
     def files_changed(self) -> None:
         """Report that the files changed."""
-        self.reloader.files_changed()
+        self.active.files_changed()
 
     def drain(self) -> None:
         """Store everything, and let the root do everything, until nothing is left."""

@@ -335,7 +335,7 @@ def test_more_slots_are_filled(bench: Make) -> None:
 def test_an_invalid_file_changes_nothing(bench: Make) -> None:
     """All that is wrong with it is said, with file, line and key."""
     one = bench(SERVICE)
-    before, config = ids(one, "s"), one.reloader._resolved
+    before, config = ids(one, "s"), one.active.resolved
     answer = one.reload(f'{SERVICE}instances = 0\n[tasks.t]\nrum = "true"\n')
     assert (answer["ok"], answer["status"]) == (False, 422)
     assert [(error["value"]["file"], error["value"]["line"], error["value"]["key"]) for error in answer["errors"]] == [
@@ -344,7 +344,7 @@ def test_an_invalid_file_changes_nothing(bench: Make) -> None:
         (str(one.path), 6, "tasks.t.rum"),
     ]
     assert answer["errors"][0]["location"] == f"{one.path}:4: services.s.instances"
-    assert one.reloader._resolved is config
+    assert one.active.resolved is config
     assert (ids(one, "s"), set(one.units)) == (before, {"s"})
 
 
@@ -460,7 +460,7 @@ def state(one: ReloadBench) -> tuple[object, ...]:
     alive = sorted(
         (run.unit.name, run.instance, one.recipes[run.id]) for run in one.engine.live.values() if run.unit.service
     )
-    resolved = one.reloader._resolved.config
+    resolved = one.active.resolved.config
     sections = (
         resolved.daemon,
         resolved.http,

@@ -1,0 +1,105 @@
+"""The active configuration: its settings, its copy on disk, and the facts that clients see."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from store.daemon_values import set_meta
+from supervisor.config.files.stamps import has_same_zone
+from supervisor.config.model import Config
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Boot
+from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.notifications.notifications import Notifications
+from supervisor.scheduler.reload import last_good
+from supervisor.scheduler.reload.config_files import ConfigFiles
+
+INFO = "info"
+"""Name in the store of the facts about the configuration."""
+
+
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """A configuration and its resolved daemon settings."""
+
+    config: Config
+    boot: Boot
+
+
+class ActiveConfig:
+    """The configuration in force.
+
+    Args:
+        resolved: the configuration and its daemon settings.
+        files: reads and watches the files.
+        info: facts about the configuration; shared, not copied.
+        committer: stores the facts.
+        notifications: reports that the files changed.
+        log: the log of the daemon.
+    """
+
+    def __init__(
+        self,
+        resolved: ResolvedConfig,
+        files: ConfigFiles,
+        info: dict[str, Any],
+        committer: Committer,
+        notifications: Notifications,
+        log: Log,
+    ) -> None:
+        self.resolved = resolved
+        self.files = files
+        self._info = info
+        self._committer = committer
+        self._notifications = notifications
+        self._log = log
+
+    def files_changed(self) -> None:
+        """Report that the configuration is out of date."""
+        self._info["config_stale"] = True
+        path = self.resolved.config.path
+        if has_same_zone(self.resolved.config):
+            self._log.warning(f"{path} or a file that it includes was edited; reload to apply the change")
+        else:
+            before = self.resolved.config.host_zone
+            self._log.warning(f"the time zone of the host is no longer {before}; reload to apply it to schedules")
+        change = self._committer.change()
+        self._store_info(change)
+        change.announce("config.stale", {"path": path})
+        self._notifications.config_stale(self.resolved.config, change)
+        self._committer.commit(change)
+
+    def replace(self, resolved: ResolvedConfig, change: Change) -> None:
+        """Make another configuration the active one."""
+        self.resolved = resolved
+        self.files.follow(resolved.config)
+        config = resolved.config
+        self._info.update(
+            config_loaded_at=change.now_ms,
+            config_warnings=[],
+            config_stale=False,
+            timezone=config.daemon.timezone,
+            tasks=len(config.tasks),
+            services=len(config.services),
+            undo_window_ms=config.storage.undo_window_ms,
+        )
+        self._store_info(change)
+
+    def _store_info(self, change: Change) -> None:
+        info = dict(self._info)
+        change.write(lambda db: set_meta(db, INFO, info))
+
+    def applied(self) -> None:
+        """Note in the copy that the root has the settings, so that the next scheduler keeps them."""
+        self.copy(self.resolved, applied=True)
+
+    def copy(self, resolved: ResolvedConfig, *, applied: bool, then: Callable[[], None] = lambda: None) -> None:
+        """Write the copy of a configuration, then call `then` even if that fails."""
+
+        def kept(error: BaseException | None) -> None:
+            if error is not None:
+                self._log.warning(f"cannot write the copy of the configuration: {error}")
+            then()
+
+        self.files.submit(partial(last_good.keep, resolved.config, resolved.boot, applied=applied), kept)

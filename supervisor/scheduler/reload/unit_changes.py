@@ -1,0 +1,119 @@
+"""Adds, redefines and removes units after a reload."""
+
+from collections.abc import Callable, Mapping
+
+from store.tasks import update_task
+from supervisor.config.diff import UnitChange
+from supervisor.config.keys import Effect
+from supervisor.config.model import Service, Task
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.runs.live_units import LiveRun, Unit
+from supervisor.scheduler.runs.run_engine import RunEngine
+from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
+from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, ServiceController
+
+_SLICE = 200
+"""Number of tasks to redefine in one turn of the loop."""
+
+
+class UnitChanges:
+    """Lets tasks and services follow their definitions.
+
+    Args:
+        units: all configured units; shared, not copied.
+        leaving: removed tasks with active runs, by name.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        engine: RunEngine,
+        controller: ServiceController,
+        scheduled_starts: ScheduledStarts,
+        units: dict[str, Unit],
+        leaving: Mapping[str, Unit],
+    ) -> None:
+        self._loop = loop
+        self._engine = engine
+        self._controller = controller
+        self._scheduled_starts = scheduled_starts
+        self.units = units
+        self._leaving = dict(leaving)
+
+    def store_mark(self, changed: UnitChange, change: Change) -> None:
+        """Store a high-water mark, so that a new schedule does not catch up, not even after a restart."""
+        if not changed.has(Effect.SCHEDULE):
+            return
+        unit = self.units[changed.new.name]
+        self._scheduled_starts.fire_due(unit)
+        mark = max(unit.last_instant or 0, change.now_ms)
+        change.write(lambda db: update_task(db, unit.name, last_instant=mark))
+
+    def redefine_tasks(self, changed: list[UnitChange], then: Callable[[Change | None], None]) -> None:
+        """Redefine tasks in slices, because there may be thousands.
+
+        Call `then` with the change of the last slice; with None if the daemon begins to shut down.
+        """
+        slices = iter([changed[at : at + _SLICE] for at in range(0, len(changed), _SLICE)] or [[]])
+
+        def go_on(some: list[UnitChange]) -> None:
+            if self._engine.daemon.ending:
+                then(None)
+                return
+            change = self._engine.committer.change()
+            for one in some:
+                self.redefine(one, change)
+            following = next(slices, None)
+            if following is None:
+                then(change)
+            else:
+                self._loop.after(0, lambda: go_on(following))
+                self._engine.committer.commit(change)
+
+        go_on(next(slices))
+
+    def redefine(self, changed: UnitChange, change: Change) -> None:
+        """Let a unit follow its new definition of the same kind."""
+        unit, definition = self.units[changed.new.name], changed.new
+        if isinstance(definition, Service):
+            self._controller.replace(unit, definition, change)
+            self._engine.requeue(unit)
+            return
+        self._scheduled_starts.redefine(unit, definition, change)
+        self._engine.requeue(unit)
+        self._engine.admit(change)
+
+    def remove(self, name: str, change: Change) -> None:
+        """Remove a unit; the active runs of a task end by themselves."""
+        unit = self.units.pop(name)
+        unit.configured = False
+        if unit.service is not None:
+            self._controller.remove(unit, change)
+            change.write(lambda db: update_task(db, unit.name, rolling=None, fatal_since=None, flapping_since=None))
+            return
+        self._scheduled_starts.end(unit)
+        waiting: list[LiveRun] = [*unit.queue, *unit.waiting.values()]
+        for run in waiting:
+            self._engine.stop(run, change, by=NOT_CONFIGURED)
+        self._leaving = {name: one for name, one in self._leaving.items() if one.active}
+        if unit.active:
+            self._leaving[unit.name] = unit
+
+    def add(self, definition: Task | Service, change: Change) -> None:
+        """Add a unit; runs of an earlier task of that name count for it, so that it respects max_concurrent."""
+        unit = self.units[definition.name] = Unit(definition)
+        if isinstance(definition, Service):
+            self._controller.add(unit, change)
+            return
+        leaving = self._leaving.pop(unit.name, None)
+        for run in [] if leaving is None else leaving.active.values():
+            run.unit = unit
+            unit.active[run.id] = run
+        self._scheduled_starts.begin([unit])
+
+    def start_services(self, names: list[str], change: Change) -> None:
+        """Release held instances after all changes, and start what the named services depend on."""
+        self._controller.dependency_gate.look_at_all(change)
+        for unit in [unit for name in names if not (unit := self.units[name]).stopped]:
+            self._controller.start_needed(unit, change)
