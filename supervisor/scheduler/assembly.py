@@ -21,12 +21,11 @@ from supervisor.host.osport import current_boot
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import Boot, Exited, Frame, ProtocolError
 from supervisor.ipc.recent_starts import begun
-from supervisor.scheduler.control.access_operations import CertificateReader
+from supervisor.scheduler.control.access_operations import AccessOperations, CertificateReader, HookOperations
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Progress, last_job
 from supervisor.scheduler.control.bulk_operations import BulkOperations
-from supervisor.scheduler.control.control_socket import ControlServer, Operation
-from supervisor.scheduler.control.hook_operations import HookOperations
-from supervisor.scheduler.control.notification_operations import NotificationOperations, NotifierOperations
+from supervisor.scheduler.control.control_socket import ControlServer
+from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.control.unit_operations import UnitOperations
@@ -49,13 +48,13 @@ from supervisor.scheduler.loop.loop import Loop, RoundLog
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.notifications.clock_report import ClockReport
 from supervisor.scheduler.notifications.heartbeat_urls import Heartbeats
-from supervisor.scheduler.notifications.notifications import Notifications
+from supervisor.scheduler.notifications.notifications import NotificationOperations, Notifications
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.outbox import Outbox
 from supervisor.scheduler.notifications.run_alerts import RunAlerts
 from supervisor.scheduler.reload.active_config import INFO, ActiveConfig, ResolvedConfig
 from supervisor.scheduler.reload.config_files import ConfigFiles
-from supervisor.scheduler.reload.reload import ConfigApplier, Configurable, Reloader
+from supervisor.scheduler.reload.reload import ConfigApplier, Configurable, Reloader, ReloadRequest
 from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.failure_output import Outputs
@@ -293,19 +292,19 @@ class Scheduler(CommitListener):
         certificate = CertificateReader(files, config)
         hooks = HookOperations(config)
         self._build_reload(start, take_over, files, [certificate, limit, hooks, self._file_changes])
-        operations: dict[str, Operation] = {"reload": self._reloader.command}
-        for subject in (
+        operations = operations_of(
             RunOperations(engine, self._units, self._info, self._tell, limit),
             UnitOperations(engine, self._controller, self._scheduled_starts, self._units),
-            NotificationOperations(self._committer, self._units, self._notifications),
-            NotifierOperations(self._committer, self._outbox),
             many,
+            AccessOperations(self._committer),
+            NotificationOperations(self._committer),
+            self._outbox,
+            self._reloader,
             self._damage,
             certificate,
             hooks,
             self._clock_report,
-        ):
-            operations |= subject.operations()
+        )
         self._control = ControlServer(loop, boot.control_socket, boot.token, operations, boot.api_account)
 
     def _build_reload(
@@ -509,7 +508,9 @@ class Scheduler(CommitListener):
         elif op in ("memory", "waiting", "starts"):
             self._on_shortage(op, frame, change)
         elif op == "reload":
-            self._reloader.reload(lambda _answer: self._root.send({"op": "reloaded"}), by="SIGHUP")
+            self._reloader.reload(
+                ReloadRequest(by="SIGHUP", dry_run=False), lambda _answer: self._root.send({"op": "reloaded"})
+            )
         elif op == "shutdown":
             self._shut_down(change)
         else:

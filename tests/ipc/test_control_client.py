@@ -18,7 +18,8 @@ from supervisor.ipc import messages, msgspec_messages
 from supervisor.ipc.control_client import ControlClient, Refused, Unavailable
 from supervisor.ipc.log_line import Log, printable, stamp
 from supervisor.ipc.messages import Decoder, Frame, ProtocolError, encode
-from supervisor.scheduler.control.control_socket import ControlServer, Operation, Reply, done, refused
+from supervisor.scheduler.control.control_socket import ControlServer
+from supervisor.scheduler.control.operation import Operation, Reply, done, refused
 from supervisor.scheduler.loop.loop import Loop
 from tests.support.waiting import until
 

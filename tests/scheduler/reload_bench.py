@@ -11,7 +11,7 @@ from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.reload.active_config import ActiveConfig, ResolvedConfig
 from supervisor.scheduler.reload.config_files import ConfigFiles
 from supervisor.scheduler.reload.daemon_settings import resolve
-from supervisor.scheduler.reload.reload import Reloader
+from supervisor.scheduler.reload.reload import Reloader, ReloadRequest
 from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
@@ -100,7 +100,7 @@ class ReloadBench(Bench):
     def ask(self, *, dry_run: bool = False) -> list[dict[str, Any]]:
         """Begin a reload; the answer will be in the list."""
         answers: list[dict[str, Any]] = []
-        self.reloader.reload(answers.append, by="me", dry_run=dry_run)
+        self.reloader.reload(ReloadRequest(by="me", dry_run=dry_run), answers.append)
         return answers
 
     def read(self) -> None:

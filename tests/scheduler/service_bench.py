@@ -3,6 +3,7 @@
 from typing import Any
 
 from store.tasks import Instance, TaskRecord, get_task, instances
+from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.runs.live_units import ServiceInstance, Unit
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
@@ -60,7 +61,7 @@ def send(one: Bench, operation: str, name: str, **arguments: Any) -> list[Answer
     """Ask without waiting; the answer will be in the list."""
     answers: list[Answer] = []
     commands = UnitOperations(one.engine, one.controller, ScheduledStarts(one.loop, one.engine), one.units)
-    commands.operations()[operation]({"task": name, "by": "me", **arguments}, answers.append)
+    operations_of(commands)[operation]({"task": name, "by": "me", **arguments}, answers.append)
     return answers
 
 

@@ -1,4 +1,4 @@
-"""Operations on access: sessions, tokens, accounts, failed logins, the audit log, and the certificate of the API.
+"""Operations on access: sessions, tokens, accounts, failed logins, the audit log, webhooks, and the certificate.
 
 API workers of another user cannot read the private key, so the scheduler reads it for them.
 """
@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from store import accounts, audit, sessions, tokens
 from store.accounts import Account
 from store.audit import Entry
 from store.database import Database
 from store.tokens import Token
 from supervisor.config.model import Config
-from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, unavailable
+from supervisor.scheduler.control.operation import Arguments, Number, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.control.rate_limit import LoginLimit
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.reload.config_files import ConfigFiles
-
-Arguments = dict[str, Any]
 
 _TOKEN_REFUSALS = {
     "taken": "A token with this name exists; revoke it first",
@@ -31,30 +31,67 @@ _ACCOUNT_REFUSALS = {
 }
 
 
+_Entry = tuple[Number, str, str, str, str, Number, str, bool]
+
+
+class _Name(Arguments):
+    name: str
+
+
+class _Hash(Arguments):
+    hash: str
+
+
+class _Session(_Hash):
+    password_tag: str
+    account: bool = False
+    """Whether the tag is of an account in the database, not of the account `admin`."""
+
+
+class _Token(_Hash):
+    name: str
+    role: str
+    tasks: str | None
+    created_at: Number
+    created_by: str
+    expires_at: Number | None
+    last_used_at: Number | None
+
+
+class _AccountPassword(Arguments):
+    name: str
+    password_hash: str
+    tag: str
+
+
+class _Account(_AccountPassword):
+    role: str
+    tasks: str | None
+    created_at: Number
+    created_by: str
+    password_changed_at: Number
+
+
+class _Client(Arguments):
+    client: str
+    account: str = ""
+    """Whose login it is; empty for other secrets, and from an API worker of an older version."""
+
+
+class _Audit(Arguments):
+    entries: dict[str, _Entry]
+
+
+class _Version(Arguments):
+    version: str | None
+
+
 class AccessOperations:
     """Carries out operations, and answers after they are stored."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self._logins = LoginLimit(time.monotonic)
-
-    def operations(self) -> dict[str, Operation]:
-        """By name."""
-        return {
-            "session_create": self.session_create,
-            "session_delete": self.session_delete,
-            "session_touch": self.session_touch,
-            "token_create": self.token_create,
-            "token_delete": self.token_delete,
-            "token_touch": self.token_touch,
-            "account_create": self.account_create,
-            "account_password": self.account_password,
-            "account_delete": self.account_delete,
-            "login_attempt": self.login_attempt,
-            "login_failed": self.login_failed,
-            "login_succeeded": self.login_succeeded,
-            "audit": self.audit,
-        }
 
     def _store(
         self,
@@ -67,16 +104,17 @@ class AccessOperations:
         change.read(lambda db: write(db, change.now_ms)).then(lambda result: reply(answer(result)))
         self._committer.commit(change)
 
-    def session_create(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Session)
+    def session_create(self, asked: _Session, reply: Reply) -> None:
         """Store a web session. One of the account `admin` ends the sessions of its former passwords."""
-        tag, of_account = arguments["password_tag"], arguments.get("account", False)
+        tag, of_account = asked.password_tag, asked.account
 
         def write(db: Database, now_ms: int) -> bool:
             if not of_account:
                 sessions.delete_of_former_passwords(db, tag)
             elif accounts.by_tag(db, tag) is None:
                 return False
-            sessions.create(db, arguments["hash"], tag, now_ms)
+            sessions.create(db, asked.hash, tag, now_ms)
             return True
 
         def answer(stored: bool) -> dict[str, Any]:
@@ -84,75 +122,117 @@ class AccessOperations:
 
         self._store(write, reply, answer)
 
-    def session_delete(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Hash)
+    def session_delete(self, asked: _Hash, reply: Reply) -> None:
         """End a web session."""
-        self._store(lambda db, _now_ms: sessions.delete(db, arguments["hash"]), reply)
+        self._store(lambda db, _now_ms: sessions.delete(db, asked.hash), reply)
 
-    def session_touch(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Hash)
+    def session_touch(self, asked: _Hash, reply: Reply) -> None:
         """Update the time of last use of a web session."""
-        self._store(lambda db, now_ms: sessions.touch(db, arguments["hash"], now_ms), reply)
+        self._store(lambda db, now_ms: sessions.touch(db, asked.hash, now_ms), reply)
 
-    def token_create(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Token)
+    def token_create(self, asked: _Token, reply: Reply) -> None:
         """Store a token."""
-        token = Token(**arguments)
+        token = Token(**msgspec.structs.asdict(asked))
 
         def answer(refusal: str | None) -> dict[str, Any]:
             return done() if refusal is None else refused(409, _TOKEN_REFUSALS[refusal])
 
         self._store(lambda db, _now_ms: tokens.create(db, token), reply, answer)
 
-    def token_delete(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Name)
+    def token_delete(self, asked: _Name, reply: Reply) -> None:
         """Revoke a token."""
-        self._store(lambda db, _now_ms: tokens.delete(db, arguments["name"]), reply, lambda found: done(found=found))
+        self._store(lambda db, _now_ms: tokens.delete(db, asked.name), reply, lambda found: done(found=found))
 
-    def token_touch(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Hash)
+    def token_touch(self, asked: _Hash, reply: Reply) -> None:
         """Update the time of last use of a token."""
-        self._store(lambda db, now_ms: tokens.touch(db, arguments["hash"], now_ms), reply)
+        self._store(lambda db, now_ms: tokens.touch(db, asked.hash, now_ms), reply)
 
-    def account_create(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Account)
+    def account_create(self, asked: _Account, reply: Reply) -> None:
         """Store an account."""
-        account = Account(**arguments)
+        account = Account(**msgspec.structs.asdict(asked))
 
         def answer(refusal: str | None) -> dict[str, Any]:
             return done() if refusal is None else refused(409, _ACCOUNT_REFUSALS[refusal])
 
         self._store(lambda db, _now_ms: accounts.create(db, account), reply, answer)
 
-    def account_password(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_AccountPassword)
+    def account_password(self, asked: _AccountPassword, reply: Reply) -> None:
         """Replace the password of an account."""
-        values = (arguments["name"], arguments["password_hash"], arguments["tag"])
+        values = (asked.name, asked.password_hash, asked.tag)
         self._store(
             lambda db, now_ms: accounts.set_password(db, *values, now_ms), reply, lambda found: done(found=found)
         )
 
-    def account_delete(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Name)
+    def account_delete(self, asked: _Name, reply: Reply) -> None:
         """Remove an account."""
-        self._store(lambda db, _now_ms: accounts.delete(db, arguments["name"]), reply, lambda found: done(found=found))
+        self._store(lambda db, _now_ms: accounts.delete(db, asked.name), reply, lambda found: done(found=found))
 
-    def login_attempt(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Client)
+    def login_attempt(self, asked: _Client, reply: Reply) -> None:
         """Answer whether a client may try a password now."""
-        retry_after_s = self._logins.blocked_s(*_client_and_account(arguments))
+        retry_after_s = self._logins.blocked_s(asked.client, asked.account)
         reply(done(allowed=not retry_after_s, retry_after_s=retry_after_s))
 
-    def login_failed(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Client)
+    def login_failed(self, asked: _Client, reply: Reply) -> None:
         """Count a wrong password of a client."""
-        self._logins.failed(*_client_and_account(arguments))
+        self._logins.failed(asked.client, asked.account)
         reply(done())
 
-    def login_succeeded(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Client)
+    def login_succeeded(self, asked: _Client, reply: Reply) -> None:
         """Remember that a client sent the right password of an account."""
-        self._logins.succeeded(*_client_and_account(arguments))
+        self._logins.succeeded(asked.client, asked.account)
         reply(done())
 
-    def audit(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Audit)
+    def audit(self, asked: _Audit, reply: Reply) -> None:
         """Store entries of the audit log."""
-        entries = {key: Entry(*entry) for key, entry in arguments["entries"].items()}
+        entries = {key: Entry(*entry) for key, entry in asked.entries.items()}
         self._store(lambda db, _now_ms: audit.append(db, entries), reply)
 
 
-def _client_and_account(arguments: Arguments) -> tuple[str, str]:
-    """Return whose login it is; the account is empty for other secrets, and from an API worker of an older version."""
-    return arguments["client"], arguments.get("account", "")
+class HookOperations:
+    """Answers with definitions of incoming webhooks.
+
+    A worker asks for the hook of each request, so a reload applies to the next one. The configuration may be readable
+    to the scheduler's user only; a worker learns a secret when a request names its hook.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.configure(config)
+
+    def configure(self, config: Config) -> None:
+        """Apply a new configuration."""
+        self._hooks = config.hooks
+
+    @operation(_Name)
+    def hook(self, asked: _Name, reply: Reply) -> None:
+        """Answer with the definition of a hook; None if there is none of that name."""
+        hook = self._hooks.get(asked.name)
+        if hook is None:
+            reply(done(hook=None))
+            return
+        reply(
+            done(
+                hook={
+                    "task": hook.task,
+                    "kind": hook.kind,
+                    "secret": hook.secret,
+                    "events": hook.events,
+                    "when": hook.when,
+                    "params": hook.params,
+                }
+            )
+        )
 
 
 _MAX_BYTES = 1 << 20
@@ -175,13 +255,10 @@ class CertificateReader:
         """Apply a new configuration."""
         self._paths = [path for path in (config.http.tls_cert, config.http.tls_key) if path is not None]
 
-    def operations(self) -> dict[str, Operation]:
-        """By name."""
-        return {"certificate": self.command}
-
-    def command(self, arguments: dict[str, Any], reply: Reply) -> None:
+    @operation(_Version)
+    def certificate(self, asked: _Version, reply: Reply) -> None:
         """Answer with the version of certificate and key, and with both as PEM unless the worker has that version."""
-        paths, known = self._paths, arguments["version"]
+        paths, known = self._paths, asked.version
 
         def found(result: _Found | BaseException) -> None:
             if isinstance(result, BaseException):

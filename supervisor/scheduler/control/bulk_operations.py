@@ -1,7 +1,7 @@
 """Operations on many runs, and the deletion of one run."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from store.database import Database
 from store.runs.bulk import (
@@ -19,7 +19,17 @@ from store.runs.ids import derived_ulid
 from store.runs.writes import delete_run, get_run
 from supervisor.config.model import Task
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
-from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now, unavailable
+from supervisor.scheduler.control.operation import (
+    Arguments,
+    Number,
+    Reply,
+    Ulid,
+    done,
+    operation,
+    refused,
+    refused_for_now,
+    unavailable,
+)
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.loop import Loop
@@ -28,13 +38,49 @@ from supervisor.scheduler.runs.live_units import RunRequest, Unit
 from supervisor.scheduler.runs.parameters import NOTHING, InvalidParameters, ParameterValues, accept_again
 from supervisor.scheduler.runs.run_engine import RunEngine
 
-Arguments = dict[str, Any]
-
 _STOPS = 200
 """Runs to stop in one turn of the loop, which takes some milliseconds."""
 _ID_CHARACTERS = 26
 _NAMED = 3
 """Runs that an answer names, for the audit."""
+
+
+class _Run(Arguments):
+    run: str
+    by: str
+
+
+class _Filter(TypedDict, total=False):
+    tasks: str | None
+    task: str | None
+    task_name: str | None
+    phases: list[str]
+    reasons: list[str]
+    triggers: list[str]
+    created_after: Number | None
+    created_before: Number | None
+    exit_code_min: Number | None
+    exit_code_max: Number | None
+    retries_only: bool
+    search: str
+
+
+class _Bulk(Arguments):
+    command: Ulid
+    by: str
+    match_all: bool
+    filter: _Filter
+    except_ids: str
+    ids: str
+
+
+class _Restore(_Bulk):
+    deleted_at: Number | None = None
+
+
+class _Rerun(_Bulk):
+    triggered_by: str
+    credential: str = ""
 
 
 class _Again(NamedTuple):
@@ -74,19 +120,10 @@ class BulkOperations:
         self._limit = limit
         self._last_ms = 0
 
-    def operations(self) -> dict[str, Operation]:
-        """By name."""
-        return {
-            "run_delete": self.delete,
-            "bulk_delete": self.bulk_delete,
-            "bulk_restore": self.bulk_restore,
-            "bulk_stop": self.bulk_stop,
-            "bulk_rerun": self.bulk_rerun,
-        }
-
-    def delete(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Run)
+    def run_delete(self, asked: _Run, reply: Reply) -> None:
         """Delete a run; it can be restored. A pending run is ended first."""
-        run_id = arguments["run"]
+        run_id = asked.run
         run = self._engine.live.get(run_id)
         if run is not None and run.state in run_transitions.HELD_BY_ROOT:
             reply(refused(409, f"{run_id} is running; stop it first"))
@@ -98,7 +135,7 @@ class BulkOperations:
             # Memory has ended it already, so the change must be stored.
             # End and deletion are one change, so no client sees the end alone.
             change = self._committer.change()
-            self._engine.stop(run, change, by=arguments["by"])
+            self._engine.stop(run, change, by=asked.by)
         at_ms = self._moment_ms()
         task_name = change.read(lambda db: _delete(db, run_id, at_ms))
         change.tell(
@@ -117,14 +154,15 @@ class BulkOperations:
         self._last_ms = max(self._loop.now_ms(), self._last_ms + 1)
         return self._last_ms
 
-    def bulk_delete(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Bulk)
+    def bulk_delete(self, asked: _Bulk, reply: Reply) -> None:
         """Delete all ended runs of a selector with one time, which identifies this deletion."""
-        at_ms = self._bulk.began_ms(arguments["command"]) or self._moment_ms()
+        at_ms = self._bulk.began_ms(asked.command) or self._moment_ms()
 
         first: list[str] = []
 
         def find(db: Database) -> list[str]:
-            slices = find_ended(db, _selector(arguments))
+            slices = find_ended(db, _selector(asked))
             first.extend(first_ids(db, slices, _NAMED))
             return slices
 
@@ -134,7 +172,7 @@ class BulkOperations:
 
         self._bulk.submit(
             Job(
-                command=arguments["command"],
+                command=asked.command,
                 find=find,
                 work=lambda db, rows, _now_ms: mark_deleted(db, rows, at_ms),
                 event="run.deleted",
@@ -144,21 +182,22 @@ class BulkOperations:
             )
         )
 
-    def bulk_restore(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Restore)
+    def bulk_restore(self, asked: _Restore, reply: Reply) -> None:
         """Restore the runs of a selector that were deleted within the undo window, or by one given deletion."""
         window_ms = self._retention.undo_window_ms
-        deleted_at: int | None = arguments.get("deleted_at")
+        deleted_at = asked.deleted_at
         now_ms = self._loop.now_ms()
         first: list[str] = []
 
         def find(db: Database) -> list[str]:
-            slices = find_deleted(db, _selector(arguments), now_ms - window_ms, deleted_at)
+            slices = find_deleted(db, _selector(asked), now_ms - window_ms, deleted_at)
             first.extend(first_ids(db, slices, _NAMED))
             return slices
 
         self._bulk.submit(
             Job(
-                command=arguments["command"],
+                command=asked.command,
                 find=find,
                 work=lambda db, rows, at_ms: unmark_deleted(db, rows, at_ms - window_ms, deleted_at),
                 event="run.restored",
@@ -167,16 +206,17 @@ class BulkOperations:
             )
         )
 
-    def bulk_stop(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Bulk)
+    def bulk_stop(self, asked: _Bulk, reply: Reply) -> None:
         """Stop all active runs of a selector that are not stopping already."""
 
         def found(ids: list[str] | BaseException) -> None:
             if isinstance(ids, BaseException):
                 _failed(reply)(ids)
             else:
-                self._stop_some(ids, [], arguments["by"], reply)
+                self._stop_some(ids, [], asked.by, reply)
 
-        self._bulk.read(lambda db: find_active(db, _selector(arguments)), found)
+        self._bulk.read(lambda db: find_active(db, _selector(asked)), found)
 
     def _stop_some(self, ids: list[str], stopped: list[str], by: str, reply: Reply) -> None:
         change = self._committer.change()
@@ -193,7 +233,8 @@ class BulkOperations:
             change.then(lambda: reply(done(affected=len(stopped), first=stopped[:_NAMED])))
             self._committer.commit(change)
 
-    def bulk_rerun(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Rerun)
+    def bulk_rerun(self, asked: _Rerun, reply: Reply) -> None:
         """Run each task of the selected runs once, with the parameter values of its newest run.
 
         A repeated request returns the same runs. If any values are no longer valid, nothing starts.
@@ -201,8 +242,8 @@ class BulkOperations:
         data_dir = self._daemon.boot.data_dir
 
         def find(db: Database) -> dict[str, _Again]:
-            newest = find_newest(db, _selector(arguments))
-            return {name: _again(db, data_dir, arguments["command"], name, run) for name, run in newest.items()}
+            newest = find_newest(db, _selector(asked))
+            return {name: _again(db, data_dir, asked.command, name, run) for name, run in newest.items()}
 
         def found(tasks: dict[str, _Again] | BaseException) -> None:
             if isinstance(tasks, BaseException):
@@ -210,11 +251,11 @@ class BulkOperations:
             elif self._daemon.ending:
                 reply(refused(503, "the daemon is shutting down"))
             else:
-                self._run_all(tasks, arguments, reply)
+                self._run_all(tasks, asked, reply)
 
         self._bulk.read(find, found)
 
-    def _run_all(self, tasks: dict[str, _Again], arguments: Arguments, reply: Reply) -> None:
+    def _run_all(self, tasks: dict[str, _Again], asked: _Rerun, reply: Reply) -> None:
         errors: list[dict[str, Any]] = []
         triggered: list[dict[str, str]] = []
         new: list[tuple[Unit, Task, str, ParameterValues]] = []
@@ -233,8 +274,8 @@ class BulkOperations:
         if errors:
             reply(refused(409, "Parameters of a selected run are no longer valid; nothing was started", errors))
             return
-        trigger, by = arguments["triggered_by"], arguments["by"]
-        credential: str = arguments.get("credential") or by
+        trigger, by = asked.triggered_by, asked.by
+        credential = asked.credential or by
         if new and (wait_s := self._limit.blocked_s(credential)):
             reply(refused_for_now(self._limit.refusal(by, wait_s), wait_s))
             return
@@ -254,12 +295,12 @@ def _again(db: Database, data_dir: str, command: str, name: str, newest: str) ->
     return _Again(run_id, get_run(db, run_id, True) is not None, given)
 
 
-def _selector(arguments: Arguments) -> RunSelector:
+def _selector(asked: _Bulk) -> RunSelector:
     return RunSelector(
-        match_all=arguments["match_all"],
-        filter=RunFilter(**arguments["filter"]),
-        except_ids=_unpacked(arguments["except_ids"]),
-        ids=_unpacked(arguments["ids"]),
+        match_all=asked.match_all,
+        filter=RunFilter(**asked.filter),
+        except_ids=_unpacked(asked.except_ids),
+        ids=_unpacked(asked.ids),
     )
 
 

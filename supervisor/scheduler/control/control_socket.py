@@ -11,43 +11,29 @@ import hmac
 import select
 import socket
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from supervisor.host.osport import Strangers, UnixListener
 from supervisor.ipc.messages import Frame, ProtocolError
 from supervisor.ipc.msgspec_messages import encode, strict_decoder
-from supervisor.scheduler.control import arguments
+from supervisor.scheduler.control.operation import Operation, refused
 from supervisor.scheduler.loop.loop import Loop
 
 _READ_BYTES = 65536
 _REMEMBERED_BYTES = 1 << 20
 """Total size of remembered answers: thousands of small ones or a few large ones."""
 
-Reply = Callable[[dict[str, Any]], None]
-Operation = Callable[[dict[str, Any], Reply], None]
 
+class _Request(msgspec.Struct):
+    """The fields of every request."""
 
-def done(**result: Any) -> dict[str, Any]:
-    """Return an answer that reports success."""
-    return {"ok": True, "result": result}
-
-
-def refused(status: int, detail: str, errors: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """Return an answer that refuses a request with this HTTP status."""
-    return {"ok": False, "status": status, "detail": detail, "errors": errors or []}
-
-
-def refused_for_now(detail: str, retry_after_s: int) -> dict[str, Any]:
-    """Return an answer that refuses a client over its rate limit."""
-    return {**refused(429, detail), "retry_after_s": retry_after_s}
-
-
-def unavailable(reply: Reply) -> Callable[[BaseException], None]:
-    """Return the `on_failed` of a change with a waiting client: answer 503."""
-    return lambda error: reply(refused(503, f"the database cannot be written: {error}"))
+    id: Annotated[str, Meta(max_length=200)]
+    deadline: float
+    op: str
+    args: dict[str, Any]
 
 
 class _Connection:
@@ -136,7 +122,7 @@ class ControlServer:
             self._strangers.discard(connection.sock)
             return
         try:
-            asked = msgspec.convert(frame, arguments.Request)
+            asked = msgspec.convert(frame, _Request)
         except msgspec.ValidationError as err:
             raise ProtocolError(str(err)) from err
         known, waiting = self._answers.get(asked.id), self._waiting.get(asked.id)
@@ -150,18 +136,16 @@ class ControlServer:
             self._waiting[asked.id] = [connection]
             self._begin(asked)
 
-    def _begin(self, asked: arguments.Request) -> None:
+    def _begin(self, asked: _Request) -> None:
         def finish(answer: dict[str, Any]) -> None:
             frame = encode({"id": asked.id, **answer})
             self._remember(asked.id, frame)
             for connection in self._waiting.pop(asked.id):
                 self._send(connection, frame)
 
-        operation, wrong = self._operations.get(asked.op), arguments.wrong(asked.op, asked.args)
+        operation = self._operations.get(asked.op)
         if operation is None:
             finish(refused(400, f"unknown operation {asked.op}"))
-        elif wrong is not None:
-            finish(refused(400, f"{asked.op}: {wrong}"))
         else:
             operation(asked.args, finish)
 

@@ -5,7 +5,9 @@ A trigger may carry an idempotency key: for a day, the same key stands for the s
 
 import time
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from store import idempotency
 from store.errors import Conflict
@@ -14,8 +16,16 @@ from store.runs.ids import is_ulid
 from store.runs.writes import get_run
 from supervisor.host.owning_run import owning_runs
 from supervisor.host.process_environ import Environments
-from supervisor.scheduler.control.access_operations import AccessOperations
-from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, refused_for_now, unavailable
+from supervisor.scheduler.control.operation import (
+    Arguments,
+    Reply,
+    Ulid,
+    done,
+    operation,
+    refused,
+    refused_for_now,
+    unavailable,
+)
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs import run_transitions
@@ -31,6 +41,32 @@ _PATIENCE_S = 0.01
 _OTHER = "The key was used for another request"
 
 
+class Trigger(Arguments):
+    """A request to run a task."""
+
+    run: Ulid
+    task: str
+    triggered_by: str
+    by: str
+    params: dict[str, str] | None = None
+    key: str | None = None
+    """The idempotency key."""
+    request: str = ""
+    """Identifies the request that the key was used for."""
+    credential: str = ""
+    from_run: Ulid | None = None
+    from_process: Annotated[int, Meta(ge=1, le=(1 << 31) - 1)] | None = None
+
+
+class _Id(Arguments):
+    run: str
+
+
+class _Stop(_Id):
+    by: str
+    force: bool
+
+
 class IdempotencyKeys:
     """Admits one request at a time per key; others wait until its run is stored or refused."""
 
@@ -40,14 +76,14 @@ class IdempotencyKeys:
         self._daemon = engine.daemon
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
-    def trigger(self, arguments: dict[str, Any], reply: Reply, create: Callable[[Reply], None]) -> None:
+    def trigger(self, asked: Trigger, reply: Reply, create: Callable[[Reply], None]) -> None:
         """Answer with the run of the key, or `create` one."""
-        key: str | None = arguments.get("key")
+        key = asked.key
         if key is None:
             create(reply)
             return
         if key in self._waiting:
-            self._waiting[key].append(lambda: self.trigger(arguments, reply, create))
+            self._waiting[key].append(lambda: self.trigger(asked, reply, create))
             return
         self._waiting[key] = []
 
@@ -58,7 +94,7 @@ class IdempotencyKeys:
 
         change = self._committer.change(unavailable(finish))
         claim = change.read(lambda db: idempotency.find(db, key, change.now_ms))
-        claim.then(lambda found: self._answer(found, arguments["request"], finish, create))
+        claim.then(lambda found: self._answer(found, asked.request, finish, create))
         self._committer.commit(change)
 
     @staticmethod
@@ -72,15 +108,12 @@ class IdempotencyKeys:
             finish(refused(422, _OTHER, [error]))
 
     @staticmethod
-    def claim(arguments: dict[str, Any], change: Change) -> None:
+    def claim(asked: Trigger, change: Change) -> None:
         """Store the key of the request, if any, together with its run."""
-        key: str | None = arguments.get("key")
+        key = asked.key
         if key is not None:
-            run_id, request = arguments["run"], arguments["request"]
+            run_id, request = asked.run, asked.request
             change.write(lambda db: idempotency.claim(db, key, run_id, request, change.now_ms))
-
-
-Arguments = dict[str, Any]
 
 
 class RunOperations:
@@ -108,26 +141,18 @@ class RunOperations:
         self._keys = IdempotencyKeys(engine)
         self._environments = Environments(_PATIENCE_S)
 
-    def operations(self) -> dict[str, Operation]:
-        """By name."""
-        return {
-            "info": self.info,
-            "trigger": self.trigger,
-            "stop": self.stop,
-            "run_waits": self.waits,
-            **AccessOperations(self._committer).operations(),
-        }
-
-    def info(self, _arguments: Arguments, reply: Reply) -> None:
+    @operation(Arguments)
+    def info(self, _asked: Arguments, reply: Reply) -> None:
         """Answer with facts about the configuration and the state of the daemon."""
         reply(done(**self._info, **self._tell()))
 
-    def trigger(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(Trigger)
+    def trigger(self, asked: Trigger, reply: Reply) -> None:
         """Run a task now; answer after the run is stored, whether it starts, waits or is refused.
 
         The answer includes the stored row, unless the run was refused or the request is a repetition.
         """
-        name, run_id = arguments["task"], arguments["run"]
+        name, run_id = asked.task, asked.run
         unit = self._units.get(name)
         if not is_ulid(run_id):  # files are named by it
             reply(refused(422, f"not a run id: {run_id}"))
@@ -142,9 +167,9 @@ class RunOperations:
         elif self._daemon.ending:
             reply(refused(503, "the daemon is shutting down"))
         else:
-            self._keys.trigger(arguments, reply, lambda reply: self._create(unit, arguments, reply))
+            self._keys.trigger(asked, reply, lambda reply: self._create(unit, asked, reply))
 
-    def _create(self, unit: Unit, arguments: Arguments, reply: Reply) -> None:
+    def _create(self, unit: Unit, asked: Trigger, reply: Reply) -> None:
         def on_failed(error: BaseException) -> None:
             if isinstance(error, Conflict):  # the run id exists: this is a repeated request
                 reply(done())
@@ -156,13 +181,13 @@ class RunOperations:
             reply(refused(404, f'no task named "{unit.name}"'))
             return
         try:
-            params = take(task, arguments.get("params") or {})
+            params = take(task, asked.params or {})
         except InvalidParameters as err:
             errors = [{"location": f"body.params.{one.name}", "message": one.message} for one in err.wrong]
             reply(refused(422, f"Invalid parameters for {unit.name}", errors))
             return
         holders = self._engine.holders_in_the_way(task, self._committer.change().now_ms)
-        caller = self._caller(arguments, holders) if holders else None
+        caller = self._caller(asked, holders) if holders else None
         if caller is not None:
             slot = holders[caller.id]
             message = (
@@ -171,33 +196,32 @@ class RunOperations:
             )
             reply(refused(409, message))
             return
-        credential: str = arguments.get("credential") or arguments["by"]
+        credential = asked.credential or asked.by
         if wait_s := self._limit.blocked_s(credential):
-            reply(refused_for_now(self._limit.refusal(arguments["by"], wait_s), wait_s))
+            reply(refused_for_now(self._limit.refusal(asked.by, wait_s), wait_s))
             return
         self._limit.count(credential)
         change = self._committer.change(on_failed)
-        request = RunRequest(
-            trigger=arguments["triggered_by"], run_id=arguments["run"], by=arguments["by"], params=params
-        )
+        request = RunRequest(trigger=asked.triggered_by, run_id=asked.run, by=asked.by, params=params)
         run = self._engine.create_task_run(unit, task, change, request)
-        self._keys.claim(arguments, change)
+        self._keys.claim(asked, change)
         refusal = run.state is run_transitions.State.ENDED
-        answer = done() if refusal else done(row=answer_row(run, arguments["by"]))
+        answer = done() if refusal else done(row=answer_row(run, asked.by))
         change.then(lambda: reply(answer))
         self._committer.commit(change)
 
-    def _caller(self, arguments: Arguments, holders: Collection[str]) -> LiveRun | None:
+    def _caller(self, asked: Trigger, holders: Collection[str]) -> LiveRun | None:
         """Return the run among `holders` that sent a request: by its token, or by the process that connected."""
-        run_id: str | None = arguments.get("from_run")
-        if run_id is None and (process := arguments.get("from_process")) is not None:
+        run_id = asked.from_run
+        if run_id is None and (process := asked.from_process) is not None:
             owners = owning_runs(process, self._daemon.boot.daemon_id, self._environments)
             run_id = next((owner for owner in owners if owner in self._engine.live), None)
         return self._engine.live[run_id] if run_id is not None and run_id in holders else None
 
-    def waits(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Id)
+    def run_waits(self, asked: _Id, reply: Reply) -> None:
         """Answer with the slots of an unfinished run, and the reasons why it waits; empty for other runs."""
-        run = self._engine.live.get(arguments["run"])
+        run = self._engine.live.get(asked.run)
         if run is None:
             reply(done(uses={}, waiting_for=[]))
             return
@@ -211,16 +235,17 @@ class RunOperations:
                 waiting_for.append({"kind": one.kind, "name": one.name, "size": one.size, "held_by": holders})
         reply(done(uses=run.definition.uses, waiting_for=waiting_for))
 
-    def stop(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Stop)
+    def stop(self, asked: _Stop, reply: Reply) -> None:
         """Stop a run; an ended run stays unchanged."""
-        run_id = arguments["run"]
+        run_id = asked.run
         run = self._engine.live.get(run_id)
         change = self._committer.change()
         if run is None:
             self._answer_ended(run_id, reply)
             return
         signalled = run.state in run_transitions.HELD_BY_ROOT
-        self._engine.stop(run, change, by=arguments["by"], force=bool(arguments["force"]))
+        self._engine.stop(run, change, by=asked.by, force=asked.force)
         if not signalled:
             change.then(lambda: reply(done()))
         self._committer.commit(change)

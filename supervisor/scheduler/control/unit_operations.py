@@ -11,12 +11,15 @@ request that is repeated to the next scheduler does not restart a service again,
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from store.database import Database
 from store.tasks import get_task, update_task
 from supervisor.config.unit_selection import Kinds, NotSelected, Selector, select
-from supervisor.scheduler.control.control_socket import Operation, Reply, done, refused, unavailable
+from supervisor.schedule.instants import upcoming
+from supervisor.scheduler.control.operation import Arguments, Number, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.database.commits import Change, Write
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
@@ -24,7 +27,6 @@ from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from supervisor.scheduler.services.instance_transitions import ENDING, Event, State, step
 from supervisor.scheduler.services.service_controller import ServiceController
 
-Arguments = dict[str, Any]
 Act = Callable[[Change], None]
 Finish = Callable[[], None]
 
@@ -42,6 +44,42 @@ _ALL = Kinds(lambda _unit: True, "task or service")
 
 _UNCHANGED = "unchanged"
 _BUSY = "busy"
+
+
+class _Task(Arguments):
+    task: str
+    """A task or a service."""
+
+
+class _Schedule(_Task):
+    count: Annotated[int, Meta(ge=0, le=10_000)]
+
+
+class _Unit(_Task):
+    by: str
+
+
+class _Acknowledgement(_Unit):
+    run: str | None
+    for_ms: Number | None
+    note: str | None
+
+
+class _Restart(_Unit):
+    command: str
+    rolling: bool
+
+
+class _Units(Arguments):
+    verb: Literal["start", "stop", "restart", "pause", "resume"]
+    names: Annotated[list[str], Meta(min_length=1)] | None
+    group: str | None
+    tag: str | None
+    reach: list[str] | None
+    command: str
+    by: str
+    rolling: bool
+    force: bool
 
 
 @dataclass(frozen=True)
@@ -62,7 +100,7 @@ class _Verb:
     starts: bool
     changes: Callable[[Unit], bool]
     stores: Callable[[Unit, Change], Write]
-    acts: Callable[[Unit, Change, Arguments], None]
+    acts: Callable[[Unit, Change, Any], None]
 
 
 class UnitOperations:
@@ -88,27 +126,34 @@ class UnitOperations:
             "resume": _Verb(_TASKS, "resumed", False, lambda unit: unit.paused, _store_resumed, self._resume),
         }
 
-    def operations(self) -> dict[str, Operation]:
-        """By name."""
-        return {
-            "service_start": lambda arguments, reply: self._one("start", _SERVICES, arguments, reply),
-            "service_stop": self._stop_one,
-            "service_restart": lambda arguments, reply: self._one("restart", _SERVICES, arguments, reply),
-            "task_pause": lambda arguments, reply: self._one("pause", _TASKS, arguments, reply),
-            "task_resume": lambda arguments, reply: self._one("resume", _TASKS, arguments, reply),
-            "units": self.act_on_many,
-            "acknowledge": self._acknowledge,
-            "unacknowledge": self._unacknowledge,
-        }
-
     # One unit.
 
-    def _one(self, name: str, kinds: Kinds, arguments: Arguments, reply: Reply) -> None:
-        """Start, restart, pause or resume one unit."""
-        verb, unit = self._verbs[name], self._unit(kinds, arguments, reply)
+    @operation(_Unit)
+    def service_start(self, asked: _Unit, reply: Reply) -> None:
+        """Start the instances of a service."""
+        self._one("start", asked, reply)
+
+    @operation(_Restart)
+    def service_restart(self, asked: _Restart, reply: Reply) -> None:
+        """Restart the instances of a service."""
+        self._one("restart", asked, reply)
+
+    @operation(_Unit)
+    def task_pause(self, asked: _Unit, reply: Reply) -> None:
+        """Pause the schedule of a task."""
+        self._one("pause", asked, reply)
+
+    @operation(_Unit)
+    def task_resume(self, asked: _Unit, reply: Reply) -> None:
+        """Resume the schedule of a task."""
+        self._one("resume", asked, reply)
+
+    def _one(self, name: str, asked: _Unit, reply: Reply) -> None:
+        verb = self._verbs[name]
+        unit = self._unit(verb.kinds, asked, reply)
         if unit is None or (verb.starts and self._refused_at_the_end(reply)):
             return
-        command: str | None = arguments.get("command")
+        command = asked.command if isinstance(asked, _Restart) else None
         if command is not None and unit.last_command == command:
             reply(done())
             return
@@ -120,7 +165,7 @@ class UnitOperations:
             change = self._committer.change()
             if command is not None:
                 _remember(unit, command, change)
-            verb.acts(unit, change, arguments)
+            verb.acts(unit, change, asked)
             change.then(lambda: reply(done()))
             self._committer.commit(change)
 
@@ -129,32 +174,35 @@ class UnitOperations:
         change.then(act)
         self._committer.commit(change)
 
-    def _stop_one(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Unit)
+    def service_stop(self, asked: _Unit, reply: Reply) -> None:
         """Stop all instances of a service."""
-        unit = self._unit(_SERVICES, arguments, reply)
+        unit = self._unit(_SERVICES, asked, reply)
         if unit is not None:
-            self._stop([unit], arguments, lambda: reply(done()))
+            self._stop([unit], asked, lambda: reply(done()))
 
-    def _acknowledge(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Acknowledgement)
+    def acknowledge(self, asked: _Acknowledgement, reply: Reply) -> None:
         """Store that a person knows of the present failure of a unit: of a run, and of a service that is flapping."""
-        unit = self._unit(_ALL, arguments, reply)
+        unit = self._unit(_ALL, asked, reply)
         if unit is None:
             return
         change = self._committer.change(unavailable(reply))
-        for_ms = arguments["for_ms"]
+        for_ms = asked.for_ms
         acknowledged = {
-            "run": arguments["run"],
+            "run": asked.run,
             "flapping_since": unit.flapping_since,
             "at": change.now_ms,
             "until": None if for_ms is None else change.now_ms + for_ms,
-            "by": arguments["by"],
-            "note": arguments["note"],
+            "by": asked.by,
+            "note": asked.note,
         }
         self._store_acknowledged(unit, json.dumps(acknowledged), change, reply)
 
-    def _unacknowledge(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Unit)
+    def unacknowledge(self, asked: _Unit, reply: Reply) -> None:
         """Withdraw the acknowledgement of a unit."""
-        unit = self._unit(_ALL, arguments, reply)
+        unit = self._unit(_ALL, asked, reply)
         if unit is not None:
             self._store_acknowledged(unit, None, self._committer.change(unavailable(reply)), reply)
 
@@ -163,32 +211,47 @@ class UnitOperations:
         change.then(lambda: reply(done()))
         self._committer.commit(change)
 
-    def _unit(self, kinds: Kinds, arguments: Arguments, reply: Reply) -> Unit | None:
-        unit = self._units.get(arguments["task"])
+    def _unit(self, kinds: Kinds, asked: _Unit, reply: Reply) -> Unit | None:
+        unit = self._units.get(asked.task)
         if unit is None:
-            reply(refused(404, f'no {kinds.what} named "{arguments["task"]}"'))
+            reply(refused(404, f'no {kinds.what} named "{asked.task}"'))
         elif not kinds.fits(unit.definition):
             reply(refused(409, kinds.misfit(unit.definition)))
         else:
             return unit
         return None
 
+    @operation(_Schedule)
+    def schedule(self, asked: _Schedule, reply: Reply) -> None:
+        """Answer with the next instants of a task and their daylight saving notes."""
+        name = asked.task
+        unit = self._units.get(name)
+        if unit is None:
+            reply(refused(404, f'no task named "{name}"'))
+        elif unit.task is None:
+            reply(refused(409, f"{name} is a service and has no schedule"))
+        else:
+            now_ms = self._committer.change().now_ms
+            found = upcoming(unit.schedule, unit.last_instant, now_ms, asked.count)
+            reply(done(items=[list(instant) for instant in found]))
+
     # Many units.
 
-    def act_on_many(self, arguments: Arguments, reply: Reply) -> None:
+    @operation(_Units)
+    def units(self, asked: _Units, reply: Reply) -> None:
         """Carry out one operation on all selected units, or on none if a part of the selector matches nothing.
 
         The answer has the number of changed units, and of each selected unit its name, the result and the ids of the
         runs that it asked to end.
         """
-        names, reach = arguments["names"], arguments["reach"]
+        names, reach = asked.names, asked.reach
         wanted = Selector(
             None if names is None else tuple(names),
-            arguments["group"],
-            arguments["tag"],
+            asked.group,
+            asked.tag,
             None if reach is None else tuple(reach),
         )
-        verb = self._verbs.get(arguments["verb"])
+        verb = self._verbs.get(asked.verb)
         try:
             definitions = [unit.definition for unit in self._units.values()]
             chosen = select(definitions, wanted, _ALL if verb is None else verb.kinds)
@@ -197,12 +260,12 @@ class UnitOperations:
             return
         units = [self._units[one.name] for one in chosen]
         if verb is None:
-            self._stop_many(units, arguments, reply)
+            self._stop_many(units, asked, reply)
         elif not (verb.starts and self._refused_at_the_end(reply)):
-            self._carry_out(verb, units, arguments, reply)
+            self._carry_out(verb, units, asked, reply)
 
-    def _carry_out(self, verb: _Verb, units: Sequence[Unit], arguments: Arguments, reply: Reply) -> None:
-        command: str = arguments["command"]
+    def _carry_out(self, verb: _Verb, units: Sequence[Unit], asked: _Units, reply: Reply) -> None:
+        command = asked.command
         restarts = verb is self._verbs["restart"]
         known = [unit for unit in units if unit.last_command == command]
         new = [unit for unit in units if unit.last_command != command and verb.changes(unit)]
@@ -217,7 +280,7 @@ class UnitOperations:
                     results[unit.name] = [_BUSY, []]
                 else:
                     _remember(unit, command, change)
-                    verb.acts(unit, change, arguments)
+                    verb.acts(unit, change, asked)
             change.then(lambda: reply(done(units=_answer(units, results))))
             self._committer.commit(change)
 
@@ -232,9 +295,9 @@ class UnitOperations:
         change.then(act)
         self._committer.commit(change)
 
-    def _stop_many(self, units: Sequence[Unit], arguments: Arguments, reply: Reply) -> None:
+    def _stop_many(self, units: Sequence[Unit], asked: _Units, reply: Reply) -> None:
         """Stop services, and all runs of tasks that have not ended."""
-        command: str = arguments["command"]
+        command = asked.command
         changed = [unit for unit in units if unit.last_command == command or _would_stop(unit)]
         results = {unit.name: ["stopped" if unit in changed else _UNCHANGED, _live_runs(unit)] for unit in units}
 
@@ -242,33 +305,33 @@ class UnitOperations:
             for unit in changed:
                 _remember(unit, command, change)
 
-        self._stop(units, arguments, lambda: reply(done(units=_answer(units, results))), remember)
+        self._stop(units, asked, lambda: reply(done(units=_answer(units, results))), remember)
 
     # Effects.
 
-    def _start(self, unit: Unit, change: Change, _arguments: Arguments) -> None:
+    def _start(self, unit: Unit, change: Change, _asked: object) -> None:
         self._controller.start(unit, change)
 
-    def _restart(self, unit: Unit, change: Change, arguments: Arguments) -> None:
-        if arguments["rolling"]:
+    def _restart(self, unit: Unit, change: Change, asked: _Restart | _Units) -> None:
+        if asked.rolling:
             self._controller.roll(unit, change)
         else:
-            self._controller.restart(unit, change, by=arguments["by"])
+            self._controller.restart(unit, change, by=asked.by)
 
-    def _pause(self, unit: Unit, change: Change, _arguments: Arguments) -> None:
+    def _pause(self, unit: Unit, change: Change, _asked: object) -> None:
         unit.paused = True
         self._scheduled_starts.pause(unit, change)
 
-    def _resume(self, unit: Unit, change: Change, _arguments: Arguments) -> None:
+    def _resume(self, unit: Unit, change: Change, _asked: object) -> None:
         if unit.paused and unit.configured:  # a reload may have removed it
             unit.paused = False
             self._scheduled_starts.resume(unit, change)
 
     def _stop(
-        self, units: Sequence[Unit], arguments: Arguments, finish: Finish, remember: Act = lambda _change: None
+        self, units: Sequence[Unit], asked: _Unit | _Units, finish: Finish, remember: Act = lambda _change: None
     ) -> None:
         """Stop units at once; store it afterwards."""
-        by, force = arguments["by"], bool(arguments.get("force"))
+        by, force = asked.by, isinstance(asked, _Units) and asked.force
 
         def act(chosen: Iterable[Unit], change: Change) -> None:
             services = [unit for unit in chosen if unit.service is not None]

@@ -8,13 +8,13 @@ are retried.
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from store.errors import Damaged, StoreError
 from store.recovery.copies import check, check_copy, suspect
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler.control.control_socket import Operation, Reply, done
+from supervisor.scheduler.control.operation import Arguments, Reply, done, operation
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 
@@ -34,6 +34,10 @@ class _Found:
     """Description of the damage; None: no damage."""
     copied_at_ms: int | None = None
     """Time of the copy in ms since the epoch; None: no intact copy."""
+
+
+class _Why(Arguments):
+    why: str
 
 
 class DamageListener(Protocol):
@@ -63,18 +67,15 @@ class DamageMonitor:
         self.there = False
         """Whether the database is damaged beyond repair."""
 
-    def operations(self) -> dict[str, Operation]:
-        """Return the operations for API workers, by name."""
-        return {"database_damaged": self._reported}
-
     def met(self, error: Damaged) -> None:
         """Check the database after a failed read or write."""
         self._look(str(error))
 
-    def _reported(self, arguments: dict[str, Any], reply: Reply) -> None:
+    @operation(_Why)
+    def database_damaged(self, asked: _Why, reply: Reply) -> None:
         """Check the database after a failed read of a worker."""
         reply(done())
-        self._look(str(arguments["why"]))
+        self._look(asked.why)
 
     def suspected(self) -> None:
         """Check the database after the janitor could not copy it."""

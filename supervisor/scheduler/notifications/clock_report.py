@@ -6,7 +6,7 @@ from typing import Any
 from store.daemon_values import set_meta
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import Log, stamp
-from supervisor.scheduler.control.control_socket import Operation, Reply, done, unavailable
+from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, unavailable
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
 from supervisor.scheduler.notifications.notifications import Notifications
@@ -14,6 +14,10 @@ from supervisor.scheduler.runs.live_units import Unit
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 
 _LISTED = 20
+
+
+class _By(Arguments):
+    by: str
 
 
 class ClockReport:
@@ -34,10 +38,6 @@ class ClockReport:
         self._notifications = notifications
         self._clock = removal_clock
         self._log = log
-
-    def operations(self) -> dict[str, Operation]:
-        """By name."""
-        return {"clock_trust": self.trust}
 
     def begin(self, *, first: bool) -> None:
         """Report the state at the start of the daemon; `first`: no earlier scheduler reported it."""
@@ -61,9 +61,10 @@ class ClockReport:
             "removals_held_until": self._clock.believed_at_ms,
         }
 
-    def trust(self, arguments: dict[str, Any], reply: Reply) -> None:
+    @operation(_By)
+    def clock_trust(self, asked: _By, reply: Reply) -> None:
         """Trust the wall clock as it is set, for removals too."""
-        self._log.info(f"{arguments['by']} confirmed the wall clock; removals follow it")
+        self._log.info(f"{asked.by} confirmed the wall clock; removals follow it")
         self._clock.believe()
         change = self._committer.change(unavailable(reply))
         state = self._clock.state()

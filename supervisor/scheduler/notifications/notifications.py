@@ -19,7 +19,8 @@ from supervisor.config.model import Config, Task
 from supervisor.config.value_types.durations import format_duration
 from supervisor.ipc.counted import counted
 from supervisor.ipc.log_line import stamp
-from supervisor.scheduler.database.commits import Change, Events
+from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused, unavailable
+from supervisor.scheduler.database.commits import Change, Committer, Events
 from supervisor.scheduler.notifications.routes import Fact, Target, targets
 from supervisor.scheduler.notifications.wording import body_of, title_of
 from supervisor.scheduler.runs.end_reason import Verdict
@@ -363,24 +364,42 @@ class Notifications:
         event = "notification.created" if stored.id == draft.id else "notification.updated"
         return [(event, {"notification": _shown(stored)}), *_count(db, before)]
 
-    @staticmethod
-    def mark(change: Change, notification_id: str, *, read: bool) -> None:
+
+class _Mark(Arguments):
+    id: str
+    read: bool
+
+
+class NotificationOperations:
+    """Marks notifications."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+
+    @operation(_Mark)
+    def notification_mark(self, asked: _Mark, reply: Reply) -> None:
         """Mark a notification as read or unread."""
+        change = self._committer.change(unavailable(reply))
+        found = change.read(lambda db: notifications.get(db, asked.id))
 
         def marked(db: Database) -> Events:
             before = notifications.unread_count(db)
-            if not notifications.mark(db, notification_id, change.now_ms if read else None):
+            if not notifications.mark(db, asked.id, change.now_ms if asked.read else None):
                 return []
-            stored = notifications.get(db, notification_id)
+            stored = notifications.get(db, asked.id)
             if stored is None:
                 return []
             return [("notification.updated", {"notification": _shown(stored)}), *_count(db, before)]
 
         change.tell(marked)
+        unknown = refused(404, f"no such notification: {asked.id}")
+        found.then(lambda notification: reply(unknown if notification is None else done()))
+        self._committer.commit(change)
 
-    @staticmethod
-    def mark_all(change: Change) -> None:
+    @operation(Arguments)
+    def notifications_read(self, _asked: Arguments, reply: Reply) -> None:
         """Mark all notifications as read, with a single event."""
+        change = self._committer.change(unavailable(reply))
 
         def marked(db: Database) -> Events:
             before = notifications.unread_count(db)
@@ -388,6 +407,8 @@ class Notifications:
             return _count(db, before)
 
         change.tell(marked)
+        change.then(lambda: reply(done()))
+        self._committer.commit(change)
 
 
 def _count(db: Database, before: int) -> Events:

@@ -17,6 +17,7 @@ from supervisor.config.notification_kinds import DELIVERY_FAILED
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
+from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import TOO_MANY
@@ -33,6 +34,10 @@ _LONGEST_MS = 60_000.0
 """Longest time between checks while messages wait, because clocks can be set."""
 
 OnLost = Callable[[str, int, str, Change], None]
+
+
+class _Name(Arguments):
+    name: str
 
 
 class Outbox:
@@ -223,23 +228,30 @@ class Outbox:
 
     # Requests of users.
 
-    def names(self) -> list[str]:
-        """Return the names of all notifiers."""
-        return sorted(self._urls)
+    @operation(Arguments)
+    def notifiers(self, _asked: Arguments, reply: Reply) -> None:
+        """Answer with the delivery status of each notifier, without its URL."""
+        change = self._committer.change(unavailable(reply))
+        names = sorted(self._urls)
 
-    def standings(self, change: Change, then: Callable[[dict[str, Standing]], None]) -> None:
-        """Read the delivery status of each notifier in a change; call `then` with it after the change is stored."""
-        change.read(deliveries.standings).then(then)
+        def answer(found: dict[str, Standing]) -> None:
+            nothing = Standing("", None, None, None, 0, 0)
+            reply(done(items=[found.get(name, nothing)._replace(name=name)._asdict() for name in names]))
 
-    def send_test(self, name: str, then: Callable[[DeliveryResult], None]) -> bool:
-        """Send a test message at once, without retries; return False for an unknown notifier."""
-        url = self._urls.get(name)
+        change.read(deliveries.standings).then(answer)
+        self._committer.commit(change)
+
+    @operation(_Name)
+    def notifier_test(self, asked: _Name, reply: Reply) -> None:
+        """Send a test message through a notifier at once, without retries, and answer with the result."""
+        url = self._urls.get(asked.name)
         if url is None:
-            return False
+            reply(refused(404, f'No notifier named "{asked.name}"'))
+            return
+        key = f"{asked.name}/test/{os.urandom(8).hex()}"
         self._notifier_client.send(
-            _request(f"{name}/test/{os.urandom(8).hex()}", url, trial_message(name, self._host)), then
+            _request(key, url, trial_message(asked.name, self._host)), lambda result: reply(done(error=result.error))
         )
-        return True
 
 
 def _request(key: str, url: str, said: Message, ring: str | None = None, file: str | None = None) -> DeliveryRequest:

@@ -24,7 +24,7 @@ from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, Problem
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
-from supervisor.scheduler.control.control_socket import Reply, done, refused
+from supervisor.scheduler.control.operation import Arguments, Reply, done, operation, refused
 from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.daemon_state import DaemonState
@@ -54,6 +54,15 @@ def read_again(path: str, boot: Boot) -> ResolvedConfig:
 
 class CannotChange(ConfigError):
     """The configuration is valid, but needs a restart of the daemon."""
+
+
+class ReloadRequest(Arguments):
+    """A request to reload."""
+
+    by: str
+    """The requester."""
+    dry_run: bool
+    """Whether to only report the changes."""
 
 
 class _Request(NamedTuple):
@@ -97,20 +106,14 @@ class Reloader:
         self._log = log
         self._requests: deque[_Request] = deque()
 
-    def command(self, arguments: dict[str, Any], reply: Reply) -> None:
-        """Handle the operation ``reload``."""
-        self.reload(reply, by=arguments["by"], dry_run=bool(arguments["dry_run"]))
-
-    def reload(self, reply: Reply, *, by: str, dry_run: bool = False) -> None:
+    @operation(ReloadRequest)
+    def reload(self, asked: ReloadRequest, reply: Reply) -> None:
         """Read the files and apply the differences.
 
-        Args:
-            reply: called with the report after all is stored, or with a refusal: 422 for an invalid configuration, 409
-                if it needs a restart of the daemon, 503 if nothing was changed.
-            by: the requester.
-            dry_run: only report the changes.
+        Answer with the report after all is stored, or with a refusal: 422 for an invalid configuration, 409 if it needs
+        a restart of the daemon, 503 if nothing was changed.
         """
-        self._requests.append(_Request(by, dry_run, reply))
+        self._requests.append(_Request(asked.by, asked.dry_run, reply))
         if len(self._requests) == 1:
             self._next()
 

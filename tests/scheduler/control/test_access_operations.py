@@ -8,6 +8,7 @@ from store import accounts, audit, sessions, tokens
 from store.audit import Entry
 from store.errors import StoreError
 from supervisor.scheduler.control.access_operations import AccessOperations
+from supervisor.scheduler.control.operation import operations_of
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]
@@ -36,7 +37,7 @@ ACCOUNT = {
 
 def ask(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
-    AccessOperations(one.committer).operations()[op](arguments, answers.append)
+    operations_of(AccessOperations(one.committer))[op](arguments, answers.append)
     one.store.work_all()
     (answer,) = answers
     return answer
@@ -100,7 +101,7 @@ def test_a_store_that_takes_nothing(bench: Make) -> None:
     """503: nothing was changed, and it is said."""
     one = bench("")
     answers: list[dict[str, Any]] = []
-    AccessOperations(one.committer).token_create(TOKEN, answers.append)
+    operations_of(AccessOperations(one.committer))["token_create"](TOKEN, answers.append)
     one.store.fail(StoreError("full"))
     assert answers[0]["status"] == 503
     assert tokens.all_tokens(one.store.database) == []
@@ -109,7 +110,7 @@ def test_a_store_that_takes_nothing(bench: Make) -> None:
 def test_wrong_passwords(bench: Make) -> None:
     """Ten a minute for each client."""
     one = bench("")
-    operations = AccessOperations(one.committer).operations()
+    operations = operations_of(AccessOperations(one.committer))
     answers: list[dict[str, Any]] = []
     for _ in range(10):
         operations["login_failed"]({"client": "c"}, answers.append)

@@ -1,15 +1,18 @@
 """Arguments of the operations of ``control.sock``."""
 
-import re
+import ast
 from typing import Any
 
 import pytest
 
-from supervisor.scheduler.control.arguments import OF_OPERATIONS, wrong
+from supervisor.scheduler.control.access_operations import AccessOperations
+from supervisor.scheduler.control.bulk_operations import BulkOperations
+from supervisor.scheduler.control.operation import operations_of
+from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.control.unit_operations import UnitOperations
 from tests.support.paths import ROOT
 
 SCHEDULER = ROOT / "supervisor" / "scheduler"
-TABLE = re.compile(r"def operations\(self\).*?(?=\n    def |\Z)", re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -25,11 +28,24 @@ TABLE = re.compile(r"def operations\(self\).*?(?=\n    def |\Z)", re.DOTALL)
 )
 def test_arguments_of_another_kind(operation: str, arguments: dict[str, Any]) -> None:
     """Files are named by ids, and a value that the database refuses would be retried without end."""
-    assert wrong(operation, arguments) is not None
+    kinds = (AccessOperations, BulkOperations, RunOperations, UnitOperations)
+    answers: list[dict[str, Any]] = []
+    operations_of(*(object.__new__(kind) for kind in kinds))[operation](arguments, answers.append)
+    (answer,) = answers
+    assert answer["status"] == 400
+    assert answer["detail"].startswith(f"{operation}: ")
 
 
 def test_no_operation_is_forgotten() -> None:
-    """Every operation that declares arguments, and the reload, has them checked."""
-    tables = [table for path in SCHEDULER.rglob("*.py") for table in TABLE.findall(path.read_text())]
-    names = {name for table in tables for name in re.findall(r'"([a-z_]+)": ', table)}
-    assert names | {"reload"} == OF_OPERATIONS.keys()
+    """Every method that answers a request declares its arguments, which are checked."""
+    methods = [
+        (node.name, node.args.args, [ast.unparse(one) for one in node.decorator_list])
+        for path in SCHEDULER.rglob("*.py")
+        for tree in ast.walk(ast.parse(path.read_text()))
+        if isinstance(tree, ast.ClassDef)
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    ]
+    answering = {name: marks for name, args, marks in methods if [one.arg for one in args[2:]] == ["reply"]}
+    assert len(answering) > 30
+    assert [name for name, marks in answering.items() if not any(one.startswith("operation(") for one in marks)] == []

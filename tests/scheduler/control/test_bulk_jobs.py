@@ -17,6 +17,7 @@ from store.runs.filter import RunFilter
 from store.runs.writes import count_runs, get_run, insert_run, list_runs
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job, last_job
 from supervisor.scheduler.control.bulk_operations import BulkOperations
+from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.database.retention import Retention
 from supervisor.scheduler.loop.long_reads import LongReads
@@ -271,14 +272,15 @@ class Asked:
     def renew(self) -> None:
         """As a scheduler does when it starts."""
         jobs = self.jobs
-        self.commands = BulkOperations(
+        commands = BulkOperations(
             jobs.one.loop,
             jobs.one.engine,
             jobs.one.units,
             jobs.bulk,
             cast(Retention, SimpleNamespace(undo_window_ms=60_000, deleted=self.count)),
             TriggerLimit(time.monotonic, 0),
-        ).operations()
+        )
+        self.commands = operations_of(commands)
 
     def count(self) -> None:
         self.deleted += 1

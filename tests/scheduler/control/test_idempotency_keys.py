@@ -6,6 +6,7 @@ from typing import Any
 from store.errors import StoreError
 from store.runs.ids import new_ulid
 from store.runs.writes import RunFilter, count_runs
+from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
 from tests.scheduler.bench import Bench
 
@@ -26,7 +27,7 @@ class Asking:
         arguments = {"run": run_id, "task": "job", "triggered_by": "api", "by": "me"}
         if key is not None:
             arguments |= {"key": key, "request": request}
-        self._commands.trigger(arguments, self.answers.append)
+        operations_of(self._commands)["trigger"](arguments, self.answers.append)
         return run_id
 
     def runs(self) -> list[str | None]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from store.errors import DiskFull
+from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.runs.live_units import RunRequest
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
@@ -24,7 +25,7 @@ def send(one: Bench, verb: str, *names: str, **more: Any) -> list[Answer]:
     commands = UnitOperations(one.engine, one.controller, ScheduledStarts(one.loop, one.engine), one.units)
     arguments: dict[str, Any] = {"names": list(names) or None, "group": None, "tag": None, "reach": None}
     arguments |= {"verb": verb, "command": f"{verb} 1", "by": "me", "rolling": False, "force": False}
-    commands.operations()["units"](arguments | more, answers.append)
+    operations_of(commands)["units"](arguments | more, answers.append)
     return answers
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run
 from supervisor.ipc.messages import Decoder, encode
+from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
 from tests.scheduler.bench import Bench
 
@@ -15,7 +16,9 @@ Make = Callable[[str], Bench]
 def trigger(one: Bench, commands: RunOperations, run_id: str) -> dict[str, Any]:
     """The result in the answer, as it comes out of a frame."""
     answers: list[dict[str, Any]] = []
-    commands.trigger({"run": run_id, "task": "job", "triggered_by": "api", "by": "me"}, answers.append)
+    operations_of(commands)["trigger"](
+        {"run": run_id, "task": "job", "triggered_by": "api", "by": "me"}, answers.append
+    )
     one.store.work_all()
     (answer,) = answers
     assert answer["ok"]

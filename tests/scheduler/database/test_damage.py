@@ -12,6 +12,7 @@ from store.database import open_writer
 from store.errors import Damaged
 from store.recovery.copies import copy_path, is_suspect, make_copy
 from supervisor.ipc.log_line import Log
+from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.database.damage import DamageMonitor
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
@@ -71,7 +72,7 @@ def stored(one: Bench) -> None:
 def reported(one: Bench) -> None:
     """A worker met it, and is answered at once."""
     answers: list[dict[str, Any]] = []
-    one.damage.operations()["database_damaged"]({"why": "x"}, answers.append)
+    operations_of(one.damage)["database_damaged"]({"why": "x"}, answers.append)
     assert answers[0]["ok"]
 
 

@@ -5,8 +5,10 @@ from typing import Any
 
 from store import events, notifications
 from store.notifications import Notification
-from supervisor.scheduler.control.notification_operations import NotificationOperations
-from supervisor.scheduler.notifications.notifications import Notifications
+from supervisor.scheduler.control.operation import operations_of
+from supervisor.scheduler.control.unit_operations import UnitOperations
+from supervisor.scheduler.notifications.notifications import NotificationOperations
+from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from tests.scheduler.bench import Bench
 
 Make = Callable[[str], Bench]
@@ -124,8 +126,8 @@ def test_output_that_is_dropped(bench: Make) -> None:
 
 def asked(one: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
-    notices = Notifications(one.config)
-    NotificationOperations(one.committer, one.units, notices).operations()[op](arguments, answers.append)
+    units = UnitOperations(one.engine, one.controller, ScheduledStarts(one.loop, one.engine), one.units)
+    operations_of(NotificationOperations(one.committer), units)[op](arguments, answers.append)
     one.store.work_all()
     (answer,) = answers
     return answer

@@ -15,6 +15,7 @@ from store.runs.ids import new_ulid
 from supervisor.config.load import load
 from supervisor.config.model import Task
 from supervisor.config.records import Param
+from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs import secret_parameters
@@ -155,7 +156,7 @@ def triggered(one: Bench, **params: str) -> tuple[str, dict[str, Any]]:
     answers: list[dict[str, Any]] = []
     run_id = new_ulid()
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": params}
-    RunOperations(one.engine, one.units, {}).trigger(arguments, answers.append)
+    operations_of(RunOperations(one.engine, one.units, {}))["trigger"](arguments, answers.append)
     one.loop.round(0)
     one.store.work_all()
     return run_id, answers[-1] if answers else {}
@@ -194,7 +195,7 @@ def test_a_run_that_cannot_be_stored_leaves_none(bench: Callable[[str], Bench]) 
     answers: list[dict[str, Any]] = []
     run_id = new_ulid()
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
-    RunOperations(one.engine, one.units, {}).trigger(arguments, answers.append)
+    operations_of(RunOperations(one.engine, one.units, {}))["trigger"](arguments, answers.append)
     one.loop.round(0)
     secret_parameters.keep(one.boot.data_dir, run_id, {"TOKEN": SECRET})  # as far as the store had come
     one.store.fail(DiskFull("full"))
@@ -217,7 +218,7 @@ def test_secrets_that_cannot_be_kept(bench: Callable[[str], Bench]) -> None:
     assert one.row(again).params == {"A": "a", "TOKEN": None}
     answers: list[dict[str, Any]] = []
     arguments = {"task": "t", "run": new_ulid(), "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
-    RunOperations(one.engine, one.units, {}).trigger(arguments, answers.append)
+    operations_of(RunOperations(one.engine, one.units, {}))["trigger"](arguments, answers.append)
     one.loop.round(0)
     finish(one)
     assert (answers[0]["status"], list(one.engine.live)) == (503, [again.id])

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from store.errors import DiskFull
 from store.runs.ids import new_ulid
 from store.runs.writes import unfinished_runs
+from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.services import instance_transitions
 from tests.scheduler.bench import Bench
@@ -35,7 +36,9 @@ def test_a_stop_while_the_start_is_being_stored(bench: Make) -> None:
     one = bench('[tasks.t]\nrun = "true"\n')
     run = one.trigger("t")
     answers: list[dict[str, object]] = []
-    RunOperations(one.engine, one.units, {}).stop({"run": run.id, "by": "me", "force": False}, answers.append)
+    operations_of(RunOperations(one.engine, one.units, {}))["stop"](
+        {"run": run.id, "by": "me", "force": False}, answers.append
+    )
     assert answers == []
     one.store.work_all()
     assert answers == [{"ok": True, "result": {}}]
@@ -68,7 +71,7 @@ def test_a_slot_that_a_failed_start_frees_is_used(bench: Make) -> None:
     one = bench('[tasks.t]\nrun = "true"\n')
     answers: list[dict[str, object]] = []
     arguments = {"task": "t", "run": new_ulid(1), "triggered_by": "api", "by": "me"}
-    RunOperations(one.engine, one.units, {}).trigger(arguments, answers.append)
+    operations_of(RunOperations(one.engine, one.units, {}))["trigger"](arguments, answers.append)
     second = one.trigger("t")
     one.store.fail(DiskFull())
     one.loop.round(0)

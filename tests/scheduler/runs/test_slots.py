@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from store.runs.ids import new_ulid
 from store.runs.writes import unfinished_runs
+from supervisor.scheduler.control.operation import operations_of
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest
@@ -206,7 +207,7 @@ def test_a_service_of_the_last_scheduler_waits(bench: Make) -> None:
 def trigger(one: Bench, name: str, caller: LiveRun) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
     arguments = {"task": name, "run": new_ulid(1), "triggered_by": "api", "by": "me", "from_run": caller.id}
-    RunOperations(one.engine, one.units, {}).trigger(arguments, answers.append)
+    operations_of(RunOperations(one.engine, one.units, {}))["trigger"](arguments, answers.append)
     one.store.work_all()
     return answers[0]
 

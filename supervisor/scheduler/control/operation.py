@@ -1,0 +1,86 @@
+"""An operation of ``control.sock``: one method, the type of its arguments, and its answers.
+
+A caller may run as another user with its own code. Arguments that an operation cannot use, or that the database cannot
+store, are rejected before the operation begins.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+Reply = Callable[[dict[str, Any]], None]
+Operation = Callable[[dict[str, Any], Reply], None]
+
+Number = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Ulid = Annotated[str, Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}\Z")]
+"""File names derive from it."""
+
+
+class Arguments(msgspec.Struct, kw_only=True):
+    """The arguments of an operation; this class itself has none. Further fields are ignored."""
+
+
+A = TypeVar("A", bound=Arguments)
+S = TypeVar("S")
+_ARGUMENTS: dict[Callable[..., Any], type[Arguments]] = {}
+"""By method."""
+
+
+def operation(arguments: type[A]) -> Callable[[Callable[[S, A, Reply], None]], Callable[[S, A, Reply], None]]:
+    """Make a method the operation of the same name; it answers once, after its effect is stored."""
+
+    def register(method: Callable[[S, A, Reply], None]) -> Callable[[S, A, Reply], None]:
+        _ARGUMENTS[method] = arguments
+        return method
+
+    return register
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """Calls a method with its arguments, or answers 400."""
+
+    name: str
+    arguments: type[Arguments]
+    method: Callable[[Any, Reply], None]
+
+    def __call__(self, arguments: dict[str, Any], reply: Reply) -> None:
+        try:
+            asked = msgspec.convert(arguments, self.arguments)
+        except msgspec.ValidationError as err:
+            reply(refused(400, f"{self.name}: {err}"))
+        else:
+            self.method(asked, reply)
+
+
+def operations_of(*subjects: object) -> dict[str, Operation]:
+    """Return the operations of objects, by name."""
+    return {
+        name: _Checked(name, _ARGUMENTS[method], getattr(subject, name))
+        for subject in subjects
+        for name, method in vars(type(subject)).items()
+        if callable(method) and method in _ARGUMENTS
+    }
+
+
+def done(**result: Any) -> dict[str, Any]:
+    """Return an answer that reports success."""
+    return {"ok": True, "result": result}
+
+
+def refused(status: int, detail: str, errors: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """Return an answer that refuses a request with this HTTP status."""
+    return {"ok": False, "status": status, "detail": detail, "errors": errors or []}
+
+
+def refused_for_now(detail: str, retry_after_s: int) -> dict[str, Any]:
+    """Return an answer that refuses a client over its rate limit."""
+    return {**refused(429, detail), "retry_after_s": retry_after_s}
+
+
+def unavailable(reply: Reply) -> Callable[[BaseException], None]:
+    """Return the `on_failed` of a change with a waiting client: answer 503."""
+    return lambda error: reply(refused(503, f"the database cannot be written: {error}"))
