@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from bench.search import CASES, SHARED_MEMORY, make, ours
-from logring.layout import STDOUT
+from logring.layout import STDOUT, RingShape
 from logring.logfile.compress import LEVEL, compress
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
@@ -72,7 +72,7 @@ KINDS: dict[str, Callable[[], Iterator[bytes]]] = {
 
 def write(path: str, shared: str, lines: Iterator[bytes], size: int) -> None:
     """Write a sealed log of about `size` bytes, ten lines a read."""
-    writer = RingWriter(f"{shared}/kind.ring", "BENCH", file_blocks=FILE_BLOCKS)
+    writer = RingWriter(f"{shared}/kind.ring", "BENCH", RingShape(FILE_BLOCKS))
     log = LogFileWriter(path, writer, FILE_BLOCKS)
     written = 0
     for ms in range(1_700_000_000_000, 1 << 62):

@@ -17,7 +17,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 
-from logring.layout import STDOUT
+from logring.layout import STDOUT, RingShape
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
@@ -65,7 +65,7 @@ CASES = (
 def make(directory: str, shared: str, lines: int) -> tuple[str, str]:
     """Create the text file and the log file; return their paths."""
     plain, path = f"{directory}/plain", f"{directory}/run.log"
-    writer = RingWriter(f"{shared}/run.ring", "BENCH", file_blocks=FILE_BLOCKS)
+    writer = RingWriter(f"{shared}/run.ring", "BENCH", RingShape(FILE_BLOCKS))
     log = LogFileWriter(path, writer, FILE_BLOCKS)
     with open(plain, "wb") as out:
         for first in range(0, lines, 1000):

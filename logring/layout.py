@@ -86,6 +86,8 @@ machines microseconds of interpreter stand between text and publication, and loa
 """
 
 import struct
+from dataclasses import dataclass
+from typing import NamedTuple
 from zlib import crc32
 
 from logring.errors import Corrupt, ForeignFile, NewerFormat
@@ -174,43 +176,27 @@ def newer(seq: int, than: int) -> bool:
     return 0 < (seq - than) & 0xFFFFFFFF < 0x80000000
 
 
+class RingShape(NamedTuple):
+    """The blocks of a log; without blocks in the file, the oldest block of the ring is used again."""
+
+    file_blocks: int
+    ring_blocks: int = RING_BLOCKS
+    block_size: int = BLOCK_SIZE
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
 class Static:
     """The part that is written once, when a ring or a file is made."""
 
-    __slots__ = (
-        "block_size",
-        "boot_id",
-        "created_ms",
-        "file_blocks",
-        "first_line",
-        "kind",
-        "ring_blocks",
-        "run_id",
-        "writer_pid",
-    )
-
-    def __init__(
-        self,
-        *,
-        kind: int,
-        block_size: int,
-        ring_blocks: int,
-        file_blocks: int,
-        writer_pid: int,
-        first_line: int,
-        created_ms: int,
-        run_id: bytes,
-        boot_id: bytes,
-    ) -> None:
-        self.kind = kind
-        self.block_size = block_size
-        self.ring_blocks = ring_blocks
-        self.file_blocks = file_blocks
-        self.writer_pid = writer_pid
-        self.first_line = first_line
-        self.created_ms = created_ms
-        self.run_id = run_id
-        self.boot_id = boot_id
+    kind: int
+    block_size: int
+    ring_blocks: int
+    file_blocks: int
+    writer_pid: int
+    first_line: int
+    created_ms: int
+    run_id: bytes
+    boot_id: bytes
 
     def pack(self) -> bytes:
         """Return the 256 bytes."""

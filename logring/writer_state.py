@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logring.format_table import Schema, Shape, attributes_of, fields, values_of
+from logring.layout import RingShape
 from logring.mask import Mask
 from logring.redraw.pacing import Pace
 from logring.redraw.redraw_writer import Drawing, FrameQueue, LineEnd
@@ -88,9 +89,7 @@ def load(found: dict[str, Any]) -> RingWriter:
         LogError: it is no ring of ours.
     """
     values = attributes_of("the writer", SCHEMA.from_json(found["writer"]), WRITER)
-    writer = RingWriter(
-        values["path"], values["run_id"], blocks=values["_blocks"], block_size=values["block_size"], file_blocks=0
-    )
+    writer = RingWriter(values["path"], values["run_id"], RingShape(0, values["_blocks"], values["block_size"]))
     _set(writer, values)
     if writer.created:
         ring = Ring.adopt(writer.path, found["fd"])

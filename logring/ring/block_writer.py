@@ -19,6 +19,7 @@ from logring.layout import (
     PUBLICATION_SIZE,
     STATE_BODY,
     STATE_SEALED,
+    RingShape,
     max_line,
 )
 from logring.lines import LONG_LINE, count_lines, has_long_line, utf8_cut
@@ -42,12 +43,9 @@ class BlockWriter:
     _view: memoryview
     _head: HeadBlock
 
-    def __init__(
-        self, path: str, run_id: str, *, blocks: int, block_size: int, file_blocks: int, policy: str, first_line: int
-    ) -> None:
+    def __init__(self, path: str, run_id: str, shape: RingShape, *, policy: str, first_line: int) -> None:
         self.path, self.run_id = path, run_id
-        self.block_size = block_size
-        self.file_blocks = file_blocks
+        self.file_blocks, blocks, self.block_size = shape
         self.lines = self.first_available = self._first_line = first_line
         self.dropped = 0
         self.created = self.sealed = False
@@ -57,8 +55,8 @@ class BlockWriter:
         self.frames = FrameQueue()
         self._blocks = blocks
         self._policy = POLICIES[policy]
-        self._max_line = max_line(block_size)
-        self._min_room = block_size // 32
+        self._max_line = max_line(self.block_size)
+        self._min_room = self.block_size // 32
         self._seq = 0
         self._published_first = self._published_lines = first_line
         self._starts = [first_line] * blocks  # first line of the block in each slot
@@ -222,9 +220,7 @@ class BlockWriter:
             ring = Ring.create(
                 self.path,
                 self.run_id,
-                blocks=self._blocks,
-                block_size=self.block_size,
-                file_blocks=self.file_blocks,
+                RingShape(self.file_blocks, self._blocks, self.block_size),
                 first_line=self._first_line,
                 now_ms=now_ms,
             )

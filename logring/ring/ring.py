@@ -34,6 +34,7 @@ from logring.layout import (
     STREAM_NAMES,
     BlockHeader,
     Publication,
+    RingShape,
     Static,
     newer,
     pack_pending,
@@ -127,9 +128,7 @@ class Ring:
         self.fd = fd
 
     @classmethod
-    def create(
-        cls, path: str, run_id: str, *, blocks: int, block_size: int, file_blocks: int, first_line: int, now_ms: int
-    ) -> "Ring":
+    def create(cls, path: str, run_id: str, shape: RingShape, *, first_line: int, now_ms: int) -> "Ring":
         """Make the file, with its static part but not yet its magic: see `announce`. Replaces a file left by a crash.
 
         Raises:
@@ -137,23 +136,23 @@ class Ring:
         """
         static = Static(
             kind=KIND_RING,
-            block_size=block_size,
-            ring_blocks=blocks,
-            file_blocks=file_blocks,
+            block_size=shape.block_size,
+            ring_blocks=shape.ring_blocks,
+            file_blocks=shape.file_blocks,
             writer_pid=os.getpid(),
             first_line=first_line,
             created_ms=now_ms,
             run_id=run_id.encode(),
             boot_id=boot_id(),
         )
-        size = RING_BLOCKS_AT + blocks * block_size
+        size = RING_BLOCKS_AT + shape.ring_blocks * shape.block_size
         fd = _new_file(path)
         try:
             share_file(fd, path)
             os.ftruncate(fd, size)
             fallocate("page", fd, 0, PAGE)
             fallocate("page", fd, RING_BLOCKS_AT, PAGE)
-            fallocate("page", fd, RING_BLOCKS_AT + block_size - PAGE, PAGE)
+            fallocate("page", fd, RING_BLOCKS_AT + shape.block_size - PAGE, PAGE)
             mm = mmap.mmap(fd, size)
         except BaseException:  # close it on every error, as no other code does
             os.close(fd)

@@ -12,15 +12,14 @@ from collections.abc import Sequence
 
 from logring.layout import (
     BLOCK_CLOSED,
-    BLOCK_SIZE,
     CONTINUED,
     FRAMES,
     PENDING_TEXT_SIZE,
     POLICY_KILL,
-    RING_BLOCKS,
     STDERR,
     STDOUT,
     SYSTEM,
+    RingShape,
 )
 from logring.lines import harmless
 from logring.mask import Mask
@@ -71,22 +70,12 @@ class RingWriter(BlockWriter):
         self,
         path: str,
         run_id: str,
+        shape: RingShape,
         *,
-        blocks: int = RING_BLOCKS,
-        block_size: int = BLOCK_SIZE,
-        file_blocks: int,
         policy: str = "drop_old",
         first_line: int = 0,
     ) -> None:
-        super().__init__(
-            path,
-            run_id,
-            blocks=blocks,
-            block_size=block_size,
-            file_blocks=file_blocks,
-            policy=policy,
-            first_line=first_line,
-        )
+        super().__init__(path, run_id, shape, policy=policy, first_line=first_line)
         self.gap: Gap | None = None
         self.overflowed = False
         self._backlog: list[Item] = []
@@ -111,9 +100,7 @@ class RingWriter(BlockWriter):
         self = cls(
             ring.path,
             static.run_id.decode(),
-            blocks=state.blocks,
-            block_size=static.block_size,
-            file_blocks=static.file_blocks,
+            RingShape(static.file_blocks, state.blocks, static.block_size),
             first_line=static.first_line,
         )
         self._attach(ring)

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from logring.layout import STDERR, STDOUT
+from logring.layout import STDERR, STDOUT, RingShape
 from logring.log_paths import DAEMON_RING, ring_path
 from logring.ring.writer import RingWriter
 from supervisor.host.osport import Wakeup, take_short_slices
@@ -33,7 +33,7 @@ from supervisor.root.handover.record_memory import Record
 from supervisor.root.handover.state_schema import HelperOutputState, LeftState, PumpState
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.left_output import LeftOutput, LeftOutputs
-from supervisor.root.output.run_log import Backpressure, RunLog, Shape, Source, free_bytes, prepare
+from supervisor.root.output.run_log import Backpressure, RunLog, Source, free_bytes, prepare, shape_of
 
 _TERMINAL_BYTES = 131072
 """More than a pseudo-terminal holds: 64 KiB in the driver (drivers/tty/tty_buffer.c) and a line discipline's 4 KiB."""
@@ -139,7 +139,7 @@ class Pump(threading.Thread):
         """What kept the round before from doing all that it had to do."""
         self._backpressure = Backpressure()
         ring = ring_path(runtime_dir, DAEMON_RING)
-        self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, file_blocks=0))
+        self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, RingShape(0)))
         self._left = LeftOutputs(self._epoll, self._daemon_lines)
 
     @property
@@ -508,13 +508,11 @@ class Pump(threading.Thread):
             self._listen(fd)
 
     def _writer(self, spawn: Spawn, streams: list[int]) -> RingWriter:
-        shape = Shape.of(spawn.log_max_bytes, free_bytes(self._runtime_dir) // (2 * len(self._by_run) + 2))
+        shape = shape_of(spawn.log_max_bytes, free_bytes(self._runtime_dir) // (2 * len(self._by_run) + 2))
         writer = RingWriter(
             ring_path(self._runtime_dir, spawn.run),
             spawn.run,
-            blocks=shape.ring_blocks,
-            block_size=shape.block_size,
-            file_blocks=shape.file_blocks,
+            shape,
             policy=spawn.log_on_full,
         )
         prepare(writer, spawn, streams)

@@ -3,10 +3,9 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from logring import writer_state
-from logring.layout import BLOCK_SIZE, RING_BLOCKS
+from logring.layout import BLOCK_SIZE, RingShape
 from logring.logfile.log_file import LogFileWriter
 from logring.redraw.history_file import FramesWriter
 from logring.ring.writer import RingWriter
@@ -24,25 +23,17 @@ OK, WAITING, DROPPING = "ok", "waiting", "dropping"
 """States of a log."""
 
 
-class Shape(NamedTuple):
-    """Blocks of a log.
+def shape_of(log_max_bytes: int, memory_bytes: int) -> RingShape:
+    """Return the blocks for a log file and a ring of at most these sizes.
 
     Large ones cost a busy writer half as much, and many of them keep pump and file thread from waiting for each other.
     A log with a small limit has small ones, so that each dropped block is a small part of it. All logs have small ones
     while shared memory is short.
     """
-
-    block_size: int
-    ring_blocks: int
-    file_blocks: int
-
-    @classmethod
-    def of(cls, log_max_bytes: int, memory_bytes: int) -> "Shape":
-        """Return the shape for a log file and a ring of at most these sizes."""
-        slots = min(memory_bytes // _LARGE_BLOCK, _LARGE_RINGS[-1])
-        if log_max_bytes >= _LARGE_FROM_BYTES and slots in _LARGE_RINGS:
-            return cls(_LARGE_BLOCK, slots, log_max_bytes // _LARGE_BLOCK)
-        return cls(BLOCK_SIZE, RING_BLOCKS, max(_MIN_FILE_BLOCKS, log_max_bytes // BLOCK_SIZE))
+    slots = min(memory_bytes // _LARGE_BLOCK, _LARGE_RINGS[-1])
+    if log_max_bytes >= _LARGE_FROM_BYTES and slots in _LARGE_RINGS:
+        return RingShape(log_max_bytes // _LARGE_BLOCK, slots, _LARGE_BLOCK)
+    return RingShape(max(_MIN_FILE_BLOCKS, log_max_bytes // BLOCK_SIZE))
 
 
 class Source:

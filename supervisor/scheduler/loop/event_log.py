@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 
 from logring.errors import LogError
-from logring.layout import MAX_LINE, SYSTEM
+from logring.layout import MAX_LINE, SYSTEM, RingShape
 from logring.log_paths import ring_path
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
@@ -71,7 +71,7 @@ class EventLog:
         loop.after(_CHECK_MS, self._check)
 
     def _begin(self, first_number: int) -> RingWriter:
-        return RingWriter(self._path, self._daemon_id, file_blocks=0, first_line=first_number - 1)
+        return RingWriter(self._path, self._daemon_id, RingShape(0), first_line=first_number - 1)
 
     def _check(self) -> None:
         """Create the ring again, with its contents, if it was removed."""

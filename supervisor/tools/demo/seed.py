@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from logring.layout import BLOCK_SIZE
+from logring.layout import BLOCK_SIZE, RingShape
 from logring.log_paths import frames_path, log_path
 from logring.logfile.log_file import LogFileWriter
 from logring.redraw.history_file import FramesWriter
@@ -210,7 +210,7 @@ def _write(data_dir: str, rings: str, run: Run) -> int:
     """Write a log as the daemon would have; returns its number of lines."""
     started, ended = run.started_at or run.created_at, run.ended_at or run.created_at
     path = log_path(data_dir, run.task_name, run.id)
-    ring = RingWriter(os.path.join(rings, f"{run.id}.ring"), run.id, file_blocks=_FILE_BLOCKS)
+    ring = RingWriter(os.path.join(rings, f"{run.id}.ring"), run.id, RingShape(_FILE_BLOCKS))
     for stream in (STDOUT, STDERR):
         ring.redraw(stream, full=False)
     file = LogFileWriter(path, ring, _FILE_BLOCKS)

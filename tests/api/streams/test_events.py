@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from api.schemas.wire_times import parse_rfc3339
+from logring.layout import RingShape
 from logring.log_paths import ring_path
 from logring.ring.writer import RingWriter
 from tests.api.support.client import Stream
@@ -120,7 +121,7 @@ def test_a_new_scheduler(own: Daemon) -> None:
     with opened(own) as stream:
         own.events.close()
         os.unlink(ring_path(own.boot.runtime_dir, "events"))
-        own.events = RingWriter(ring_path(own.boot.runtime_dir, "events"), "events", file_blocks=0, first_line=3)
+        own.events = RingWriter(ring_path(own.boot.runtime_dir, "events"), "events", RingShape(0), first_line=3)
         own.announce("run.ended")
         assert [(event.name, event.id) for event in stream.take(1)] == [("run.ended", 3)]
     with opened(own, Last_Event_ID="0") as stream:

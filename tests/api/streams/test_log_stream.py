@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logring.layout import STDERR, STDOUT
+from logring.layout import STDERR, STDOUT, RingShape
 from logring.log_paths import log_path, ring_path
 from logring.ring.writer import RingWriter
 from store.runs.writes import Run
@@ -479,7 +479,7 @@ def test_keepalive_after_a_stream(daemon: Daemon, ended: Run) -> None:
 
 def test_daemon_log_where_nobody_rang_yet(own: Daemon) -> None:
     """A stream that resumes begins behind what its client has, though the bell for that was not heard yet."""
-    ring = RingWriter(ring_path(own.boot.runtime_dir, "daemon"), "daemon", file_blocks=0)
+    ring = RingWriter(ring_path(own.boot.runtime_dir, "daemon"), "daemon", RingShape(0))
     ring.append(STDOUT, b"0\n", now_ms())
     first = own.stream("/api/daemon/log/stream")
     assert [event.id for event in first.take(1)] == [0]
@@ -497,7 +497,7 @@ def test_daemon_log_where_nobody_rang_yet(own: Daemon) -> None:
 
 def test_daemon_log(daemon: Daemon) -> None:
     """The daemon's ring as a stream: the last 100 lines, then live; it has no end."""
-    ring = RingWriter(ring_path(daemon.boot.runtime_dir, "daemon"), "daemon", file_blocks=0)
+    ring = RingWriter(ring_path(daemon.boot.runtime_dir, "daemon"), "daemon", RingShape(0))
     stream = daemon.stream("/api/daemon/log/stream")
     found = stream.events()
     ring.append(STDOUT, b"".join(b"%d\n" % number for number in range(250)), now_ms())

@@ -13,7 +13,7 @@ from gevent.event import Event
 from api.streams import sse_encoding
 from api.streams.shared_feed import LIVE_BYTES, Feed
 from logring.errors import Corrupt
-from logring.layout import STDOUT
+from logring.layout import STDOUT, RingShape
 from logring.reader import Head
 from logring.ring.writer import RingWriter
 
@@ -23,7 +23,7 @@ RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 @pytest.fixture
 def ring(tmp_path: Path) -> Iterator[RingWriter]:
     """A ring without a log file, whose oldest lines go when it is full."""
-    writer = RingWriter(str(tmp_path / "run.ring"), RUN, file_blocks=0, block_size=65536, blocks=4)
+    writer = RingWriter(str(tmp_path / "run.ring"), RUN, RingShape(0, 4, 65536))
     yield writer
     writer.close()
 

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from logring.layout import STDERR, STDOUT
+from logring.layout import STDERR, STDOUT, RingShape
 from logring.log_paths import ring_path
 from logring.ring.writer import RingWriter
 from store.runs.writes import Run
@@ -385,7 +385,7 @@ def test_a_new_scheduler_makes_no_gap(own: Daemon) -> None:
     own.events.close()
     path = ring_path(own.boot.runtime_dir, "events")
     os.unlink(path)
-    own.events = RingWriter(path, "events", file_blocks=0, first_line=100)
+    own.events = RingWriter(path, "events", RingShape(0), first_line=100)
     own.event_count = 100
     own.announce("config.reloaded")
     assert reader.lines(2) == [(first.id, 0, "a"), (unannounced.id, 0, "b")]

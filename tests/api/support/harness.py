@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
-from logring.layout import STDOUT
+from logring.layout import STDOUT, RingShape
 from logring.log_paths import ring_path
 from logring.ring.writer import RingWriter
 from store.database import open_writer
@@ -80,7 +80,7 @@ class Daemon:
         self.lock = threading.Lock()
         self.bells = Bells(self.boot)
         self.scheduler = Scheduler(self.boot, self.db, self.lock)
-        self.events = RingWriter(ring_path(str(runtime), "events"), "events", file_blocks=0)
+        self.events = RingWriter(ring_path(str(runtime), "events"), "events", RingShape(0))
         self.event_count = 0
         self.log = path / "api.log"
         self.pid = 0

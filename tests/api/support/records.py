@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from logring.layout import STDOUT
+from logring.layout import STDOUT, RingShape
 from logring.log_paths import log_path, ring_path
 from logring.logfile.log_file import LogFileWriter
 from logring.ring.writer import RingWriter
@@ -32,9 +32,7 @@ class Log:
         self.ring = RingWriter(
             ring_path(boot.runtime_dir, run.id),
             run.id,
-            blocks=blocks,
-            block_size=block_size,
-            file_blocks=file_blocks,
+            RingShape(file_blocks, blocks, block_size),
         )
         self.file = LogFileWriter(log_path(boot.data_dir, run.task_name, run.id), self.ring, file_blocks)
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from logring.layout import STDOUT
+from logring.layout import STDOUT, RingShape
 from logring.log_paths import log_path
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
@@ -36,7 +36,7 @@ class Place:
         """Write the log of run `number` of a task, with `count` lines; returns its path."""
         run_id = f"01ARZ3{number:020d}"
         path = log_path(str(self.directory), task, run_id)
-        writer = RingWriter(str(self.directory / "ring"), run_id, file_blocks=1000)
+        writer = RingWriter(str(self.directory / "ring"), run_id, RingShape(1000))
         file = LogFileWriter(path, writer, 1000)
         writer.append(STDOUT, b"".join(b"%s\n" % text for text in self.texts(number, count)), ended_ms)
         if sealed:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logring.layout import STDOUT
+from logring.layout import STDOUT, RingShape
 from logring.ring.writer import RingWriter
 from supervisor.helpers.notifier.delivery import escaped
 from supervisor.ipc.delivery_request import DeliveryRequest
@@ -82,7 +82,7 @@ def test_where_apprise_escapes() -> None:
 def test_a_message(notifier: Process, tmp_path: Path) -> None:
     """Title, text and last lines arrive escaped, and the link behind them works."""
     ring, file = str(tmp_path / "ring"), str(tmp_path / "log")
-    writer = RingWriter(ring, "D", file_blocks=0)
+    writer = RingWriter(ring, "D", RingShape(0))
     writer.append(STDOUT, b"@channel [x](https://evil.example)\n", 1)
     with web_server() as web:
         url = f"mmost://127.0.0.1:{web.port}/{'a' * 24}?{PATIENT}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from logring.layout import STDERR, STDOUT, SYSTEM
+from logring.layout import STDERR, STDOUT, SYSTEM, RingShape
 from logring.ring.writer import RingWriter
 from supervisor.helpers.notifier.delivery import last_lines
 from supervisor.ipc.child_process import RINGWARD
@@ -197,7 +197,7 @@ def test_the_last_lines(tmp_path: Path) -> None:
     ring, file = str(tmp_path / "ring"), str(tmp_path / "log")
     assert last_lines(ring, file) == ""
     assert last_lines(None, None) == ""
-    writer = RingWriter(ring, "D", file_blocks=0)
+    writer = RingWriter(ring, "D", RingShape(0))
     for number in range(30):
         writer.append(STDERR if number % 2 else STDOUT, f"line {number}\n".encode(), 1)
     writer.append(SYSTEM, b"stopping\n", 2)

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from logring.layout import STDOUT
+from logring.layout import STDOUT, RingShape
 from logring.log_paths import ring_path
 from logring.ring.writer import RingWriter
 from supervisor.helpers.watcher.output_lines import RingWatcher
@@ -260,7 +260,7 @@ def test_readiness_by_a_line_of_output(tmp_path: Path) -> None:
         wanted = request("log", "^listening on [0-9]+$", ring=path, file=str(tmp_path / "none.log"))
         desk.watch.begin(wanted)
         await asyncio.sleep(0)
-        writer = RingWriter(path, "01ARZ3NDEKTSV4RRFFQ69G5FAV", file_blocks=8)
+        writer = RingWriter(path, "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(8))
         writer.system_line("listening on 1", 1000)
         writer.append(STDOUT, b"not yet listening on 80\nlistening on ", 1000)
         assert desk.words.empty()

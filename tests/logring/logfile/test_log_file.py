@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logring.errors import Corrupt, ForeignFile, LogError, NewerFormat
-from logring.layout import FILE_BLOCKS_AT, HEADER_SIZE, PAGE, PUBLICATION_AT, STDERR, STDOUT, BlockHeader
+from logring.layout import FILE_BLOCKS_AT, HEADER_SIZE, PAGE, PUBLICATION_AT, STDERR, STDOUT, BlockHeader, RingShape
 from logring.logfile import log_file
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import Line, LogReader
@@ -420,7 +420,7 @@ def test_full_disk(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_link_to_nothing(tmp_path: Path, place: str) -> None:
     """A link in the way to the file that leads nowhere is an error, until it leads somewhere."""
     (tmp_path / "there").symlink_to(tmp_path / "elsewhere")
-    writer = RingWriter(str(tmp_path / "ring"), "run", file_blocks=8)
+    writer = RingWriter(str(tmp_path / "ring"), "run", RingShape(8))
     file = LogFileWriter(str(tmp_path / place / "file"), writer, 8)
     writer.append(STDOUT, b"hello\n", T0)
     writer.seal(T0)

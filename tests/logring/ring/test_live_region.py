@@ -194,9 +194,10 @@ def test_nothing_beyond_the_slot_is_read(make_log: MakeLog) -> None:
 
 _WRITER = """
 import sys
+from logring.layout import RingShape
 from logring.ring.ring import Ring
 from logring.ring.writer import RingWriter
-writer = RingWriter(sys.argv[1], "01ARZ3NDEKTSV4RRFFQ69G5FAV", file_blocks=1)
+writer = RingWriter(sys.argv[1], "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(1))
 writer.append(0, b"first\\n", 1)
 for number in range(1, 40_000):
     row = b"%d," % number * (number % 300 + 1)

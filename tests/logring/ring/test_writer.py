@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from logring.layout import MAX_LINE, STDERR, STDOUT, SYSTEM, max_line
+from logring.layout import MAX_LINE, STDERR, STDOUT, SYSTEM, RingShape, max_line
 from logring.reader import Head, Line
 from logring.ring.writer import RingWriter
 from tests.logring.support.rings import T0, Log, read_all, texts
@@ -201,7 +201,7 @@ def test_ring_that_takes_the_place_of_another(make_log: MakeLog) -> None:
     log = make_log(file_blocks=0)
     log.feed(STDOUT, b"old\n")
     assert texts(log.lines()) == [b"old"]
-    successor = RingWriter(log.ring_path, "events", file_blocks=0, first_line=1)
+    successor = RingWriter(log.ring_path, "events", RingShape(0), first_line=1)
     successor.append(STDOUT, b"new\n", T0)
     assert log.reader.head().lines == 2
     assert texts(log.lines()) == [b"new"]

@@ -9,7 +9,7 @@ import random
 import sys
 import threading
 
-from logring.layout import STDERR, STDOUT
+from logring.layout import STDERR, STDOUT, RingShape
 from logring.logfile.log_file import LogFileWriter
 from logring.ring.writer import RingWriter
 from tests.logring.support.rings import T0, numbered
@@ -19,9 +19,7 @@ def main() -> None:
     ring, log = sys.argv[1:3]
     count, seed, blocks, block_size, file_blocks = map(int, sys.argv[3:])
     rng = random.Random(seed)
-    writer = RingWriter(
-        ring, "01ARZ3NDEKTSV4RRFFQ69G5FAV", blocks=blocks, block_size=block_size, file_blocks=file_blocks
-    )
+    writer = RingWriter(ring, "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(file_blocks, blocks, block_size))
     file = LogFileWriter(log, writer, file_blocks)
     work, free, ending = threading.Event(), threading.Event(), threading.Event()
 

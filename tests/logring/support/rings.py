@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from logring.layout import STDERR, STDOUT
+from logring.layout import STDERR, STDOUT, RingShape
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import Line, LogReader
 from logring.ring.writer import RingWriter
@@ -36,9 +36,7 @@ class Log:
         self.writer = RingWriter(
             self.ring_path,
             "01ARZ3NDEKTSV4RRFFQ69G5FAV",
-            blocks=blocks,
-            block_size=block_size,
-            file_blocks=file_blocks,
+            RingShape(file_blocks, blocks, block_size),
             first_line=first_line,
             policy=policy,
         )

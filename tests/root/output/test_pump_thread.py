@@ -23,7 +23,7 @@ from supervisor.root.output import pump_thread as pump
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump, capacity
-from supervisor.root.output.run_log import Backpressure, RunLog, Shape
+from supervisor.root.output.run_log import Backpressure, RunLog, shape_of
 from tests.root.pumping import LINE, Bench, Ends
 from tests.support.waiting import until
 
@@ -427,8 +427,8 @@ def test_room_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_shape_of_a_log() -> None:
     """The blocks of large logs are large, unless many share little memory."""
-    assert Shape.of(100 << 20, 1 << 30) == (262144, 16, 400)
-    assert Shape.of(100 << 20, 1 << 21) == (262144, 8, 400)
-    assert Shape.of(100 << 20, 1 << 19) == (65536, 8, 1600)
-    assert Shape.of(512 << 10, 1 << 30) == (65536, 8, 8)
-    assert Shape.of(0, 0) == (65536, 8, 2)
+    assert shape_of(100 << 20, 1 << 30) == (400, 16, 262144)
+    assert shape_of(100 << 20, 1 << 21) == (400, 8, 262144)
+    assert shape_of(100 << 20, 1 << 19) == (1600, 8, 65536)
+    assert shape_of(512 << 10, 1 << 30) == (8, 8, 65536)
+    assert shape_of(0, 0) == (2, 8, 65536)
