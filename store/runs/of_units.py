@@ -38,27 +38,28 @@ def ended_runs(db: Database, names: Collection[str], since: int, after: tuple[in
         after: creation time and id of the run behind which to begin.
         limit: most runs to return.
     """
-    return _ended(db, names, since, f"{_PLACE} > (?, ?)", "ASC", after, limit)
+    return _ended(db, names, since, after, limit, descending=False)
 
 
 def newest_ended_runs(
     db: Database, names: Collection[str], since: int, before: tuple[int, str], limit: int
 ) -> list[Run]:
     """As :func:`ended_runs`, the newest first, from the run on that was created before `before`."""
-    return _ended(db, names, since, f"{_PLACE} < (?, ?)", "DESC", before, limit)
+    return _ended(db, names, since, before, limit, descending=True)
 
 
 def _ended(
-    db: Database, names: Collection[str], since: int, place: str, order: str, at: tuple[int, str], limit: int
+    db: Database, names: Collection[str], since: int, place: tuple[int, str], limit: int, *, descending: bool
 ) -> list[Run]:
     if not names:
         return []
     params: list[Value] = []
     wanted = among("task_name", names, params)
+    behind, order = ("<", "DESC") if descending else (">", "ASC")
     rows = db.rows(
-        f"SELECT {SELECT} FROM runs WHERE state < {FIRST_ACTIVE} AND {wanted} AND {place}"  # noqa: S608 - constants
+        f"SELECT {SELECT} FROM runs WHERE state < {FIRST_ACTIVE} AND {wanted} AND {_PLACE} {behind} (?, ?)"  # noqa: S608 - constants
         f" AND {_ENDED_SINCE} AND {_HAS_A_LOG} AND {VISIBLE} ORDER BY created_at {order}, id {order} LIMIT ?",
-        [*params, *at, since, since, limit],
+        [*params, *place, since, since, limit],
     )
     return [from_row(row) for row in rows]
 

@@ -56,7 +56,7 @@ class Window(Generic[T]):
 
 
 def begin(
-    offset: int, low: int, high: int, near: int, before: Callable[[int], int], looks: int, *, ahead: bool
+    offset: int, bounds: tuple[int, int], near: int, before: Callable[[int], int], looks: int, *, ahead: bool
 ) -> tuple[int, int]:
     """Two numbers, between which is how many of the first list stand before the page.
 
@@ -65,13 +65,13 @@ def begin(
 
     Args:
         offset: How many of both stand before the page.
-        low: How many of the first one do at least.
-        high: Upper limit of matching entries; `offset` and the first entry's value are not less.
+        bounds: How many of the first one do at least and at most; `offset` and their number are not less.
         near: More than 0.
         before: How many of the other list stand before an entry of the first one, by its place.
         looks: How often that may be asked.
         ahead: Most of the others are believed to stand before the page.
     """
+    low, high = bounds
     # Both ends and the middle: of each three, at least one halves the rest.
     for share in islice(cycle((0.0, 1.0, 0.5) if ahead else (1.0, 0.0, 0.5)), looks):
         if high - low <= near:
@@ -317,7 +317,7 @@ def _find(
 
     hard = selection.id_part is not None or (order.field == "duration" and not selection.ended().by_state_alone())
     high = max(low, min(high, some.total))
-    low, high = begin(offset, low, high, _NEAR, before, 1 if hard else _LOOKS, ahead=ahead)
+    low, high = begin(offset, (low, high), _NEAR, before, 1 if hard else _LOOKS, ahead=ahead)
     found = some.entries(low, limit + high - low)
     passed = offset - high
     if passed < number:
@@ -350,10 +350,9 @@ def _find_ended(
 
 def _active(db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int) -> list[_Found]:
     """Return active matches, from an offset on; the duration of a running run counts until now."""
-    column, params = _until(order, now_ms)
     word = "DESC" if order.descending else "ASC"
-    ordered = f"ORDER BY 2 {word} NULLS LAST, id {word}"
-    return _matches(db, selection, "runs_active", column, params, ordered, limit, offset)
+    tail = f"ORDER BY 2 {word} NULLS LAST, id {word} LIMIT ? OFFSET ?"
+    return _matches(db, selection, "runs_active", _until(order, now_ms), (tail, [limit, offset]))
 
 
 def _active_before(db: Connection, selection: Selection, order: _Order, entry: _Found, now_ms: int) -> int:
@@ -448,50 +447,46 @@ def _page_by_id(
 def _scan(db: Connection, selection: Selection, order: _Order, limit: int) -> list[_Found]:
     """Return all matches that have ended, in no order, up to a limit."""
     with db.scanning():
-        return _matches(db, selection, "runs_created", order.column, [], "", limit, 0)
+        return _matches(db, selection, "runs_created", (order.column, []), ("LIMIT ?", [limit]))
 
 
 def _matches(
-    db: Connection,
-    selection: Selection,
-    index: str,
-    column: str,
-    values: list[Value],
-    ordered: str,
-    limit: int,
-    offset: int,
+    db: Connection, selection: Selection, index: str, column: tuple[str, list[Value]], tail: tuple[str, list[Value]]
 ) -> list[_Found]:
-    """Return matches in an index, from an offset on, up to a limit; `values` are parameters of the sort expression."""
+    """Return matches in an index; `column` is the sort expression, `tail` follows the conditions, with parameters."""
     where, params = selection.conditions()
     index = "runs_id" if selection.id_is_whole() else index
-    sql = f"SELECT seq, {column}, id FROM runs INDEXED BY {index} WHERE {where} {ordered} LIMIT ? OFFSET ?"  # noqa: S608 - ours
-    return [*map(_Found._make, db.rows(sql, [*values, *params, limit, offset]))]
+    sql = f"SELECT seq, {column[0]}, id FROM runs INDEXED BY {index} WHERE {where} {tail[0]}"  # noqa: S608 - ours
+    return [*map(_Found._make, db.rows(sql, [*column[1], *params, *tail[1]]))]
 
 
 def _page(db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int) -> list[_Found]:
     """Return the rows of a page, for which stored values are enough; found from either end, whichever is cheaper."""
     limit = min(limit, total - offset)
     behind = total - offset - limit
+    place = _Place(limit, offset, behind)
     best, sure = ways(db, selection, order.field, min(offset, behind) + limit, total)
     found = None
     if best.most > _LUCK * best.cost:
-        found = _along(db, selection, order, best, limit, offset, behind, _STEPS * (_LUCK * best.cost + _FEW))
+        found = _along(db, selection, order, best, place, _STEPS * (_LUCK * best.cost + _FEW))
     if found is None:
-        found = _along(db, selection, order, sure, limit, offset, behind, None)
+        found = _along(db, selection, order, sure, place, None)
     return found or []
 
 
+class _Place(NamedTuple):
+    """Place of a page: how many rows it has, and how many stand before and behind it."""
+
+    limit: int
+    offset: int
+    behind: int
+
+
 def _along(
-    db: Connection,
-    selection: Selection,
-    order: _Order,
-    way: Way,
-    limit: int,
-    offset: int,
-    behind: int,
-    most_steps: float | None,
+    db: Connection, selection: Selection, order: _Order, way: Way, place: _Place, most_steps: float | None
 ) -> list[_Found] | None:
     """Return the rows of a page, found in one way; None: not within so many steps."""
+    limit, offset, behind = place
     backwards = behind < offset if way.walks else _sorts_better_backwards(order, offset, behind, limit)
     if way.walks and order.field in WALKED and selection.some_deleted and selection.id_part is None:
         selection = bounded(db, selection)

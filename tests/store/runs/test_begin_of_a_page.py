@@ -22,7 +22,7 @@ def test_where_pages_begin() -> None:
             return bisect(active, ended[place])
 
         low, high = max(0, offset - len(active)), min(offset, len(ended))
-        first, last = begin(offset, low, high, near, before, 100, ahead=rnd.random() < 0.5)
+        first, last = begin(offset, (low, high), near, before, 100, ahead=rnd.random() < 0.5)
         right = sum(value % 2 == 0 for value in sorted([*ended, *active])[:offset])
         assert low <= first <= right <= last <= high
         assert last - first <= near
@@ -39,7 +39,7 @@ def test_one_look() -> None:
             return active
 
         place = 500_000 - active
-        assert begin(500_000, 495_000, 500_000, 250, before, 50, ahead=ahead) == (place, place)
+        assert begin(500_000, (495_000, 500_000), 250, before, 50, ahead=ahead) == (place, place)
         assert len(looks) == enough
 
 
