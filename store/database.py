@@ -114,6 +114,16 @@ class Database(ABC):
     def _give_back(self, connection: Connection, *, keep: bool) -> None: ...
 
 
+class FilesListener:
+    """Learns of database files that were removed; the default methods do nothing."""
+
+    def placing(self, file: File) -> None:
+        """Handle the file that is about to become the database, because its own was removed."""
+
+    def rescued(self, text: str) -> None:
+        """Handle a message for the administrator: the database files were put back."""
+
+
 class _Writer(Database):
     """One connection. Once a thread has taken it over, no other may use it: it could land in that one's transaction."""
 
@@ -127,13 +137,12 @@ class _Writer(Database):
         super().__init__(self._connection.place)
         self._owner: int | None = None
         self._borrowed = False
-        self._on_placing: Callable[[File], None] = lambda _file: None
-        self._on_rescued: Callable[[str], None] = lambda _text: None
+        self._listener = FilesListener()
 
-    def own(self, on_placing: Callable[[File], None], on_rescued: Callable[[str], None]) -> None:
+    def own(self, listener: FilesListener) -> None:
         """From now on only the calling thread may use this database; see :func:`take_over`."""
         self._owner = threading.get_ident()
-        self._on_placing, self._on_rescued = on_placing, on_rescued
+        self._listener = listener
 
     def close(self) -> None:
         connection = self._mine()
@@ -154,7 +163,7 @@ class _Writer(Database):
     def _take(self) -> Connection:
         connection = self._mine()
         if not connection.usable():
-            rescued = connection.rescue(self._on_placing)
+            rescued = connection.rescue(self._listener.placing)
             moved = rescued is not None and rescued.moved
             if not moved:
                 connection.close()
@@ -163,7 +172,7 @@ class _Writer(Database):
                 connection.close()
             connection = self._connection
             if rescued is not None:
-                self._on_rescued(rescued.text)
+                self._listener.rescued(rescued.text)
         self._borrowed = True
         return connection
 
@@ -301,21 +310,16 @@ def check_writable(database: Database) -> None:
         raise SchemaTooNew(f"(it has schema {found}, this release knows {newest})")
 
 
-def take_over(
-    database: Database,
-    on_placing: Callable[[File], None] = lambda _file: None,
-    on_rescued: Callable[[str], None] = lambda _text: None,
-) -> None:
+def take_over(database: Database, listener: FilesListener) -> None:
     """Make the calling thread the only one that may use a writer.
 
     Args:
         database: The writer.
-        on_placing: Called with the file that is about to become the database, because its own was removed.
-        on_rescued: Called with a message for the administrator when the database files were put back.
+        listener: Called in the thread when the database files were removed.
 
     Raises:
         TypeError: It is no writer.
     """
     if not isinstance(database, _Writer):
         raise TypeError("only a writer can be taken over")
-    database.own(on_placing, on_rescued)
+    database.own(listener)

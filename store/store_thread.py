@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from store.connection import Connection
-from store.database import Database, take_over
+from store.database import Database, FilesListener, take_over
 from store.errors import Away, Busy, Closed, DiskFull, InDoubt, StoreError
 from store.recovery.replaced_files import File
 
@@ -46,24 +46,29 @@ class _Failed(Exception):
     """A function failed among others that can still be stored."""
 
 
-class StoreThread:
+class StoreListener(FilesListener):
+    """Learns of trouble in the store thread; the default methods do nothing.
+
+    `placing` and `full` are called in the thread, `rescued` by :meth:`StoreThread.drain`.
+    """
+
+    def full(self) -> bool:
+        """Handle a full disk; return whether there may be room now, so that the transaction is tried once more."""
+        return False
+
+
+class StoreThread(FilesListener):
     """Runs functions against the writer, in order, in a thread of its own.
 
     `submit` may be called from any thread; `drain` and `close` belong to the loop's.
 
     Args:
         database: A writer. From now on it belongs to the thread, which closes it at the end.
-
-    Attributes:
-        on_full: Called in the thread when the disk is full; True: there may be room now, so it is tried once more.
-        on_placing: Called in the thread with the file that is about to take the place of a database that was removed.
-        on_rescued: Called by `drain` with a message for the administrator when the database files were put back.
+        listener: Learns of trouble; None: nobody does.
     """
 
-    def __init__(self, database: Database) -> None:
-        self.on_full: Callable[[], bool] = lambda: False
-        self.on_placing: Callable[[File], None] = lambda _file: None
-        self.on_rescued: Callable[[str], None] = lambda _text: None
+    def __init__(self, database: Database, listener: StoreListener | None = None) -> None:
+        self._listener = listener or StoreListener()
         self._database = database
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._finished: deque[tuple[_Job, Any]] = deque()
@@ -133,7 +138,7 @@ class StoreThread:
             raise self._close_error
 
     def _work(self) -> None:
-        take_over(self._database, self._placing, self._rescued)
+        take_over(self._database, self)
         self._ready.set()
         more = True
         while more:
@@ -146,12 +151,13 @@ class StoreThread:
         except StoreError as err:
             self._close_error = err
 
-    def _placing(self, file: File) -> None:
-        self.on_placing(file)
+    def placing(self, file: File) -> None:
+        """Pass it on."""
+        self._listener.placing(file)
 
-    def _rescued(self, text: str) -> None:
+    def rescued(self, text: str) -> None:
         """Have `drain` tell; the transaction that has met it rings the bell."""
-        self._finished.append((_Job(lambda _db: None, self.on_rescued), text))
+        self._finished.append((_Job(lambda _db: None, self._listener.rescued), text))
 
     def _next_batch(self) -> tuple[list[_Job], bool]:
         """Wait for a function, then take all that are there; and whether to go on after them."""
@@ -199,7 +205,7 @@ class StoreThread:
         try:
             return self._at_once(work)
         except DiskFull:
-            if not self.on_full():
+            if not self._listener.full():
                 raise
         return self._at_once(work)
 

@@ -12,10 +12,11 @@ from store.daemon_values import get_meta, set_meta
 from store.database import Database
 from store.errors import Damaged, Lost, StoreError, Unusable
 from store.events import Draft
+from store.recovery.replaced_files import File
 from store.runs.bulk import forget_purged
 from store.runs.samples import Usage, of_running, settle_passes
 from store.service_uptime import close_earlier
-from store.store_thread import StoreThread
+from store.store_thread import StoreListener, StoreThread
 from store.tasks import drop_instances, ended_since, forget_missing, update_task, upsert_task
 from supervisor.host.osport import current_boot
 from supervisor.ipc.doorbell import DoorbellServer
@@ -32,7 +33,7 @@ from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.control.unit_view import definition_text
 from supervisor.scheduler.database.commits import Change, CommitListener, Committer
 from supervisor.scheduler.database.damage import DamageMonitor
-from supervisor.scheduler.database.database_file import DatabaseWatch, forget_all
+from supervisor.scheduler.database.database_file import DatabaseWatch, forget_all, note_file
 from supervisor.scheduler.database.disk_reserve import DiskReserve
 from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.opening import TAKEN_UP, Restoration, restored, tell_restored
@@ -149,7 +150,7 @@ def read_state(root: RootConnection, boot: Boot, start: StartConfig, database: D
     )
 
 
-class Scheduler(CommitListener):
+class Scheduler(CommitListener, StoreListener):
     """All parts of the process, connected."""
 
     def __init__(self, root: RootConnection, boot: Boot, start: StartConfig, log: RoundLog, database: Database) -> None:
@@ -161,6 +162,8 @@ class Scheduler(CommitListener):
         self._end_reported = False
         state = read_state(root, boot, start, database, log)
         self._units = state.units
+        self._reserve: DiskReserve | None = None
+        self._database_watch: DatabaseWatch | None = None
         self._build_store(database, state)
         self._build_notifications()
         self._build_runs(state)
@@ -180,7 +183,7 @@ class Scheduler(CommitListener):
 
     def _build_store(self, database: Database, state: StoredState) -> None:
         boot = self._boot
-        self._store = StoreThread(database)
+        self._store = StoreThread(database, self)
         bell = DoorbellServer(boot.scheduler_bell, boot.token, boot.api_account)
         self._event_log = EventLog(self._loop, boot.runtime_dir, boot.daemon_id, bell, state.first_event)
         self._event_log.announce(state.first_event, state.events)
@@ -214,14 +217,9 @@ class Scheduler(CommitListener):
         self._long_reads = LongReads(loop, boot.database, self._damage_found)
         self._janitor = JanitorClient(loop, boot, self._config.storage, log, self)
         self._damage = DamageMonitor(loop, boot, self._long_reads, log, self)
-        self._reserve: DiskReserve | None = None
-        self._database_watch: DatabaseWatch | None = None
         if boot.database_url is None:
             self._reserve = DiskReserve(loop, boot.data_dir, self._notifications, log, self._committer)
-            self._store.on_full = self._reserve.release
-            self._database_watch = DatabaseWatch(
-                loop, boot, self._store, self._committer, self._notifications, log, self.leave
-            )
+            self._database_watch = DatabaseWatch(loop, boot, self._committer, self._notifications, log, self.leave)
 
     def _build_schedules(self, state: StoredState) -> None:
         loop, engine, log = self._loop, self._engine, self._log
@@ -417,6 +415,19 @@ class Scheduler(CommitListener):
         """Exit for the next scheduler, unless the daemon shuts down anyway."""
         if not self._daemon.ending:
             self._loop.end()
+
+    def full(self) -> bool:
+        """Free the disk reserve, in the store thread."""
+        return self._reserve is not None and self._reserve.release()
+
+    def placing(self, file: File) -> None:
+        """Note the file that replaces a removed database, in the store thread."""
+        note_file(self._boot, file)
+
+    def rescued(self, text: str) -> None:
+        """Report database files that were put back."""
+        if self._database_watch is not None:
+            self._database_watch.rescued(text)
 
     def changes_stored(self) -> None:
         """Continue with work that waited for the store."""

@@ -15,7 +15,7 @@ import pytest
 from store import database as database_module
 from store.connection import Connection, Durability
 from store.daemon_values import get_meta, set_meta
-from store.database import Database, open_reader, open_writer, take_over
+from store.database import Database, FilesListener, open_reader, open_writer, take_over
 from store.errors import Busy, Closed, DiskFull, NotReady, QueryTimeout, ReadOnly, StoreError, Unusable
 from store.models import MetaModel
 from store.runs.writes import get_run, insert_run
@@ -238,7 +238,7 @@ def test_threads(writer: Database, reader: Database) -> None:
 def test_writer_of_a_thread(writer: Database) -> None:
     """A writer that a thread took over refuses every other thread."""
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(take_over, writer).result()
+        pool.submit(take_over, writer, FilesListener()).result()
         with pytest.raises(StoreError, match="submit"):
             writer.rows("SELECT 1")
         pool.submit(writer.close).result()

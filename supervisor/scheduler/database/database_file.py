@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from store.errors import Replaced, StoreError
 from store.recovery.replaced_files import NO_FILE, File
-from store.store_thread import StoreThread
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
 from supervisor.scheduler.database.commits import Committer
@@ -103,7 +102,6 @@ class DatabaseWatch:
         self,
         loop: Loop,
         boot: Boot,
-        store: StoreThread,
         committer: Committer,
         notifications: Notifications,
         log: Log,
@@ -117,8 +115,6 @@ class DatabaseWatch:
         self._leave = leave
         self._problem = False
         self._lost = False
-        store.on_placing = lambda file: note_file(boot, file)
-        store.on_rescued = self._rescued
         loop.after(LOOK_MS, self._look)
 
     def _look(self) -> None:
@@ -130,7 +126,8 @@ class DatabaseWatch:
             change.write(lambda _db: None)
             self._committer.commit(change)
 
-    def _rescued(self, text: str) -> None:
+    def rescued(self, text: str) -> None:
+        """Report database files that were put back."""
         self._log.error(text)
         change = self._committer.change()
         self._notifications.database_restored(text, change, "The database files were restored")

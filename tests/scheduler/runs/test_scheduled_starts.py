@@ -260,7 +260,7 @@ def test_a_pause_while_a_time_waits_for_its_jitter(make: Make) -> None:
     one.until(START - 30_000 + HOUR + MINUTE)
     commands = UnitOperations(one.engine, one.controller, one.scheduled_starts, one.units)
     for operation in ("task_pause", "task_resume"):
-        operations_of(commands)[operation]({"task": "t"}, lambda _answer: None)
+        operations_of(commands)[operation]({"task": "t", "by": "me"}, lambda _answer: None)
         one.store.work_all()
     one.until(START + 2 * HOUR)
     assert one.ran() == [START - 30_000 + HOUR]
@@ -273,7 +273,7 @@ def test_a_schedule_that_is_resumed_while_it_is_removed(make: Make) -> None:
     unit.paused = True
     answers: list[dict[str, Any]] = []
     commands = UnitOperations(one.engine, one.controller, one.scheduled_starts, one.units)
-    operations_of(commands)["task_resume"]({"task": "t"}, answers.append)
+    operations_of(commands)["task_resume"]({"task": "t", "by": "me"}, answers.append)
     one.scheduled_starts.end(unit)
     unit.configured = False
     one.store.work_all()

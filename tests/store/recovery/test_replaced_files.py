@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,20 +11,25 @@ from store.daemon_values import get_meta, set_meta
 from store.database import open_reader, open_writer
 from store.errors import Replaced, Unusable
 from store.recovery.replaced_files import File, file_of
-from store.store_thread import StoreThread
+from store.store_thread import StoreListener, StoreThread
 from tests.support.waiting import until
 
 
-class Store:
+class Store(StoreListener):
     """A store thread, and its messages."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.thread = StoreThread(open_writer(str(path)))
-        self.placing: list[File] = []
+        self.placed: list[File] = []
         self.said: list[str] = []
-        self.thread.on_placing = self.placing.append
-        self.thread.on_rescued = self.said.append
+        self.when_placing: Callable[[File], None] = self.placed.append
+        self.thread = StoreThread(open_writer(str(path)), self)
+
+    def placing(self, file: File) -> None:
+        self.when_placing(file)
+
+    def rescued(self, text: str) -> None:
+        self.said.append(text)
 
     def set(self, name: str, value: object) -> object:
         """Store a value; returns None, or what went wrong."""
@@ -69,7 +74,7 @@ def test_removed(store: Store, parts: tuple[str, ...]) -> None:
     assert [store.get(name) for name in ("before", "after", "later")] == [1, 2, 3]
     assert len(store.said) == 1
     assert "nothing is lost" in store.said[0]
-    assert store.placing == ([file_of(str(store.path))] if "" in parts else [])
+    assert store.placed == ([file_of(str(store.path))] if "" in parts else [])
     assert sorted(one.name for one in store.path.parent.iterdir()) == [
         "ringward.db",
         "ringward.db-shm",
@@ -161,11 +166,11 @@ def test_put_back_and_removed_again(store: Store) -> None:
 
 def test_gone_while_it_is_opened_again(store: Store) -> None:
     """A copy that vanishes before it has its name is made again; no empty database takes its place."""
-    store.thread.on_placing = lambda _file: part(store, ".rescued").unlink()
+    store.when_placing = lambda _file: part(store, ".rescued").unlink()
     store.path.unlink()
     for _ in range(2):
         assert isinstance(store.set("after", 2), Unusable)
     assert not store.path.exists()
-    store.thread.on_placing = lambda _file: None
+    store.when_placing = lambda _file: None
     assert store.set("after", 2) is None
     assert (store.get("before"), store.get("after")) == (1, 2)
