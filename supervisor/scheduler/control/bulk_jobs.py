@@ -131,27 +131,28 @@ class BulkJobs:
 
     def _commit_slice(self, job: Job, rows: str) -> None:
         before, last, others = self._affected, not self._slices, self._done_before(job.command)
-        changed, pause_ms = 0, 0
 
-        def write(db: Database) -> None:
-            nonlocal changed, pause_ms
+        def work(db: Database) -> tuple[int, int]:
+            """Return the number of changed rows, and how long to pause."""
             changed = job.work(db, rows, change.now_ms)
-            pause_ms = _PAUSE_MS if job.event is None and db.has_backlog() else 0
-            if job.event is not None:
-                affected = others + before + changed
-                set_meta(db, _PROGRESS, _progress(job, affected, affected if last else others))
+            if job.event is None:
+                return changed, _PAUSE_MS if db.has_backlog() else 0
+            affected = others + before + changed
+            set_meta(db, _PROGRESS, _progress(job, affected, affected if last else others))
+            return changed, 0
 
-        def stored() -> None:
+        def stored(worked: tuple[int, int]) -> None:
+            changed, pause_ms = worked
             self._affected = before + changed
             # Other changes go first.
             self._loop.after(pause_ms, lambda: self._next(job))
 
         change = self._committer.change(lambda error: self._give_up(job, error))
-        change.write(write)
+        worked = change.read(work)
         if last and job.event is not None:
             event = job.event
-            change.tell(lambda _db: [(event, {"affected": before + changed})])
-        change.then(stored)
+            change.tell(lambda _db: [(event, {"affected": before + worked.result[0]})])
+        worked.then(stored)
         self._committer.commit(change)
 
     def _finish(self, job: Job) -> None:
