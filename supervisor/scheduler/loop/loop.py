@@ -1,22 +1,26 @@
 """The event loop of the scheduler: descriptors, and timers on two clocks. Nothing in it may block.
 
 Intervals use the monotonic clock, and schedules the wall clock. The wall clock can step, and no timer runs while the
-host sleeps; a kernel timer reports both (supervisor.scheduler.loop.wall_timer). Without such a timer the loop checks
-the clocks at least once a second while schedules wait. The offset between the wall clock and the time since the boot
-changes only when the wall clock is set.
+host sleeps; :class:`WallTimer` reports both. Without such a timer the loop checks the clocks at least once a second
+while schedules wait. The offset between the wall clock and the time since the boot changes only when the wall clock is
+set.
 
 The log of the scheduler also lives here: it writes all lines of one round together.
 """
 
+import contextlib
+import ctypes
+import errno
 import functools
 import heapq
 import itertools
+import os
 import select
 import time
+import weakref
 from collections.abc import Callable
 
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.loop.wall_timer import WallTimer
 
 _LOOK_S = 1.0
 _STEP_S = 1.0
@@ -26,6 +30,74 @@ _PAUSE_S = 0.1
 _LONGEST_S = 3600.0
 """epoll_wait(2) counts milliseconds in an int: 24.8 days."""
 _MIN_SWEEP = 256
+
+_NONBLOCK, _CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC  # TFD_NONBLOCK and TFD_CLOEXEC are these
+_ABSTIME, _CANCEL_ON_SET = 1, 2
+_CLOCK_REALTIME = 0
+_MS_IN_S, _NS_IN_MS = 1000, 1_000_000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+class WallTimer:
+    """A kernel timer on the wall clock that also expires when the clock is set or the host resumes from sleep.
+
+    Linux provides it as timerfd_create(2) with TFD_TIMER_CANCEL_ON_SET; Python supports it since 3.13. Its descriptor
+    is readable at the set time and after a change of the clock.
+
+    Raises:
+        OSError: the kernel has no such timer, or a system call filter forbids it.
+    """
+
+    def __init__(self) -> None:
+        self._fd: int = _libc.timerfd_create(_CLOCK_REALTIME, _NONBLOCK | _CLOEXEC)
+        if self._fd < 0:
+            raise _timer_error("timerfd_create")
+        weakref.finalize(self, os.close, self._fd)
+        self._at_s: float | None = None
+        self.set(0.0)
+
+    def fileno(self) -> int:
+        """Return the descriptor; when it is readable, call :meth:`clear` and check the clocks."""
+        return self._fd
+
+    def set(self, at_s: float) -> bool:
+        """Expire when the wall clock reaches `at_s` (seconds since the epoch), or at once if that has passed.
+
+        Return False if the clock was set since the last check.
+
+        Raises:
+            OSError: as in the constructor.
+        """
+        if at_s == self._at_s:
+            return True
+        self._at_s = at_s
+        seconds, ms = divmod(max(1, round(at_s * _MS_IN_S)), _MS_IN_S)  # 0 disarms the timer
+        wanted = _Itimerspec(value=_Timespec(seconds, ms * _NS_IN_MS))
+        if not _libc.timerfd_settime(self._fd, _ABSTIME | _CANCEL_ON_SET, ctypes.byref(wanted), None):
+            return True
+        if ctypes.get_errno() != errno.ECANCELED:
+            raise _timer_error("timerfd_settime")
+        return False
+
+    def clear(self) -> None:
+        """Reset the descriptor after it was readable."""
+        self._at_s = None
+        with contextlib.suppress(OSError):  # EAGAIN: set anew meanwhile; ECANCELED: the clock was set
+            os.read(self._fd, 8)
+
+
+def _timer_error(name: str) -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, f"{name}: {os.strerror(code)}")
 
 
 class Clock:

@@ -23,9 +23,9 @@ from supervisor.scheduler.services.dependency_gate import DependencyGate
 from supervisor.scheduler.services.health import HealthMonitor, Watcher, liveness, readiness
 from supervisor.scheduler.services.incidents import CrashLoops, Flapping
 from supervisor.scheduler.services.instance_transitions import Action, Event, State
-from supervisor.scheduler.services.ordered_stop import OrderedStop
 from supervisor.scheduler.services.readiness import is_ready
 from supervisor.scheduler.services.rolling_restart import Rolling
+from supervisor.scheduler.services.start_order import OrderedStop
 
 NOT_CONFIGURED = "no longer configured"
 _RECONFIGURED = "configuration changed"

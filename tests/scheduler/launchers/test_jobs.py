@@ -11,9 +11,8 @@ from store.runs.writes import unfinished_runs
 from supervisor.ipc.messages import Exited
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.launchers.jobs import LaunchedJobs
-from supervisor.scheduler.loop.loop import Clock
+from supervisor.scheduler.loop.loop import Clock, WallTimer
 from supervisor.scheduler.loop.root_connection import RootConnection
-from supervisor.scheduler.loop.wall_timer import WallTimer
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
 from supervisor.scheduler.startup_shutdown.take_over import TakeOver
