@@ -50,7 +50,7 @@ def _clean_up(boot: Boot) -> None:
     sockets = [boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket]
     if boot.proxy_socket is not None:
         sockets.append(boot.proxy_socket)
-    files = [f"{boot.runtime_dir}/{name}" for name in ("listening.json", ANSWER, "database")]
+    files = [f"{boot.runtime_dir}/{name}" for name in ("listening.json", ANSWER, "database", "config.last")]
     for path in (*sockets, *files, boot.database_problem, ring_path(boot.runtime_dir, DAEMON_RING)):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(path)

@@ -6,6 +6,7 @@ with the settings on standard input. The root restarts a failed scheduler, but a
 start does not start.
 """
 
+import contextlib
 import gc
 import json
 import os
@@ -20,7 +21,7 @@ from supervisor.host.osport import set_title
 from supervisor.ipc.counted import counted
 from supervisor.ipc.messages import Boot, ProtocolError
 from supervisor.scheduler.assembly import Scheduler, StartConfig
-from supervisor.scheduler.database.database_file import forget_all
+from supervisor.scheduler.database.database_file import forget_all, tell_problem
 from supervisor.scheduler.database.opening import obstacle, open_database
 from supervisor.scheduler.loop.loop import RoundLog
 from supervisor.scheduler.loop.root_connection import RootConnection, RootGone
@@ -72,7 +73,9 @@ def main() -> int:
         database = open_database(boot, config, root, log)
         settings, warnings = (boot, []) if found.applied else follow(config, boot)
         try:
-            start = StartConfig(ResolvedConfig(config, settings), warnings, found.copied, found.applied)
+            start = StartConfig(
+                ResolvedConfig(config, settings), warnings, found.copied, found.applied, found.read_again
+            )
             scheduler = Scheduler(root, boot, start, log, database)
         except Away as err:  # it was reachable a moment ago; the next scheduler waits for it
             log.error(f"the next scheduler starts: {err}")
@@ -89,6 +92,7 @@ def main() -> int:
         return 0
     except (data_lock.Locked, ConfigError, StoreError, OSError) as err:
         log.error(f"cannot start: {err}")
+        _tell_users(root, boot, err)
         return EX_CANTCREAT
     log.info(f"ready: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}")
     # Present objects stay alive; scanning them in every collection would block the loop for milliseconds.
@@ -104,6 +108,15 @@ def main() -> int:
         log.flush()
     os.close(lock)
     return 0
+
+
+def _tell_users(root: RootConnection, boot: Boot, error: Exception) -> None:
+    """Publish why a restarted scheduler has no configuration; API workers show it."""
+    if root.epoch == 1 or not isinstance(error, ConfigError):
+        return
+    why = f"there is no usable copy of the active configuration, and the file cannot be used: {error}"
+    with contextlib.suppress(OSError):
+        tell_problem(boot, "the scheduler has no usable configuration", f"{why}; restore the file")
 
 
 if __name__ == "__main__":

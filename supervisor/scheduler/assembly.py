@@ -53,6 +53,7 @@ from supervisor.scheduler.notifications.notifications import NotificationOperati
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.outbox import Outbox
 from supervisor.scheduler.notifications.run_alerts import RunAlerts
+from supervisor.scheduler.reload import last_good
 from supervisor.scheduler.reload.active_config import INFO, ActiveConfig, ResolvedConfig
 from supervisor.scheduler.reload.config_files import ConfigFiles
 from supervisor.scheduler.reload.reload import ConfigApplier, Configurable, Reloader, ReloadRequest
@@ -87,6 +88,8 @@ class StartConfig:
     """Whether it is the copy of the active configuration."""
     applied: bool
     """Whether the root has its settings."""
+    read_again: bool
+    """Whether a restarted scheduler had to read the files."""
 
 
 @dataclass(frozen=True)
@@ -236,11 +239,13 @@ class Scheduler(CommitListener, StoreListener):
     def _information(self, start: StartConfig, state: StoredState) -> dict[str, Any]:
         """Return the facts about the configuration; an unchanged configuration keeps its reported facts."""
         config = self._config
+        unconfirmed = start.read_again or bool(state.info.get("config_unconfirmed"))
         return {
             "pid": os.getpid(),
             "config_path": config.path,
             "config_loaded_at": state.info.get("config_loaded_at", self._loop.now_ms()),
-            "config_warnings": start.warnings,
+            "config_warnings": [*start.warnings, last_good.UNCONFIRMED] if unconfirmed else start.warnings,
+            "config_unconfirmed": unconfirmed,
             "config_stale": bool(state.info.get("config_stale")),
             "timezone": config.daemon.timezone,
             "tasks": len(config.tasks),
@@ -354,7 +359,11 @@ class Scheduler(CommitListener, StoreListener):
         no_room = self._reserve is not None and self._reserve.missing
         return {
             "storing": self._committer.storing and self._daemon.ready,
-            "degraded": self._daemon.starts_wait or self._damage.there or self._daemon.short_of_memory or no_room,
+            "degraded": self._daemon.starts_wait
+            or self._damage.there
+            or self._daemon.short_of_memory
+            or no_room
+            or self._info["config_unconfirmed"],
             "exports": self._exports.found(),
             **self._clock_report.found(),
         }

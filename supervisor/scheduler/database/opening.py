@@ -93,7 +93,6 @@ def open_mended(
         database = open_writer(path, durability)
     note_file(boot, file_of(path))
     allow_new_history(boot.data_dir, allowed=False)
-    no_problem(boot)
     return database
 
 
@@ -239,6 +238,7 @@ def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) ->
         else:
             if told:
                 log.info("the database answers")
+            no_problem(boot)
             return database
         root.rest(_RETRY_S)
         if root.epoch == 1 and root.is_early("shutdown"):  # nothing has started yet

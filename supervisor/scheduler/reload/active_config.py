@@ -78,6 +78,7 @@ class ActiveConfig:
         self._info.update(
             config_loaded_at=change.now_ms,
             config_warnings=[],
+            config_unconfirmed=False,
             config_stale=False,
             timezone=config.daemon.timezone,
             tasks=len(config.tasks),

@@ -1,7 +1,7 @@
 """The copy of the active configuration, for later schedulers of the same daemon.
 
 Only a start and a reload activate a configuration. A restarted scheduler uses the copy and ignores the files: an editor
-or a full disk may have left them empty.
+or a full disk may have left them empty. On a full disk the copy is in the runtime directory, which lies in memory.
 """
 
 import contextlib
@@ -13,11 +13,16 @@ import msgspec
 from supervisor.config.diff import GONE
 from supervisor.config.load import load
 from supervisor.config.model import Config
+from supervisor.config.problems import ConfigError, Problem
 from supervisor.config.schema import defaults_of
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
+from supervisor.scheduler.reload.daemon_settings import resolve, unchangeable
 
 _NAME = "config.last"
+_NO_COPY = "there was no usable copy of the active configuration"
+UNCONFIRMED = f"{_NO_COPY} when the scheduler restarted, so the file was read again; check it, and run: ringward reload"
+"""What users are told until the next reload."""
 
 
 class _Copy(msgspec.Struct):
@@ -36,11 +41,17 @@ class Found(NamedTuple):
     applied: bool
     """Whether the root has the settings of this configuration."""
 
+    @property
+    def read_again(self) -> bool:
+        """Whether a restarted scheduler had to read the files."""
+        return not (self.copied or self.applied)
+
 
 def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
     """Return the copy of the active configuration, or read the files at the start of a daemon.
 
-    A restarted scheduler without a usable copy (full disk, another version) reads the files too.
+    A restarted scheduler without a usable copy (removed, damaged, of another version) reads the files too, and refuses
+    what a reload would refuse.
 
     Raises:
         ConfigError: there is no copy, and the files cannot be used.
@@ -48,9 +59,10 @@ def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
     found = _copy(boot)
     if found is not None:
         return found
-    if not first_epoch:
-        log.warning(f"no copy of the active configuration: reading {boot.config_path} again")
     config = load(boot.config_path)
+    if not first_epoch:
+        _check_for_restart(config, boot)
+        log.warning(f"{_NO_COPY}, so {boot.config_path} was read again; check it, and reload")
     try:
         keep(config, boot, applied=first_epoch)
     except OSError as err:  # ENOSPC: the scheduler works without a copy
@@ -58,15 +70,33 @@ def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
     return Found(config, copied=False, applied=first_epoch)
 
 
+def _check_for_restart(config: Config, boot: Boot) -> None:
+    """Refuse what no user may have meant to activate.
+
+    Raises:
+        ConfigError: the file is empty, or a reload would refuse it.
+    """
+    if os.path.getsize(boot.config_path) == 0:
+        raise ConfigError([Problem(config.path, None, "", "is empty", "restore it")])
+    problems = unchangeable(config, boot, resolve(config, boot))
+    if problems:
+        raise ConfigError(problems)
+
+
 def _copy(boot: Boot) -> Found | None:
-    try:
-        with open(f"{boot.data_dir}/{_NAME}", "rb") as file:
-            copy = msgspec.json.decode(file.read(), type=_Copy)
-        if copy.started_at != boot.started_at:
-            return None
-        return Found(_decode(copy.config), copied=True, applied=copy.applied)
-    except (OSError, msgspec.DecodeError, LookupError, TypeError, AttributeError):  # another version's, or damaged
-        return None
+    for path in _paths(boot):
+        # Another daemon's or another version's copy, or a damaged one, is none.
+        with contextlib.suppress(OSError, msgspec.DecodeError, LookupError, TypeError, AttributeError):
+            with open(path, "rb") as file:
+                copy = msgspec.json.decode(file.read(), type=_Copy)
+            if copy.started_at == boot.started_at:
+                return Found(_decode(copy.config), copied=True, applied=copy.applied)
+    return None
+
+
+def _paths(boot: Boot) -> tuple[str, str]:
+    """Return where the copy is, and where it is while the disk is full."""
+    return f"{boot.data_dir}/{_NAME}", f"{boot.runtime_dir}/{_NAME}"
 
 
 def _decode(data: msgspec.Raw) -> Config:
@@ -86,15 +116,27 @@ def keep(config: Config, boot: Boot, *, applied: bool) -> None:
     """Write the copy of the active configuration.
 
     Raises:
-        OSError: it cannot be written; an earlier copy is removed.
+        OSError: it can be written nowhere; an earlier copy is removed.
     """
-    path = f"{boot.data_dir}/{_NAME}"
     copy = _Copy(boot.started_at, applied, msgspec.Raw(msgspec.json.encode(config)))
+    data = msgspec.json.encode(copy)
+    usual, in_memory = _paths(boot)
+    try:
+        _write(usual, data)
+    except OSError:
+        _write(in_memory, data)
+    else:
+        with contextlib.suppress(OSError):
+            os.unlink(in_memory)
+
+
+def _write(path: str, data: bytes) -> None:
     try:
         with open(path + ".new", "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(msgspec.json.encode(copy))
+            file.write(data)
         os.replace(path + ".new", path)
     except OSError:
-        with contextlib.suppress(OSError):  # an outdated copy is worse than none
-            os.unlink(path)
+        for outdated in (path + ".new", path):  # which would be worse than none
+            with contextlib.suppress(OSError):
+                os.unlink(outdated)
         raise

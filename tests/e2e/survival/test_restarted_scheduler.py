@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.upgrade.test_reload import reload
+from tests.e2e.upgrade.test_reload import edit, reload
 from tests.support.daemon import Daemon, command_lines, gone, program
 from tests.support.waiting import until
 
@@ -62,8 +62,15 @@ def test_a_damaged_ring_does_not_block_the_start(daemon: Daemon) -> None:
     assert "Traceback" not in daemon.said()
 
 
+def config_warnings(daemon: Daemon) -> str:
+    return "\n".join(daemon.get("/api/daemon").json()["configWarnings"])
+
+
 def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
-    """A scheduler without a copy of the loaded configuration reads the file: removed services stop, tasks continue."""
+    """A scheduler without a copy of the loaded configuration reads the file: removed services stop, tasks continue.
+
+    The log, readyz and status say so until the next reload.
+    """
     text = f'run = {program("obeys_term")}\ngraceful_stop = "1h"\n'
     daemon.write(f"[services.gone]\n{text}[services.fewer]\n{text}instances = 3\n[tasks.t]\n{text}")
     daemon.start()
@@ -72,14 +79,52 @@ def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
     until(lambda: daemon.texts(task), "the task")
     gone = daemon.runs("gone")[0]["id"]
     fewer = {run["instanceIndex"]: run["id"] for run in daemon.runs("fewer")}
-    daemon.write(f"[services.fewer]\n{text}")
+    edit(daemon, f"[services.fewer]\n{text}")
     (daemon.data / "config.last").unlink()
     daemon.kill_helper("ringward scheduler")
+    assert "no usable copy of the active configuration" in daemon.said()
+    daemon.kill_helper("ringward scheduler")  # the next one has a copy, but no user has confirmed it
+    assert daemon.get("/readyz").json()["status"] == "degraded"
+    assert "run: ringward reload" in config_warnings(daemon)
+    status = daemon.cli("status")
+    assert (status.returncode, "no usable copy" in status.stdout) == (1, True)
+    assert daemon.cli("reload").returncode == 0
+    assert config_warnings(daemon) == ""
+    assert daemon.get("/readyz").json()["status"] == "ok"
     assert daemon.ended(gone)["endReason"] == "stopped"
     assert [daemon.ended(fewer[index])["endReason"] for index in (1, 2)] == ["stopped", "stopped"]
     assert daemon.run(fewer[0])["status"] == daemon.run(task)["status"] == "running"
     assert daemon.request("POST", f"/api/runs/{task}/stop").status == 204
     assert daemon.ended(task)["exitCode"] == 5
+
+
+@pytest.mark.parametrize("text", ["", "broken]", '[tasks.other]\nrun = "true"\n'])
+def test_a_file_that_a_reload_would_refuse(daemon: Daemon, text: str) -> None:
+    """Whatever the file says when a scheduler dies, the loaded configuration stays in force, without a copy too.
+
+    Without one the scheduler does not start before the file is back. Services run on. Log, readyz and status say why.
+    """
+    daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n[tasks.t]\nrun = 'true'\n")
+    good = daemon.config.read_text()
+    daemon.start()
+    until(lambda: daemon.task("s")["state"] == "running", "the service")
+    (run,) = daemon.runs("s")
+    daemon.config.write_text(text)
+    daemon.kill_helper("ringward scheduler")
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
+    before = daemon.helper("ringward scheduler")
+    (daemon.data / "config.last").unlink()
+    before.kill()
+    until(lambda: "no usable configuration" in daemon.get("/readyz").body.decode(), "the refusal")
+    assert daemon.get("/readyz").status == 503
+    assert "the file cannot be used" in daemon.get("/api/daemon").json()["databaseProblem"]
+    status = daemon.cli("status", "--url", f"unix:{daemon.socket}")
+    assert (status.returncode, "the file cannot be used" in status.stdout) == (1, True)
+    assert "cannot start: " in daemon.said()
+    daemon.config.write_text(good)
+    until(daemon.ready, "the next scheduler")
+    assert "databaseProblem" not in daemon.get("/api/daemon").json()
+    assert [one["id"] for one in daemon.runs("s")] == [run["id"]]
 
 
 def test_runs_end_under_the_policy_of_their_start(daemon: Daemon) -> None:
@@ -97,7 +142,7 @@ def test_runs_end_under_the_policy_of_their_start(daemon: Daemon) -> None:
     runs = {name: daemon.trigger(name) for name in ("codes", "gone", "ends", "tried", "says")}
     until(lambda: all(daemon.run(run)["status"] == "running" for run in runs.values()), "all to run")
     (ending,) = daemon.children(waits_less)
-    daemon.write("".join(f'[tasks.{name}]\nrun = "true"\n' for name in ("codes", "ends", "tried", "says")))
+    edit(daemon, "".join(f'[tasks.{name}]\nrun = "true"\n' for name in ("codes", "ends", "tried", "says")))
     scheduler = daemon.helper("ringward scheduler")
     scheduler.suspend()
     early.touch()

@@ -2,10 +2,13 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from supervisor.config.files.lookup import SOCKET_NAME
+from supervisor.config.load import load
 from supervisor.config.problems import ConfigError
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Boot
@@ -17,8 +20,18 @@ LOG = Log("test", "error")
 
 @pytest.fixture
 def boot(tmp_path: Path) -> Boot:
-    (tmp_path / "data").mkdir()
-    one = dataclasses.replace(BOOT, data_dir=str(tmp_path / "data"), config_path=str(tmp_path / "ringward.toml"))
+    """Settings of a daemon whose file has one task."""
+    for name in ("data", "run"):
+        (tmp_path / name).mkdir()
+    one = dataclasses.replace(
+        BOOT,
+        data_dir=str(tmp_path / "data"),
+        runtime_dir=str(tmp_path / "run"),
+        http_socket=str(tmp_path / "data" / SOCKET_NAME),
+        listen=[("127.0.0.1", 7464)],
+        config_path=str(tmp_path / "ringward.toml"),
+        overridden=["data_dir"],
+    )
     write(one, "one")
     return one
 
@@ -51,15 +64,33 @@ def test_another_daemon_takes_the_file(boot: Boot) -> None:
     assert list(last_good.find(later, LOG, first_epoch=False).config.tasks) == ["two"]
 
 
-def test_a_copy_that_cannot_be_written(boot: Boot) -> None:
-    """The scheduler starts all the same, and the copy of an earlier configuration goes."""
+def test_a_copy_on_a_full_disk(boot: Boot) -> None:
+    """It is in memory as long as the data directory takes none, and replaces an outdated one."""
+    config = last_good.find(boot, LOG, first_epoch=True).config
+    obstacle = copy_of(boot).parent / "config.last.new"
+    obstacle.mkdir()
+    write(boot, "two")
+    changed = load(boot.config_path)
+    last_good.keep(changed, boot, applied=True)
+    assert not copy_of(boot).exists()
+    write(boot, "")
+    assert last_good.find(boot, LOG, first_epoch=False) == last_good.Found(changed, copied=True, applied=True)
+    obstacle.rmdir()
+    last_good.keep(config, boot, applied=True)
+    assert os.listdir(boot.runtime_dir) == []
+    assert last_good.find(boot, LOG, first_epoch=False).config == config
+
+
+def test_a_copy_that_can_be_written_nowhere(boot: Boot) -> None:
+    """The copy of an earlier configuration goes, and the scheduler that reads the file starts without a copy."""
     found = last_good.find(boot, LOG, first_epoch=True)
-    (copy_of(boot).parent / "config.last.new").mkdir()
+    for place in (boot.data_dir, boot.runtime_dir):
+        (Path(place) / "config.last.new").mkdir()
     with pytest.raises(OSError, match="directory"):
         last_good.keep(found.config, boot, applied=True)
     assert not copy_of(boot).exists()
     again = last_good.find(boot, LOG, first_epoch=False)
-    assert (list(again.config.tasks), again.copied, again.applied) == (["one"], False, False)
+    assert (list(again.config.tasks), again.read_again) == (["one"], True)
 
 
 def test_a_copy_of_an_older_version(boot: Boot) -> None:
@@ -75,10 +106,24 @@ def test_a_copy_of_an_older_version(boot: Boot) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"started_at": 1, "applied": true, "config": {}}', "[", "\x00"])
 def test_a_damaged_copy(boot: Boot, text: str) -> None:
-    """The file stands in for it; where that is broken, too, nothing comes into force."""
+    """The file stands in for it, and the scheduler knows that."""
     copy_of(boot).write_text(text)
-    assert list(last_good.find(boot, LOG, first_epoch=False).config.tasks) == ["one"]
-    copy_of(boot).write_text(text)
-    write(boot, "broken]")
-    with pytest.raises(ConfigError):
+    found = last_good.find(boot, LOG, first_epoch=False)
+    assert (list(found.config.tasks), found.read_again) == (["one"], True)
+    assert not last_good.find(boot, LOG, first_epoch=False).read_again
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("broken]", "expected"),
+        ("", "is empty"),
+        ('[tasks.one]\nrun = "true"\n[http]\nlisten = ["127.0.0.1:1"]\n', "cannot change while the daemon runs"),
+    ],
+)
+def test_a_file_that_a_reload_would_refuse(boot: Boot, text: str, why: str) -> None:
+    """Without a copy nothing comes into force that a reload would refuse, nor an empty file."""
+    Path(boot.config_path).write_text(text)
+    with pytest.raises(ConfigError, match=why):
         last_good.find(boot, LOG, first_epoch=False)
+    assert not copy_of(boot).exists()

@@ -112,7 +112,9 @@ def _health(api: "Api") -> str:
 
 def _of_daemon(daemon: Mapping[str, Any], health: str) -> Iterator[dict[str, str]]:
     if not daemon["schedulerActive"]:
-        yield {"what": "scheduler", "text": "not running; nothing starts until it is back"}
+        problem = daemon.get("databaseProblem")
+        why = f"; {problem}" if problem else ""
+        yield {"what": "scheduler", "text": f"not running; nothing starts until it is back{why}"}
     elif not health:
         yield {
             "what": "database",
