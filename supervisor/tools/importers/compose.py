@@ -219,14 +219,19 @@ class _File:
                 self._outcome.note(place, f"network_mode = {mode} is not carried over")
                 return []
             return [f"--network={mode}"]
-        found = []
-        for network, said in _networks(service).items():
+        found: list[str] = []
+        networks = _networks(service)
+        for network, said in networks.items():
             aliases = [name, *([str(service["container_name"])] if service.get("container_name") else [])]
             aliases += (said or {}).get("aliases") or []
-            parts = [f"name={self._project.network(network)}", *(f"alias={one}" for one in aliases)]
-            if address := (said or {}).get("ipv4_address"):
-                parts.append(f"ip={address}")
-            found.append(f"--network={','.join(parts)}")
+            own = self._project.network(network)
+            address = (said or {}).get("ipv4_address")
+            if len(networks) == 1:  # podman and older engines know nothing else
+                found += [f"--network={own}", *(f"--network-alias={one}" for one in aliases)]
+                found += [f"--ip={address}"] if address else []
+            else:
+                parts = [f"name={own}", *(f"alias={one}" for one in aliases), *([f"ip={address}"] if address else [])]
+                found.append(f"--network={','.join(parts)}")
             for key in set(said or {}) - {"aliases", "ipv4_address"}:
                 self._outcome.note(place, f"networks.{network}.{key} is not carried over")
         if service.get("container_name"):

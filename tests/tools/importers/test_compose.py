@@ -102,7 +102,8 @@ def test_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "--volume=big-cache:/cache",
         "--workdir=/app",
         "--env=PATH=/opt/bin",
-        "--network=name=shop_default,alias=web",
+        "--network=shop_default",
+        "--network-alias=web",
     ):
         assert option in options
     assert "docker network create shop_default" in units["shop-networks"]["run"]
@@ -202,9 +203,12 @@ def test_keys(tmp_path: Path, line: str, keys: dict[str, Any]) -> None:
         ),
         ("network_mode: host", "--network=host"),
         (
-            "networks: { back: { aliases: [api], ipv4_address: 10.0.0.2 } }",
+            "networks: { front: , back: { aliases: [api], ipv4_address: 10.0.0.2 } }",
             "--network=name=p_back,alias=one,alias=api,ip=10.0.0.2",
         ),
+        ("networks: { back: { aliases: [api], ipv4_address: 10.0.0.2 } }", "--network=p_back"),
+        ("networks: { back: { aliases: [api], ipv4_address: 10.0.0.2 } }", "--network-alias=api"),
+        ("networks: { back: { aliases: [api], ipv4_address: 10.0.0.2 } }", "--ip=10.0.0.2"),
         ("extra_hosts: ['db=10.0.0.1']", "--add-host=db:10.0.0.1"),
         ("ulimits: { nofile: { soft: 10, hard: 20 } }", "--ulimit=nofile=10:20"),
         ("sysctls: { net.core.somaxconn: 1024 }", "--sysctl=net.core.somaxconn=1024"),
