@@ -533,7 +533,9 @@ class Pump(threading.Thread):
         if not data:
             whole = len(buffer)
             del self._helpers[fd]
-            os.close(fd)  # which removes it from the epoll, too
+            # A close alone would not do that while another process has the pipe, such as the trial of an upgrade.
+            self._ignore(fd)
+            os.close(fd)
         if whole:
             lines = bytes(buffer[:whole])
             del buffer[:whole]

@@ -432,3 +432,18 @@ def test_the_shape_of_a_log() -> None:
     assert shape_of(100 << 20, 1 << 19) == (1600, 8, 65536)
     assert shape_of(512 << 10, 1 << 30) == (8, 8, 65536)
     assert shape_of(0, 0) == (2, 8, 65536)
+
+
+def test_the_end_of_a_helper_whose_pipe_another_process_has(bench: Bench) -> None:
+    """A closed pipe brings no more events, not even while the trial of an upgrade has a copy of it.
+
+    They would end the next run that prints into a pipe of that number.
+    """
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    bench.pump.add_helper(reading)
+    bench.obey()
+    copy = os.dup(reading)
+    os.close(writing)
+    bench.pump._read_helper(reading)
+    assert reading not in dict(bench.pump._epoll.poll(0))
+    os.close(copy)
