@@ -7,7 +7,9 @@ Exporter -> scheduler
     ``status``  {status}: an :class:`ExportStatus`, after each change, at most once per second
 """
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from supervisor.ipc.messages import Frame
 
@@ -86,7 +88,16 @@ class ExportStatus:
 
     def to_frame(self) -> Frame:
         """Return the message for the socket."""
-        return {"op": "status", "status": asdict(self)}
+        return {"op": "status", "status": self.to_dict()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults, since a scheduler of an earlier release may read them."""
+        return {name: value for name, value in asdict(self).items() if value != getattr(type(self), name)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ExportStatus":
+        """Parse a status; fields of a later release are ignored."""
+        return cls(**{one.name: data[one.name] for one in fields(cls) if one.name in data})
 
 
 def status_path(data_dir: str, name: str) -> str:

@@ -76,7 +76,7 @@ class _RunningExport(HelperClient):
         self.process.send(self.job.to_frame())
 
     def helper_sent(self, frame: Frame) -> None:
-        self._reports.reported(self, ExportStatus(**frame["status"]))
+        self._reports.reported(self, ExportStatus.from_dict(frame["status"]))
 
     def helper_failed(self, why: str) -> None:
         self._reports.process_failed(self, why)

@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from supervisor.helpers.exporter.records import Gap, Piece
 from supervisor.ipc.export_job import ExportJob, ExportStatus, status_path
@@ -84,7 +84,7 @@ class Report:
         self._send(status.to_frame())
         with contextlib.suppress(OSError):  # the cursors report a full disk
             with open(f"{self._path}.new", "w", encoding="utf-8") as file:
-                json.dump(asdict(status), file)
+                json.dump(status.to_dict(), file)
             os.replace(f"{self._path}.new", self._path)
 
 
@@ -92,7 +92,7 @@ def _stored(path: str) -> ExportStatus:
     """Return the status of the previous exporter."""
     try:
         with open(path, encoding="utf-8") as file:
-            return ExportStatus(**json.load(file))
+            return ExportStatus.from_dict(json.load(file))
     except (OSError, ValueError, TypeError):
         return ExportStatus()
 

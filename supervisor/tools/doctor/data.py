@@ -93,7 +93,7 @@ def export(data_dir: str, name: str) -> Finding:
     what = f"export {name}"
     try:
         with open(status_path(data_dir, name), encoding="utf-8") as file:
-            status = ExportStatus(**json.load(file))
+            status = ExportStatus.from_dict(json.load(file))
     except FileNotFoundError:
         return Finding(what, "ok", "has not run yet")
     except (OSError, ValueError, TypeError) as err:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from store.migrations import known
@@ -152,6 +153,59 @@ def test_helpers_restart_after_all_files_were_replaced(daemon: Installation, tmp
     own = [f"line {number}" for number in side.read_text().split()]
     assert daemon.texts(steady) in (own, own[:-1])
     assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("old", [*FORMATS, "copy"])
+def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path: Path, old: str) -> None:
+    """After an installer has replaced all files, a running scheduler restarts each helper that dies, and each works."""
+    daemon.add("copy", {"supervisor/version.py": ('"0.1.0"', '"0.0.9"')})
+    daemon.install(old)
+    kinds = ["watcher", "notifier"]
+    exported, place = tmp_path / "exported", tmp_path / "in"
+    place.mkdir()
+    text = f"[services.s]\nrun = {program('obeys_term')}\nready = {{ log = 'ready' }}\n"
+    text += 'live = { exec = ["true"], every = "1s" }\n'
+    text += "[tasks.quick]\nrun = 'echo quick'\n[tasks.failing]\nrun = 'exit 3'\n"
+    text += '[notifiers.n]\nurl = "json://127.0.0.1:9"\n[[routes]]\nnotify = ["n"]\n'
+    if old not in EARLIER:
+        kinds.append("exporter")
+        text += f'[exports.e]\ntype = "file"\npath = "{exported}"\n'
+    if old == "copy":
+        kinds.append("filewatcher")
+        text += f'[tasks.changed]\non_change = "{place}/*"\nsettle = "50ms"\nrun = \'cat $RINGWARD_FILES\'\n'
+    daemon.write(text)
+    daemon.start()
+    scheduler = daemon.helper("ringward scheduler").pid
+    until(lambda: is_ready(daemon), "the service to be ready")
+    daemon.ended(daemon.trigger("failing"))
+    before = {kind: until(partial(helper_of, daemon, kind), f"the {kind}") for kind in kinds}
+    (daemon.data / "janitor.lock").unlink(missing_ok=True)
+    daemon.install("first")
+    for one in before.values():
+        one.kill()
+    daemon.ended(daemon.trigger("failing"))
+    for kind, killed in before.items():
+        until(partial(helper_of, daemon, kind, other_than=killed.pid), f"another {kind}")
+    assert daemon.helper("ringward scheduler").pid == scheduler
+    assert daemon.request("POST", "/api/tasks/s/restart").status < 300
+    until(lambda: len(daemon.runs("s")) == 2 and is_ready(daemon), "the watcher to see the line of the next run")
+    quick = daemon.ended(daemon.trigger("quick"))["id"]
+    until((daemon.data / "janitor.lock").exists, "a janitor")  # one starts whenever there is work
+    if "filewatcher" in kinds:
+        (place / "file").write_text("x")
+        until(lambda: daemon.runs("changed"), "a run for the changed file")
+    assert daemon.helper("ringward scheduler").pid == scheduler
+    assert "Traceback" not in daemon.said()
+    if "exporter" in kinds:
+        upgrade(daemon, "first")  # its database may have another schema until then
+        until(lambda: quick in exported.read_text(), "its line to be delivered")
+    assert daemon.stop() == 0
+
+
+def helper_of(daemon: Installation, kind: str, other_than: int = 0) -> psutil.Process | None:
+    """Return a helper of the scheduler, with another pid."""
+    found = daemon.children(f"ringward {kind}", of="ringward scheduler")
+    return next((one for one in found if one.pid != other_than), None)
 
 
 def begin(daemon: Installation, side: Path) -> str:
