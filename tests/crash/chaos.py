@@ -39,6 +39,10 @@ _ROOT_EVERY = 12
 _LOST_BYTES = 512 * 1024
 """One pipe (256 KiB) and one batch, as docs/guarantees.rst states."""
 
+_FAILING = ("failing", "flaky", "judged")
+"""Units whose runs may fail."""
+_SIGKILLED = 137
+"""Exit code of a run whose process was killed as a spare that had just begun to execute the command."""
 _EXPORTED = ("judged", "failing", "ready", "changed")
 _PAUSE_NS = 1_000_000_000
 """More than ``settle`` of the task that runs for changed files."""
@@ -217,6 +221,8 @@ class Chaos(Storm):
                 _ms(run["createdAt"]) <= at <= _ms(run["endedAt"]) for at in self.killed_at_ms
             ):
                 report.differences.append(f"crashed without a death of the root: {run}")
+            if run.get("endReason") == "failed" and run["taskName"] not in _FAILING and run["exitCode"] != _SIGKILLED:
+                report.differences.append(f"failed without a reason: {run}")
         for side in noted:
             if side.name not in runs:
                 report.differences.append(f"ran without a row: {side.name}")
