@@ -1,6 +1,7 @@
 """The packages that an installation requires."""
 
 import ast
+import configparser
 import re
 import sys
 from importlib.metadata import packages_distributions
@@ -29,6 +30,14 @@ def imported(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
+def optional() -> list[str]:
+    """Return what the extras require that add features to an installation."""
+    config = configparser.ConfigParser()
+    config.read(SETUP)
+    extras = config["options.extras_require"]
+    return [line for name in extras.keys() - {"dev", "docs"} for line in extras[name].splitlines() if line]
+
+
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -36,7 +45,7 @@ def normal(name: str) -> str:
 def test_each_imported_package_is_required() -> None:
     """Each package that our code imports is a requirement of its own, not only one of another package."""
     known = packages_distributions()
-    required = {normal(re.split(r"[^\w.-]", line)[0]) for line in requirements(SETUP)}
+    required = {normal(re.split(r"[^\w.-]", line)[0]) for line in [*requirements(SETUP), *optional()]}
     packages = set().union(*map(imported, FILES)) - OURS - LATER_PYTHON - set(sys.stdlib_module_names)
     missing = {name for name in packages if not required & {normal(one) for one in known.get(name, [name])}}
     assert missing == set()

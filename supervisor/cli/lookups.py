@@ -109,6 +109,38 @@ def run_to_show(api: Api, text: str, *, follow: bool) -> Run:
     raise Failure(f"{text} has no runs yet")
 
 
+def upcoming(api: Api, task: str | None, count: int) -> list[Record]:
+    """Return the next times of a task, or of all tasks, the soonest first, at most `count`.
+
+    Raises:
+        UnknownName: no task has that name.
+    """
+    tasks = [task] if task is not None else _soonest(api, count)
+    return sorted((item for name in tasks for item in _schedule(api, name, count)), key=starts_at)[:count]
+
+
+def starts_at(item: Record) -> str:
+    """Return the start of a run at one of the next times, after the jitter."""
+    return str(item.get("startsAt") or item["at"])
+
+
+def _soonest(api: Api, count: int) -> list[str]:
+    """As many tasks as can have one of the next `count` times."""
+    items = api.get("/api/tasks")["items"]
+    waiting = sorted((item for item in items if item.get("nextRunAt")), key=lambda item: str(item["nextRunAt"]))
+    return [str(item["name"]) for item in waiting[:count]]
+
+
+def _schedule(api: Api, name: str, count: int) -> list[Record]:
+    try:
+        items = api.get(f"/api/tasks/{segment(name)}/schedule", {"count": count})["items"]
+    except Refused as err:
+        if gone(err):
+            raise unknown(api, name, what="task", kinds=("task",)) from err
+        raise
+    return [Record({"taskName": name, **item}) for item in items]
+
+
 def unknown(
     api: Api,
     text: str,

@@ -51,6 +51,7 @@ COMMANDS = {
     "audit": ("daemon.audit", "Show who did what."),
     "notify": ("daemon.notify", "Send a test message through a notifier."),
     "openapi": ("daemon.openapi", "Print the OpenAPI document of the HTTP API."),
+    "mcp": ("daemon.mcp", "Serve the daemon to agents and editors (MCP)."),
     "recover": ("daemon.recover", "Begin an empty history after the daemon lost its own."),
     "backup": ("daemon.backup", "Copy the data directory, also while the daemon runs."),
     "doctor": ("setup.doctor", "Check this host."),

@@ -26,21 +26,25 @@ class Settings:
     data: str | None = None
     url: str | None = None
 
-    def api(self) -> "Api":
+    def api(self, token: str | None = None) -> "Api":
         """Return the daemon's API: at ``--url``, else where an option says, else at RINGWARD_URL, else on the socket.
 
         RINGWARD_TOKEN, which a run gets together with RINGWARD_URL, goes nowhere else.
 
+        A `token` replaces every other credential. With it, the daemon does not trust the user id on its socket either.
+
         Raises:
             Failure: the configuration does not say where the socket is, or the URL is not valid.
         """
-        from supervisor.cli.client import Api, unix_endpoint, url_endpoint
+        from supervisor.cli.client import Api, UnixEndpoint, unix_endpoint, url_endpoint
 
-        url, password, token = self.url, os.environ.get("RINGWARD_PASSWORD"), None
+        url, password, token_of_run = self.url, os.environ.get("RINGWARD_PASSWORD"), None
         if url is None and not self.data and not self.config:
-            url, token = os.environ.get("RINGWARD_URL"), os.environ.get("RINGWARD_TOKEN")
+            url, token_of_run = os.environ.get("RINGWARD_URL"), os.environ.get("RINGWARD_TOKEN")
         if url:
-            return Api(url_endpoint(url, password, token))
+            return Api(url_endpoint(url, password, token or token_of_run))
+        if token:
+            return Api(UnixEndpoint(self.socket(), authorization=f"Bearer {token}"))
         return Api(unix_endpoint(self.socket(), password))
 
     def socket(self) -> str:

@@ -14,13 +14,14 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
 
-_NEVER_RAN = {
+NEVER_RAN = {
     "start_failed": "could not start its command",
     "skipped": "skipped, because the task is already running",
     "queue_full": "the queue of the task is full",
     "dst_skipped": "its local time did not exist",
     "missed": "its time had passed",
 }
+"""Why a run never started, by its end reason."""
 
 
 @click.command("run", epilog="Example: ringward run export -p DAY=2026-11-21 -p format=csv")
@@ -140,8 +141,8 @@ def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, Any]:
 def _result(run: dict[str, Any]) -> int:
     """Return the exit code for the outcome of a run; print the details that the code does not tell."""
     reason = str(run.get("endReason", ""))
-    if reason in _NEVER_RAN:
-        raise Failure(f"run {run['id']} never started: {_NEVER_RAN[reason]}", exit_codes.NEVER_RAN)
+    if reason in NEVER_RAN:
+        raise Failure(f"run {run['id']} never started: {NEVER_RAN[reason]}", exit_codes.NEVER_RAN)
     if not run.get("startedAt"):
         raise Failure(f"run {run['id']} never started: {reason}", exit_codes.NEVER_RAN)
     code = int(run["exitCode"])
