@@ -106,7 +106,7 @@ def test_the_python_client(served: Served, tmp_path: Path) -> None:
     target = tmp_path / "generated"
     options = ["--path", str(served.document), "--meta", "none", "--output-path", str(target), "--fail-on-warning"]
     config = tmp_path / "config.yaml"
-    config.write_text("post_hooks: []\n")
+    config.write_text('post_hooks: []\ncontent_type_overrides: {"image/svg+xml": "text/plain"}\n')
     called(command, "generate", *options, "--config", config, cwd=tmp_path)
     out = called(sys.executable, "-c", PYTHON, served.address, served.token, cwd=tmp_path)
     assert json.loads(out) == EXPECTED

@@ -32,6 +32,8 @@ OPEN = {
     "getReadiness",
     "getOpenapi",
     "getSchema",
+    "getStatusPage",
+    "getBadge",
     "receiveHook",
 }
 
@@ -40,17 +42,23 @@ def path_of(operation: Operation) -> str:
     return re.sub(r"{(\w+)}", lambda match: PLACES[match[1]], operation.path)
 
 
+def required_query(operation: Operation) -> str:
+    """The query without which a request would be invalid, whoever sends it."""
+    names = [param.name for param in operation.query if param.required]
+    return "?" + "&".join(f"{name}=x" for name in names) if names else ""
+
+
 def ids(operation: Operation) -> str:
     return operation.id
 
 
-def ask(daemon: Daemon, operation: Operation, headers: dict[str, str]) -> int:
+def ask(daemon: Daemon, operation: Operation, headers: dict[str, str], query: str = "") -> int:
     """The status; requests that could not be undone have an invalid body, so that nothing happens."""
     method = "HEAD" if operation.method == "GET" else operation.method
     body = b"no JSON" if operation.body is not None else None
     if body is not None:
         headers = {"Content-Type": "application/json", **headers}
-    return daemon.ask(method, path_of(operation), body, headers, unix=False).status
+    return daemon.ask(method, path_of(operation) + query, body, headers, unix=False).status
 
 
 def test_every_operation_names_its_role() -> None:

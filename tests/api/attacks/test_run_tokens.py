@@ -11,7 +11,7 @@ from api.operations.operation import Access, Operation
 from store.database import open_writer
 from store.tasks import upsert_task
 from supervisor.ipc import run_token
-from tests.api.attacks.test_privilege_escalation import ask
+from tests.api.attacks.test_privilege_escalation import ask, required_query
 from tests.api.support.credentials import bearer
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run
@@ -41,7 +41,7 @@ def token_of(daemon: Daemon, *, ended: bool = False) -> dict[str, str]:
 @pytest.mark.parametrize("operation", PRIVATE, ids=lambda one: one.id)
 def test_every_operation(daemon: Daemon, operation: Operation) -> None:
     """Lists, the daemon, other verbs and all that writes are refused; reading the permitted task is not."""
-    status = ask(daemon, operation, token_of(daemon))
+    status = ask(daemon, operation, token_of(daemon), required_query(operation))
     about_the_task = "{taskName}" in operation.path
     if operation.id == "runTask" or (about_the_task and operation.method == "GET"):
         assert status not in (401, 403), status

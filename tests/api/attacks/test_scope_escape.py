@@ -7,8 +7,9 @@ import pytest
 
 from api.operation_table import OPERATIONS
 from api.operations.operation import Access, Operation
+from logring.layout import STDOUT
 from store.tasks import upsert_task
-from tests.api.attacks.test_privilege_escalation import GUARDED, ids, path_of
+from tests.api.attacks.test_privilege_escalation import GUARDED, ids, path_of, required_query
 from tests.api.support.credentials import bearer, make_token
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run
@@ -24,9 +25,7 @@ def scoped(daemon: Daemon, role: str = "admin", tasks: str = "mine-*") -> dict[s
 
 def ask(daemon: Daemon, operation: Operation, path: str, headers: dict[str, str]) -> int:
     method = "HEAD" if operation.method == "GET" else operation.method
-    if operation.id == "searchTaskLog":
-        path += "?q=x"
-    return daemon.ask(method, path, headers=headers, unix=False).status
+    return daemon.ask(method, path + required_query(operation), headers=headers, unix=False).status
 
 
 @pytest.mark.parametrize("operation", ABOUT_ONE, ids=ids)
@@ -65,6 +64,7 @@ def test_who_is_trusted_to_limit_itself() -> None:
         "listTaskResources",
         "streamEvents",
         "streamLogs",
+        "searchLogs",
         "getMetrics",
         "bulkDeleteRuns",
         "bulkRerunRuns",
@@ -133,6 +133,21 @@ def test_the_failures(daemon: Daemon) -> None:
     for query in ("", f"?runs={mine.id},{other.id}"):
         found = daemon.get(f"/api/runs/failures{query}", scoped(daemon), unix=False).json["items"]
         assert [one["run"]["id"] for one in found] == [mine.id]
+
+
+def test_the_search_of_all_logs(daemon: Daemon) -> None:
+    """Lines of other tasks are not found, and other tasks do not exist, whatever is asked for by name."""
+    runs = [daemon.insert(make_run(task=name, status="running", started_at=1)) for name in ("mine-5", "other")]
+    for run in runs:
+        log = daemon.log_of(run, file_blocks=4096)
+        log.write(b"haystack\n", STDOUT, 1000)
+        log.finish()
+        daemon.end(run.id)
+    assert len(daemon.get("/api/logs/search?q=haystack").json["items"]) == 2
+    headers = scoped(daemon)
+    found = daemon.get("/api/logs/search?q=haystack", headers, unix=False).json["items"]
+    assert [hit["runId"] for hit in found] == [runs[0].id]
+    assert daemon.get("/api/logs/search?q=haystack&task=other", headers, unix=False).status == 404
 
 
 @pytest.mark.parametrize("verb", ["start", "stop", "restart", "pause", "resume"])
