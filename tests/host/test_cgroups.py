@@ -224,7 +224,7 @@ def test_limits_of_adopted_runs_are_restored(filled: Cgroup, tmp_path: Path) -> 
     Path(filled.path, "memory.max").write_text("max\n")
     told: list[str] = []
     instances = [
-        SimpleNamespace(run=name, adopted=True, cgroup=cgroup, spawn=spawn)
+        SimpleNamespace(run=name, main=SimpleNamespace(adopted=True), cgroup=cgroup, spawn=spawn)
         for name, cgroup in (("limited", filled), ("none", None), ("gone", gone))
     ]
     limit_again(cast("list[ManagedProcess]", instances), cast("Log", SimpleNamespace(warning=told.append)))

@@ -89,7 +89,7 @@ def test_a_burst_becomes_one_run(daemon: Daemon) -> None:
     (place / "a.csv").write_text("changed")
     until(lambda: loaded(daemon)[1:] == [["a.csv"]], "a run for the changed file")
     until(lambda: not os.listdir(daemon.data / "changed_files"), "the stored names to be removed")
-    assert not Path(f"{daemon.runtime_dir()}.files").exists()
+    until(lambda: not Path(f"{daemon.runtime_dir()}.files").exists(), "the files for the runs to be removed")
 
 
 def test_a_run_by_hand_has_no_files(daemon: Daemon) -> None:

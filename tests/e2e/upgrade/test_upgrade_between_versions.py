@@ -272,8 +272,8 @@ def test_attributes_and_fields_may_change(tmp_path: Path) -> None:
     try:
         schema = {"supervisor/root/handover/state_schema.py": (FIELD, f"{FIELD}    weight: int = 7\n")}
         daemon.add("changed", {"supervisor/version.py": ('"0.1.0"', '"0.1.1"'), **schema})
-        renamed(tmp_path / "changed/supervisor/root", "without_grace", "in_a_hurry")
-        assert "in_a_hurry" in (tmp_path / "changed/supervisor/root/process/stop_ladder.py").read_text()
+        renamed(tmp_path / "changed/supervisor/root", "sweep_interval_s", "search_pause_s")
+        assert "search_pause_s" in (tmp_path / "changed/supervisor/root/process/managed_process.py").read_text()
         run = begin(daemon, tmp_path / "side")
         for name, version in (("changed", "0.1.1"), ("first", "0.1.0")):
             daemon.install(name)
