@@ -19,9 +19,9 @@ from tests.support.paths import ROOT
 from tests.support.waiting import until
 
 VERSIONS = Path(__file__).with_name("versions")
-FORMATS = {"2026-11-25": 1, "2026-11-26": 3, "2026-11-26b": 3}
+FORMATS = {"2026-11-25": 1, "2026-11-26": 3, "2026-11-26c": 3}
 """The format of the root's handover, by archive."""
-SCHEMAS = {"2026-11-25": 1, "2026-11-26": 2, "2026-11-26b": 4}
+SCHEMAS = {"2026-11-25": 1, "2026-11-26": 2, "2026-11-26c": 5}
 """The schema of the database, by archive. No scheduler writes to a database with a newer schema."""
 EARLIER = ("2026-11-25", "2026-11-26")
 """Archives without ``ringward.py``. Upgrades from them work in a checkout, but not upgrades to them."""
