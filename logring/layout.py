@@ -86,7 +86,6 @@ machines microseconds of interpreter stand between text and publication, and loa
 """
 
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
@@ -184,19 +183,43 @@ class RingShape(NamedTuple):
     block_size: int = BLOCK_SIZE
 
 
-@dataclass(eq=False, kw_only=True, slots=True)
 class Static:
     """The part that is written once, when a ring or a file is made."""
 
-    kind: int
-    block_size: int
-    ring_blocks: int
-    file_blocks: int
-    writer_pid: int
-    first_line: int
-    created_ms: int
-    run_id: bytes
-    boot_id: bytes
+    __slots__ = (
+        "block_size",
+        "boot_id",
+        "created_ms",
+        "file_blocks",
+        "first_line",
+        "kind",
+        "ring_blocks",
+        "run_id",
+        "writer_pid",
+    )
+
+    def __init__(
+        self,
+        *,
+        kind: int,
+        block_size: int,
+        ring_blocks: int,
+        file_blocks: int,
+        writer_pid: int,
+        first_line: int,
+        created_ms: int,
+        run_id: bytes,
+        boot_id: bytes,
+    ) -> None:
+        self.kind = kind
+        self.block_size = block_size
+        self.ring_blocks = ring_blocks
+        self.file_blocks = file_blocks
+        self.writer_pid = writer_pid
+        self.first_line = first_line
+        self.created_ms = created_ms
+        self.run_id = run_id
+        self.boot_id = boot_id
 
     def pack(self) -> bytes:
         """Return the 256 bytes."""

@@ -19,13 +19,20 @@ PROCESSES = {
     "janitor": ("supervisor.helpers.janitor.__main__",),
     "notifier": ("supervisor.helpers.notifier.__main__",),
     "exporter": ("supervisor.helpers.exporter.__main__",),
+    "sinks": (
+        "supervisor.helpers.exporter.file_sink",
+        "supervisor.helpers.exporter.loki_sink",
+        "supervisor.helpers.exporter.otlp_sink",
+        "supervisor.helpers.exporter.socket_sinks",
+    ),
     "gunicorn": ("api.serve", "api.server.arbiter", "api.server.worker"),
 }
-"""By process, the modules with which it begins."""
+"""By process, the modules with which it begins; sinks: what an exporter loads with its job."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _WHOLE = "a package of others, which is loaded whole, whichever release it is"
 _DRIVER = "the driver of a database, which a process opens as the first thing that it does"
+_SINK = "an exporter imports the one of its type as soon as it has its job: each type only its own libraries"
 LATE = {
     ("logring.search", "re2"): _WHOLE,
     ("logring.logfile.zstd", "backports.zstd"): _WHOLE,
@@ -33,6 +40,10 @@ LATE = {
     ("store.migrations.runner", "f'store.migrations.{name}'"): "called when the module is loaded",
     ("supervisor.startup.host_check", "psycopg"): _DRIVER,
     ("supervisor.config.value_types.param_values", "re2"): _WHOLE,
+    ("supervisor.helpers.exporter.__main__", "supervisor.helpers.exporter.file_sink"): _SINK,
+    ("supervisor.helpers.exporter.__main__", "supervisor.helpers.exporter.loki_sink"): _SINK,
+    ("supervisor.helpers.exporter.__main__", "supervisor.helpers.exporter.otlp_sink"): _SINK,
+    ("supervisor.helpers.exporter.__main__", "supervisor.helpers.exporter.socket_sinks"): _SINK,
     ("supervisor.helpers.notifier.delivery", "apprise"): _WHOLE,
     ("supervisor.helpers.notifier.delivery", "requests.sessions"): _WHOLE,
 }

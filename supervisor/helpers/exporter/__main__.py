@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from supervisor.helpers.exporter.cursors import Cursors, UnknownFormat
 from supervisor.helpers.exporter.records import EndSink, Sink
@@ -46,29 +47,33 @@ def _job(sock: socket.socket) -> ExportJob | None:
     return None
 
 
-def _sinks(job: ExportJob, cursors: Cursors) -> tuple[Sink, EndSink | None]:
-    """Return the receiver of lines, and that of the ends of runs if there is one."""
+def _opener(job: ExportJob) -> Callable[[Cursors], tuple[Sink, EndSink | None]]:
+    """Return what opens the receiver of lines, and that of the ends of runs if there is one."""
     # Each type imports its own libraries alone: HTTP and TLS take 20 ms, the SDK of OpenTelemetry 30 MB.
     if job.type == "otlp":
         from supervisor.helpers.exporter.otlp_sink import OtlpSink
 
-        otlp = OtlpSink(job)
-        return otlp, otlp if job.spans else None
+        def otlp(_: Cursors) -> tuple[Sink, EndSink | None]:
+            sink = OtlpSink(job)
+            return sink, sink if job.spans else None
+
+        return otlp
     if job.type == "loki":
         from supervisor.helpers.exporter.loki_sink import LokiSink
 
-        return LokiSink(job), None
+        return lambda _: (LokiSink(job), None)
     if job.type == "file":
         from supervisor.helpers.exporter.file_sink import FileSink
 
-        return FileSink(job, cursors), None
+        return lambda cursors: (FileSink(job, cursors), None)
     from supervisor.helpers.exporter.socket_sinks import JournaldSink, SyslogSink
 
-    return (SyslogSink(job) if job.type == "syslog" else JournaldSink()), None
+    return lambda _: (SyslogSink(job) if job.type == "syslog" else JournaldSink(), None)
 
 
 def _export(job: ExportJob, sock: socket.socket) -> int:
     log = Log("exporter", job.log_level)
+    open_sinks = _opener(job)  # before the wait, during which an upgrade may exchange the modules
     folder = f"{job.data_dir}/exports"
     os.makedirs(folder, _FOLDER_MODE, exist_ok=True)
     lock = os.open(f"{folder}/{job.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -81,7 +86,7 @@ def _export(job: ExportJob, sock: socket.socket) -> int:
         os.replace(path, f"{path}.damaged")
         cursors = Cursors(path)
     report = Report(job, log, lambda frame: sock.sendall(encode(frame)))
-    sink, ends = _sinks(job, cursors)
+    sink, ends = open_sinks(cursors)
     with contextlib.closing(sink):
         Exporter(job, cursors, sink, ends, sock.fileno(), report).work()
     return 0

@@ -3,7 +3,7 @@
 import os
 import re
 
-from supervisor.config.files.lookup import SYSTEM_DATA
+from supervisor.config.files import lookup
 
 _FOLDER = os.path.join(os.path.dirname(__file__), "templates")
 _PLACE = re.compile(r"^@(?P<line>[a-z_]+)@\n|@(?P<part>[a-z_]+)@", re.MULTILINE)
@@ -29,5 +29,5 @@ def first_config(path: str, data: str) -> str:
         path: where it is written.
         data: the data directory.
     """
-    data_dir = f'data_dir = "{data}"' if data != SYSTEM_DATA else f'# data_dir = "{data}"'
+    data_dir = f'data_dir = "{data}"' if data != lookup.SYSTEM_DATA else f'# data_dir = "{data}"'
     return render("ringward.toml", data_dir=data_dir, directory=path.rpartition("/")[0])
