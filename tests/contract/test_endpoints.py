@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.version import VERSION
 from tests.contract import tables
 from tests.contract.daemon import on_one_database
 from tests.contract.shapes import check_parameter, check_schema, operation
@@ -75,7 +76,8 @@ def test_events(document: dict[str, Any]) -> None:
 
 
 def test_version(document: dict[str, Any]) -> None:
-    """OpenAPI 3.1.0; the interface calls itself dev; no path has a version in it."""
+    """OpenAPI is 3.1.0; the interface calls itself dev beside the product's version; no path has a version in it."""
     assert document["openapi"] == "3.1.0"
     assert document["info"]["version"] == "dev"
+    assert document["info"]["x-product-version"] == VERSION
     assert not [path for path in document["paths"] if re.search(r"/v?\d", path)]

@@ -43,6 +43,20 @@ def test_one_name_is_installed(ours: Path) -> None:
     assert {name.split("/")[1] for name in names if name.startswith("ringward/")} == set(PACKAGES)
 
 
+def test_every_file_is_installed(ours: Path) -> None:
+    """The wheel has each file of the packages, with its contents and its permission to run: also those of no module."""
+    top = ours.parent.parent / "sources"
+    found = [path for name in PACKAGES for path in (top / name).rglob("*") if "__pycache__" not in path.parts]
+    files = {f"ringward/{path.relative_to(top)}": path for path in found if path.is_file()}
+    assert {"ringward/supervisor/path/ringward", "ringward/supervisor/tools/service/templates/run"} <= set(files)
+    with zipfile.ZipFile(ours) as file:
+        infos = {one.filename: one for one in file.infolist() if one.filename.startswith("ringward/")}
+        assert set(infos) == set(files)
+        assert [name for name, path in files.items() if file.read(name) != path.read_bytes()] == []
+    modes = {name: bool(one.external_attr >> 16 & 0o100) for name, one in infos.items()}
+    assert modes == {name: bool(path.stat().st_mode & 0o100) for name, path in files.items()}
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["supervisord first", "supervisord last"])
 def test_beside_supervisord(ours: Path, environment: Environment, *, first: bool) -> None:
     """Beside supervisord, in either order, both programs work; after either is uninstalled, the other is whole."""
