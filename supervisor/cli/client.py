@@ -280,11 +280,12 @@ class Api:
     ) -> Iterator[http.client.HTTPResponse]:
         connection = self.endpoint.connection(timeout_s)
         try:
-            response = self._request(connection, method, path, query, headers, data)
-            # To be sent elsewhere is no answer either: a password does not follow.
-            if response.status >= http.HTTPStatus.MULTIPLE_CHOICES:
-                raise self._refusal(response.status, b"".join(self._chunks(response)))
-            yield response
+            # The connection does not close its socket before the response is closed.
+            with self._request(connection, method, path, query, headers, data) as response:
+                # To be sent elsewhere is no answer either: a password does not follow.
+                if response.status >= http.HTTPStatus.MULTIPLE_CHOICES:
+                    raise self._refusal(response.status, b"".join(self._chunks(response)))
+                yield response
         finally:
             connection.close()
 

@@ -65,7 +65,7 @@ def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
         log.warning(f"{_NO_COPY}, so {boot.config_path} was read again; check it, and reload")
     try:
         keep(config, boot, applied=first_epoch)
-    except OSError as err:  # ENOSPC: the scheduler works without a copy
+    except OSError as err:  # ENOSPC: the scheduler works with a copy in memory, or without one
         log.warning(f"cannot write the copy of the configuration: {err}")
     return Found(config, copied=False, applied=first_epoch)
 
@@ -116,7 +116,8 @@ def keep(config: Config, boot: Boot, *, applied: bool) -> None:
     """Write the copy of the active configuration.
 
     Raises:
-        OSError: it can be written nowhere; an earlier copy is removed.
+        OSError: it cannot be written to the data directory. It is in the runtime directory then, if that has room, and
+            an earlier copy is removed.
     """
     copy = _Copy(boot.started_at, applied, msgspec.Raw(msgspec.json.encode(config)))
     data = msgspec.json.encode(copy)
@@ -125,6 +126,7 @@ def keep(config: Config, boot: Boot, *, applied: bool) -> None:
         _write(usual, data)
     except OSError:
         _write(in_memory, data)
+        raise
     else:
         with contextlib.suppress(OSError):
             os.unlink(in_memory)

@@ -65,13 +65,14 @@ def test_another_daemon_takes_the_file(boot: Boot) -> None:
 
 
 def test_a_copy_on_a_full_disk(boot: Boot) -> None:
-    """It is in memory as long as the data directory takes none, and replaces an outdated one."""
+    """It is in memory as long as the data directory takes none, which is reported, and replaces an outdated one."""
     config = last_good.find(boot, LOG, first_epoch=True).config
     obstacle = copy_of(boot).parent / "config.last.new"
     obstacle.mkdir()
     write(boot, "two")
     changed = load(boot.config_path)
-    last_good.keep(changed, boot, applied=True)
+    with pytest.raises(OSError, match="directory"):
+        last_good.keep(changed, boot, applied=True)
     assert not copy_of(boot).exists()
     write(boot, "")
     assert last_good.find(boot, LOG, first_epoch=False) == last_good.Found(changed, copied=True, applied=True)
