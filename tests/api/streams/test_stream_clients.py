@@ -9,7 +9,16 @@ from store.runs.writes import Run
 from tests.api.support.client import Stream
 from tests.api.support.credentials import basic, bearer, make_token
 from tests.api.support.harness import PASSWORD, Daemon
-from tests.api.support.streaming import Ledger, connect, memory_kb, open_streams, path, request, running, sockets
+from tests.api.support.streaming import (
+    Ledger,
+    connect,
+    memory_kb,
+    open_streams,
+    path,
+    request,
+    running,
+    tcp_connections,
+)
 from tests.support.waiting import until
 
 SO_ATTACH_FILTER = 26
@@ -107,7 +116,7 @@ def test_clients_that_go(own: Daemon) -> None:
     own.stream(path(run)).close()
     until(lambda: open_streams(own) == 0, "the first stream to end")
     (worker,) = own.workers()
-    before = sockets(worker)
+    before = tcp_connections(worker)
     streams: list[socket.socket] = []
     for _ in range(40):
         sock = connect(own)
@@ -115,7 +124,7 @@ def test_clients_that_go(own: Daemon) -> None:
         assert sock.recv(65536).startswith(b"HTTP/1.1 200")
         streams.append(sock)
     assert open_streams(own) == 40
-    assert sockets(worker) > 40
+    assert tcp_connections(worker) > 40
     silent, *going = (streams[begin : begin + 10] for begin in range(0, 40, 10))
     for group, leave in zip(going, (hang_up, reset, half_close), strict=True):
         for sock in group:
@@ -125,7 +134,7 @@ def test_clients_that_go(own: Daemon) -> None:
         fall_silent(sock)
     log.write(b"is anybody there?\n")
     until(lambda: open_streams(own) == 0, "the streams of the silent ones to end", 90)
-    until(lambda: sockets(worker) <= before, "their sockets to be closed")
+    until(lambda: tcp_connections(worker) <= before, "their sockets to be closed")
     assert "Traceback" not in own.log.read_text()
     for sock in silent:
         sock.close()

@@ -1,11 +1,11 @@
 """What tests of streams share: their clients, seen from the kernel, and what of them a worker keeps."""
 
-import contextlib
-import os
 import re
 import socket
 from collections.abc import Iterable
 from pathlib import Path
+
+import psutil
 
 from store.runs.writes import Run
 from tests.api.support.client import Event
@@ -63,13 +63,9 @@ def unread(daemon: Daemon, sock: socket.socket) -> int:
     return -1
 
 
-def sockets(pid: int) -> int:
-    """How many a process has open."""
-    found = 0
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            found += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
-    return found
+def tcp_connections(pid: int) -> int:
+    """Count the TCP connections of a process; its sockets to other processes of the daemon come and go."""
+    return sum(bool(one.raddr) for one in psutil.Process(pid).net_connections("tcp"))
 
 
 def memory_kb(pid: int) -> int:
