@@ -8,7 +8,7 @@ SOURCES := setup.cfg setup.py pyproject.toml supervisor/version.py $(wildcard de
 SECONDS ?= 600
 RUNS ?= 20
 
-SUITE := --numprocesses=6 --dist=loadfile --no-loadscope-reorder
+SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
 .PHONY: help run test test-quick test-repeat test-packages test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb rpm release clean-dist lock audit clean
