@@ -124,7 +124,7 @@ def test_clients_that_go(own: Daemon) -> None:
         assert sock.recv(65536).startswith(b"HTTP/1.1 200")
         streams.append(sock)
     assert open_streams(own) == 40
-    assert tcp_connections(worker) > 40
+    assert tcp_connections(worker) >= 40
     silent, *going = (streams[begin : begin + 10] for begin in range(0, 40, 10))
     for group, leave in zip(going, (hang_up, reset, half_close), strict=True):
         for sock in group:
