@@ -119,7 +119,7 @@ def test_an_index_accepts_them(released: Path) -> None:
 def test_the_description_leads_nowhere_wrong(released: Path) -> None:
     """The description has neither pictures nor links that only work in the repository."""
     text = about(released).get_payload()
-    assert "Ringward is a daemon for a Linux host" in text
+    assert "Ringward is a Linux daemon" in text
     assert "Learn: the tutorial, concepts and recipes" in text
     assert ".. image::" not in text
     assert ":alt:" not in text
