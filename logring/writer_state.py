@@ -99,7 +99,7 @@ def load(found: dict[str, Any]) -> RingWriter:
 
 
 def in_a_new_file(writer: RingWriter) -> RingWriter:
-    """Return a writer that replaces one whose ring is no longer at its path, and close the old one.
+    """Replace a writer after its ring has left its path, and close the old writer.
 
     The new ring has the whole content of the old one. The old writer must be idle meanwhile.
 

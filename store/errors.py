@@ -85,7 +85,7 @@ class ReadOnly(StoreError):
 
 
 class Busy(StoreError):
-    """The database stayed locked by somebody else."""
+    """Another connection kept the database locked."""
 
 
 class QueryTimeout(StoreError):

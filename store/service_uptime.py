@@ -87,7 +87,7 @@ def _add(db: Database, name: str, index: int, state: str, start: int, end: int) 
 def close_earlier(db: Database, now_ms: int, surviving: Collection[str]) -> None:
     """End the states that an earlier daemon stored, at the last sign of life that it left.
 
-    Nobody observed the services after that. Services whose runs survived the daemon continue.
+    No process observed the services after that. Services whose runs survived the daemon continue.
     """
     rows = db.rows("SELECT max(at) FROM samples WHERE width = ? AND at <= ?", [_FINE_MS, now_ms])
     alive_ms = rows[0][0] or 0

@@ -66,7 +66,7 @@ class ConfigError(Exception):
 
 
 class Unusable(Exception):
-    """The configuration is valid, but what it names cannot be used on this host: a file, a certificate, a group."""
+    """The configuration is valid, but it names an object that this host cannot use: a file, a certificate, a group."""
 
     def __init__(self, message: str, remedy: str | None = None, *, path: KeyPath = ()) -> None:
         super().__init__(message)

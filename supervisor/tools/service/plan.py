@@ -7,7 +7,7 @@ NAME = "ringward"
 DEFAULT_PROGRAM = "/opt/ringward/.venv/bin/ringward"
 """Where the files in ``deploy/`` expect it."""
 _MARK = "# Written by ringward service install; as long as it is not changed, this is its sum: "
-"""Begins the last line of a file, which distinguishes our files from those that a user has changed."""
+"""Begins the last line of a file, which distinguishes our files from files that a user has changed."""
 _SUM_CHARS = 16
 
 Command = tuple[str, ...]
