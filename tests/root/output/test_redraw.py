@@ -107,7 +107,7 @@ def test_many_frames_wake_the_file_thread(bench: Drawing) -> None:
 def test_a_full_disk_loses_no_line(
     bench: Drawing, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """History is given up, which is said once, and the run goes on."""
+    """On a full disk, history is lost with a single error, and the run continues."""
 
     def full(_fd: int, _data: bytes, _at: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -126,7 +126,7 @@ def test_a_full_disk_loses_no_line(
 
 
 def test_below_the_reserve_no_frames_are_written(bench: Drawing, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the disk has left is not for history."""
+    """Below the reserve of free disk space, no history is written."""
     monkeypatch.setattr(bench.files.disk_space, "shortage", lambda: "too little is free")
     bench.draw(b"1\r2\n")
     bench.tick()

@@ -52,7 +52,7 @@ def test_a_run_is_spawned_once() -> None:
 
 
 def test_what_the_root_was_not_told_of_needs_no_signal() -> None:
-    """A stop ends at once what the root does not hold, and signals what it does."""
+    """A stop cancels a run that the root does not hold, and signals a run that it holds."""
     for state in set(run_transitions.State) - {run_transitions.State.ENDED}:
         expected = (
             (run_transitions.Action.SIGNAL,)
@@ -63,7 +63,7 @@ def test_what_the_root_was_not_told_of_needs_no_signal() -> None:
 
 
 def test_lost_means_crashed_only_when_it_ran() -> None:
-    """What the root does not know crashed if it ran, and goes on waiting if it did not."""
+    """A run unknown to the root counts as crashed if it was running; a queued run stays queued."""
     assert run_transitions.step(run_transitions.State.RUNNING, run_transitions.Event.LOST) == (
         run_transitions.State.ENDED,
         (run_transitions.Action.CRASH,),
@@ -75,7 +75,7 @@ def test_lost_means_crashed_only_when_it_ran() -> None:
 
 
 def test_a_stopped_service_does_not_come_back() -> None:
-    """After DOWN, from whatever state, no sequence of events but those of people starts an instance."""
+    """After DOWN, from any state, only UP or RESTART starts an instance."""
     asked = {instance_transitions.Event.UP, instance_transitions.Event.RESTART}
     for begin in instance_transitions.State:
         for events in itertools.product(set(instance_transitions.Event) - asked, repeat=3):
@@ -108,7 +108,7 @@ def test_who_asks_for_it_gets_it(
 
 
 def test_the_last_word_counts() -> None:
-    """While an instance ends, UP, RESTART and DOWN only change what comes afterwards."""
+    """While an instance ends, UP, RESTART and DOWN only change the state that follows."""
     last = {
         instance_transitions.Event.UP: instance_transitions.State.RESTARTING,
         instance_transitions.Event.RESTART: instance_transitions.State.RESTARTING,
@@ -138,7 +138,7 @@ def test_a_process_is_only_stopped_where_there_may_be_one() -> None:
 
 
 def test_waiting_and_its_end() -> None:
-    """Those who wait do so from the moment on they come into their state; leaving it in any other way ends the wait."""
+    """Entering BACKOFF or FATAL starts a wait. Leaving them before the delay is over cancels it."""
     waiting = {instance_transitions.State.BACKOFF, instance_transitions.State.FATAL}
     for (state, event), (following, actions) in instance_transitions.TABLE.items():
         assert (instance_transitions.Action.WAIT in actions) == (following in waiting and state not in waiting)
