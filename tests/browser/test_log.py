@@ -229,6 +229,30 @@ def test_a_range_of_lines_has_an_address(page: Page, site: Site) -> None:
     expect(log.locator(".target .x")).to_have_text(["100001", "100002", "100003"])
 
 
+@pytest.mark.parametrize("asked", ["", "?line=100000"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_mark_moves_no_row(page: Page, site: Site, asked: str, whole: bool) -> None:
+    """A click on a number moves no row on the screen, so that a second click hits the line it aims at."""
+    site.see(page, f"#/run/{site.done['long']}{asked}")
+    log = page.get_by_role("log")
+    expect(log.locator(f"[data-n='{99_999 if asked else 199_999}']")).to_be_in_viewport()
+    if whole:
+        log.press("Shift+F")
+    first = int(log.evaluate("box => box.view.topLine()")) + 5
+    place = "row => [row.getBoundingClientRect().top, row.closest('[role=log]').getBoundingClientRect().top]"
+    row = log.locator(f"[data-n='{first}']")
+    row.locator(".n").scroll_into_view_if_needed()
+    before = row.evaluate(place)
+    row.locator(".n").click()
+    expect(log.locator(".target .x")).to_have_text([str(first + 1)])
+    expect(page.get_by_text(f"Marked: line {first + 1:,}")).to_be_visible()
+    assert row.evaluate(place) == before
+    log.locator(f"[data-n='{first + 2}'] .n").click(modifiers=["Shift"])
+    expect(log.locator(".target .x")).to_have_text([str(first + 1 + n) for n in range(3)])
+    expect(page.get_by_text(f"Marked: lines {first + 1:,} to {first + 3:,}")).to_be_visible()
+    assert row.evaluate(place) == before
+
+
 def test_hits_by_keyboard_and_full_screen(page: Page, site: Site) -> None:
     """N goes to the last hit first, n and N go from hit to hit, also in full screen; Escape leaves that."""
     site.see(page, f"#/run/{site.done['long']}?q=12345")

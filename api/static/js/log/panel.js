@@ -174,7 +174,10 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
     if (Number.isNaN(n) || !moved || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     const first = event.shiftKey && range ? range[0] : n;
-    moved({ line: rangeText([Math.min(first, n), Math.max(first, n)]) });
+    const pressed = [Math.min(first, n), Math.max(first, n)];
+    // Marked before the address says so, which would put the first line where a jump puts it: away from the pointer.
+    view.current.mark(pressed);
+    moved({ line: rangeText(pressed) });
     getSelection().removeAllRanges();
   };
   const goTo = async (text) => {
