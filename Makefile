@@ -7,6 +7,7 @@ SOURCES := setup.cfg setup.py pyproject.toml supervisor/version.py $(wildcard de
 
 SECONDS ?= 600
 RUNS ?= 20
+SOAK ?=
 
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
@@ -28,6 +29,7 @@ help:
 	@echo "make soak-services  crash 200 services at random for SECONDS=600, and account for every run"
 	@echo "make soak-days  kill the scheduler during days of schedules for SECONDS=600, and account for every instant"
 	@echo "make soak-chaos  kill every process, even the root, while clients act for SECONDS=600, and compare every line"
+	@echo "                 SOAK=--descriptor-store runs any of the four under a service manager that keeps descriptors"
 	@echo "make bench   run the benchmarks, and print a table"
 	@echo "make bench-peers   compare with other process managers in PATH or BENCH_PEERS"
 	@echo "make docs    build the documentation, build/docs/index.html"
@@ -82,17 +84,17 @@ fuzz: $(VENV)/.dev-installed
 	API_EXAMPLES=250 $(BIN)/pytest tests/fuzz
 
 soak: $(VENV)/.dev-installed
-	$(BIN)/python -m tests.crash.harness $(SECONDS)
+	$(BIN)/python -m tests.crash.harness $(SECONDS) $(SOAK)
 
 soak-services: $(VENV)/.dev-installed
-	$(BIN)/python -m tests.crash.services $(SECONDS)
-	$(BIN)/python -m tests.crash.services $(SECONDS) --cgroups off
+	$(BIN)/python -m tests.crash.services $(SECONDS) $(SOAK)
+	$(BIN)/python -m tests.crash.services $(SECONDS) $(SOAK) --cgroups off
 
 soak-days: $(VENV)/.dev-installed
-	$(BIN)/python -m tests.crash.compressed_day $(SECONDS)
+	$(BIN)/python -m tests.crash.compressed_day $(SECONDS) $(SOAK)
 
 soak-chaos: $(VENV)/.dev-installed
-	$(BIN)/python -m tests.crash.chaos $(SECONDS)
+	$(BIN)/python -m tests.crash.chaos $(SECONDS) $(SOAK)
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m bench

@@ -1,14 +1,14 @@
 """Everything at once: kills of every helper and of the root, upgrades, triggers, stops, reloads, bulk deletes.
 
-``python -m tests.crash.chaos SECONDS [SEED]``. The rules of :mod:`tests.crash.harness` hold, except for runs that died
-with a killed root: they end as ``crashed``, and their logs may lack output that was still in a pipe or in the root.
+``python -m tests.crash.chaos SECONDS [SEED] [--descriptor-store]``. The rules of :mod:`tests.crash.harness` hold,
+except for runs that died with a killed root: they end as ``crashed``, and their logs may lack output that was still in
+a pipe or in the root. A descriptor store keeps those pipes and runs.
 Each changed file is given to a run, and each line in the log of an exported run is delivered.
 """
 
 import contextlib
 import http.client
 import json
-import os
 import sys
 import tempfile
 import time
@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from tests.crash.harness import VICTIMS, Report, Storm, all_runs, compare_log, load, numbered
+from tests.crash.soak import soak_parser, soaked_daemon
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
@@ -294,18 +295,18 @@ def _ms(text: str) -> int:
 
 def main() -> int:
     """Run it and print the result; return 1 if anything differs."""
-    seconds = float(sys.argv[1])
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else int.from_bytes(os.urandom(4))
-    print(f"seed {seed}", flush=True)
-    with tempfile.TemporaryDirectory() as name:
-        daemon = Daemon(Path(name))
+    wanted = soak_parser(__doc__).parse_args()
+    print(f"seed {wanted.seed}", flush=True)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        soaked_daemon(Path(name), descriptor_store=wanted.descriptor_store) as daemon,
+    ):
         daemon.write("")
         try:
-            report = Chaos(daemon, Path(name), seed).run(seconds)
+            report = Chaos(daemon, Path(name), wanted.seed).run(wanted.seconds)
         finally:
             output = daemon.output.read_text()
-            daemon.clean()
-            Path(f"{tempfile.gettempdir()}/chaos-{seed}.log").write_text(output)
+            Path(f"{tempfile.gettempdir()}/chaos-{wanted.seed}.log").write_text(output)
     report.print(output)
     return 1 if report.differences else 0
 

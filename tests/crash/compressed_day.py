@@ -7,6 +7,7 @@ every instant is present, as a run or as a row with the reason why it did not ru
 import contextlib
 import random
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ import psutil
 from store.database import open_reader
 from supervisor.ipc.log_line import stamp
 from tests.crash import hands
+from tests.crash.soak import service_manager, soak_parser
 from tests.schedule.oracle import Oracle, expression
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
@@ -230,24 +232,24 @@ def _compared(name: str, plan: Plan, due: dict[int, bool], rows: Sequence[tuple[
 
 
 def main() -> int:
-    """``python -m tests.crash.compressed_day SECONDS [SEED]``: play one day after another for this long."""
-    import tempfile
-
-    end_s = time.monotonic() + float(sys.argv[1])
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(1 << 32)
-    while time.monotonic() < end_s:
-        for which in DAYS:
-            with tempfile.TemporaryDirectory() as name:
-                day = Day(Path(name), which, seed)
-                try:
-                    wrong = day.play(kills=60, steps=seed % 2 * 20)
-                finally:
-                    day.daemon.clean()
-            print(f"clocks go {which}, seed {seed}: {day.kills} kills, {dict(day.reasons)}", flush=True)
-            if wrong:
-                print("\n".join(wrong))
-                return 1
-        seed += 1
+    """``python -m tests.crash.compressed_day SECONDS [SEED] [--descriptor-store]``: play days for this long."""
+    wanted = soak_parser(__doc__).parse_args()
+    end_s = time.monotonic() + wanted.seconds
+    seed = wanted.seed
+    with service_manager(descriptor_store=wanted.descriptor_store):
+        while time.monotonic() < end_s:
+            for which in DAYS:
+                with tempfile.TemporaryDirectory() as name:
+                    day = Day(Path(name), which, seed)
+                    try:
+                        wrong = day.play(kills=60, steps=seed % 2 * 20)
+                    finally:
+                        day.daemon.clean()
+                print(f"clocks go {which}, seed {seed}: {day.kills} kills, {dict(day.reasons)}", flush=True)
+                if wrong:
+                    print("\n".join(wrong))
+                    return 1
+            seed += 1
     print("no difference")
     return 0
 

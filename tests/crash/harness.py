@@ -12,6 +12,7 @@ import random
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from tests.crash.soak import soak_parser, soaked_daemon
 from tests.support.daemon import Daemon
 from tests.support.paths import PROGRAMS, ROOT
 from tests.support.waiting import until
@@ -227,19 +229,17 @@ def all_runs(daemon: Daemon) -> dict[str, dict[str, Any]]:
 
 
 def main() -> int:
-    """``python -m tests.crash.harness SECONDS [SEED]``: run for this long, including the example."""
-    import tempfile
-
-    seconds = float(sys.argv[1])
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else int.from_bytes(os.urandom(4))
-    print(f"seed {seed}", flush=True)
-    with tempfile.TemporaryDirectory() as name:
-        daemon = Daemon(Path(name))
+    """``python -m tests.crash.harness SECONDS [SEED] [--descriptor-store]``: run for this long, with the example."""
+    wanted = soak_parser(__doc__).parse_args()
+    print(f"seed {wanted.seed}", flush=True)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        soaked_daemon(Path(name), descriptor_store=wanted.descriptor_store) as daemon,
+    ):
         try:
-            report = Storm(daemon, Path(name), seed, with_example=True).run(seconds)
+            report = Storm(daemon, Path(name), wanted.seed, with_example=True).run(wanted.seconds)
         finally:
             output = daemon.output.read_text()
-            daemon.clean()
     report.print(output)
     return 1 if report.differences else 0
 

@@ -4,7 +4,6 @@ Each incarnation notes its actions before it performs them (tests/programs/crash
 leaves behind, and every byte of output.
 """
 
-import argparse
 import contextlib
 import os
 import random
@@ -21,6 +20,7 @@ import psutil
 
 from supervisor.host.cgroups import Cgroups
 from tests.crash.harness import all_runs
+from tests.crash.soak import soak_parser, soaked_daemon
 from tests.support.daemon import Daemon
 from tests.support.paths import PROGRAMS
 from tests.support.waiting import until
@@ -242,17 +242,17 @@ def _run_of(pid: int) -> str | None:
 
 
 def main() -> int:
-    """``python -m tests.crash.services SECONDS``: run for this long."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seconds", type=float)
+    """``python -m tests.crash.services SECONDS [SEED] [--descriptor-store]``: run for this long."""
+    parser = soak_parser(__doc__)
     parser.add_argument("--services", type=int, default=200)
     parser.add_argument("--life", type=float, default=10, help="how long an incarnation lives at most, in seconds")
     parser.add_argument("--cgroups", choices=["auto", "off"], default="auto")
-    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)))
     wanted = parser.parse_args()
     print(f"seed {wanted.seed}", flush=True)
-    with tempfile.TemporaryDirectory() as name:
-        daemon = Daemon(Path(name))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        soaked_daemon(Path(name), descriptor_store=wanted.descriptor_store) as daemon,
+    ):
         try:
             report = Crashes(
                 daemon,
@@ -264,7 +264,6 @@ def main() -> int:
             ).run(wanted.seconds)
         finally:
             output = daemon.output.read_text()
-            daemon.clean()
     print(f"{report.runs} runs, {report.bytes} bytes of output, {report.left} processes left behind by them")
     print(f"commands {dict(report.commands)}, {output.count('Traceback')} tracebacks in the daemon's log")
     for reason, count in sorted(report.reasons.items()):
