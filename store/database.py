@@ -151,9 +151,9 @@ class _Writer(Database):
 
     def _mine(self) -> Connection:
         if self._connection is None:
-            raise Closed(f"({self.place})")
+            raise Closed(f"{self.place}")
         if self._owner is not None and self._owner != threading.get_ident():
-            raise StoreError(f"({self.place} belongs to the store thread; use submit)")
+            raise StoreError(f"{self.place} belongs to the store thread; use submit")
         return self._connection
 
     def lent(self) -> AbstractContextManager[Connection]:
@@ -198,9 +198,9 @@ class _Reader(Database):
 
     def _take(self) -> Connection:
         if self._closed:
-            raise Closed(f"({self.place})")
+            raise Closed(f"{self.place}")
         if os.getpid() != self._pid:
-            raise StoreError(f"({self.place} was opened before the fork; open it in the child)")
+            raise StoreError(f"{self.place} was opened before the fork; open it in the child")
         while True:
             try:
                 connection = self._idle.pop()
@@ -307,7 +307,7 @@ def check_writable(database: Database) -> None:
     newest = known()[-1].version
     found = int(database.rows("SELECT MAX(version) FROM schema_migration")[0][0])
     if found > newest:
-        raise SchemaTooNew(f"(it has schema {found}, this release knows {newest})")
+        raise SchemaTooNew(f"it has schema {found}, this release knows {newest}")
 
 
 def take_over(database: Database, listener: FilesListener) -> None:

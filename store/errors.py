@@ -25,14 +25,16 @@ StoreError
 class StoreError(Exception):
     """The store failed."""
 
-    def __init__(self, detail: str = "") -> None:
+    def __init__(self, detail: str = "", remedy: str = "") -> None:
         self.detail = detail
         message = type(self).__doc__ or "The store failed."
-        super().__init__(f"{message} {detail}" if detail else message)
+        if detail:
+            message = f"{message.removesuffix('.')} ({detail})"
+        super().__init__(f"{message}; {remedy}" if remedy else message)
 
 
 class NotReady(StoreError):
-    """The database is not ready yet: the scheduler creates and migrates it when it starts."""
+    """The database is not ready yet; the scheduler creates and migrates it when it starts."""
 
 
 class Unopened(NotReady):
@@ -69,7 +71,7 @@ class Damaged(Unusable):
 
 
 class Lost(Damaged):
-    """The history is lost: neither the database nor a copy of it can be read."""
+    """The history is lost, as neither the database nor a copy of it can be read."""
 
 
 class Replaced(Unusable):
@@ -93,11 +95,11 @@ class QueryTimeout(StoreError):
 
 
 class DiskFull(StoreError):
-    """The disk is full: nothing was stored."""
+    """The disk is full, so nothing was stored."""
 
 
 class DiskFailed(StoreError):
-    """The disk failed: nothing was stored."""
+    """The disk failed, so nothing was stored."""
 
 
 class Conflict(StoreError):

@@ -244,7 +244,7 @@ class SqliteConnection(Connection):
         try:
             return rescue(self._raw, self.place, self._files, placing)
         except OSError as err:
-            raise Unusable(f"({self.place}: {err.strerror})") from err
+            raise Unusable(f"{self.place}: {err.strerror}") from err
 
     def is_stored(self, transaction: int) -> bool:  # noqa: ARG002 - the seam's signature
         """Return whether a commit is stored; SQLite always reports the result of a commit, so none is in doubt."""
@@ -287,11 +287,11 @@ def connect_writer(path: str, durability: Durability, *, again: bool = False) ->
         StoreError: See `store.database.open_writer`.
     """
     if again and file_of(path) == NO_FILE:
-        raise Damaged(f"({path} is gone)")
+        raise Damaged(f"{path} is gone")
     try:
         _make_private(path)
     except OSError as err:  # ENOENT (no directory), EACCES, EROFS, EISDIR, ENOSPC
-        raise Unusable(f"({path}: {err.strerror})") from err
+        raise Unusable(f"{path}: {err.strerror}") from err
     connection = SqliteConnection(path, readonly=False)
     try:
         _claim(connection)
@@ -312,11 +312,11 @@ def connect_reader(path: str, limit_s: float | None) -> Connection:
     """
     try:
         if os.stat(path).st_size == 0:
-            raise NotReady(f"({path} is empty)")
+            raise NotReady(f"{path} is empty")
     except FileNotFoundError as err:
-        raise NotReady(f"({path} does not exist)") from err
+        raise NotReady(f"{path} does not exist") from err
     except OSError as err:
-        raise Unusable(f"({path}: {err.strerror})") from err
+        raise Unusable(f"{path}: {err.strerror}") from err
     connection = SqliteConnection(path, readonly=True, limit_s=limit_s)
     try:
         _check_set_up(connection)
@@ -335,13 +335,13 @@ def translated(error: BaseException, path: str, *, reader: bool = False) -> Stor
         getattr(cause, "extendedresult", 0) in _FOR_THE_WRITER
         or (isinstance(cause, apsw.CantOpenError) and _waits_for_the_writer(path))
     ):
-        return Unopened(f"({path})")
+        return Unopened(f"{path}")
     if isinstance(cause, apsw.IOError) and getattr(cause, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
-        return DiskFull(f"({path}: no room for its -shm)")
+        return DiskFull(f"{path}: no room for its -shm")
     for code, kind in _BY_CODE:
         if isinstance(cause, code):
-            return kind(f"({path}: {cause})")
-    return StoreError(f"({path}: {type(cause).__name__}: {cause})")
+            return kind(f"{path}: {cause}")
+    return StoreError(f"{path}: {type(cause).__name__}: {cause}")
 
 
 def _waits_for_the_writer(path: str) -> bool:
@@ -388,10 +388,10 @@ def _claim(connection: Connection) -> None:
 
 def _check_set_up(connection: Connection) -> None:
     if _application_id(connection) == 0:
-        raise NotReady(f"({connection.place} was not set up yet)")
+        raise NotReady(f"{connection.place} was not set up yet")
     _check_application(connection)
 
 
 def _check_application(connection: Connection) -> None:
     if _application_id(connection) != APPLICATION_ID:
-        raise Unusable(f"({connection.place} belongs to another application)")
+        raise Unusable(f"{connection.place} belongs to another application")

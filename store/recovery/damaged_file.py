@@ -133,7 +133,7 @@ def opened(path: str, copy: str, limit_s: float) -> Iterator[Wreck]:
         with contextlib.closing(connection):
             yield Wreck(connection, limit_s)
     except apsw.Error as err:
-        raise Damaged(f"({path}: {err})") from err
+        raise Damaged(f"{path}: {err}") from err
     finally:
         _remove(duplicate)
 

@@ -29,7 +29,7 @@ def duplicate(source: str, target: str) -> None:
     try:
         reading = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READONLY)
     except apsw.Error as err:
-        raise Unusable(f"({source}: {err})") from err
+        raise Unusable(f"{source}: {err}") from err
     with contextlib.closing(reading):
         reading.set_busy_timeout(_BUSY_MS)
         copy_from(reading, target)
@@ -54,15 +54,15 @@ def copy_from(reading: apsw.Connection, target: str) -> None:
         finally:
             writing.close()
     except apsw.FullError as err:
-        raise DiskFull(f"({target}: {err})") from err
+        raise DiskFull(f"{target}: {err}") from err
     except apsw.IOError as err:
-        raise DiskFailed(f"({target}: {err})") from err
+        raise DiskFailed(f"{target}: {err}") from err
     except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError, apsw.PermissionsError) as err:
-        raise Unusable(f"({source}: {err})") from err
+        raise Unusable(f"{source}: {err}") from err
     except apsw.Error as err:
         raise StoreError(f"({source}: {err})") from err
     if found != [_CHECKED]:
-        raise Unusable(f"({source}: {'; '.join(map(str, found))})")
+        raise Unusable(f"{source}: {'; '.join(map(str, found))}")
     fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

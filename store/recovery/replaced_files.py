@@ -75,7 +75,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
     for part, name in ((now.database, path), (now.wal, f"{path}-wal")):
         # A reader that finds no -wal makes one, which stays empty.
         if part not in (NO_FILE, *opened) and (name == path or os.path.getsize(name)):
-            raise Replaced(f"({name})")
+            raise Replaced(f"{name}")
     if now.database != NO_FILE:
         _move_wal(writer)
         text = f"The -wal or -shm of {path} was removed while it was open; what they had was saved, nothing is lost."
@@ -91,7 +91,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
     try:
         os.link(new, path)  # as a rename that replaces nothing
     except FileExistsError as err:
-        raise Replaced(f"({path})") from err
+        raise Replaced(f"{path}") from err
     os.unlink(new)
     _flush(os.path.dirname(path))
     text = f"{path} was removed while it was open; a whole copy was put in its place, nothing is lost."

@@ -317,7 +317,7 @@ def restore(
     """
     made_ms = copied_at_ms(path)
     if made_ms is None:
-        raise Unusable(f"(there is no copy of {path})")
+        raise Unusable(f"there is no copy of {path}")
     new = _no_new(path)
     shutil.copyfile(copy_path(path), new)
     os.chmod(new, 0o600)

@@ -65,7 +65,7 @@ def insert_run(db: Database, run: Run) -> None:
         db.execute(_INSERT, values)
     except Conflict as err:
         if any(name in str(err) for name in _INSTANT):
-            raise InstantTaken(f"({run.task_name} at {run.scheduled_at})") from err
+            raise InstantTaken(f"{run.task_name} at {run.scheduled_at}") from err
         raise
 
 

@@ -174,7 +174,7 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
                     raise
                 told = "The scheduler is down; check whether the tasks have run before you repeat this"
                 raise unavailable(told) from err
-            why = str(err).partition(". (")[0]  # the rest contains paths
+            why = str(err).partition(" (")[0]  # the rest contains paths
             raise unavailable(f"The operation may be incomplete; repeat it to finish the rest: {why}") from err
 
     return asked(command)

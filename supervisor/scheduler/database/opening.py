@@ -79,7 +79,7 @@ def open_mended(
     path = boot.database
     noted, found = noted_file(boot), file_of(path)
     if NO_FILE not in (noted, found) and noted != found:
-        raise Replaced(f"({path}): {REPLACED}")
+        raise Replaced(path, REPLACED)
     newest_event = announced(boot.runtime_dir) or (0 if is_closed(path) else None)
     known = {TAKEN_UP: boot.started_at} if worked else {}
     try:
@@ -117,7 +117,7 @@ def _start_again(
     if not new_history_allowed(boot.data_dir):
         command = "recover" if running else "up"
         remedy = f"restore a backup, or begin an empty history with: ringward {command} --new-history"
-        raise Lost(f"{why.detail}; {no_copy}; {remedy}") from why
+        raise Lost(f"{why.detail}; {no_copy}", remedy) from why
     aside = begin_anew(path, now_ms, lambda aside: _remembered(_from_nothing(aside, why)) | dict(known), newest_event)
     log.error(f"the database is {_new_history_text(aside)}: {why}")
 

@@ -268,7 +268,7 @@ def test_not_finished(daemon: Daemon) -> None:
     """503 says that part of it may be done, unlike other commands."""
 
     def fail(_arguments: dict[str, Any]) -> dict[str, Any]:
-        raise Refusal(503, "it was not finished: The disk is full: nothing was stored. (/srv/data/ringward.db: full)")
+        raise Refusal(503, "it was not finished: The disk is full, so nothing was stored (/srv/data/ringward.db: full)")
 
     daemon.scheduler.operations["bulk_delete"] = fail
     answer = post(daemon, "delete", {"match_all": True})
@@ -285,7 +285,7 @@ def test_not_run_again(daemon: Daemon) -> None:
     """
 
     def fail(_arguments: dict[str, Any]) -> dict[str, Any]:
-        raise Refusal(503, "it was not finished: The disk is full: nothing was stored. (/srv/data/ringward.db: full)")
+        raise Refusal(503, "it was not finished: The disk is full, so nothing was stored (/srv/data/ringward.db: full)")
 
     def die(_arguments: dict[str, Any]) -> dict[str, Any]:
         daemon.scheduler.stop()

@@ -135,7 +135,7 @@ def test_a_damaged_database_stops_the_start(daemon: Daemon) -> None:
     assert outcome.returncode == 73
     assert str(database) in outcome.stderr
     assert (
-        "there is no copy; restore a backup, or begin an empty history with: ringward up --new-history"
+        "there is no copy); restore a backup, or begin an empty history with: ringward up --new-history"
         in outcome.stderr
     )
     assert database.read_text().startswith("this is no database")
