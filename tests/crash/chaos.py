@@ -20,9 +20,9 @@ from typing import Any
 
 import psutil
 
-from tests.crash.harness import VICTIMS, Report, Storm, all_runs, compare_log, load, numbered
-from tests.crash.soak import soak_parser, soaked_daemon
+from tests.crash.harness import VICTIMS, Report, Storm, all_runs, compare_log, load, numbered, soak_parser
 from tests.support.daemon import Daemon
+from tests.support.manager import soaked_daemon
 from tests.support.waiting import until
 
 CHILDREN = ("ringward spare", "ringward spawner")

@@ -21,9 +21,10 @@ import psutil
 from store.database import open_reader
 from supervisor.ipc.log_line import stamp
 from tests.crash import hands
-from tests.crash.soak import service_manager, soak_parser
+from tests.crash.harness import soak_parser
 from tests.schedule.oracle import Oracle, expression
 from tests.support.daemon import Daemon
+from tests.support.manager import service_manager
 from tests.support.waiting import until
 
 HOUR_MS = 3_600_000

@@ -5,6 +5,7 @@ child's output. The log of a run must match it exactly, except that a killed chi
 never printed.
 """
 
+import argparse
 import contextlib
 import http.client
 import os
@@ -21,8 +22,8 @@ from typing import Any
 
 import psutil
 
-from tests.crash.soak import soak_parser, soaked_daemon
 from tests.support.daemon import Daemon
+from tests.support.manager import soaked_daemon
 from tests.support.paths import PROGRAMS, ROOT
 from tests.support.waiting import until
 
@@ -226,6 +227,15 @@ def all_runs(daemon: Daemon) -> dict[str, dict[str, Any]]:
         if not page:
             return found
         found.update((run["id"], run) for run in page)
+
+
+def soak_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser for the length of a run in seconds, its seed, and its service manager."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("seed", type=int, nargs="?", default=int.from_bytes(os.urandom(4)))
+    parser.add_argument("--descriptor-store", action="store_true", help="run under a fake service manager that has one")
+    return parser
 
 
 def main() -> int:

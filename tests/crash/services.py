@@ -19,9 +19,9 @@ from typing import Any
 import psutil
 
 from supervisor.host.cgroups import Cgroups
-from tests.crash.harness import all_runs
-from tests.crash.soak import soak_parser, soaked_daemon
+from tests.crash.harness import all_runs, soak_parser
 from tests.support.daemon import Daemon
+from tests.support.manager import soaked_daemon
 from tests.support.paths import PROGRAMS
 from tests.support.waiting import until
 

@@ -6,7 +6,11 @@ import socket
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+import pytest
 
 from tests.support.daemon import Daemon
 
@@ -134,3 +138,32 @@ class Managed(Daemon):
         assert self.process is not None
         self.process.kill()
         self.process.wait(60)
+
+
+@contextmanager
+def soaked_daemon(directory: Path, *, descriptor_store: bool) -> Iterator[Daemon]:
+    """Yield a daemon, and remove all its processes and directories afterwards."""
+    with ExitStack() as stack:
+        if descriptor_store:
+            manager = Manager()
+            stack.callback(manager.close)
+            daemon: Daemon = Managed(directory, manager)
+        else:
+            daemon = Daemon(directory)
+        stack.callback(daemon.clean)
+        yield daemon
+
+
+@contextmanager
+def service_manager(*, descriptor_store: bool) -> Iterator[None]:
+    """Give each daemon that starts meanwhile a descriptor store. None of them may need its descriptors back."""
+    if not descriptor_store:
+        yield
+        return
+    manager = Manager()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NOTIFY_SOCKET", manager.address)
+        try:
+            yield
+        finally:
+            manager.close()
