@@ -34,6 +34,8 @@ PAGES = (
     "#/task/backup",
     "#/task/web",
     "#/runs",
+    "#/timeline",
+    "#/timeline?view=table",
     "#/search",
     "#/deleted",
     "#/notifications",

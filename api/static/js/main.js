@@ -14,6 +14,7 @@ import { RunPage } from "./pages/run.js";
 import { Runs } from "./pages/runs.js";
 import { Search } from "./pages/search.js";
 import { System } from "./pages/system.js";
+import { Timeline } from "./pages/timeline.js";
 import { Tokens } from "./pages/tokens.js";
 import { UnitPage } from "./pages/unit.js";
 import { Card, Empty, useTitle } from "./parts/basics.js";
@@ -29,7 +30,7 @@ function page([name, key]) {
   if (name === undefined) return html`<${Overview} />`;
   if (name === "task" && key) return html`<${UnitPage} key=${key} name=${key} />`;
   if (name === "run" && key) return html`<${RunPage} key=${key} id=${key} />`;
-  const plain = { runs: Runs, search: Search, notifications: Notifications, system: System, daemon: Daemon, deleted: Deleted, notifiers: Notifiers, audit: Audit, accounts: Accounts, tokens: Tokens }[name];
+  const plain = { runs: Runs, timeline: Timeline, search: Search, notifications: Notifications, system: System, daemon: Daemon, deleted: Deleted, notifiers: Notifiers, audit: Audit, accounts: Accounts, tokens: Tokens }[name];
   if (plain) return html`<${plain} />`;
   return html`<${Nowhere} />`;
 }

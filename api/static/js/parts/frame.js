@@ -17,6 +17,7 @@ import { Toasts } from "./toasts.js";
 const ITEMS = [
   ["", "Overview", "home"],
   ["runs", "Runs", "list"],
+  ["timeline", "Timeline", "bars"],
   ["search", "Search", "search"],
   ["notifications", "Notifications", "bell"],
   ["system", "System", "pulse"],

@@ -7,6 +7,7 @@ export const ICON = document.querySelector('link[rel="icon"]').href;
 const PATHS = {
   home: "M3 11l9-8 9 8M5 9.5V20h5v-6h4v6h5V9.5",
   list: "M8 6h13M8 12h13M8 18h13M3.5 6h.01M3.5 12h.01M3.5 18h.01",
+  bars: "M4 6h9M8 12h10M6 18h5M17 18h3",
   pulse: "M3 12h4l3-8 4 16 3-8h4",
   bell: "M6 16V10a6 6 0 0112 0v6l2 2H4zM10 21h4",
   file: "M6 3h8l5 5v13H6zM14 3v5h5M9 13h6M9 17h6",
@@ -27,6 +28,9 @@ const PATHS = {
   more: "M5 12h.01M12 12h.01M19 12h.01",
   open: "M6 9l6 6 6-6",
   closed: "M9 6l6 6-6 6",
+  back: "M15 6l-6 6 6 6",
+  plus: "M12 5v14M5 12h14",
+  minus: "M5 12h14",
   down: "M12 4v16M5 13l7 7 7-7",
   up: "M12 20V4M5 11l7-7 7 7",
   whole: "M4 9V4h5M15 4h5v5M20 15v5h-5M9 20H4v-5",

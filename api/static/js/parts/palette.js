@@ -14,6 +14,7 @@ const PAGES = [
   ["Runs", link("runs"), "list"],
   ["Failed runs", link("runs", { status: "failed,timeout,crashed,start_failed,log_overflow" }), "list"],
   ["Running now", link("runs", { status: "running,pending" }), "list"],
+  ["Timeline", link("timeline"), "bars"],
   ["Search all logs", link("search"), "search"],
   ["Deleted runs", link("deleted"), "trash"],
   ["Notifications", link("notifications"), "bell"],

@@ -4,11 +4,12 @@ import { go, link } from "../routes.js";
 import { isOpen, show } from "./dialog.js";
 import { openPalette } from "./palette.js";
 
-const GO = { o: link(), r: link("runs"), n: link("notifications"), s: link("system"), d: link("daemon"), a: link("audit") };
+const GO = { o: link(), r: link("runs"), t: link("timeline"), n: link("notifications"), s: link("system"), d: link("daemon"), a: link("audit") };
 const LIST = [
   ["Ctrl K or /", "Find tasks, runs, pages and commands"],
   ["g then o", "Overview"],
   ["g then r", "Runs"],
+  ["g then t", "Timeline"],
   ["g then n", "Notifications"],
   ["g then s", "System"],
   ["g then d", "Daemon"],
@@ -19,7 +20,8 @@ const LIST = [
   ["Shift click", "On the number of a line: mark the lines up to it"],
   ["Home, End", "In a log: first and last line"],
   ["Page up, Page down", "In a log: one screen up or down"],
-  ["Arrows", "In a menu, the last runs, the year of days, the bar beside a log: to the next one"],
+  ["Arrows", "In a menu, the timeline, the last runs, the year of days, the bar beside a log: to the next one"],
+  ["Shift arrows, +, −", "In the timeline: move the window, zoom"],
   ["?", "This help"],
   ["Escape", "Close dialog or menu"],
 ];

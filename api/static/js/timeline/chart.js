@@ -1,0 +1,150 @@
+// The timeline as a chart: a row for each unit, a bar for each run. One bar is in the order of Tab; the arrow keys go from
+// there to the others, and together with Shift they move the window.
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../../vendor/preact.js";
+import { UnitLink } from "../parts/basics.js";
+import { told } from "../parts/tip.js";
+import { count, duration, moment } from "../format.js";
+import { link } from "../routes.js";
+import { ofRun } from "../states.js";
+import { useGestures } from "./gestures.js";
+import { endOf } from "./runs.js";
+import { moved, ticksOf, zoomed } from "./window.js";
+
+export const LATE_MS = 60_000; // a start that is behind by less is none that anybody has to know of
+const KEY_SHARE = 0.25; // of the window: how far a key moves it
+const KEY_ZOOM = 2;
+const BEYOND = 3; // percent: how far bars reach over the edge
+const LANE_PX = 20;
+const TEXT_PX = 66; // of a time at the axis
+
+/** How long a run waited before it started, or was rejected, or waits so far, ms. */
+export const waitedMs = (run, nowMs) => (run.startedAt ? Date.parse(run.startedAt) : endOf(run, nowMs)) - Date.parse(run.createdAt);
+
+/** Whether a run started late, or not at all. */
+export const isLate = (run, nowMs) => run.endReason === "missed" || waitedMs(run, nowMs) > LATE_MS;
+
+export function atTheSameTime(overlap) {
+  if (!overlap) return "";
+  return `${overlap.names.join(", ")}${overlap.more ? ` and ${overlap.more} more` : ""}`;
+}
+
+function words(run, overlap, nowMs) {
+  const waited = waitedMs(run, nowMs);
+  const parts = [`${run.taskName}: ${ofRun(run).word}`, moment(run.createdAt)];
+  if (waited >= 1000) parts.push(`waited ${duration(waited)}`);
+  if (run.startedAt) parts.push(`${run.endedAt ? "took" : "running for"} ${duration(endOf(run, nowMs) - Date.parse(run.startedAt))}`);
+  if (overlap) parts.push(`at the same time: ${atTheSameTime(overlap)}`);
+  return parts.join(", ");
+}
+
+/** Places on the axis, in percent; what is outside ends just behind the edge. */
+const placer = ({ from, to }) => (at) => Math.min(100 + BEYOND, Math.max(-BEYOND, (100 * (at - from)) / (to - from)));
+const share = (part) => `${part.toFixed(3)}%`;
+
+function Bar({ run, overlap, place, nowMs, chosen }) {
+  const begin = place(Date.parse(run.createdAt));
+  const end = place(endOf(run, nowMs));
+  const start = run.startedAt ? place(Date.parse(run.startedAt)) : end;
+  const { tone } = ofRun(run);
+  const point = !run.startedAt && run.status === "ended" ? "point" : "";
+  const text = words(run, overlap, nowMs);
+  return html`<a class="run ${tone} ${run.status} ${point} ${isLate(run, nowMs) ? "late" : ""}" href=${link("run", run.id)} data-run=${run.id} draggable="false"
+    style=${{ left: share(begin), width: share(end - begin) }} title=${text} aria-label=${text} tabindex=${chosen ? 0 : -1} ...${told(text)}>
+    ${start > begin && html`<i class="wait" style=${{ width: share((100 * (start - begin)) / (end - begin)) }}></i>`}
+  </a>`;
+}
+
+/** What runs are between two neighbours in time: of a row, those of all its lanes. */
+const inOrder = (row) => row.lanes.flat().sort((a, b) => a.createdAt.localeCompare(b.createdAt));
+
+/** The run that an arrow key leads to. */
+function next(rows, id, key) {
+  const at = rows.findIndex((row) => row.lanes.some((lane) => lane.some((run) => run.id === id)));
+  if (at < 0) return undefined;
+  const runs = inOrder(rows[at]);
+  const index = runs.findIndex((run) => run.id === id);
+  const along = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: runs.length - 1 }[key];
+  if (along !== undefined) return runs[Math.min(runs.length - 1, Math.max(0, along))];
+  const other = rows[at + { ArrowUp: -1, ArrowDown: 1 }[key]];
+  if (!other) return runs[index];
+  const far = (run) => Math.abs(Date.parse(run.createdAt) - Date.parse(runs[index].createdAt));
+  return inOrder(other).reduce((best, run) => (far(run) < far(best) ? run : best));
+}
+
+function Slot({ slot, place }) {
+  return html`<div class="gantt-row slot">
+    <div class="label small soft">slot ${slot.name}, <span class="number">at most ${slot.most}</span></div>
+    <div class="plot">${slot.parts.map(({ from, to, held }) => {
+      const left = place(from);
+      const width = place(to) - left;
+      return width > 0 && html`<i key=${from} style=${{ left: share(left), width: share(width), height: `${Math.round((100 * held) / slot.most)}%` }} title=${`${slot.name}: ${count(held, "place")} held`}></i>`;
+    })}</div>
+  </div>`;
+}
+
+/**
+ * rows, slots, overlaps: see runs.js. view: the window. since: when before that time runs are left out, ms, else null.
+ * behind: when a unit should have started already, by its name, ms. change(window): show that.
+ */
+export function Chart({ rows, slots, overlaps, view, since, behind, nowMs, change, tagsOf }) {
+  const box = useRef(null);
+  const axis = useRef(null);
+  const focused = useRef(false);
+  const [width, setWidth] = useState(800);
+  const [chosen, setChosen] = useState(null);
+  const now = () => Date.now();
+  const plot = () => axis.current.getBoundingClientRect();
+  const [shown, touch] = useGestures({ view, plot, box, change, now });
+  useEffect(() => {
+    const observer = new ResizeObserver((entries) => setWidth(entries.at(-1).contentRect.width));
+    observer.observe(axis.current);
+    return () => observer.disconnect();
+  }, []);
+  useLayoutEffect(() => {
+    // A bar that has left the window takes the focus with it.
+    if (focused.current && document.activeElement === document.body) box.current.focus();
+  });
+  const place = placer(shown);
+  const ids = new Set(rows.flatMap((row) => row.lanes.flat().map((run) => run.id)));
+  const here = ids.has(chosen) ? chosen : rows[0]?.lanes[0]?.[0]?.id;
+  const keys = (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const by = { ArrowLeft: -KEY_SHARE, ArrowRight: KEY_SHARE, PageUp: -1, PageDown: 1 }[event.key];
+    const factor = { "+": 1 / KEY_ZOOM, "=": 1 / KEY_ZOOM, "-": KEY_ZOOM }[event.key];
+    const onBar = event.target.dataset.run;
+    if (factor) change(zoomed(shown, factor, view.live ? 1 : 0.5, now()));
+    else if (by && (event.shiftKey || !onBar || event.key.startsWith("Page"))) change(moved(shown, by, now()));
+    else if (onBar && ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"].includes(event.key)) {
+      const run = next(rows, onBar, event.key);
+      setChosen(run.id);
+      const bar = box.current.querySelector(`[data-run="${run.id}"]`);
+      bar.focus();
+      bar.scrollIntoView({ block: "nearest" });
+    } else return;
+    event.preventDefault();
+  };
+  const ticks = ticksOf(shown, width);
+  return html`<div class="gantt" ref=${box} role="group" tabindex="0" aria-label=${`Runs from ${moment(shown.from)} to ${moment(shown.to)}`} aria-describedby="gantt-keys"
+    onKeyDown=${keys} onFocusIn=${() => (focused.current = true)} onFocusOut=${(event) => event.relatedTarget && (focused.current = false)} ...${touch}>
+    <div class="gantt-axis" aria-hidden="true"><div class="plot" ref=${axis}>${ticks.filter(({ at }) => (1 - place(at) / 100) * width > TEXT_PX).map(({ at, text }) => html`<span key=${at} class="number" style=${{ left: share(place(at)) }}>${text}</span>`)}</div></div>
+    <div class="gantt-rows">
+      <div class="gantt-grid" aria-hidden="true"><div class="plot">
+        ${since > shown.from && html`<b style=${{ width: share(Math.max(0, place(since))) }}></b>`}
+        ${ticks.map(({ at }) => html`<i key=${at} style=${{ left: share(place(at)) }}></i>`)}
+        ${nowMs >= shown.from && nowMs <= shown.to && html`<i class="now" style=${{ left: share(place(nowMs)) }}></i>`}
+      </div></div>
+      ${rows.map((row) => {
+        const due = behind(row.name);
+        return html`<div class="gantt-row" key=${row.name} role="group" aria-label=${`${row.name}: ${count(row.lanes.reduce((sum, lane) => sum + lane.length, 0), "run")}`}>
+          <div class="label"><${UnitLink} name=${row.name} />${tagsOf(row.name).map((tag) => html`<span class="tag">${tag}</span>`)}</div>
+          <div class="plot" style=${{ height: `${row.lanes.length * LANE_PX + 4}px` }}>
+            ${due && html`<i class="due" style=${{ left: share(place(due)), width: share(place(nowMs) - place(due)) }} title=${`${row.name}: due since ${moment(due)}, not started`}></i>`}
+            ${row.lanes.map((lane, index) => html`<div class="lane" key=${index}>${lane.map((run) => html`<${Bar} key=${run.id} run=${run} overlap=${overlaps.get(run.id)} place=${place} nowMs=${nowMs} chosen=${run.id === here} />`)}</div>`)}
+          </div>
+        </div>`;
+      })}
+      ${slots.map((slot) => html`<${Slot} key=${slot.name} slot=${slot} place=${place} />`)}
+    </div>
+    <p id="gantt-keys" class="hidden-text">Arrow keys go from run to run. Shift and an arrow key move the window. Plus and minus zoom.</p>
+  </div>`;
+}
