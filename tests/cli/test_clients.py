@@ -69,9 +69,8 @@ class TestRun:
         ("ended", "code", "said"),
         [
             ({"endReason": "succeeded", "exitCode": 0}, 0, ""),
-            ({"endReason": "failed", "exitCode": 0, "failureLine": 3}, 0, "line 3 of its log matches failure_output"),
-            ({"endReason": "failed", "exitCode": 0}, 0, "failed: exit code 0 is not in exit_codes"),
             ({"endReason": "timeout", "exitCode": 143}, 143, "ended: timeout"),
+            ({"endReason": "timeout", "exitCode": 0}, 1, "ended: timeout"),
             ({"endReason": "stopped", "exitCode": 137}, 137, "ended: stopped"),
             ({"endReason": "start_failed", "exitCode": -1, "startedAt": None}, 125, "could not start its command"),
             ({"endReason": "skipped", "exitCode": -1, "startedAt": None}, 125, "already running"),
@@ -83,10 +82,27 @@ class TestRun:
     def test_every_ending_has_its_exit_code(
         self, ringward: Ringward, daemon: FakeDaemon, ended: dict[str, Any], code: int, said: str
     ) -> None:
-        """125 when it never ran, with the reason; else its own."""
+        """125 if it never ran, with the reason; 1 if it exited with 0 and did not succeed; else its own."""
         running(daemon, **ended)
         result = ringward("run", "job")
         assert result.exit_code == code
+        assert said in result.stderr
+
+    @pytest.mark.parametrize(
+        ("ending", "said"),
+        [
+            ({"failureLine": 3}, "failed: line 3 of its log matches failure_output"),
+            ({}, "failed: exit code 0 is not in exit_codes"),
+        ],
+    )
+    def test_failed_runs_that_exited_with_0(
+        self, ringward: Ringward, daemon: FakeDaemon, ending: dict[str, Any], said: str
+    ) -> None:
+        """The exit code is 1, and the reason is shown."""
+        running(daemon, endReason="failed", exitCode=0)
+        daemon.on("GET", f"/api/runs/{RUN}/ending", {"reason": "failed", "exitCode": 0, **ending})
+        result = ringward("run", "job")
+        assert result.exit_code == 1
         assert said in result.stderr
 
     @pytest.mark.parametrize(

@@ -39,6 +39,9 @@ def test_a_matching_line_makes_the_run_fail(daemon: Daemon) -> None:
     assert numbers == {"bad": 1, "late": 200_000, "good": None, "silent": None, "worse": None, "again": 0}
     until(lambda: "failed by its output: fatal: no disk" in daemon.said(), "a word about it")
     until(lambda: [run.get("endReason") for run in daemon.runs("again")] == ["failed"] * 2, "its retry")
+    shown = daemon.cli("run", "bad")
+    assert shown.returncode == 1
+    assert "failed: line 1 of its log matches failure_output" in shown.stderr
 
 
 def test_lines_that_end_in_crlf(daemon: Daemon) -> None:

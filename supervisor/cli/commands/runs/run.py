@@ -64,7 +64,7 @@ def command(
             err=True,
         )
         return exit_codes.INTERRUPTED
-    return _result(ended)
+    return _result(api, ended)
 
 
 def _params(given: tuple[str, ...]) -> dict[str, str]:
@@ -122,7 +122,7 @@ def _detached(api: "Api", run: dict[str, Any], as_json: bool) -> int:
         click.echo(run["id"])
     if run["status"] != "ended":
         return exit_codes.OK
-    return _result(api.get(f"/api/runs/{run['id']}"))
+    return _result(api, api.get(f"/api/runs/{run['id']}"))
 
 
 def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, Any]:
     return ended
 
 
-def _result(run: dict[str, Any]) -> int:
+def _result(api: "Api", run: dict[str, Any]) -> int:
     """Return the exit code for the outcome of a run; print the details that the code does not tell."""
     reason = str(run.get("endReason", ""))
     if reason in NEVER_RAN:
@@ -148,12 +148,12 @@ def _result(run: dict[str, Any]) -> int:
     code = int(run["exitCode"])
     if code < 0:
         raise Failure(f"the outcome of run {run['id']} is unknown: {reason}", exit_codes.NEVER_RAN)
-    if reason not in ("succeeded", "failed"):
+    if reason == "succeeded":
+        return code
+    if reason != "failed":
         click.echo(f"ringward: run {run['id']} ended: {reason}", err=True)
-    elif reason == "failed" and code == 0:
-        line = run.get("failureLine")
-        why = (
-            ": exit code 0 is not in exit_codes" if line is None else f": line {line} of its log matches failure_output"
-        )
-        click.echo(f"ringward: run {run['id']} failed{why}", err=True)
-    return code
+    elif code == 0:
+        line = api.get(f"/api/runs/{run['id']}/ending").get("failureLine")
+        why = "exit code 0 is not in exit_codes" if line is None else f"line {line} of its log matches failure_output"
+        click.echo(f"ringward: run {run['id']} failed: {why}", err=True)
+    return code or exit_codes.REFUSED  # "ringward run a && ringward run b" must not go on after a failure
