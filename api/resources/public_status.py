@@ -77,7 +77,7 @@ def get_status(context: Context, call: Call) -> None:
     bad = sum(tone == "bad" for _, _, tone in found)
     summary = f"{bad} of {len(found)} failing" if bad else "No failures"
     sheets = "\n".join(
-        f'<link rel="stylesheet" href="static/status/css/{name}.css">' for name in ("tokens", "base", "parts")
+        f'<link rel="stylesheet" href="static/status/css/{name}.css">' for name in ("tokens", "base", "parts", "forced")
     )
     call.resp.set_header("Content-Security-Policy", HTML_POLICY)
     _answer(
@@ -89,10 +89,10 @@ def get_status(context: Context, call: Call) -> None:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta http-equiv="refresh" content="60">
 <title>Status: {summary}</title>
 <link rel="icon" href="static/status/icon.svg">
 {sheets}
+<script type="module" src="static/status/js/status.js"></script>
 </head>
 <body>
 <main class="public">

@@ -156,7 +156,7 @@ class Site(Daemon):
             + more
         )
         if not self.config.exists():
-            self.write("")
+            self.write("", http='public = ["web"]')
             self.tables = self.config.read_text()
         self.config.write_text(self.tables + text)
 

@@ -611,12 +611,6 @@ def shown(page: Page, site: Site) -> Iterator[str]:
         yield address
 
 
-def test_axe_finds_nothing_on_any_page(page: Page, site: Site) -> None:
-    """Axe finds no fault on any page, in light and in dark colours."""
-    for address in shown(page, site):
-        assert complaints_of(page) == [], address
-
-
 def test_no_page_is_wider_than_a_phone(phone: Page, site: Site) -> None:
     """No page is wider than the screen of a phone."""
     for address in shown(phone, site):

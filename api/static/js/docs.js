@@ -122,7 +122,7 @@ function events(schemas, schema) {
     const name = event.properties.event.const;
     const wire = `event: ${name}\ndata: ${JSON.stringify(schemas.example(data))}`;
     return make("details", {}, make("summary", {}, make("code", { textContent: name })),
-      schemas.fields(data) ?? "", make("pre", { textContent: wire }));
+      schemas.fields(data) ?? "", make("pre", { tabIndex: 0, textContent: wire }));
   });
 }
 
@@ -135,7 +135,7 @@ function body(schemas, mediaType, schema) {
   const example = JSON.stringify(schemas.example(schema), null, 2);
   return [title,
     make("details", {}, make("summary", { textContent: "Fields" }), fields),
-    make("details", {}, make("summary", { textContent: "Example" }), make("pre", { textContent: example }))];
+    make("details", {}, make("summary", { textContent: "Example" }), make("pre", { tabIndex: 0, textContent: example }))];
 }
 
 function call(schemas, method, path, operation) {
@@ -144,7 +144,7 @@ function call(schemas, method, path, operation) {
   const words = ["curl", "--unix-socket ringward.sock"];
   if (method !== "get") words.push(`-X ${method.toUpperCase()}`);
   if (data) words.push("-H 'Content-Type: application/json'", `-d '${JSON.stringify(schemas.example(data))}'`);
-  return make("pre", { textContent: [...words, `http://localhost${filled}`].join(" ") });
+  return make("pre", { tabIndex: 0, textContent: [...words, `http://localhost${filled}`].join(" ") });
 }
 
 function article(schemas, method, path, operation) {

@@ -1,0 +1,72 @@
+"""What axe finds on the pages, in both themes."""
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect
+
+from api.resources.pages import FOLDER
+from tests.browser.axe import complaints_of
+from tests.browser.conftest import watched
+from tests.browser.site import Site
+from tests.browser.test_dashboard import PAGES, shown
+from tests.support.waiting import until
+
+
+def test_the_list_of_pages_is_whole() -> None:
+    """Each page that the dashboard has an address for is in the list of pages that tests visit."""
+    source = Path(FOLDER, "js/main.js").read_text()
+    table = re.search(r"const plain = \{(.*)\}\[name\]", source)
+    assert table
+    names = set(re.findall(r"(\w+):", table[1]))
+    assert len(names) > 10
+    assert names <= {address.removeprefix("#/").partition("?")[0] for address in PAGES}
+
+
+def test_axe_finds_nothing_on_any_page(page: Page, site: Site) -> None:
+    """Axe finds no fault on any page, in light and in dark colours."""
+    for address in shown(page, site):
+        assert complaints_of(page) == [], address
+
+
+def test_axe_finds_nothing_with_coloured_output(page: Page, site: Site) -> None:
+    """Axe finds no fault where output has colours, links, levels, matches and marked lines, in both themes."""
+    levels = site.run_to_end("levels")
+    for address, text in (
+        (f"#/run/{site.done['paints']}?line=1-3", "only text"),
+        (f"#/run/{site.done['paints']}?q=red", "only text"),
+        (f"#/run/{levels}?level=warn", "giving up"),
+        (f"#/run/{site.done['progress']}", "copying 5 of 5"),
+        ("#/search?q=ERROR", "giving up"),
+        ("#/task/paints?q=ERROR", "ERROR"),
+        ("#/task/web", "serving"),
+        ("#/daemon", "scheduler"),
+    ):
+        site.see(page, address)
+        expect(page.get_by_role("main")).to_contain_text(text)
+        expect(page.locator(".skeleton")).to_have_count(0)
+        assert complaints_of(page) == [], address
+
+
+def test_axe_finds_nothing_without_a_session(browser: Browser, site: Site, complaints: list[str]) -> None:
+    """Axe finds no fault on the login page, the published states and the description of the API, in both themes."""
+    context = browser.new_context()
+    page = watched(context, complaints)
+    for address, text in (("", "Log in"), ("status", "No failures"), ("docs", "/api/runs")):
+        page.goto(f"{site.url}{address}")
+        expect(page.locator("body")).to_contain_text(text)
+        assert complaints_of(page) == [], address
+    context.close()
+
+
+def test_the_published_states_stay_up_to_date(timed: Page, site: Site) -> None:
+    """The page of published states shows a new state after a minute, without being loaded anew."""
+    timed.goto(f"{site.url}status")
+    expect(timed.get_by_role("listitem")).to_have_text(re.compile("web.*running"))
+    timed.evaluate("window.same = true")
+    site.request("POST", "/api/tasks/web/stop")
+    until(lambda: b"stopped" in site.request("GET", "/status").body, "the service to stop")
+    timed.clock.run_for(61_000)
+    expect(timed.get_by_role("listitem")).to_have_text(re.compile("web.*stopped"))
+    assert timed.evaluate("window.same")
+    site.request("POST", "/api/tasks/web/start")

@@ -1,0 +1,84 @@
+"""The dashboard in forced colours, such as the contrast themes of Windows."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.site import Site
+
+LOOKS = """([box, classes]) => {
+    const made = document.createElement("div");
+    made.innerHTML = box;
+    document.querySelector("main").append(made);
+    const place = made.querySelector(".here");
+    const looks = classes.map((name) => {
+        const one = document.createElement("a");
+        one.className = name;
+        place.append(one);
+        const style = getComputedStyle(one);
+        const page = [document.body, document.documentElement].map((under) => getComputedStyle(under).backgroundColor);
+        const ground = page.includes(style.backgroundColor) ? "" : style.backgroundColor;
+        const border = ["Top", "Bottom"].map((side) => style[`border${side}Style`] + style[`border${side}Width`]);
+        const seen = ground || style.backgroundImage !== "none" || style.borderTopStyle !== "none";
+        return { shape: [style.backgroundImage, ...border].join(" "), seen };
+    });
+    made.remove();
+    return looks;
+}"""
+"""How elements of some classes look inside a box: their shape without any colour; whether anything is seen of them."""
+
+
+@pytest.fixture
+def forced(page: Page) -> Iterator[Page]:
+    """A window in which the system chooses the colours."""
+    page.emulate_media(forced_colors="active")
+    yield page
+    page.emulate_media(forced_colors="none")
+
+
+@pytest.mark.parametrize(
+    ("box", "classes"),
+    [
+        ("<span class='strip here'></span>", ["good", "bad", "warn"]),
+        ("<div class='uptime here'></div>", ["good", "warn", "bad"]),
+        (
+            "<div class='gantt'><div class='plot'><div class='lane here'></div></div></div>",
+            ["run good", "run bad", "run good late", "run pending"],
+        ),
+    ],
+    ids=["strip", "uptime", "timeline"],
+)
+def test_states_differ_in_their_shape(forced: Page, site: Site, box: str, classes: list[str]) -> None:
+    """In forced colours bars of different states differ in shape, and each can be seen."""
+    site.see(forced, "#/")
+    looks = forced.evaluate(LOOKS, [box, classes])
+    assert all(look["seen"] for look in looks)
+    assert len({look["shape"] for look in looks}) == len(classes)
+
+
+def test_lines_of_stderr_are_marked(forced: Page, site: Site) -> None:
+    """In forced colours lines of stderr have a bar, and lines of stdout have none."""
+    site.see(forced, f"#/run/{site.done['backup']}")
+    log = forced.get_by_role("log")
+    expect(log).to_contain_text("disk full")
+    bar = "one => getComputedStyle(one).borderLeftColor"
+    ground = forced.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert log.locator(".log-row.stdout .g").first.evaluate(bar) == ground
+    assert log.locator(".log-row.stderr .g").first.evaluate(bar) != ground
+
+
+def test_what_is_chosen_is_outlined(forced: Page, site: Site) -> None:
+    """In forced colours the current page, pressed buttons and marked lines have an outline."""
+    site.see(forced, f"#/run/{site.done['backup']}?line=1")
+    for chosen in ("nav [aria-current='page']", ".log-row.target"):
+        expect(forced.locator(chosen)).to_have_css("outline-style", "solid")
+    site.see(forced, "#/timeline")
+    expect(forced.get_by_role("button", name="Hour")).to_have_css("outline-style", "solid")
+    expect(forced.get_by_role("button", name="Day")).to_have_css("outline-style", "none")
+    badges = forced.locator(".badge svg")
+    site.see(forced, "#/")
+    expect(badges.first).to_be_visible()
+    assert all(
+        badge.evaluate("one => getComputedStyle(one.parentElement).borderTopStyle") == "solid" for badge in badges.all()
+    )
