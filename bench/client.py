@@ -134,7 +134,7 @@ class Client:
         raise Failed(f"the stream does not end within {_STREAM_S:g} s")
 
     def receive(self) -> bytes:
-        """Return what has arrived of a stream, undecoded; wait for some."""
+        """Return the received part of a stream, undecoded; wait for at least one byte."""
         return self._sock.recv(_READ_BYTES)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """``python -m bench.trigger_trace [COUNT]``: where the time from a trigger to its first line goes, in the slow ones.
 
-The daemon has no code for it. The stamps are the times of its records, in milliseconds, and those of the client::
+The daemon has no code for it. The time stamps come from the daemon's records, in milliseconds, and from the client::
 
     request -> run created -> process started -> line read by the root -> line at the client
             API,           commit,            exec, output             doorbell,

@@ -19,7 +19,7 @@ Block b stands in ring slot b mod N and in file slot b mod M. The page::
      512  pending stdout A, B, 2 x 64 B  \  alternately, as publications are; zero in a file
      640  pending stderr A, B, 2 x 64 B  /
      768  region A, B, 2 x 64 B             alternately; zero in a file
-     896  zero, kept for what comes later (to 4096)
+     896  zero, reserved (to 4096)
 
     static        magic 8s | version u16 | kind u16 (1 ring, 2 file, 3 packed) | block size u32 | ring blocks u32 |
                   file blocks u32 (0: no file) | writer pid u32 | 0 u32 | first line u64 | created ms i64 |
@@ -42,47 +42,48 @@ Block b stands in ring slot b mod N and in file slot b mod M. The page::
     entry         end of text u32 | lines so far u32 | time delta ms u32 | stream u8 | flags u8 | frames u16
 
 *lines* of the state is the number of the next line, counted from the log's first line. Offsets within a block count
-from its start; blocks are smaller than 1 MiB. *extent* is how many bytes of its slot a block occupies: the block size,
-or for the last block of a sealed file the smallest multiple of 4 KiB that holds it. The *checksum* is valid with
-BLOCK_CHECKED and covers the text, then the entries as they stand. *Codec* and *stored length* are 0 in rings and files.
+from its start; blocks are smaller than 1 MiB. *extent* is the number of bytes that a block occupies in its slot. It is
+the block size; for the last block of a sealed file, it is the smallest multiple of 4 KiB that holds the block. The
+*checksum* is valid with BLOCK_CHECKED. It covers the text, then the stored entries. *Codec* and *stored length* are 0
+in rings and files.
 
-An entry covers lines of one read of one stream. CONTINUED speaks of its first line (which goes on with the stream's
-line before), NO_NEWLINE of its last (which has none in the text), FRAMES of its only one: it was drawn repeatedly, and
-*frames* says how many pictures of that were kept (`logring.redraw.history_format` has them). The last entry of a block
-stands in the header, where it can grow; its end and line count are the block's. Lines that were dropped consume
-numbers: the next block's first line is then more than this block's first line plus lines.
+An entry covers lines of one read of one stream. CONTINUED means that its first line continues the stream's previous
+line. NO_NEWLINE means that its last line has no newline in the text. FRAMES means that its only line was drawn
+repeatedly, and *frames* counts the pictures kept in the sidecar (`logring.redraw.history_format`). The last entry of a
+block is in the header, where it can grow; its end and line count equal the block's. Dropped lines consume numbers: the
+first line of the next block is then greater than first line plus lines of this block.
 
-*base* of a pending text is the number of bytes that its stream had in blocks when it was mirrored: as soon as that
-number in the state differs, the text has entered a block and the mirror says nothing any more. With FRAMES it is what a
-stream draws: rows, with newlines between them.
+*base* of a pending text is the number of bytes that its stream had in blocks when it was mirrored. Once that number in
+the state differs, the text has entered a block and the mirror is obsolete. With FRAMES, the text is the picture that
+the stream draws: rows, with newlines between them.
 
 A region is the text that the streams draw at this moment: the rows of stdout and then the rows of stderr, with newlines
-between the rows of each. Copy A has its text in the first half of the slot, copy B in the second, so the text of the
-newer copy is never written to; the region epoch of the state is its seq. A stream without rows draws nothing.
+between the rows of each. Copy A has its text in the first half of the slot, copy B in the second, so no write touches
+the text of the newer copy. The region epoch of the state is its seq. A stream without rows draws nothing.
 
-A packed file has the content of the sealed file in less space. Its blocks, from the oldest that is kept to the head,
-stand back to back without free space. Each block can be read without the others::
+A packed file has the content of the sealed file in less space. Its blocks, from the oldest kept block to the head, are
+adjacent, without free space. Each block can be read without the others::
 
     block         header 64 B | stored length bytes: text and entries, which have no gap between them
     index record  at 512: seq u32 (0) | crc u32 (as of a header) | offset of the index u64 | first block u64 |
                   blocks u64 | crc of the index u32 | zero to 64
     index         offset of each block u64, and where the last one ends u64
 
-Headers are as before but for *codec*, *stored length* and seq, which is the crc of the static part. Codec 0 is plain; 1
-is one zstd frame; 255 is a block that was damaged when the file was packed, of which nothing but the header is stored.
-One whose header was damaged, too, has no bytes: it ends where it begins. Both publications say the same, and the page
-ends at 1 KiB. When the index is damaged, headers are looked for from the first block on, and where one is damaged, the
-next place that has such a seq: no other log has it.
+Headers are as in the sealed file, except for *codec*, *stored length* and seq, which is the crc of the static part.
+Codec 0 is plain; 1 is one zstd frame; 255 is a block that was already damaged at packing, with only its header stored.
+A block with a damaged header has no bytes: it ends where it begins. Both publications are equal, and the page ends at
+1 KiB. If the index is damaged, a reader searches for headers from the first block on. After a damaged header it seeks
+the next occurrence of this seq, which no other log has.
 
-A crc proves that a record is intact, not that its numbers can be trusted. Values that no writer makes are refused as
-damaged: blocks over 16 MiB, more than 65,535 ring slots, counts from 2^63 on, times outside the years 1 to 9999, a text
-or a table that leaves its block, a state that its head block contradicts.
+A crc proves that a record is intact, not that its numbers are valid. Readers treat values that no writer produces as
+damage: blocks over 16 MiB, more than 65,535 ring slots, counts from 2^63 on, times outside the years 1 to 9999, a text
+or a table that exceeds its block, a state that contradicts its head block.
 
-How a reader copes with a writer that goes on meanwhile: it reads a publication, whose crc proves it whole; bytes
-that a publication speaks of are not touched until their slot is used again, and before that happens a publication
-with a higher head block is made. So after copying from slot b mod N it reads the publication again: when the head
-block is still less than b + N, what it copied is block b. (Order: x86 makes stores visible in order; on other
-machines microseconds of interpreter stand between text and publication, and loads depend on each other's values.)
+Readers take no lock, so the writer may overwrite a block during the copy. A reader first reads a publication, which its
+crc proves intact. The writer leaves the published bytes alone until it reuses their slot, and before that it publishes
+a higher head block. So after copying from slot b mod N, the reader reads the publication again: if the head block is
+still less than b + N, the copy is block b. (Memory order: x86 makes stores visible in order. On other machines,
+microseconds of interpreter separate text and publication, and each load depends on the value of the previous one.)
 """
 
 import struct

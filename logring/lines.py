@@ -42,10 +42,11 @@ def utf8_cut(data: bytes | mmap, start: int, end: int) -> int:
 
 
 def has_long_line(data: mmap, start: int, cut: int, end: int, longest: int) -> bool:
-    """Whether the lines in [start, cut), or the unfinished one in [cut, end), are not all at most `longest` bytes.
+    """Return whether a line in [start, cut), or the unfinished one in [cut, end), is longer than `longest` bytes.
 
-    `cut` is the position behind the last newline, at most 0 when there is none. A window of `longest` + 1 bytes from a
-    line's start has that line's newline in it or the line is too long; the search goes on behind the window's last one.
+    `cut` is the position after the last newline; it is 0 or negative if there is none. A window of `longest` + 1 bytes
+    from the start of a line contains the line's newline, unless the line is too long. The search continues after the
+    last newline of the window.
     """
     while start < cut:
         newline = data.rfind(b"\n", start, min(cut, start + longest + 1))

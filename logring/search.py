@@ -31,8 +31,11 @@ __all__ = ["BadPattern", "Found", "Hit", "Pattern", "search"]
 _MEMORY_BYTES = 8 << 20
 """Memory of a compiled pattern for its cache of states: RE2 clears the cache when it is full."""
 _PROGRAM_BYTES = 1 << 18
-"""What it may take besides these states. To compile ``a?`` behind one another takes time that grows with the square of
-their number, and meanwhile nothing else runs in this process: a fifth of a second for as many as this lets through."""
+"""Memory of a compiled pattern apart from its states.
+
+The time to compile repeated ``a?`` grows with the square of their number, and blocks all other threads of this process.
+With this limit, it takes at most a fifth of a second.
+"""
 
 _LEAST_BYTES = 1 << 12
 _LOOK_S = 0.005

@@ -1,8 +1,8 @@
 r"""Texts without which a line cannot match a regular expression.
 
-Looking for a text is several times as fast as RE2, which looks at each byte by itself: where these texts are not,
-there is no need to ask RE2. They are found by reading the outermost level of the pattern. What is not certain is left
-out, and a pattern with switches (``(?i)``) or unusual escapes (``\Q``, ``\x``) has none at all.
+A search for a text is several times as fast as RE2, which examines each byte. A line without these texts cannot match,
+so RE2 need not see it. The texts come from the outermost level of the pattern. Uncertain texts are left out, and a
+pattern with switches (``(?i)``) or unusual escapes (``\Q``, ``\x``) has none at all.
 """
 
 import re

@@ -146,10 +146,10 @@ class Connection(ABC):
         return nullcontext()
 
     def has_backlog(self) -> bool:
-        """Return whether a large part of the WAL still has to be moved to the database; called within a transaction.
+        """Return whether a large part of the WAL has not been checkpointed; called within a transaction.
 
-        Then all of it, this transaction included, is moved as soon as that is committed. Bulk work for which nobody
-        waits lets that be done: else a commit has to do it, and what is written meanwhile waits for two fsyncs.
+        If so, the commit of this transaction checkpoints the whole WAL. Background work lets that happen; otherwise the
+        checkpoint falls to a later commit, and writes that arrive meanwhile wait for two fsyncs.
         """
         return False
 

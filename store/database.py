@@ -311,7 +311,7 @@ def check_writable(database: Database) -> None:
 
 
 def take_over(database: Database, listener: FilesListener) -> None:
-    """Make the calling thread the only one that may use a writer.
+    """Give the calling thread exclusive use of a writer.
 
     Args:
         database: The writer.

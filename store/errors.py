@@ -4,16 +4,16 @@ StoreError
 ├── NotReady          not there yet, or not migrated yet: try again
 │   ├── Unopened      the scheduler has to open it first, for readers who may not write beside it
 │   └── Away          the server of the database cannot be reached
-│       └── Refused   it can, and does not let us in
+│       └── Refused   the server rejects the connection
 ├── InDoubt           the server went away during a commit
 ├── SchemaTooNew      written by a newer release
-├── Unusable          no database, of another application, cannot be opened
+├── Unusable          not a database, of another application, or cannot be opened
 │   ├── Damaged       it is damaged
 │   │   └── Lost      so is its copy, or both are gone
 │   └── Replaced      another file is in its place
 ├── Closed            used after close()
 ├── ReadOnly          a write through a reader, or a read-only file system
-├── Busy              somebody else keeps the write lock
+├── Busy              another connection holds the write lock
 ├── QueryTimeout      a reader's query was stopped at its time limit
 ├── DiskFull          nothing was stored
 ├── DiskFailed        the disk answered with an error, nothing was stored

@@ -70,9 +70,9 @@ def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> N
 
 
 def page(db: Database, limit: int, before: str | None = None) -> list[Notification]:
-    """Return the notifications that occurred last, newest first; with `before`, those behind that id.
+    """Return the latest notifications, newest first; with `before`, only notifications older than that id.
 
-    If that notification is gone, those that were created before it.
+    If that notification has been deleted, return the notifications that were created before it.
     """
     newest = f"SELECT {_COLUMNS} FROM notifications {{}} ORDER BY last_occurred_at DESC, id DESC LIMIT ?"  # noqa: S608 - constants
     if before is None:

@@ -64,7 +64,7 @@ class StoreThread(FilesListener):
 
     Args:
         database: A writer. From now on it belongs to the thread, which closes it at the end.
-        listener: Learns of trouble; None: nobody does.
+        listener: Receives reports of problems; None: they are dropped.
     """
 
     def __init__(self, database: Database, listener: StoreListener | None = None) -> None:

@@ -113,7 +113,7 @@ class Operation:
 
     Attributes:
         method: GET (answers HEAD too), POST or DELETE.
-        path: Template; its names are those of :data:`api.operations.parameters.PATH_PARAMS`.
+        path: Template with names from :data:`api.operations.parameters.PATH_PARAMS`.
         id: operationId.
         summary: One sentence.
         handler: Executes the operation.

@@ -61,7 +61,7 @@ def _paths(folder: str) -> dict[str, str]:
 
 
 def digest_of(contents: dict[str, bytes]) -> str:
-    """Return the digest of files by their URL paths, without those of the bundle."""
+    """Return the digest of files by their URL paths, excluding the files of the bundle."""
     digest = hashlib.blake2b(digest_size=8)
     for path, data in sorted(contents.items()):
         if not path.startswith(BUNDLE):

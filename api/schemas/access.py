@@ -170,7 +170,8 @@ class AuditEntry(Struct, kw_only=True, rename="camel"):
     status: Annotated[Int64, Meta(description="HTTP status of the response.")]
     result: (
         Annotated[
-            str, Meta(description="What it changed, if many runs or a new one; term and note of an acknowledgement.")
+            str,
+            Meta(description="Effect of an operation on many runs or of a start; term and note of an acknowledgement."),
         ]
         | UnsetType
     ) = UNSET

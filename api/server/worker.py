@@ -7,8 +7,8 @@ It differs from gunicorn's own gevent worker:
   then lives on without accepting connections, and is not replaced as long as a stream is open.
 * Connections have time limits for everything in both directions, not only for the headers.
 * At the connection limit it closes one of these, in this order: the connection that has waited longest for a request
-  or the rest of one; one whose client does not read; a stream. Otherwise a single host could lock out everyone else
-  with thousands of silent connections.
+  or its rest; a connection with a client that does not read; a stream. Otherwise a single host could lock out everyone
+  else with thousands of silent connections.
 * A client that sends as fast as the worker reads does not delay others, which run before each read of the socket and
   after each request. The unread rest of a body is skipped, within limits.
 * gevent's own web server, which gunicorn's gevent worker imports, is not loaded.

@@ -118,7 +118,7 @@ class UnitRuns:
         reload = hole = False
         mentioned: dict[str, str] = {}
         if not head.first_available <= self._event <= head.lines:
-            # The ring is new, or has moved on: what it said meanwhile is in the database.
+            # The ring is new or has overwritten unread events: the database has their results.
             hole, self._event = True, head.lines
         while self._event < head.lines:
             chunk = feed.chunk(self._event, _news)
@@ -271,7 +271,7 @@ def tail(
 
 
 class _TailFinder:
-    """Collects the newest lines of logs, and forgets those that turn out to be older than the last `limit` ones."""
+    """Collects the newest lines of logs, and drops lines that turn out to be older than the last `limit` ones."""
 
     def __init__(self, paths: Callable[[Run], tuple[str, str]], limit: int, since_ms: int) -> None:
         self.logs = 0
@@ -323,7 +323,7 @@ class _TailFinder:
             self._count -= heapq.heappop(self._batches)[3]
 
     def result(self, running: list[Run]) -> Tail:
-        """Return what was found."""
+        """Return the collected lines."""
         starts = {run.id: self._ends[run.id] for run in running}
         surplus = max(0, self._count - self._limit) if self._batches else 0
         for index, (_, run_id, first, _) in enumerate(sorted(self._batches)):

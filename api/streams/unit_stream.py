@@ -56,7 +56,7 @@ class LineFilter:
     Args:
         stream: its number; None: all.
         until_ms: lines read later are not wanted.
-        pattern: what a line must match.
+        pattern: must match the line.
     """
 
     def __init__(self, stream: int | None, until_ms: int | None, pattern: Pattern | None) -> None:
@@ -239,7 +239,7 @@ class UnitStream(EventStream):
             return 0  # the gap is named when it is read
 
     def _read(self, run: OpenRun, now_ms: int) -> None:
-        """Read the next lines of a run, and put those that are wanted into the merge."""
+        """Read the next lines of a run, and add the matching ones to the merge."""
         self.news.discard(run)
         run.behind = False
         outcome = "ended" if run.watch is None else run.watch.outcome
@@ -263,7 +263,7 @@ class UnitStream(EventStream):
             self._finish(run)
 
     def _read_live(self, run: OpenRun) -> tuple[Page[Batch] | None, int]:
-        """Read from the ring, or in a thread what it no longer has."""
+        """Read from the ring or, if the ring has dropped the lines, from the file in a thread."""
         assert run.feed is not None and run.watch is not None  # noqa: S101, PT018 - it is live
         try:
             head = run.feed.head()
@@ -343,7 +343,7 @@ class UnitStream(EventStream):
     # Sending
 
     def events(self) -> Iterator[bytes]:
-        """Yield all there is, then what comes."""
+        """Yield all existing lines, then new ones as they arrive."""
         yield sse_encoding.RETRY
         while not self.over:
             self.woken.clear()
@@ -392,7 +392,7 @@ class UnitStream(EventStream):
         return any(not run.queue for run in self.news)
 
     def _take(self, now_ms: int) -> bytes:
-        """Return what can be sent now, as events."""
+        """Return all events that can be sent now."""
         before_ms = now_ms - _HOLD_MS if len(self._open) > 1 else now_ms
         parts: list[bytes] = []
         lines: list[schemas.UnitLine] = []

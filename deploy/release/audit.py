@@ -63,7 +63,7 @@ def withdrawn(packages: dict[str, Locked]) -> Iterator[str]:
 
 
 def _release(name: str, version: str) -> Any:
-    """Return what the index says about a release; None if it has no JSON interface."""
+    """Return the index's data on a release; None if it has no JSON interface."""
     base = index().removesuffix("/simple")
     try:
         with urllib.request.urlopen(f"{base}/pypi/{name}/{version}/json", timeout=60) as answer:  # noqa: S310

@@ -1,8 +1,8 @@
 r"""The sidecar of a log file: how its redrawn lines came to be. Version 1.
 
-It stands beside the log file (`logring.log_paths.frames_path`) once a line of it was redrawn, and never grows over a
-part of what the log may occupy: block b stands in slot b mod N, so the oldest frames go first. It may lack any line's
-frames: those of a line that settled within the last second, those that came too fast or found no place on the disk.
+It is created beside the log file (`logring.log_paths.frames_path`) when a line of the log is first redrawn. Its size is
+limited to a fraction of the log's: block b occupies slot b mod N, so new frames overwrite the oldest. It may lack the
+frames of any line: the line settled within the last second, frames came too fast, or the disk was full.
 
 All integers are little-endian::
 
@@ -14,7 +14,7 @@ All integers are little-endian::
     record  crc u32 (of what follows, started with the block's number) | bytes of the frames u32 | line u64 | frames
     frame   number of rows u32, then each row: length u32 | bytes
 
-Lines ascend. A record that is not whole ends its block: what stands behind it was left by an older one.
+Lines ascend. An incomplete record ends its block; an older block left the bytes after it.
 """
 
 import os
@@ -118,7 +118,7 @@ def _record_in(block: bytes, line: int) -> list[list[bytes]]:
         if number == line:
             try:
                 return _unpack(block[at + RECORD_HEAD_SIZE : end])
-            except struct.error:  # a crc says that it is what was written, not that its numbers can be trusted
+            except struct.error:  # the crc proves that a record is intact, not that its numbers are valid
                 return []
         at = end
     return []

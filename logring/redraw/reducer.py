@@ -1,17 +1,17 @@
-r"""Reduction of output that is drawn over itself: progress bars become the lines that they settle as.
+r"""Reduction of output that overwrites itself: a progress bar becomes its final lines.
 
-Plain text is handed on in one piece as it came; only lines with something to reduce are looked at more closely:
+Plain text passes through unchanged. Only lines with one of these need work:
 
-pipes       a carriage return that does not belong to a line end: what follows is written over what stands there.
+pipes       a carriage return that is not part of a line end: the text after it overwrites the text before it.
             In such a line ``ESC[K`` erases, colours are kept, other control sequences are dropped.
 terminals   also everything else that moves the cursor, erases, or shows nothing (see :mod:`logring.redraw.screen`).
 
-A shorter text leaves the rest of a longer one visible, but only of the last 8 texts between carriage returns: so
-thousands of pictures a second cost next to nothing. A terminal's line in which the cursor is moved by other means, or
-text is wider than the terminal, goes through a :class:`Screen`, which is exact and slower.
+A shorter text leaves the rest of a longer one visible, but only among the last 8 texts between carriage returns. This
+makes thousands of pictures a second cheap. If a terminal's line moves the cursor by other means, or is wider than the
+terminal, it goes through a :class:`Screen`, which is exact and slower.
 
-Lines over 16 KiB are handed on in pieces, before they are complete; a carriage return goes back to the start of the
-piece. Whatever is fed in whichever pieces settles as the same text; only the samples of the history differ.
+Lines over 16 KiB pass through in pieces, before they are complete; a carriage return then goes back to the start of the
+piece. The settled text does not depend on the sizes of the reads; only the samples of the history do.
 """
 
 import re
@@ -264,7 +264,7 @@ class Redraw:
     # Pictures of a line that is drawn over itself
 
     def _sample(self, data: bytes, at: int, end: int, new: int) -> None:
-        """Take a frame when there is a complete one that did not exist before `new`; the first frame in any case."""
+        """Take a frame if one was completed after `new`; always take the first frame."""
         if data.find(b"\r", new, end) < 0:
             return
         if self._samples.empty and (first := _FIRST_PICTURE.match(data, at, end)):

@@ -1,8 +1,8 @@
 r"""The screen of a terminal: rows, a cursor, and the sequences that move it and erase.
 
 A screen holds the unfinished line, or the *block* of rows that a program redraws. A block begins when something is
-written above the bottom row, after the cursor was moved up; from the rows that were settled before (and stay as they
-are) it takes those that it needs. It settles when
+written above the bottom row, after the cursor was moved up. It copies the rows that it needs from earlier settled rows,
+which do not change. It settles when
 
 * more rows have been added below it, without going back up, than it has (the program prints on);
 * a row leaves the screen at its top, or has been passed over by the last 64 redraws: that row alone;
@@ -264,7 +264,7 @@ class Screen:
     def _delete_characters(self, count: int) -> None:
         self._rows.written().delete(self._column, count)
 
-    # By their last byte: what they do, and what stands for each parameter that is 0 or missing. Others do nothing.
+    # Final byte: method, and the value of each parameter that is 0 or missing. Other sequences are ignored.
     _FUNCTIONS: ClassVar[dict[bytes, tuple[Callable[..., None], tuple[int, ...]]]] = {
         b"@": (_insert_characters, (1,)),
         b"A": (_up, (1,)),

@@ -17,7 +17,7 @@ Settled = tuple[bytes, tuple[Frame, ...] | None]
 
 
 class Rows:
-    """Rows, the row of the cursor, and which of them have settled; the rules are those of :mod:`logring.redraw.screen`.
+    """Rows, the row of the cursor, and which rows have settled, by the rules of :mod:`logring.redraw.screen`.
 
     Args:
         above: whole lines that were settled before; the cursor can go up there.
@@ -26,9 +26,9 @@ class Rows:
     Attributes:
         row: where the cursor is.
         margins: first and last row of the scrolled area.
-        closed: whether all has settled.
+        closed: whether all rows have settled.
         settled: lines that have settled since the reader last cleared this list.
-        over_picture: whether what follows draws over a picture that may be complete.
+        over_picture: whether new output overwrites a picture that may be complete.
         samples_left: how many pictures may be taken before it is set again.
     """
 

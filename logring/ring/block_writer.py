@@ -65,8 +65,8 @@ class BlockWriter:
         self._lines_long = False  # whether the last read had few lines for its size
         self._open = False  # whether the head block takes more
         self._live = -1  # the stream whose unfinished line stands in the head block; -1 when none can
-        # Of each stream: its unfinished line when that is not in the head block, whether it continues a line, when
-        # its last bytes came, whether it changed since it was mirrored.
+        # For each stream: its unfinished line if the head block does not hold it, whether that continues a line, the
+        # time of its last bytes, and whether it has changed since the last mirroring.
         self._tails = [b"", b"", b""]
         self._continued = [0, 0, 0]
         self._tail_ms = [0, 0, 0]

@@ -46,10 +46,10 @@ def pack_region(seq: int, out: Rows, err: Rows) -> tuple[bytes, bytes]:
 
 
 def read_region(mm: mmap) -> tuple[list[tuple[int, int, tuple[bytes, ...], int]], bool]:
-    """Return the region that was published last, of each stream that draws: (stream, epoch, rows, time ms).
+    """Return (stream, epoch, rows, time ms) for each stream that draws, and whether a copy of the region is damaged.
 
-    The newer copy that is whole counts. Beside it: whether a copy is not whole. Then either more was published
-    meanwhile, and another look finds what is newer, or a writer died there.
+    The newest intact copy counts. A damaged copy has two possible causes: the writer published again meanwhile, and
+    another read finds the newer region; or a writer died while it wrote the copy.
     """
     found: list[tuple[int, int, tuple[bytes, ...], int]] = []
     found_seq: int | None = None

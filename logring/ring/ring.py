@@ -52,10 +52,10 @@ _CHANGING = slice(PUBLICATION_AT[0], REGION_AT[1] + REGION_SIZE)
 
 
 def fallocate(step: str, fd: int, offset: int, length: int) -> None:
-    """Take pages of shared memory: the one place where that happens, so that a test can let one `step` fail.
+    """Allocate pages of shared memory. All allocations go through here, so a test can make one `step` fail.
 
-    Steps: page (state page and the first block's first and last page), first (more of the first block), table (of
-    its entries), slot (another block), pending, region, copy (of a ring that is made again).
+    Steps: page (state page and the first block's first and last page), first (more of the first block), table (of its
+    entries), slot (another block), pending, region, copy (of a ring that is made again).
     """
     del step
     os.posix_fallocate(fd, offset, length)
@@ -368,11 +368,11 @@ class Ring:
 def read_publication(mm: mmap.mmap, path: str = "the ring") -> Publication:
     """Return the last publication of the writer.
 
-    With two copies written in turn, both are torn only if two publications were made while 256 bytes were copied, so
-    a second attempt succeeds; and a writer that died in the middle left the other copy whole.
+    The writer alternates between two copies. Both are torn only if two publications were made while 256 bytes were
+    copied, so a second attempt succeeds. A writer that dies during a publication leaves the other copy intact.
 
     Raises:
-        Corrupt: no copy is valid, however often one looks.
+        Corrupt: no copy is valid after several attempts.
     """
     for _ in range(_ATTEMPTS):
         publication = Publication.latest(mm[_PAIR])

@@ -297,7 +297,7 @@ class PostgresConnection(Connection):
         state = err.sqlstate or ""
         for beginning, kind in _BY_STATE:
             if state.startswith(beginning):
-                # A session keeps the default of its start: the next session may be one that writes.
+                # A session keeps the default from its start; the next session may be able to write.
                 self._only_reads |= kind is ReadOnly
                 return kind(self._told(err))
         return StoreError(self._told(err))

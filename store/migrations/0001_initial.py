@@ -1,39 +1,39 @@
 """The first schema.
 
-Times are integer milliseconds since the epoch. `runs.state` is a number of store.runs.phases (below 100: ended);
-`runs.duration` is that of ended runs, so that it can be in an index.
+Times are integer milliseconds since the epoch. `runs.state` is a number of store.runs.phases (below 100: ended).
+`runs.duration` is the duration of an ended run; it is a column so that indexes can contain it.
 
-Six indexes each carry every column that a list can be filtered by, after the one or two that they are for, so that
-filtering never touches the table (a lookup costs ten times a step in the index); `id` stands behind the sort column
-because ties break on it. They have the runs that have ended. The few others are in `runs_active` alone: until its end
-a run costs its creation and its start, for which people wait, one page of an index each instead of seven.
+Six indexes each contain every column that can filter a list, after the one or two sort columns, so filtering never
+touches the table (a lookup costs ten times a step in the index). `id` follows the sort column because it breaks ties.
+These indexes contain ended runs only; `runs_active` contains all others. Clients wait for the creation and the start of
+a run, and each of these changes one page of one index instead of seven.
 
-A run is deleted, until it is purged, by a row in `deleted_runs`. It stays in the indexes, which are so wide that taking
-it out and putting it back would cost a hundred times as much.
+A row in `deleted_runs` marks a run as deleted until it is purged. The run stays in the indexes: they are so wide that
+removing and adding it would cost a hundred times as much.
 
-`run_counts` holds exact numbers of visible ended runs by everything a list can be filtered by except parts of the id,
-for all tasks together (task_name '') and for each task, in buckets of `created_at >> width` (2**27 ms are 37 hours,
-2**22 ms are 70 minutes): `n` of them, of which `started` have a start and `timed` a duration. No start of theirs is
-before `first_start` or after `last_start`, which stay as they are when runs go. Triggers keep it, so no statement can
-forget it. Those that have become 0 go once a day (store.runs.daily_outcomes). What happens at a time stands together:
-runs end, are deleted and restored in about the order of their creation, by many tasks at once, and so they change few
-pages.
+`run_counts` holds exact numbers of visible ended runs, by every filter of a list except parts of the id, for all tasks
+together (task_name '') and for each task, in buckets of `created_at >> width` (2**27 ms are 37 hours, 2**22 ms are 70
+minutes): `n` runs, of which `started` have a start and `timed` a duration. Their starts lie between `first_start` and
+`last_start`, which do not shrink when runs are removed. Triggers maintain the table, so no statement can forget it. A
+daily job removes rows that have become 0 (store.runs.daily_outcomes). The key begins with the time: many tasks end,
+delete and restore runs at once, in about the order of their creation, and so they change few pages.
 
-`run_durations` has exact numbers of those with a duration by what it begins with: two digits and how many follow. A
-bucket is called by the shortest that may be in it. Those of 0 stay.
+`run_durations` holds exact numbers of runs by duration. A bucket is a duration's first two digits and the number of
+digits after them; its name is the shortest duration that may be in it. Rows of 0 stay.
 
-`run_ids` has two ids between which all of the ended runs are that were created in a bucket of 2**22 ms, deleted ones
-too. They stay as they are when runs go.
+`run_ids` holds, for each bucket of 2**22 ms, two ids that enclose all ended runs created in it, including deleted ones.
+The ids do not shrink when runs are removed.
 
-`task_days` (by the UTC day of the end) and `task_totals` (for ever) count the ends of runs and add up their durations,
-where `timed` is how many had one. `task_totals` has also how many of these ran no longer than some bounds, and started
-no later, `waited` ms in all; `task_usage` what runs took, in spans of `width` ms from `at` on. Triggers keep them as
-well (store.migrations.counting); unlike `run_counts` they do not shrink when runs go.
+`task_days` (by the UTC day of the end) and `task_totals` (without a time limit) count the ends of runs and add up their
+durations; `timed` is the number of runs with a duration. `task_totals` also counts these runs by upper bounds of
+duration and of delay before the start, and `waited` is the sum of the delays in ms. `task_usage` sums up the resources
+that runs used, in spans of `width` ms from `at` on. Triggers maintain these tables, too (store.migrations.counting);
+unlike `run_counts` they do not shrink when runs are removed.
 
-`purged` names runs whose rows are gone for good and whose files have still to go.
+`purged` names runs with deleted rows and remaining files.
 
-`samples` are facts about the host and the daemon, means over `width` milliseconds from `at` on. `run_samples` has what
-runs took, `run_passes` the newest of that, not yet sorted by run: see store.runs.samples.
+`samples` are facts about the host and the daemon, means over `width` milliseconds from `at` on. `run_samples` has the
+resources that runs used; `run_passes` has the newest of these samples, not yet sorted by run: see store.runs.samples.
 """
 
 from store.connection import Connection

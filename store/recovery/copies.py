@@ -2,7 +2,7 @@
 
 =========================  ===========================================================================
 ``ringward.db.copy``       the newest copy; it was read through when it was made
-``ringward.db.suspect``    there from the moment in which somebody met damage until all of the database was read
+``ringward.db.suspect``    exists from the first sign of damage until the whole database was read
 ``ringward.db.new``        the next database, while it is made
 ``ringward.db.damaged-T``  a database that was moved aside at the time T; nothing ever removes it
 =========================  ===========================================================================

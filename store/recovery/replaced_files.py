@@ -6,8 +6,8 @@ drop SQLite's locks on it (https://sqlite.org/howtocorrupt.html#_posix_advisory_
 
 ===========================  =======================================================================================
 nothing has the name         a whole copy is made from the open connection and gets the name, which replaces nothing
-the ``-wal`` or ``-shm``     what the WAL has is moved into the database; the next connection makes new ones
-another file has the name    nothing is stored or touched: somebody may restore a backup
+the ``-wal`` or ``-shm``     the content of the WAL moves into the database; the next connection creates new files
+another file has the name    nothing is stored or touched: an operator may be restoring a backup
 ===========================  =======================================================================================
 """
 
@@ -78,7 +78,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
             raise Replaced(f"{name}")
     if now.database != NO_FILE:
         _move_wal(writer)
-        text = f"The -wal or -shm of {path} was removed while it was open; what they had was saved, nothing is lost."
+        text = f"The -wal or -shm of {path} was removed while it was open; their content was saved; nothing is lost."
         return Rescued(text, moved=False)
     new = f"{path}.rescued"
     with contextlib.suppress(FileNotFoundError):

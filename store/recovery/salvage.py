@@ -414,11 +414,15 @@ def _salvaged(database: Database, path: str, newest_event: int | None) -> Salvag
 
 
 def _settle(database: Database, now_ms: int, salvaged: Salvaged) -> None:
-    """What was due since the copy has perhaps run, unless that is known, and events have been announced."""
+    """Prevent a second execution of instants, and renumber events.
+
+    Instants that were due after the copy was made may have run already, unless the logs prove otherwise. Events with
+    the numbers that follow the copy's last one have been announced.
+    """
     for task in all_tasks(database):
         if task.last_instant is not None and task.name not in salvaged.accounted:
             update_task(database, task.name, last_instant=max(task.last_instant, now_ms))
-    # There may be no row whose number could be raised; and unread rows are those of the copy again.
+    # There may be no row with a number to raise. The unread notifications are again the ones in the copy.
     append(database, "notification.unreadCountChanged", {"count": unread_count(database)}, now_ms)
     database.execute(
         "UPDATE outbox SET seq = max(seq, ?) + ? WHERE seq = (SELECT max(seq) FROM outbox)",

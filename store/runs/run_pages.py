@@ -145,8 +145,8 @@ def ways(db: Connection, selection: Selection, field: str, wanted: int, total: i
         ranges.append((WALKED[field], size, True))
     if selection.id_part is not None and field in _IN_GROUPS:  # else the page is within one group already
         ranges.append((_IN_GROUPS[field], count(db, everything), True))
-    # Runs get their id and start about when they are created: those of a time range stand together in those orders as
-    # well, perhaps at the far end, and a scan in the order of creation keeps replacing the best that it has found.
+    # Ids and start times follow the time of creation. So the runs of a time range are adjacent in those orders as well,
+    # perhaps at the far end. A scan in order of creation then keeps replacing its best candidates.
     by_age = field in ("start_at", "id") or selection.lacks is not None
     in_clump = by_age and in_range != everything and selection.started is None
     sorting = _SORTING_COST_IN_ORDER if field == "start_at" else _SORTING_COST

@@ -52,7 +52,7 @@ def stream_daemon_log(context: Context, call: Call) -> None:
 
 def stream_unit_logs(context: Context, call: Call) -> None:
     """Replay the last lines of all runs of some units, then follow these and those to come."""
-    stream = UnitStream(context, call, units_of(call))  # refuses what is unknown, also to a HEAD
+    stream = UnitStream(context, call, units_of(call))  # rejects unknown units, also for HEAD
     send_events(call, lambda: stream)
 
 

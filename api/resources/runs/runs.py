@@ -243,7 +243,7 @@ def _waiting_for(call: Call, found: dict[str, Any]) -> WaitingFor:
 
 
 def get_details(context: Context, call: Call) -> None:
-    """Return the details of a run; without the scheduler, only those that are stored."""
+    """Return the details of a run; without the scheduler, only the stored ones."""
     run = the_run(context, call.path["runId"])
     details = RunDetails(by=run.requested_by or UNSET, scheduled_for=known_rfc3339(run.scheduled_at))
     if run.status != "ended":

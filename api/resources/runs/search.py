@@ -281,7 +281,7 @@ def search_all(context: Context, call: Call) -> None:
 
 
 def _names(db: Database, units: Units) -> frozenset[str] | None:
-    """Return the names of the units to search; None: all, also those that the configuration no longer has.
+    """Return the names of the units to search; None: all, including units that the configuration no longer has.
 
     Raises:
         ApiError: 404 the selection matches nothing.

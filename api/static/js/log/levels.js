@@ -1,4 +1,4 @@
-// What a line of a log tells about itself: its level, whether it belongs to a stack trace, and whether it is JSON.
+// Classification of a log line: its level, whether it belongs to a stack trace, and whether it is JSON.
 import { plain } from "./escapes.js";
 
 /** Levels from the worst on, each with the letter of the gutter. */

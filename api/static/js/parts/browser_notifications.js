@@ -1,5 +1,5 @@
-// Notifications of the operating system, from this browser: for warnings and errors, while a window of the dashboard is
-// open that nobody looks at. Off until somebody turns them on, in each browser by itself.
+// Desktop notifications for warnings and errors, while the dashboard is open in a hidden tab. They are off by default;
+// each browser has its own setting.
 import { html, signal } from "../../vendor/preact.js";
 import { listen } from "../live.js";
 import { go, link } from "../routes.js";

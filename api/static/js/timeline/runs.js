@@ -5,7 +5,7 @@ const TASKS = ["cron", "api", "cloud", "startup"]; // how runs of tasks are trig
 const MOST = 500; // runs of each trigger
 const MOST_BEFORE = 200; // runs that began before the window
 const BEFORE_MS = 7 * 86_400_000; // how much earlier they may have begun
-const VISIBLE = 0.01; // share of the window: nobody sees a shorter run
+const VISIBLE = 0.01; // share of the window; a shorter run is too narrow to see
 const LANES = 4;
 const NAMED = 4; // units at the same time
 
