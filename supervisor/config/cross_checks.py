@@ -4,7 +4,7 @@ The checks of units yield :data:`Found`: the name of the unit, the place below i
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -112,6 +112,13 @@ def check_permissions(units: Mapping[str, Unit], known: Collection[str]) -> Iter
             elif name in units and units[name].kind != _KINDS.get(verb, units[name].kind):
                 message = f"{name} is a {units[name].kind}, and {verb} is for {_KINDS[verb]}s"
                 yield unit.name, ("may", index), Invalid(message)
+
+
+def check_public(names: Sequence[str], known: Collection[str]) -> Iterator[tuple[int, Invalid]]:
+    """Yield the published names that no unit has, with their indexes."""
+    for index, name in enumerate(names):
+        if name not in known:
+            yield index, _unknown("task or service", name, known)
 
 
 def check_slots(units: Iterable[Unit], slots: Mapping[str, int | None]) -> Iterator[Found]:

@@ -13,6 +13,7 @@ from supervisor.config.cross_checks import (
     check_dependencies,
     check_hook,
     check_permissions,
+    check_public,
     check_slots,
     check_watching,
     dropped_variables,
@@ -150,6 +151,8 @@ class _Loader:
         for export in exports.values():
             for key, index, message in without_match(export, units.values()):
                 self._warnings.append(main.problem((_EXPORTS, export.name, key, index), message, None))
+        for index, invalid in check_public(http.get("public", ()), seen):
+            self._warnings.append(main.problem(("http", "public", index), invalid.message, invalid.remedy))
         slots = self._slots(main)
         self._cross_checked(check_slots(units.values(), slots), seen)
         self.finish()

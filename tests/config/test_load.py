@@ -490,3 +490,13 @@ def test_each_synonym_leads_to_a_key() -> None:
     for word, candidates in SYNONYMS.items():
         assert word not in known
         assert {one.partition(".")[0] for one in candidates} <= known, word
+
+
+def test_a_published_name_without_a_unit_is_a_warning(config: Load) -> None:
+    """A name in `public` that no task or service has is a warning with its line, and with a similar name."""
+    found = config(
+        '[http]\npublic = [\n  "web",\n  "bakcup",\n]\n[services.web]\nrun = "x"\n[tasks.backup]\nrun = "x"\n'
+    )
+    (warning,) = found.warnings
+    assert (warning.line, warning.key, warning.message) == (4, "http.public[1]", 'no task or service named "bakcup"')
+    assert warning.remedy == 'did you mean "backup"?'

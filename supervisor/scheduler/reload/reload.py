@@ -156,7 +156,7 @@ class Reloader:
     def _plan(self, request: _Request, read: _Found) -> None:
         new, difference, texts = read
         replaces_api = for_the_api(self._active.resolved.boot, new.boot)
-        found = report(difference, self._units.units, replaces_api=replaces_api)
+        found = report(difference, self._units.units, new.config.warnings, replaces_api=replaces_api)
         if request.dry_run:
             self._answer(done(**found))
             return
@@ -217,6 +217,9 @@ class Reloader:
             "config.reloaded", {**names, "changed": [one["name"] for one in found["changed"]], "by": request.by}
         )
         self._log.info(f"the configuration was reloaded ({request.by}): {summary(found)}")
+        for warning in new.config.warnings:
+            for line in str(warning).split("\n"):
+                self._log.warning(line)
         change.then(lambda: self._end(new, difference, found))
         self._committer.commit(change)
 

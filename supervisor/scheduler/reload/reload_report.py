@@ -6,6 +6,7 @@ from typing import Any
 from supervisor.config.diff import Changed, Difference, UnitChange
 from supervisor.config.keys import Effect
 from supervisor.config.model import Service
+from supervisor.config.problems import Problem
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.live_units import Unit
 
@@ -25,12 +26,15 @@ Report = dict[str, Any]
 """``{added: [name], changed: [{name, reasons: [text]}], removed: [name], warnings: [text]}``."""
 
 
-def report(difference: Difference, units: Mapping[str, Unit], *, replaces_api: bool) -> Report:
+def report(
+    difference: Difference, units: Mapping[str, Unit], warnings: Sequence[Problem], *, replaces_api: bool
+) -> Report:
     """Return the report of a reload before it is carried out.
 
     Args:
         difference: the difference between the configurations.
         units: the units before the reload.
+        warnings: about the new configuration.
         replaces_api: whether the API server must restart.
     """
     changed = [
@@ -48,7 +52,12 @@ def report(difference: Difference, units: Mapping[str, Unit], *, replaces_api: b
         "changed": changed + [{"name": name, "reasons": reasons} for name, reasons in sorted(named.items())],
         "removed": [unit.name for unit in difference.removed],
         "warnings": [
-            f"{unit.name}{fate}" for unit in difference.removed if (fate := _fate(units[unit.name], " is removed: {}"))
+            *(
+                f"{unit.name}{fate}"
+                for unit in difference.removed
+                if (fate := _fate(units[unit.name], " is removed: {}"))
+            ),
+            *map(str, warnings),
         ],
     }
 

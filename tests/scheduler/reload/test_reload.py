@@ -51,6 +51,18 @@ def test_nothing_has_changed(bench: Make) -> None:
     assert one.info["config_loaded_at"] > 0
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_reload_reports_warnings(bench: Make, dry_run: bool) -> None:
+    """The report has the warnings about the new configuration, with file, line and remedy."""
+    text = '[tasks.backup]\nrun = "true"\n'
+    one = bench(text)
+    one.write(f'{text}[http]\npublic = ["bakcup"]\n')
+    answers = one.ask(dry_run=dry_run)
+    warning = 'ringward.toml:4: http.public[0]: no task or service named "bakcup"\n  did you mean "backup"?'
+    (found,) = one.stored(answers)["result"]["warnings"]
+    assert found.endswith(warning)
+
+
 def test_five_hundred_tasks_that_stay(bench: Make) -> None:
     """However many there are, unchanged tasks cost neither a write nor a timer."""
     text = "".join(f'[tasks.t{number}]\nrun = "true"\ncron = "0 0 1 1 *"\n' for number in range(500))
