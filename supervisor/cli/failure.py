@@ -1,10 +1,10 @@
 """Errors that end a command with one message and an exit code.
 
 click.ClickException
-└── Failure                any of ours
+└── Failure                all errors of this program
     ├── Unreachable        no daemon answers (supervisor.cli.client)
     ├── Refused            the daemon answered with an error (supervisor.cli.client)
-    └── Foreign            what answers is no daemon of ours (supervisor.cli.records)
+    └── Foreign            the answer is not from Ringward (supervisor.cli.records)
 """
 
 from typing import IO, Any
@@ -23,15 +23,15 @@ _CODES = {
 
 
 class Failure(click.ClickException):
-    """A command cannot do what it was asked for."""
+    """Ends a command with a message and an exit code."""
 
     def __init__(self, message: str, code: int = exit_codes.REFUSED, *, plain: bool = False) -> None:
         """Fail with `message`, for people.
 
         Args:
-            message: what is wrong and, where there is something, what to do about it.
+            message: the problem and, if there is one, the remedy.
             code: exit code of the program.
-            plain: whether the message stands without the program's name before it.
+            plain: whether to omit the program's name before the message.
         """
         super().__init__(message)
         self.code = code

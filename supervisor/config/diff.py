@@ -52,7 +52,7 @@ class Difference:
     """A task that became a service, or the other way round: before and after."""
     removed: tuple[Task | Service, ...] = ()
     sections: Mapping[str, tuple[Changed, ...]] = field(default_factory=dict)
-    """The tables among daemon, http, storage, notify, defaults and those of `WHOLE` with any difference."""
+    """The tables with any difference among daemon, http, storage, notify, defaults and `WHOLE`."""
 
     def section_has(self, effect: Effect) -> bool:
         """Return whether any key outside of tasks and services has this effect."""

@@ -321,8 +321,8 @@ class Export:
     """Absolute."""
     token_file: str | None = key(FilePath(), None, "file with a bearer token")
     """Absolute."""
-    tls_ca: str | None = key(FilePath(), None, "certificates to trust, PEM; default: those of the host")
-    """Absolute path of certificates to trust; None: those of the host."""
+    tls_ca: str | None = key(FilePath(), None, "certificates to trust, PEM; default: the host's")
+    """Absolute path of certificates to trust; None: the host's certificates."""
 
 
 SLOT = (Key("size", PLACES, REQUIRED, "places that runs share"),)
@@ -345,7 +345,7 @@ class _Starting:
     working_dir: str | None = key(FilePath(), None, "working directory; default: the daemon's", PROCESS)
     """Absolute; None: the daemon's."""
     env: dict[str, str] = key(
-        Environment(), {}, "environment variables, added to the daemon's and to those of [defaults]", PROCESS
+        Environment(), {}, "environment variables, added to the daemon's and to env of [defaults]", PROCESS
     )
     env_file: ClassVar[Any] = key(
         ListOf(FilePath(), 16, single=True), [], "files with environment variables; env overrides them"
@@ -469,7 +469,7 @@ class _Admission:
 
 @dataclass(frozen=True, kw_only=True)
 class _Retrying:
-    """Keys of tasks: retries, and runs that somebody requests."""
+    """Keys of tasks: retries, and runs on request."""
 
     __slots__ = ()
 

@@ -4,34 +4,34 @@
 kind                        severity  when
 ==========================  ========  ================================================================================
 ``run.failed``              error     a run of a task failed, could not be started or printed too much
-``run.timeout``             error     a run of a task ran longer than it may
-``run.crashed``             error     a run of a task ended with the supervisor that died under it
-``run.missed``              warn      an instant of a schedule did not become a run
-``run.succeeded``           info      a run of a task succeeded, and somebody wants to hear of that
-``run.recovered``           info      a task that had failed has succeeded
+``run.timeout``             error     a run of a task exceeded its ``timeout``
+``run.crashed``             error     a run of a task was lost because the daemon crashed
+``run.missed``              warn      no run was created for a scheduled time
+``run.succeeded``           info      a run of a task succeeded; sent only to routes that name this kind
+``run.recovered``           info      a task succeeded after a failure
 ``run.slow``                warn      a run takes longer than ``max_duration_alert``
 ``run.silent``              warn      a run has printed nothing for ``silence_alert``
-``service.fatal``           error     a service is given up: an instance of it failed too often in a row
-``service.recovered``       info      after that, all instances of it are well again
-``service.flapping``        error     an instance of a service fails again and again, and is restarted each time
-``service.stable``          info      after that, none has failed for ``flap_window``
-``service.rolling``         error     a rolling restart of a service ended before it was done
-``log.disk_pressure``       warn      the output of a run is counted and not kept: the disk is full or failing
-``config.stale``            info      a file of the configuration has changed and was not reloaded
-``database.failing``        error     nothing can be stored; stored itself when that is possible again
-``database.restored``       error     it was damaged or gone, and was put back
+``service.fatal``           error     an instance of a service failed too often in a row and is no longer restarted
+``service.recovered``       info      all instances of a service run again after ``service.fatal``
+``service.flapping``        error     an instance of a service keeps failing and is restarted each time
+``service.stable``          info      no instance has failed for ``flap_window`` after ``service.flapping``
+``service.rolling``         error     a rolling restart of a service stopped before it was complete
+``log.disk_pressure``       warn      the disk is full or failing: the output of a run is counted but not kept
+``config.stale``            info      a configuration file changed and was not reloaded
+``database.failing``        error     the database cannot store anything; this is stored once it can again
+``database.restored``       error     the database was damaged or missing, and was restored
 ``disk.full``               error     the disk has no room for the reserve of the database
-``disk.recovered``          info      after that, it has again
-``memory.short``            error     the supervisor gets no more memory, and starts nothing
-``memory.recovered``        info      after that, it does again
-``clock.set_back``          warn      the wall clock was set back: tasks are silent until it has caught up
-``clock.doubted``           warn      it was set by more than a day: nothing is removed by its age for an hour
-``starts.waiting``          error     runs have waited for a minute since descriptors, processes or memory have run out
-``starts.recovered``        info      after that, none waits any more
-``export.failing``          error     an export has delivered nothing for ``alert_after``, because its deliveries fail
-``export.recovered``        info      after that, it delivers again
-``daemon.restarted``        warn      the daemon runs again, and had not been shut down; ``info`` when it had
-``notify.delivery_failed``  error     a notifier could not deliver messages, and they are given up
+``disk.recovered``          info      the reserve was allocated again after ``disk.full``
+``memory.short``            error     the daemon gets no more memory, and starts nothing
+``memory.recovered``        info      the daemon gets memory again after ``memory.short``
+``clock.set_back``          warn      the wall clock was set back: schedules wait until it has caught up
+``clock.doubted``           warn      the clock was set by more than a day: for an hour, nothing is removed by age
+``starts.waiting``          error     runs have waited for a minute because descriptors, processes or memory ran out
+``starts.recovered``        info      no run waits for these any more after ``starts.waiting``
+``export.failing``          error     the deliveries of an export have failed for ``alert_after``
+``export.recovered``        info      an export delivers again after ``export.failing``
+``daemon.restarted``        warn      the daemon started after a crash; ``info`` after a shutdown
+``notify.delivery_failed``  error     a notifier could not deliver messages and gave up
 ==========================  ========  ================================================================================
 """
 

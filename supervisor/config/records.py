@@ -60,7 +60,7 @@ class Match:
     """Which notifications take a route."""
 
     kinds: tuple[str, ...] = ()
-    """Empty: all kinds except those that have to be named."""
+    """Empty: all kinds, except kinds that a route must name."""
     severity: str | None = None
     """The least."""
     tasks: str | None = None

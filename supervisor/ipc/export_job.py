@@ -58,7 +58,7 @@ class ExportJob:
     token_file: str = ""
     """Paths of secrets, which only the exporter reads."""
     tls_ca: str = ""
-    """Path of certificates to trust; empty: those of the host."""
+    """Path of certificates to trust; empty: the host's certificates."""
 
     def to_frame(self) -> Frame:
         """Return the message for the socket."""

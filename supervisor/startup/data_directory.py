@@ -69,7 +69,7 @@ def _take_over(path: str) -> None:
 
 
 def take_lock(path: str) -> int:
-    """Lock the data directory for this process and what it executes: a descriptor, inheritable.
+    """Lock the data directory for this process and its successors after execve; return an inheritable descriptor.
 
     The lock is that of flock(2) on ``lock``, which holds the pid for people to read.
 

@@ -155,7 +155,7 @@ def confirm_all(names: Callable[[], list[str]], verb: str) -> None:
     """Ask whether to act on everything.
 
     Raises:
-        click.UsageError: nobody can be asked.
+        click.UsageError: standard input is not interactive.
         Failure: the answer is no.
     """
     if not is_interactive():

@@ -142,7 +142,7 @@ class LiveLines:
         self._drawn: list[str] = []
 
     def show(self, standings: "Mapping[Wanted, Standing]") -> None:
-        """Draw the lines: of those that are under way, if there is no room for all."""
+        """Draw the lines; if they do not all fit, only the lines of unfinished units."""
         if not self._enabled:
             return
         import shutil
@@ -169,7 +169,7 @@ class LiveLines:
 
 
 def wait_for(api: Api, wanted: Sequence[Wanted], timeout_s: float | None, say: Callable[[str], None]) -> list[Missed]:
-    """Wait until each unit is in its wanted state, or has failed, or its time is up; return those that are not.
+    """Wait until each unit reaches its wanted state, fails or times out; return the units that missed their state.
 
     Args:
         api: the daemon.

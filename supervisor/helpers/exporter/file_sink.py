@@ -90,7 +90,7 @@ class FileSink:
         self._unsynced = 0
 
     def _sync_early(self) -> None:
-        """Let the disk write what is there, if that is much, and no earlier sync is under way or has failed."""
+        """Start writing to the disk if much is unsynced, unless an earlier sync is in progress or has failed."""
         early = self._early
         if self._unsynced < _EARLY_BYTES or (early is not None and (early.is_alive() or early.error is not None)):
             return
@@ -177,7 +177,7 @@ class FileSink:
     def close(self) -> None:
         """Close the file."""
         if self._fd >= 0:
-            with contextlib.suppress(DeliveryFailed):  # what was not delivered comes again
+            with contextlib.suppress(DeliveryFailed):  # undelivered lines are delivered again later
                 self._finish_early_sync()
             os.close(self._fd)
             self._fd = -1

@@ -326,7 +326,7 @@ class Exporter:
             self._report.failed(_REJECTED, str(err))
         for one in ended[:taken]:
             self._finish(self._ending[one.run.id])
-        # Those that have not ended yet go behind the others.
+        # Active runs move to the end of the queue.
         for run_id in asked:
             if run_id in self._ending:
                 self._ending[run_id] = self._ending.pop(run_id)

@@ -183,7 +183,7 @@ class ExactState:
     """None: the log is complete and written."""
 
 
-# What a root hands over.
+# State that a root hands over.
 
 
 class RunHandover(NamedTuple):
@@ -275,7 +275,7 @@ class LeftOutputState:
     held: HeldText
     unfinished: bytes
     dropped: int
-    """Lines since the last one that was written."""
+    """Number of lines dropped after the last written one."""
 
 
 class LeftPipeState(NamedTuple):
@@ -315,11 +315,11 @@ class PumpState:
 
 
 class StoreRequest(NamedTuple):
-    """What the service manager's descriptor store was not told yet."""
+    """A change that the service manager's descriptor store has not received yet."""
 
     run: str
     fds: list[int] | None
-    """To store; None: to remove what it has of the run."""
+    """Descriptors to store; None: remove all descriptors of the run from the store."""
 
 
 @dataclass(frozen=True, kw_only=True)

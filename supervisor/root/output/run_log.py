@@ -120,7 +120,7 @@ class RunLog:
         """Return the writer; made on first use."""
         if self._writer is None:
             if self._make is None:
-                raise TypeError("nobody makes its writer")
+                raise TypeError("this log has no writer and cannot create one")
             self._writer = self._make()
         return self._writer
 

@@ -95,7 +95,7 @@ class Dispatcher:
         self._states[run] = state
 
     def happen(self, run: str, event: Event, detail: Any = None) -> None:
-        """Handle an event of a run; one that an action reports is handled after the transition."""
+        """Handle an event of a run. An event reported by an action is handled after the transition."""
         self._events.append((run, event, detail))
         if not self._dispatching:
             self.dispatch()

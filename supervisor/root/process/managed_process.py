@@ -104,10 +104,10 @@ class ManagedProcess:
         """None: the run has none, or the main process has ended."""
         self.state = State.RUNNING
         self.deadline_s: float | None = None
-        """Monotonic time at which the time of the state is over.
+        """Monotonic time of the state's deadline.
 
-        It is the time-out of a running process, the next step of the stop ladder of one that is to stop, and the end of
-        the time for pipes and leftovers after the main process has exited.
+        For a running process it is the timeout. For a stopping process it is the next step of the stop ladder. After
+        the main process has exited, it is the deadline for pipes and leftovers.
         """
         self.cause: str | None = None
         """Why we stop it: stop, timeout, overflow, shutdown, unfit."""
@@ -134,7 +134,7 @@ class ManagedProcess:
 
     @property
     def killed(self) -> bool:
-        """Return whether the time for a voluntary end is over."""
+        """Return whether the deadline for a voluntary exit has passed."""
         return self.state in OVERDUE
 
     @property
@@ -143,7 +143,7 @@ class ManagedProcess:
         return self.state in CLOSES
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether the time of the state is over (monotonic seconds)."""
+        """Return whether the state's deadline has passed (`now_s` is monotonic)."""
         return self.deadline_s is not None and now_s >= self.deadline_s
 
     def has_ended(self) -> None:
@@ -252,7 +252,7 @@ def state_from(
 
     Args:
         phase: as are the others, a field of :class:`supervisor.root.handover.state_schema.RunProgress`.
-        killed: the time for a voluntary end is over.
+        killed: the deadline for a voluntary exit has passed.
         closes_early: the other root has begun to close the pipes.
         stopped: a stop has begun.
         complete: the log is sealed.

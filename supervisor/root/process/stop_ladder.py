@@ -60,7 +60,7 @@ def kill(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str:
 
 
 def still_there(trees: ProcessTrees, instance: ManagedProcess) -> str:
-    """Return a line about the processes that SIGKILL has not ended; the ladder is over."""
+    """Finish the ladder; return a line about the processes that survived SIGKILL."""
     instance.deadline_s = None
     living = ", ".join(map(str, trees.members(instance).values()))
     return f"still there {_REPORT_AFTER_S:g} s after SIGKILL (uninterruptible?): {living}"

@@ -51,7 +51,7 @@ class Start:
 
 
 class StartObserver(Protocol):
-    """Learns what becomes of each start."""
+    """Receives the result of each start."""
 
     def on_begin(self, run: str) -> None:
         """Note a run just before it is started."""
@@ -78,7 +78,7 @@ class StartQueue:
         env: the environment of the daemon, without our own variables.
         cgroup_manager: where cgroups are.
         show: takes the read end of the zygote's output.
-        observer: learns what becomes of each start.
+        observer: receives the result of each start.
     """
 
     def __init__(

@@ -60,8 +60,8 @@ class Change:
 
         Args:
             now_ms: the time of the change, in milliseconds since the epoch.
-            on_failed: called with the error if the change cannot be stored and is given up.
-            given_up_on: the kind of errors on which it is given up; on others it is retried.
+            on_failed: called with the error when the change is abandoned because it cannot be stored.
+            given_up_on: the kind of errors that abandon the change; after other errors it is retried.
         """
         self.now_ms = now_ms
         self._on_failed = on_failed
@@ -93,11 +93,11 @@ class Change:
         self.effects.append(effect)
 
     def undo(self, function: Callable[[], None]) -> None:
-        """Call `function` if the change is given up, before ``on_failed``."""
+        """Call `function` if the change is abandoned, before ``on_failed``."""
         self._undo.append(function)
 
     def give_up(self, error: BaseException) -> bool:
-        """Undo the change if it is given up on this error; return False if it is retried."""
+        """Undo the change if this error abandons it; return False if the change will be retried."""
         if self._on_failed is None or not isinstance(error, self._given_up_on):
             return False
         for undo in self._undo:

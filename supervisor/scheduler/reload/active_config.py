@@ -28,7 +28,7 @@ class ResolvedConfig:
 
 
 class ActiveConfig:
-    """The configuration in force.
+    """The active configuration.
 
     Args:
         resolved: the configuration and its daemon settings.

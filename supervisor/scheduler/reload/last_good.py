@@ -22,7 +22,7 @@ from supervisor.scheduler.reload.daemon_settings import resolve, unchangeable
 _NAME = "config.last"
 _NO_COPY = "there was no usable copy of the active configuration"
 UNCONFIRMED = f"{_NO_COPY} when the scheduler restarted, so the file was read again; check it, and run: ringward reload"
-"""What users are told until the next reload."""
+"""The warning that users see until the next reload."""
 
 
 class _Copy(msgspec.Struct):
@@ -50,8 +50,8 @@ class Found(NamedTuple):
 def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
     """Return the copy of the active configuration, or read the files at the start of a daemon.
 
-    A restarted scheduler without a usable copy (removed, damaged, of another version) reads the files too, and refuses
-    what a reload would refuse.
+    A restarted scheduler without a usable copy (removed, damaged, of another version) reads the files too. It rejects
+    the same changes as a reload.
 
     Raises:
         ConfigError: there is no copy, and the files cannot be used.

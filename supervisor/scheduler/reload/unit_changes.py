@@ -113,7 +113,7 @@ class UnitChanges:
         self._scheduled_starts.begin([unit])
 
     def start_services(self, names: list[str], change: Change) -> None:
-        """Release held instances after all changes, and start what the named services depend on."""
+        """Release held instances after all changes, and start the dependencies of the named services."""
         self._controller.dependency_gate.look_at_all(change)
         for unit in [unit for name in names if not (unit := self.units[name]).stopped]:
             self._controller.start_needed(unit, change)

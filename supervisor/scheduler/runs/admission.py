@@ -5,7 +5,8 @@ cannot deadlock. Waiting runs are ordered by priority and age: each minute of wa
 two runs in points never changes, so neither does their order. A run passes an earlier one only if they share no slot,
 so later runs cannot starve an earlier one.
 
-Memory holds no counters: what runs and what waits follows from the rows of the runs, so every scheduler decides alike.
+There are no counters in memory. The rows of the runs determine which runs are active or waiting, so every scheduler
+reaches the same decision.
 """
 
 from bisect import bisect_left, insort
@@ -18,7 +19,7 @@ POINT_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What runs share."""
+    """The limits that runs share."""
 
     slots: Mapping[str, int] = field(default_factory=dict)
     """Sizes by name."""
@@ -28,7 +29,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a run needs, or holds."""
+    """The resources that a run needs or holds."""
 
     run: str
     unit: str
@@ -145,7 +146,7 @@ def obstacles(capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns
 
 
 class _Load:
-    """The sums of what runs hold."""
+    """The sums of the resources that active runs hold."""
 
     def __init__(self, running: Iterable[Claim]) -> None:
         self.slots: dict[str, int] = {}
@@ -159,7 +160,7 @@ class _Load:
                 self.units[claim.unit] = self.units.get(claim.unit, 0) + 1
 
     def has_room(self, capacity: Capacity, claim: Claim) -> bool:
-        """Return whether a run can start beside those that run."""
+        """Return whether a run can start beside the active runs."""
         if any(self.slots.get(name, 0) + count > capacity.slots.get(name, 0) for name, count in claim.uses.items()):
             return False
         if claim.limit is None:

@@ -71,7 +71,7 @@ class RunEngine:
         """What admitted runs hold until their end, by run id."""
         self._queued = WaitingRuns()
         self._admission_held = False
-        """Whether no run is admitted, because the takeover does not know yet what runs."""
+        """Whether no run is admitted, because the takeover has not yet determined the active runs."""
         self._stored_ends: list[str] = []
         """Ids of the runs whose ends were stored in this round of the loop."""
         self._held_back: list[str] | None = None
@@ -222,7 +222,7 @@ class RunEngine:
     # Admission.
 
     def configure(self, config: Config) -> None:
-        """Apply the sizes of the slots and the limit of the daemon; running runs keep what they hold."""
+        """Apply the sizes of the slots and the limit of the daemon; active runs keep their places."""
         self._capacity = Capacity(config.slots, config.daemon.max_running)
         change = self.committer.change()
         self.admit(change)
@@ -240,7 +240,7 @@ class RunEngine:
             self.enqueue(run)
 
     def hold_admission(self, hold: bool) -> None:
-        """Admit no run until the takeover knows what runs, or admit runs again."""
+        """Stop the admission of runs until the takeover has determined the active ones, or admit runs again."""
         self._admission_held = hold
 
     def admit(self, change: Change) -> None:
@@ -558,7 +558,7 @@ class RunEngine:
 
 
 def _claim_of(run: LiveRun) -> Claim:
-    """Return what a run needs or holds. The limit of a task is that of its present definition."""
+    """Return the resources that a run needs or holds. The limit of a task is that of its present definition."""
     task = run.unit.task
     priority = run.definition.queue_priority if isinstance(run.definition, Task) else 0
     return Claim(

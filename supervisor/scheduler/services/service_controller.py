@@ -107,7 +107,7 @@ class ServiceController:
         self._down(unit, change, by)
 
     def stop_in_order(self, units: Iterable[Unit], change: Change, *, by: str | None = None) -> None:
-        """Stop services, each after those of them that depend on it have ended."""
+        """Stop services, each after its dependents among them have ended."""
         chosen = list(units)
         for unit in chosen:
             self._want_stopped(unit, change)

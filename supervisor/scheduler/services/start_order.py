@@ -1,7 +1,7 @@
 """The order in which services start and stop.
 
-Of several services that stop at one request, each stops after those that depend on it have ended. The wanted state of
-all of them is stored at once, so the next scheduler stops the services that still wait.
+When one request stops several services, each service stops after its dependents among them have ended. The wanted state
+of all of them is stored at once, so after a restart the scheduler stops the remaining services.
 """
 
 import itertools

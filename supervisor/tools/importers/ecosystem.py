@@ -41,7 +41,7 @@ _WORDS = {"true": True, "false": False, "null": None, "undefined": None}
 
 
 def content(path: str, text: str) -> Any:
-    """Return what the file exports.
+    """Return the exported value of the file.
 
     Raises:
         Unreadable: it is neither JSON nor a module that can be read here.
@@ -78,7 +78,7 @@ def _evaluated(node: str, path: str) -> Any:
 
 
 def _literal(path: str, text: str) -> Any:
-    """Return what a module exports that consists of one literal."""
+    """Return the exported value of a module that consists of one literal."""
     begin = _MODULE.match(text)
     tokens = _Tokens(path, text, begin.end() if begin else 0)
     if begin is None:

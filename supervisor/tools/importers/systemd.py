@@ -284,7 +284,7 @@ def _stopping(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, ou
         keys["stop_target"] = "main"
     if mode == "process":
         keys["leftovers"] = "leave"
-        outcome.note(path, "KillMode=process: a stop kills here what is left after graceful_stop")
+        outcome.note(path, "KillMode=process: Ringward kills remaining processes after graceful_stop")
     elif mode == "none":
         outcome.note(path, "KillMode=none is not carried over: a stop ends all processes here")
     wait = (said.get("TimeoutStopSec") or said.get("TimeoutSec") or [""])[-1]

@@ -32,7 +32,7 @@ def plan(kind: str, wanted: Wanted, scan: str | None = None) -> Plan:
     Args:
         kind: one of :data:`supervisor.tools.service.detection.KINDS`.
         wanted: how the daemon is to run.
-        scan: the directory in which s6-svscan or runsvdir look for services; None: the usual one that exists.
+        scan: the directory in which s6-svscan or runsvdir look for services; None: the first existing default.
     """
     if kind == "systemd":
         return systemd.plan(wanted)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @CONFIG
 @DATA
 @click.argument("destination", metavar="DEST", shell_complete=directories)
-@click.option("--json", "as_json", is_flag=True, help="Print what was copied as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print a description of the backup as JSON.")
 @pass_settings
 def command(settings: Settings, destination: str, as_json: bool) -> int:
     """Copy the data directory to DEST, a new directory, also while the daemon runs.

@@ -107,7 +107,7 @@ def list_tokens(settings: Settings, as_json: bool) -> None:
 @command.command("revoke", epilog="Example: ringward token revoke deploy")
 @client_options
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print what was revoked as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the revoked token as JSON.")
 @pass_settings
 def revoke(settings: Settings, name: str, as_json: bool) -> None:
     """Revoke a token. This takes effect at once; its open streams end within seconds."""

@@ -49,7 +49,7 @@ _ADVICE_S = 1.0
     is_flag=True,
     help="Begin with an empty history if the database and its copy are missing or damaged.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what starts as one line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the start banner as one line of JSON.")
 @pass_settings
 def command(
     settings: Settings, listen: tuple[str, ...], ready_fd: int | None, new_history: bool, as_json: bool

@@ -15,7 +15,7 @@ from supervisor.cli.paths import directories, files
 @click.option(
     "--root", metavar="DIR", default="/", shell_complete=directories, help="Look for programs of the host below DIR."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the files that were written, and what was found, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the written files and the programs found as JSON.")
 def command(file: str, root: str, as_json: bool) -> None:
     """Write a first configuration with comments to a new file, and the JSON Schema for editors beside it.
 

@@ -39,7 +39,7 @@ _ROOT = click.option(
 )
 _DRY = click.option("--dry-run", is_flag=True, help="Only show the changes.")
 _FORCE = click.option("--force", is_flag=True, help="Also replace or remove files that were changed by hand.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the changes as JSON.")
 
 
 def _common(function: F) -> F:
@@ -61,7 +61,7 @@ def command() -> None:
 @DATA
 @_common
 @click.option(
-    "--program", metavar="FILE", shell_complete=files, help="The program ringward; default: the one that you call."
+    "--program", metavar="FILE", shell_complete=files, help="The ringward executable of the service; default: this one."
 )
 @click.option("--user", metavar="NAME", help="The daemon's user; tasks then cannot have another one. Default: root.")
 @click.option("--hardened", is_flag=True, help="systemd: remove privileges from the daemon and its tasks.")

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class _Verb(NamedTuple):
-    """One row: an example of a command, its help, and what it needs.
+    """One row: an example of a command, its help, and its requirements.
 
     Attributes:
-        what: the units that it needs, for messages.
+        what: the kind of its arguments, for messages.
         complete: the names that a shell completes.
         metavar: the argument in the help.
         flags: query parameters of the API, with their help.
-        waits: what has not happened when a wait fails; None: the command has nothing to wait for.
+        waits: predicate of the message when a wait fails; None: the command does not wait.
     """
 
     example: str
@@ -57,8 +57,8 @@ _VERBS = {
         """Stop runs, all active and waiting runs of tasks, or services, and wait until they have ended.
 
         Prints the ids of the runs. A stopped service stays stopped until someone starts it or the daemon restarts.
-        After the stop of a single run of a service, its instance starts again after restart_delay. Services stop after
-        those that depend on them.
+        If you stop a single run of a service, its instance starts again after restart_delay. A service stops after its
+        dependents.
         """,
         "runs, tasks or services",
         all_names,

@@ -31,7 +31,7 @@ def command(settings: Settings, as_json: bool) -> None:
 
 
 def _waits(api: "Api", item: dict[str, Any]) -> str | None:
-    """Return what the oldest waiting run of a task or service waits for; None: none waits, or the cause is unknown."""
+    """Return why the oldest waiting run of a task or service waits; None: no run waits, or the reason is unknown."""
     from supervisor.cli.client import Refused, segment
 
     if not (item.get("active") or {}).get("pending"):
