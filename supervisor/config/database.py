@@ -20,23 +20,21 @@ _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})|%00")
 class DatabaseUrl:
     """``sqlite``, or the URL of a database of a PostgreSQL server. No message repeats it: it may have a password."""
 
+    what = '"sqlite" or a URL such as "postgresql://ringward@/ringward"'
+
     def parse(self, value: object, directory: str) -> DatabaseServer | None:  # noqa: ARG002 - the protocol's signature
         """See :class:`supervisor.config.value_types.values.ValueType`; None: SQLite, in the data directory."""
         if value == SQLITE:
             return None
         if not isinstance(value, str) or not value.startswith(_SCHEMES[0]):
             remedy = f"write {_SCHEMES[0]}…" if isinstance(value, str) and value.startswith(_SCHEMES[1]) else None
-            raise Invalid(f"must be {self.describe()}", remedy, show=False)
+            raise Invalid(f"must be {self.what}", remedy, show=False)
         if not value.isprintable() or " " in value or len(value.encode()) > _MAX_BYTES or not _is_url(value):
             remedy = "write special characters of a password as %XX"
             raise Invalid("is not a valid URL", remedy, show=False)
         if not all(_is_port(port) for port in _ports(value)):
             raise Invalid(f"the port must be from 1 to {_LAST_PORT}", show=False)
         return DatabaseServer(str(value), tuple(sorted(variables_in(value))))
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return '"sqlite" or a URL such as "postgresql://ringward@/ringward"'
 
 
 def _is_url(url: str) -> bool:

@@ -182,7 +182,7 @@ def _named(keys: Mapping[str, Key]) -> Schema:
 
 def _key(key: Key) -> Schema:
     said = {} if key.default in (None, REQUIRED) else {"default": key.default}
-    about = {"title": key.name, "description": f"{key.doc}; {key.type.describe()}", "examples": [example(key)]}
+    about = {"title": key.name, "description": f"{key.doc}; {key.type.what}", "examples": [example(key)]}
     return {**about, **said, **schema_of(key.type)}
 
 
@@ -198,7 +198,7 @@ def _example_of(kind: ValueType) -> Any:
     """Return the example of a type; None if it has none."""
     if isinstance(kind, Choice):
         return next(iter(kind.words))
-    text = kind.describe()
+    text = kind.what
     found = _IN_DESCRIPTION.search(text)
     if found is None:
         return None

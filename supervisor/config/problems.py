@@ -7,7 +7,8 @@ Exception
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +105,36 @@ class InvalidParts(Invalid):
     def parts(self) -> Sequence[Invalid]:
         """Return the separate problems."""
         return self._parts
+
+
+class Faults:
+    """Collects what is invalid in one value, so that the user sees all of it at once."""
+
+    def __init__(self, found: Iterable[Invalid] = ()) -> None:
+        self.found = list(found)
+
+    def add(self, message: str, remedy: str | None = None, *, path: KeyPath = ()) -> None:
+        """Add a fault whose message does not repeat the value."""
+        self.found.append(Invalid(message, remedy, show=False, path=path))
+
+    @contextmanager
+    def at(self, *path: str | int) -> Iterator[None]:
+        """Collect what is invalid in the part of the value at `path`."""
+        try:
+            yield
+        except Invalid as err:
+            for part in err.parts:
+                part.path = (*path, *part.path)
+            self.found += err.parts
+
+    def check(self) -> None:
+        """Check that there are none.
+
+        Raises:
+            InvalidParts: there are some.
+        """
+        if self.found:
+            raise InvalidParts(self.found)
 
 
 def dotted(path: KeyPath) -> str:

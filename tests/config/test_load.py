@@ -423,7 +423,7 @@ def test_every_key_is_documented_once_per_place() -> None:
     """The table has no key twice for one place, and a text for each."""
     seen = [(key.name, place) for key in KEYS for place in key.places]
     assert len(seen) == len(set(seen))
-    assert all(key.doc and key.type.describe() for key in KEYS)
+    assert all(key.doc and key.type.what for key in KEYS)
 
 
 def test_too_many_units_are_refused(problems: Problems) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from supervisor.config.problems import Invalid, InvalidParts
 from supervisor.config.records import Dependency
 from supervisor.config.value_types.values import Name, ValueType, choice, parse_table
 
@@ -15,17 +14,14 @@ KEYS: Mapping[str, ValueType] = {"name": _UNIT, "until": choice("started", "read
 class Depends:
     """A service or task, and until when it is waited for."""
 
+    what = 'a name, or a table such as { name = "database", until = "ready" }'
+
     def parse(self, value: object, directory: str) -> Dependency:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         if not isinstance(value, dict):
             return Dependency(_UNIT.parse(value, directory))
-        said, wrong = parse_table(value, KEYS, directory)
+        said, faults = parse_table(value, KEYS, directory)
         if "name" not in value:
-            wrong.append(Invalid("must have a name", show=False))
-        if wrong:
-            raise InvalidParts(wrong)
+            faults.add("must have a name")
+        faults.check()
         return Dependency(**said)
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a name, or a table such as { name = "database", until = "ready" }'

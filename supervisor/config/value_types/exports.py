@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from supervisor.config.problems import Invalid, InvalidParts
+from supervisor.config.problems import Faults, Invalid
 from supervisor.config.value_types.values import Text
 
 MAX_EXPORTS = 32
@@ -34,9 +34,11 @@ _MAX_SOCKET_PATH_BYTES = 107
 class SyslogAddress:
     """A Unix socket, or a protocol with host and port."""
 
+    what = 'an address such as "unix:/dev/log", "udp://HOST:514", "tcp://HOST:601" or "tls://HOST:6514"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         path = text.removeprefix("unix:")
         if path != text:
             if not path.startswith("/"):
@@ -48,32 +50,26 @@ class SyslogAddress:
             parts = urlsplit(text)
             port = _PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
         except ValueError:
-            raise Invalid(f"must be {self.describe()}") from None
+            raise Invalid(f"must be {self.what}") from None
         plain = text == f"{parts.scheme}://{parts.netloc}" and "@" not in text
         if not plain or not parts.hostname or not port or parts.scheme not in _PORTS:
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         return f"{parts.scheme}://{host}:{port}"
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'an address such as "unix:/dev/log", "udp://HOST:514", "tcp://HOST:601" or "tls://HOST:6514"'
 
 
 @dataclass(frozen=True)
 class HeaderText:
     """A text for a header of HTTP: printable ASCII without a colon, which would end a user name."""
 
+    what = "printable ASCII without a colon"
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        text = Text(limit=200, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=200, empty=False, what=self.what).parse(value, directory)
         if not (text.isascii() and text.isprintable()) or ":" in text:
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         return text
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return "printable ASCII without a colon"
 
 
 def check(values: Mapping[str, Any], said: Mapping[str, Any]) -> None:
@@ -89,18 +85,16 @@ def check(values: Mapping[str, Any], said: Mapping[str, Any]) -> None:
     kind = values.get("type")
     if kind is None:
         return
-    wrong = list(_misplaced(kind, values))
+    faults = Faults(_misplaced(kind, values))
     key = _NEEDED.get(kind)
     if key is not None and key not in said:
-        wrong.append(Invalid(f"an export of type {kind} needs {key}", f'add {key} = "…"', show=False))
+        faults.add(f"an export of type {kind} needs {key}", f'add {key} = "…"')
     if ("username" in said) != ("password_file" in said):
         missing = "password_file" if "username" in said else "username"
-        wrong.append(Invalid("username and password_file belong together", f'add {missing} = "…"', show=False))
+        faults.add("username and password_file belong together", f'add {missing} = "…"')
     if "token_file" in said and "username" in said:
-        place: tuple[str] = ("token_file",)
-        wrong.append(Invalid("cannot be combined with username", "remove one of them", show=False, path=place))
-    if wrong:
-        raise InvalidParts(wrong)
+        faults.add("cannot be combined with username", "remove one of them", path=("token_file",))
+    faults.check()
 
 
 def _misplaced(kind: str, values: Mapping[str, Any]) -> Iterator[Invalid]:

@@ -44,78 +44,70 @@ def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Invalid]]:
 class Network:
     """A network in CIDR notation, or one address."""
 
+    what = 'a network such as "10.0.0.0/8" or an address such as "10.1.2.3"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
         try:
             network = ipaddress.ip_network(text)
         except ValueError as err:
-            raise Invalid(f"must be {self.describe()}", str(err)) from None
+            raise Invalid(f"must be {self.what}", str(err)) from None
         if network.prefixlen == 0:
             raise Invalid("would trust every client, and each could claim any address", "name your proxy's address")
         return str(network)
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a network such as "10.0.0.0/8" or an address such as "10.1.2.3"'
 
 
 @dataclass(frozen=True)
 class HostName:
     """A name or numeric address, without a port."""
 
+    what = 'a host name without a port such as "jobs.example.com" or "*.example.com"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        text = Text(limit=_MAX_HOST, empty=False, what=self.describe()).parse(value, directory).lower()
+        text = Text(limit=_MAX_HOST, empty=False, what=self.what).parse(value, directory).lower()
         try:
             return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
         except ValueError:
             if not _HOST.fullmatch(text):
-                raise Invalid(f"must be {self.describe()}") from None
+                raise Invalid(f"must be {self.what}") from None
         return text
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a host name without a port such as "jobs.example.com" or "*.example.com"'
 
 
 @dataclass(frozen=True)
 class BasePath:
     """A path prefix: with a slash in front, and none at the end."""
 
+    what = 'a path such as "/jobs"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        text = Text(limit=200, what=self.describe()).parse(value, directory).rstrip("/")
+        text = Text(limit=200, what=self.what).parse(value, directory).rstrip("/")
         parts = text.split("/")
         if text and (not _BASE_PATH.fullmatch(text) or "." in parts or ".." in parts):
-            raise Invalid(f"must be {self.describe()}", "letters, digits, dots, underscores, tildes and hyphens")
+            raise Invalid(f"must be {self.what}", "letters, digits, dots, underscores, tildes and hyphens")
         return text
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a path such as "/jobs"'
 
 
 @dataclass(frozen=True)
 class Url:
     """An http or https address without a query, a fragment or a password."""
 
+    what = 'an address such as "https://example.com/jobs"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         try:
             parts = urlsplit(text)
             port = parts.port
         except ValueError:
-            raise Invalid(f"must be {self.describe()}") from None
+            raise Invalid(f"must be {self.what}") from None
         netloc = parts.netloc
         plain = not (parts.query or parts.fragment or "@" in netloc or "*" in netloc or netloc.endswith(":"))
         if port == 0 or parts.scheme not in ("http", "https") or not parts.hostname or not plain:
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         HostName().parse(parts.hostname, directory)
         BasePath().parse(parts.path, directory)
         return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'an address such as "https://example.com/jobs"'

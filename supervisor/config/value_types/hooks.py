@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from supervisor.config.problems import Invalid, InvalidParts, quoted
+from supervisor.config.problems import Faults, Invalid, quoted
 from supervisor.config.records import JsonPath
 from supervisor.config.value_types.values import ListOf, Text
 
@@ -27,17 +27,15 @@ _ACCEPTED = ListOf(Text(limit=1000), 100, empty=False, single=True)
 class Path:
     """The place of one value in a JSON document: names and indices, from the outside to the inside."""
 
+    what = 'a JSON path such as "$.commits[0].id"'
+
     def parse(self, value: object, directory: str) -> JsonPath:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         if not re.fullmatch(PATH, text):
             remedy = "a path has names and indices only; filters, wildcards and quoted names are not supported"
-            raise Invalid(f"must be {self.describe()}", remedy)
+            raise Invalid(f"must be {self.what}", remedy)
         return tuple(name or int(index) for name, index in _STEP.findall(text))
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a JSON path such as "$.commits[0].id"'
 
 
 def _table(value: object, what: str) -> dict[str, object]:
@@ -52,52 +50,39 @@ def _table(value: object, what: str) -> dict[str, object]:
 class ParamPaths:
     """Where the values of a task's parameters stand in the body of a request."""
 
+    what = 'a table of JSON paths such as { ref = "$.ref" }'
+
     def parse(self, value: object, directory: str) -> dict[str, JsonPath]:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         found: dict[str, JsonPath] = {}
-        wrong: list[Invalid] = []
-        for name, path in _table(value, self.describe()).items():
-            try:
+        faults = Faults()
+        for name, path in _table(value, self.what).items():
+            with faults.at(name):
                 found[name] = Path().parse(path, directory)
-            except Invalid as err:
-                err.path = (name,)
-                wrong.append(err)
-        if wrong:
-            raise InvalidParts(wrong)
+        faults.check()
         return found
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a table of JSON paths such as { ref = "$.ref" }'
 
 
 @dataclass(frozen=True)
 class Conditions:
     """What values of the body start a run: by path, the accepted ones."""
 
+    what = 'a table of JSON paths and values such as { "$.ref" = "refs/heads/main" }'
+
     def parse(self, value: object, directory: str) -> tuple[tuple[JsonPath, tuple[str, ...]], ...]:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         found: list[tuple[JsonPath, tuple[str, ...]]] = []
-        wrong: list[Invalid] = []
-        for text, accepted in _table(value, self.describe()).items():
+        faults = Faults()
+        for text, accepted in _table(value, self.what).items():
             try:
                 path = Path().parse(text, directory)
             except Invalid as err:
-                wrong.append(Invalid(f"{quoted(text)} must be {Path().describe()}", err.remedy, show=False))
+                faults.add(f"{quoted(text)} must be {Path().what}", err.remedy)
                 continue
-            try:
+            with faults.at(text):
                 found.append((path, _ACCEPTED.parse(accepted, directory)))
-            except Invalid as err:
-                for part in err.parts:
-                    part.path = (text, *part.path)
-                wrong += err.parts
-        if wrong:
-            raise InvalidParts(wrong)
+        faults.check()
         return tuple(found)
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a table of JSON paths and values such as { "$.ref" = "refs/heads/main" }'
 
 
 def checked_secret(text: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.config.problems import Invalid, InvalidParts, quoted
+from supervisor.config.problems import Faults, Invalid, quoted
 from supervisor.config.records import ProxyIdentity
 from supervisor.config.value_types.values import FilePath, Text, choice, parse_table
 
@@ -26,44 +26,36 @@ _TAKEN = re.compile(
 class Header:
     """The name of a header."""
 
+    what = 'the name of a header such as "Remote-User"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
         if not _HEADER.fullmatch(text):
-            raise Invalid(f"must be {self.describe()}", "letters, digits and hyphens; proxies drop underscores")
+            raise Invalid(f"must be {self.what}", "letters, digits and hyphens; proxies drop underscores")
         if _TAKEN.fullmatch(text.lower()):
             raise Invalid("has another meaning", "choose a header that only the proxy sets")
         return text
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'the name of a header such as "Remote-User"'
 
 
 @dataclass(frozen=True)
 class Roles:
     """A table of groups with the role of their members."""
 
+    what = 'a table such as { admins = "admin", "*" = "viewer" }'
+
     def parse(self, value: object, directory: str) -> tuple[tuple[str, str], ...]:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         if not isinstance(value, dict) or not value:
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         found: dict[str, str] = {}
-        wrong: list[Invalid] = []
+        faults = Faults()
         for group, role in value.items():
-            try:
+            with faults.at(group):
                 _check_group(group)
                 found[group] = choice(*ROLES).parse(role, directory)
-            except Invalid as err:
-                err.path = (group,)
-                wrong.append(err)
-        if wrong:
-            raise InvalidParts(wrong)
+        faults.check()
         return tuple(found.items())
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a table such as { admins = "admin", "*" = "viewer" }'
 
 
 def _check_group(name: str) -> None:
@@ -85,21 +77,20 @@ REQUIRED: Collection[str] = ("secret_file", "roles")
 class IdentityTable:
     """The table ``[http.identity]``."""
 
+    what = 'a table such as { secret_file = "proxy-secret", roles = { "*" = "viewer" } }'
+
     def parse(self, value: object, directory: str) -> ProxyIdentity:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.describe()}")
-        said, wrong = parse_table(value, KEYS, directory)
-        wrong += [Invalid(f"has no {name}", f"add {name} = …", show=False) for name in REQUIRED if name not in value]
-        if wrong:
-            raise InvalidParts(wrong)
+            raise Invalid(f"must be {self.what}")
+        said, faults = parse_table(value, KEYS, directory)
+        for name in REQUIRED:
+            if name not in value:
+                faults.add(f"has no {name}", f"add {name} = …")
+        faults.check()
         found = ProxyIdentity(**said)
         headers = [found.user_header, found.groups_header, found.secret_header]
         if len({name.lower() for name in headers}) < len(headers):
             shown = ", ".join(map(quoted, headers))
             raise Invalid(f"needs three different headers for user, groups and secret, not {shown}", show=False)
         return found
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a table such as { secret_file = "proxy-secret", roles = { "*" = "viewer" } }'

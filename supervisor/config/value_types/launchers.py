@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
+from supervisor.config.problems import Faults, Invalid, nearest, quoted
 from supervisor.config.records import Launcher
 from supervisor.config.value_types.presets import PRESETS, Preset
 from supervisor.config.value_types.values import MAX_ARGUMENT_BYTES, Text
@@ -42,23 +42,20 @@ class Words:
     def parse(self, value: object, directory: str) -> tuple[str, ...]:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         if not isinstance(value, list):
-            raise Invalid(f"must be {self.describe()}", "write each argument as a separate item")
+            raise Invalid(f"must be {self.what}", "write each argument as a separate item")
         if self.program and (not value or value[0] == ""):
             raise Invalid("must name a program first", show=False)
         if len(value) > _MAX_WORDS:
             raise Invalid(f"must have at most {_MAX_WORDS} arguments, it has {len(value)}", show=False)
-        words, wrong = [], []
+        words, faults = [], Faults()
         for index, word in enumerate(value):
-            try:
+            with faults.at(index):
                 words.append(Text(limit=MAX_ARGUMENT_BYTES).parse(word, directory))
-            except Invalid as err:
-                err.path = (index,)
-                wrong.append(err)
-        if wrong:
-            raise InvalidParts(wrong)
+        faults.check()
         return tuple(words)
 
-    def describe(self) -> str:
+    @property
+    def what(self) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         return "a list of arguments, the program first" if self.program else "a list of arguments"
 
@@ -71,12 +68,13 @@ class Place:
 
     def parse(self, value: object, directory: str) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         if not _PLACE.fullmatch(text):
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         return text
 
-    def describe(self) -> str:
+    @property
+    def what(self) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         return f'one word such as "{self.example}"'
 
@@ -88,7 +86,7 @@ def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
         InvalidParts: they do not go together, or do not tell how to start anything.
     """
     preset = PRESETS[values["preset"]] if "preset" in values else None
-    wrong = list(_unfit(preset, values))
+    faults = Faults(_unfit(preset, values))
     settings = {key: values.get(key) for key in _SETTINGS}
     if preset is not None:
         settings["client"] = values.get("client", preset.client)
@@ -101,17 +99,16 @@ def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
         words[command], found = _settled(template, settings, known)
         for index, invalid in found if own is not None else ():
             invalid.path = (command, index)
-            wrong.append(invalid)
+            faults.found.append(invalid)
     for key, known in (("client", OF_THE_RUN), ("options", (*OF_THE_RUN, *OF_THE_COMMAND))):
         for index, invalid in _settled(values.get(key, ()), {}, known)[1]:
             invalid.path = (key, index)
-            wrong.append(invalid)
+            faults.found.append(invalid)
     if not words["start"] and preset is None:
-        wrong.append(Invalid("has neither preset nor start", 'add preset = "…" or start = […]', show=False))
+        faults.add("has neither preset nor start", 'add preset = "…" or start = […]')
     elif "start" in values and not _has_command(words["start"]):
-        wrong.append(Invalid("has no placeholder for the command", 'add "{command}"', show=False, path=("start",)))
-    if wrong:
-        raise InvalidParts(wrong)
+        faults.add("has no placeholder for the command", 'add "{command}"', path=("start",))
+    faults.check()
     # Text written by the user may show secrets: that is the user's decision.
     ours = preset is not None and "start" not in values
     return Launcher(

@@ -60,10 +60,8 @@ def check_exposed(host: str, *, tls: bool, behind_proxy: bool) -> None:
 class Listen:
     """An address to listen on."""
 
+    what = 'an address and a port such as "127.0.0.1:7464"'
+
     def parse(self, value: object, directory: str) -> tuple[str, int]:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return parse_listen(Text(limit=100, empty=False, what=self.describe()).parse(value, directory))
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'an address and a port such as "127.0.0.1:7464"'
+        return parse_listen(Text(limit=100, empty=False, what=self.what).parse(value, directory))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from supervisor.config.notification_kinds import KINDS, SEVERITIES
-from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
+from supervisor.config.problems import Invalid, nearest, quoted
 from supervisor.config.records import Match, QuietHours
 from supervisor.config.value_types.values import NAME, ListOf, Name, Text, ValueType, choice, parse_table
 
@@ -21,22 +21,22 @@ _MINUTES_PER_HOUR = 60
 class NotifierUrl:
     """An address that Apprise understands. No message repeats it."""
 
+    what = "the URL of a notification service, as Apprise writes it"
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         text = value if isinstance(value, str) else ""
         if not _URL.fullmatch(text) or len(text) > 4000:
             remedy = "such as mailto://, slack://, ntfy:// or json://; percent-encode everything that is not ASCII"
-            raise Invalid(f"must be {self.describe()}", remedy, show=False)
+            raise Invalid(f"must be {self.what}", remedy, show=False)
         return Text().parse(value, directory)
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return "the URL of a notification service, as Apprise writes it"
 
 
 @dataclass(frozen=True)
 class PingUrl:
     """An address that is asked for. No message repeats it: such addresses are passwords."""
+
+    what = 'a URL such as "https://hc-ping.com/ID"'
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """See :class:`supervisor.config.value_types.values.ValueType`."""
@@ -47,33 +47,27 @@ class PingUrl:
         except ValueError:  # a port beyond 65535, an unfinished bracket
             sound = False
         if not sound or parts.fragment or "@" in parts.netloc or not _URL.fullmatch(text) or len(text) > 2000:
-            raise Invalid(f"must be {self.describe()}", show=False)
+            raise Invalid(f"must be {self.what}", show=False)
         return str(text)
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a URL such as "https://hc-ping.com/ID"'
 
 
 @dataclass(frozen=True)
 class Quiet:
     """Hours of the day."""
 
+    what = 'hours such as "22:00-07:00"'
+
     def parse(self, value: object, directory: str) -> QuietHours:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        text = Text(limit=100, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
         found = _QUIET.fullmatch(text)
         if found is None:
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         hour, minute, last_hour, last_minute = map(int, found.groups())
         quiet = QuietHours(hour * _MINUTES_PER_HOUR + minute, last_hour * _MINUTES_PER_HOUR + last_minute)
         if quiet.begin == quiet.end:
             raise Invalid("must not begin and end at the same time")
         return quiet
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'hours such as "22:00-07:00"'
 
 
 MATCHES: Mapping[str, ValueType] = {
@@ -87,18 +81,15 @@ MATCHES: Mapping[str, ValueType] = {
 class MatchTable:
     """Which notifications take a route."""
 
+    what = 'a table such as { kinds = ["run.failed"], tasks = "backup-*" }'
+
     def parse(self, value: object, directory: str) -> Match:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.describe()}")
-        said, wrong = parse_table(value, MATCHES, directory)
-        if wrong:
-            raise InvalidParts(wrong)
+            raise Invalid(f"must be {self.what}")
+        said, faults = parse_table(value, MATCHES, directory)
+        faults.check()
         return Match(**said)
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a table such as { kinds = ["run.failed"], tasks = "backup-*" }'
 
 
 def notifiers(*, empty: bool = True) -> ListOf:

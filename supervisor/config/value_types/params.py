@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from supervisor.config.problems import Invalid, InvalidParts
+from supervisor.config.problems import Faults, Invalid
 from supervisor.config.records import Param
 from supervisor.config.value_types.param_values import MAX_BYTES, TYPES, compiled, normal
 from supervisor.config.value_types.values import Choice, Flag, ListOf, Text, ValueType, choice, parse_table
@@ -51,32 +51,28 @@ messages to the daemon.
 class ParamPattern:
     """A regular expression."""
 
+    what = 'a regular expression (RE2) such as "[a-z]+"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
-        text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         compiled(text)
         return text
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a regular expression (RE2) such as "[a-z]+"'
 
 
 @dataclass(frozen=True)
 class ParamValue:
     """A value in the file: text, or a number or truth value as TOML writes it."""
 
+    what = "a string, a number, true or false"
+
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if not isinstance(value, str | int | float) or (isinstance(value, int) and value.bit_length() > _MAX_BITS):
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         return str(value)
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return "a string, a number, true or false"
 
 
 KEYS: Mapping[str, ValueType] = {
@@ -96,60 +92,54 @@ KEYS: Mapping[str, ValueType] = {
 class Declared:
     """One parameter, as a table."""
 
+    what = 'a table such as { name = "DAY", kind = "env", required = true }'
+
     def parse(self, value: object, directory: str) -> Param:
         """See :class:`supervisor.config.value_types.values.ValueType`. No message repeats the default of a secret."""
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.describe()}")
-        said, wrong = _said(value, directory)
+            raise Invalid(f"must be {self.what}")
+        said, faults = _said(value, directory)
         for name in ("name", "kind"):
             if name not in value:
-                wrong.append(Invalid(f"must have a {name}", f"write {self.describe()}", show=False))
-        if not wrong:
-            wrong += _clashes(said)
-        if not wrong:
-            wrong += _unfit(said)
-        if wrong:
-            for part in wrong:
-                part.show = part.show and not (value.get("secret") and part.path[:1] in ((), ("default",)))
-            raise InvalidParts(wrong)
+                faults.add(f"must have a {name}", f"write {self.what}")
+        if not faults.found:
+            faults.found += _clashes(said)
+        if not faults.found:
+            faults.found += _unfit(said)
+        for part in faults.found:
+            part.show = part.show and not (value.get("secret") and part.path[:1] in ((), ("default",)))
+        faults.check()
         return Param(**said)
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a table such as { name = "DAY", kind = "env", required = true }'
 
 
 @dataclass(frozen=True)
 class Params:
     """All parameters of a task."""
 
+    what = f"a list, each item {Declared().what}"
+
     def parse(self, value: object, directory: str) -> tuple[Param, ...]:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         params: tuple[Param, ...] = ListOf(Declared(), MAX_PARAMS).parse(value, directory)
         seen: set[str] = set()
-        wrong = []
+        faults = Faults()
         for index, param in enumerate(params):
             if param.name in seen:
-                wrong.append(Invalid("the name is already used by another parameter", show=False, path=(index, "name")))
+                faults.add("the name is already used by another parameter", path=(index, "name"))
             seen.add(param.name)
         if sum(len((param.default or "").encode()) for param in params) > MAX_BYTES:
-            wrong.append(Invalid(f"the defaults must have at most {MAX_BYTES} bytes together", show=False))
-        if wrong:
-            raise InvalidParts(wrong)
+            faults.add(f"the defaults must have at most {MAX_BYTES} bytes together")
+        faults.check()
         return params
 
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return f"a list, each item {Declared().describe()}"
 
-
-def _said(value: dict[str, Any], directory: str) -> tuple[dict[str, Any], list[Invalid]]:
-    """Return the table as fields of the record, and the errors of single values."""
-    found, wrong = parse_table(value, KEYS, directory)
+def _said(value: dict[str, Any], directory: str) -> tuple[dict[str, Any], Faults]:
+    """Return the table as fields of the record, and the faults of single values."""
+    found, faults = parse_table(value, KEYS, directory)
     said = {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL} | found
     if said.get("kind") == "flag" and "type" not in value:
         said["type"] = "boolean"
-    return said, wrong
+    return said, faults
 
 
 _OPTIONAL = frozenset(KEYS) - {"name", "kind"}

@@ -13,17 +13,15 @@ _GLOB = re.compile(r"[a-zA-Z0-9._:*?\[\]!-]{1,200}")
 class Permission:
     """A verb and a name, or a glob of names."""
 
+    what = 'a permission such as "restart:web" or "run:report-*"'
+
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """Return the permission as it stands there."""
         if not isinstance(value, str) or SEPARATOR not in value:
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         verb, _, glob = value.partition(SEPARATOR)
         if verb not in VERBS:
             raise Invalid(f"unknown verb {quoted(verb)} (use {', '.join(VERBS)})", nearest(verb, VERBS))
         if not _GLOB.fullmatch(glob):
             raise Invalid(f"{quoted(glob)} is not a name or a glob of names")
         return value
-
-    def describe(self) -> str:
-        """Return the words for error messages."""
-        return 'a permission such as "restart:web" or "run:report-*"'

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from logring.search import BadPattern, Pattern
-from supervisor.config.problems import Invalid, InvalidParts
+from supervisor.config.problems import Invalid
 from supervisor.config.records import Probe
 from supervisor.config.value_types.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
 
@@ -18,75 +18,67 @@ _SCHEMES = ("http", "https")
 class ProbeUrl:
     """An address that answers over HTTP."""
 
+    what = 'a URL such as "http://127.0.0.1:8080/healthz"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`ValueType`."""
-        text = Text(limit=2000, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=2000, empty=False, what=self.what).parse(value, directory)
         try:
             parts = urlsplit(text.replace(INSTANCE, "0"))
             sound = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
         except ValueError:  # a port beyond 65535, an unfinished bracket
             sound = False
         if not sound or parts.fragment or not text.isascii() or not text.isprintable() or " " in text:
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         return text
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'a URL such as "http://127.0.0.1:8080/healthz"'
 
 
 @dataclass(frozen=True)
 class ProbeAddress:
     """A host and a port that accepts connections."""
 
+    what = 'a host and a port such as "127.0.0.1:5432"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`ValueType`."""
-        text = Text(limit=300, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=300, empty=False, what=self.what).parse(value, directory)
         try:
             parts = urlsplit("//" + text.replace(INSTANCE, "0"))
             sound = bool(parts.hostname) and bool(parts.port) and parts.netloc == text.replace(INSTANCE, "0")
         except ValueError:  # a port beyond 65535, an unfinished bracket
             sound = False
         if not sound or "@" in text:
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         return text
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'a host and a port such as "127.0.0.1:5432"'
 
 
 @dataclass(frozen=True)
 class LinePattern:
     """A regular expression for one line of output."""
 
+    what = 'a regular expression (RE2) such as "listening on port [0-9]+"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`ValueType`."""
-        text = Text(limit=1000, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         try:
             Pattern(text, regex=True)
         except BadPattern as err:
             raise Invalid(f"is not a valid regular expression for a line: {err}", show=False) from err
         return text
 
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'a regular expression (RE2) such as "listening on port [0-9]+"'
-
 
 @dataclass(frozen=True)
 class Yes:
     """True, as the only thing that can be said."""
+
+    what = "true"
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         if value is not True:
             raise Invalid("must be true", "or leave it out")
         return ""
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return "true"
 
 
 KINDS: Mapping[str, ValueType] = {
@@ -107,6 +99,7 @@ SETTINGS: Mapping[str, ValueType] = {
 class ProbeTable:
     """A probe of one of several kinds, and its times."""
 
+    what = 'a table such as { http = "http://127.0.0.1:8080/healthz", timeout = "30s" }'
     kinds: tuple[str, ...]
     every: str
     timeout: str
@@ -116,16 +109,15 @@ class ProbeTable:
     def parse(self, value: object, directory: str) -> Probe:
         """See :class:`ValueType`."""
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         types = {name: kind for name, kind in KINDS.items() if name in self.kinds}
         types |= {name: kind for name, kind in SETTINGS.items() if name != "failures" or self.failures}
-        said, wrong = parse_table(value, types, directory)
+        said, faults = parse_table(value, types, directory)
         chosen = [name for name in self.kinds if name in value]
         if len(chosen) != 1:
             found = f"not {' and '.join(chosen)}" if chosen else "it has none"
-            wrong.append(Invalid(f"must have exactly one of {', '.join(self.kinds)}, {found}", show=False))
-        if wrong:
-            raise InvalidParts(wrong)
+            faults.add(f"must have exactly one of {', '.join(self.kinds)}, {found}")
+        faults.check()
         every, timeout = (Duration().parse(default, directory) for default in (self.every, self.timeout))
         return Probe(
             kind=chosen[0],  # type: ignore[arg-type]  # one of `kinds`
@@ -134,10 +126,6 @@ class ProbeTable:
             timeout_ms=said.get("timeout", timeout),
             failures=said.get("failures", self.failures),
         )
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'a table such as { http = "http://127.0.0.1:8080/healthz", timeout = "30s" }'
 
 
 READY = ProbeTable(("notify", "http", "tcp", "exec", "log"), every="1s", timeout="60s")

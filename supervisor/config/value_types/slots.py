@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from supervisor.config.problems import Invalid, InvalidParts, quoted
+from supervisor.config.problems import Faults, Invalid, quoted
 from supervisor.config.value_types.values import Integer, ListOf, Name
 
 MAX_SLOTS = 1000
@@ -15,24 +15,18 @@ NAMES = ListOf(Name("the name of a slot"), 100)
 class Uses:
     """The places that a run takes, by slot."""
 
+    what = 'a list of slots such as ["db"], or a table with numbers of places such as { db = 2 }'
+
     def parse(self, value: object, directory: str) -> dict[str, int]:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         if isinstance(value, list):
             return dict.fromkeys(NAMES.parse(value, directory), 1)
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.describe()}", f"write [{quoted(value)}]" if isinstance(value, str) else None)
+            raise Invalid(f"must be {self.what}", f"write [{quoted(value)}]" if isinstance(value, str) else None)
         found: dict[str, int] = {}
-        wrong: list[Invalid] = []
+        faults = Faults()
         for name, count in value.items():
-            try:
+            with faults.at(name):
                 found[name] = PLACES.parse(count, directory)
-            except Invalid as err:
-                err.path = (name,)
-                wrong.append(err)
-        if wrong:
-            raise InvalidParts(wrong)
+        faults.check()
         return found
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'a list of slots such as ["db"], or a table with numbers of places such as { db = 2 }'

@@ -22,17 +22,19 @@ _EXAMPLE = '"2026-12-24T18:00:00+01:00"'
 class Moment:
     """A point in time, as milliseconds since the epoch: RFC 3339, as a string or as TOML writes times."""
 
+    what = f"a time with its offset from UTC such as {_EXAMPLE}"
+
     def parse(self, value: object, directory: str) -> int:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
         moment = value
         if not isinstance(moment, datetime):
-            text = Text(limit=64, empty=False, what=self.describe()).parse(value, directory)
+            text = Text(limit=64, empty=False, what=self.what).parse(value, directory)
             try:
                 moment = datetime.fromisoformat(text.upper())
             except ValueError:
-                raise Invalid(f"must be {self.describe()}") from None
+                raise Invalid(f"must be {self.what}") from None
             if not _MOMENT.match(text):  # of the other ISO 8601 forms
-                raise Invalid(f"must be {self.describe()}")
+                raise Invalid(f"must be {self.what}")
         if moment.tzinfo is None:
             raise Invalid("needs its offset from UTC", f"write Z or an offset at its end, as in {_EXAMPLE}")
         ms = int(moment.timestamp() * 1000)
@@ -40,13 +42,11 @@ class Moment:
             raise Invalid("must be a time from 1970 to 2200")
         return ms
 
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return f"a time with its offset from UTC such as {_EXAMPLE}"
-
 
 class OnStart:
     """Whether a task runs when the daemon starts: always, never, or once per boot of the host."""
+
+    what = 'true, false or "boot"'
 
     def parse(self, value: object, directory: str) -> bool | Literal["boot"]:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
@@ -55,15 +55,13 @@ class OnStart:
         try:
             return Flag().parse(value, directory)
         except Invalid:
-            raise Invalid(f"must be {self.describe()}") from None
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return 'true, false or "boot"'
+            raise Invalid(f"must be {self.what}") from None
 
 
 class Attempts:
     """A number of attempts, or no end of them."""
+
+    what = f'{ATTEMPTS.what}, or "{UNLIMITED_ATTEMPTS}"'
 
     def parse(self, value: object, directory: str) -> float:
         """Return the number; infinity for ``"unlimited"``."""
@@ -72,15 +70,13 @@ class Attempts:
         try:
             return ATTEMPTS.parse(value, directory)
         except Invalid:
-            raise Invalid(f"must be {self.describe()}") from None
-
-    def describe(self) -> str:
-        """Return the phrase for messages and the documentation."""
-        return f'{ATTEMPTS.describe()}, or "{UNLIMITED_ATTEMPTS}"'
+            raise Invalid(f"must be {self.what}") from None
 
 
 class RetryCause:
     """An end reason, or the exit code of a failed run."""
+
+    what = f"an exit code, or {choice(*RETRY_REASONS).what}"
 
     def parse(self, value: object, directory: str) -> str | int:
         """See :class:`supervisor.config.value_types.values.ValueType`."""
@@ -88,7 +84,3 @@ class RetryCause:
             return Integer(0, 255).parse(value, directory)
         reason: str = choice(*RETRY_REASONS).parse(value, directory)
         return reason
-
-    def describe(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
-        return f"an exit code, or {choice(*RETRY_REASONS).describe()}"

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
 from supervisor.config.files.substitute import Substituted
-from supervisor.config.problems import Invalid, InvalidParts, nearest, quoted
+from supervisor.config.problems import Faults, Invalid, nearest, quoted
 from supervisor.config.value_types.durations import format_duration, format_size, parse_duration, parse_size
 from supervisor.host.zones import is_zone
 from supervisor.schedule.cron import validate
@@ -37,8 +37,9 @@ class ValueType(Protocol):
             Invalid: the value does not fit the key.
         """
 
-    def describe(self) -> str:
-        """In a few words, for messages and documentation."""
+    @property
+    def what(self) -> str:
+        """The form of the value in a few words, for messages and documentation."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,6 @@ class Text:
             raise Invalid(f"must be at most {self.limit} bytes long, it has {len(value.encode())}", show=False)
         return str(value)
 
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return self.what
-
 
 @dataclass(frozen=True)
 class Name:
@@ -79,15 +76,12 @@ class Name:
             raise Invalid(f"must be {self.what}")
         return text
 
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return self.what
-
 
 @dataclass(frozen=True)
 class FilePath:
     """A path; a relative one starts from the directory of the file that says it."""
 
+    what = "a path"
     limit: int = 4095
     """PATH_MAX less the closing NUL, or less where the kernel allows less."""
 
@@ -103,18 +97,16 @@ class FilePath:
             raise Invalid(f"must be at most {self.limit} bytes long, together with {directory}")
         return path
 
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return "a path"
-
 
 @dataclass(frozen=True)
 class FileGlob:
     """A path whose last component may have wildcards."""
 
+    what = 'a path such as "/srv/in/*.csv"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`ValueType`."""
-        text = Text(empty=False, what=self.describe()).parse(value, directory)
+        text = Text(empty=False, what=self.what).parse(value, directory)
         if text.endswith("/"):
             raise Invalid("must name files, not a directory", f'write "{text}*" for all files in it')
         path = FilePath().parse(text, directory)
@@ -123,14 +115,12 @@ class FileGlob:
             raise Invalid("must have wildcards in the last part of the path only", remedy)
         return path
 
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'a path such as "/srv/in/*.csv"'
-
 
 @dataclass(frozen=True)
 class Flag:
     """True or false."""
+
+    what = "true or false"
 
     def parse(self, value: object, directory: str) -> bool:  # noqa: ARG002 - the protocol's signature
         """See :class:`ValueType`."""
@@ -139,10 +129,6 @@ class Flag:
         if not isinstance(value, bool):
             raise Invalid("must be true or false, without quotes")
         return value
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return "true or false"
 
 
 @dataclass(frozen=True)
@@ -157,10 +143,11 @@ class Integer:
         if isinstance(value, Substituted) and re.fullmatch(r"-?[0-9]{1,18}", value, re.ASCII):
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         return value
 
-    def describe(self) -> str:
+    @property
+    def what(self) -> str:
         """See :class:`ValueType`."""
         return f"a whole number from {self.low} to {self.high}"
 
@@ -175,10 +162,11 @@ class Choice:
         """See :class:`ValueType`."""
         if not isinstance(value, str) or value not in self.words:
             near = nearest(value, self.words) if isinstance(value, str) else None
-            raise Invalid(f"must be {self.describe()}", near)
+            raise Invalid(f"must be {self.what}", near)
         return self.words[value]
 
-    def describe(self) -> str:
+    @property
+    def what(self) -> str:
         """See :class:`ValueType`."""
         return " or ".join(quoted(word) for word in self.words)
 
@@ -192,49 +180,43 @@ def choice(*words: str) -> Choice:
 class Duration:
     """A time span, in milliseconds."""
 
+    what = 'a duration such as "30s" or "1h30m"'
     low_ms: int = 0
     high_ms: int = MAX_DURATION_MS
 
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """See :class:`ValueType`."""
         if not isinstance(value, str):
-            raise Invalid(f"must be {self.describe()}", _in_quotes(value, "s"))
+            raise Invalid(f"must be {self.what}", _in_quotes(value, "s"))
         try:
             ms = parse_duration(value)
         except ValueError:
-            raise Invalid(f"must be {self.describe()}", "units: w, d, h, m, s, ms, the longest first") from None
+            raise Invalid(f"must be {self.what}", "units: w, d, h, m, s, ms, the longest first") from None
         if not self.low_ms <= ms <= self.high_ms:
             low, high = format_duration(self.low_ms), format_duration(self.high_ms)
             raise Invalid(f"must be a duration from {low} to {high}")
         return ms
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'a duration such as "30s" or "1h30m"'
 
 
 @dataclass(frozen=True)
 class Size:
     """An amount of storage, in bytes."""
 
+    what = 'a size such as "64kb" or "100mb"'
     low: int
     high: int
 
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """See :class:`ValueType`."""
         if not isinstance(value, str):
-            raise Invalid(f"must be {self.describe()}", "write it with its unit: b, kb, mb, gb, tb")
+            raise Invalid(f"must be {self.what}", "write it with its unit: b, kb, mb, gb, tb")
         try:
             size = parse_size(value)
         except ValueError:
-            raise Invalid(f"must be {self.describe()}", "units: b, kb, mb, gb, tb") from None
+            raise Invalid(f"must be {self.what}", "units: b, kb, mb, gb, tb") from None
         if not self.low <= size <= self.high:
             raise Invalid(f"must be a size from {format_size(self.low)} to {format_size(self.high)}")
         return size
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'a size such as "64kb" or "100mb"'
 
 
 @dataclass(frozen=True)
@@ -252,22 +234,17 @@ class ListOf:
         if self.single and not isinstance(value, list):
             return (self.item.parse(value, directory),)
         if not isinstance(value, list):
-            raise Invalid(f"must be {self.describe()}", self._as_list(value, directory))
+            raise Invalid(f"must be {self.what}", self._as_list(value, directory))
         if not value and not self.empty:
             raise Invalid("must not be empty", show=False)
         if len(value) > self.limit:
             raise Invalid(f"must have at most {self.limit} items, it has {len(value)}", show=False)
         parsed: list[Any] = []
-        wrong: list[Invalid] = []
+        faults = Faults()
         for index, item in enumerate(value):
-            try:
+            with faults.at(index):
                 parsed.append(self.item.parse(item, directory))
-            except Invalid as err:
-                for part in err.parts:
-                    part.path = (index, *part.path)
-                wrong += err.parts
-        if wrong:
-            raise InvalidParts(wrong)
+        faults.check()
         if len(set(parsed)) != len(parsed):
             raise Invalid("has a duplicate item", show=False)
         return tuple(parsed)
@@ -280,26 +257,23 @@ class ListOf:
             return None
         return f"write [{quoted(value.raw if isinstance(value, Substituted) else value)}]"
 
-    def describe(self) -> str:
+    @property
+    def what(self) -> str:
         """See :class:`ValueType`."""
-        several = f"a list, each item {self.item.describe()}"
-        return f"{self.item.describe()}, or {several}" if self.single else several
+        several = f"a list, each item {self.item.what}"
+        return f"{self.item.what}, or {several}" if self.single else several
 
 
 def parse_table(
     table: Mapping[str, object], types: Mapping[str, ValueType], directory: str
-) -> tuple[dict[str, Any], list[Invalid]]:
-    """Return the values in a table of known keys, and the errors of single values."""
+) -> tuple[dict[str, Any], Faults]:
+    """Return the values in a table of known keys, and the faults of single values."""
     said: dict[str, Any] = {}
-    wrong: list[Invalid] = []
+    faults = Faults()
     for name, content in table.items():
-        try:
+        with faults.at(name):
             said[name] = _known(name, types).parse(content, directory)
-        except Invalid as err:
-            for part in err.parts:
-                part.path = (name, *part.path)
-            wrong += err.parts
-    return said, wrong
+    return said, faults
 
 
 def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:
@@ -312,50 +286,44 @@ def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:
 class VariableName:
     """The name of a variable for a command."""
 
+    what = "the name of a variable"
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`ValueType`."""
         name = Text().parse(value, directory)
         _check_variable(name)
         return name
 
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return "the name of a variable"
-
 
 @dataclass(frozen=True)
 class Environment:
     """Variables for a command."""
 
+    what = 'a table of strings such as { LANG = "C.UTF-8" }'
+
     def parse(self, value: object, directory: str) -> dict[str, str]:
         """See :class:`ValueType`."""
         if not isinstance(value, dict):
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         if len(value) > 1000:
             raise Invalid(f"must have at most 1000 variables, it has {len(value)}", show=False)
         text = Text(limit=MAX_ARGUMENT_BYTES)
-        wrong: list[Invalid] = []
+        faults = Faults()
         variables: dict[str, str] = {}
         for name, content in value.items():
-            try:
+            with faults.at(name):
                 _check_variable(name)
                 variables[name] = text.parse(content, directory)
                 _check_size(name, variables[name])
-            except Invalid as err:
-                err.path = (name,)
-                wrong.append(err)
-        if wrong:
-            raise InvalidParts(wrong)
+        faults.check()
         return variables
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'a table of strings such as { LANG = "C.UTF-8" }'
 
 
 @dataclass(frozen=True)
 class Secrets:
     """Variables for a command whose values are hidden in its output."""
+
+    what = 'a table of strings such as { TOKEN = "${file:token}" }'
 
     def parse(self, value: object, directory: str) -> dict[str, str]:
         """See :class:`ValueType`. No message repeats a value."""
@@ -365,29 +333,26 @@ class Secrets:
             for part in err.parts:
                 part.show, part.remedy = False, part.remedy and "write it in quotes"
             raise
-        wrong = []
+        faults = Faults()
         for name, content in variables.items():
             try:
                 Mask([content.encode()])
             except ValueError:
                 message = f"cannot be masked: a secret must have lines of {MIN_SECRET} to {MAX_SECRET} bytes"
-                wrong.append(Invalid(message, "put values that are not secret into env", show=False, path=(name,)))
-        if wrong:
-            raise InvalidParts(wrong)
+                faults.add(message, "put values that are not secret into env", path=(name,))
+        faults.check()
         return variables
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'a table of strings such as { TOKEN = "${file:token}" }'
 
 
 @dataclass(frozen=True)
 class CommandLine:
     """The command to execute: a string for the shell, or a list of arguments."""
 
+    what = "a command: a string for the shell, or a list of arguments"
+
     def parse(self, value: object, directory: str) -> str | tuple[str, ...]:
         """See :class:`ValueType`."""
-        text = Text(limit=MAX_ARGUMENT_BYTES, what=self.describe())
+        text = Text(limit=MAX_ARGUMENT_BYTES, what=self.what)
         if not isinstance(value, list):
             command = text.parse(value, directory)
             if not command.strip():
@@ -397,30 +362,24 @@ class CommandLine:
             raise Invalid("must name a program first", show=False)
         if len(value) > 10_000:
             raise Invalid(f"must have at most 10000 arguments, it has {len(value)}", show=False)
-        arguments, wrong = [], []
+        arguments, faults = [], Faults()
         for index, argument in enumerate(value):
-            try:
+            with faults.at(index):
                 arguments.append(Text(limit=MAX_ARGUMENT_BYTES).parse(argument, directory))
-            except Invalid as err:
-                err.path = (index,)
-                wrong.append(err)
-        if wrong:
-            raise InvalidParts(wrong)
+        faults.check()
         return tuple(arguments)
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return "a command: a string for the shell, or a list of arguments"
 
 
 @dataclass(frozen=True)
 class Signal:
     """The number of a signal that is given by name."""
 
+    what = 'the name of a signal such as "SIGTERM"'
+
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
         """See :class:`ValueType`."""
         if not isinstance(value, str):
-            raise Invalid(f"must be {self.describe()}")
+            raise Invalid(f"must be {self.what}")
         name = value.upper()
         name = name if name.startswith("SIG") else f"SIG{name}"
         if name in _CANNOT_STOP:
@@ -431,45 +390,37 @@ class Signal:
                 return number
         elif name in signal.Signals.__members__:
             return signal.Signals[name].value
-        raise Invalid(f"must be {self.describe()}", nearest(name, signal.Signals.__members__))
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'the name of a signal such as "SIGTERM"'
+        raise Invalid(f"must be {self.what}", nearest(name, signal.Signals.__members__))
 
 
 @dataclass(frozen=True)
 class TimeZone:
     """A time zone: an IANA name, or a rule."""
 
+    what = 'a time zone such as "Europe/Prague"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`ValueType`."""
-        text = Text(limit=255, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=255, empty=False, what=self.what).parse(value, directory)
         if not is_zone(text):
             from zoneinfo import available_timezones
 
-            raise Invalid(f"must be {self.describe()}", nearest(text, available_timezones()))
+            raise Invalid(f"must be {self.what}", nearest(text, available_timezones()))
         return text
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'a time zone such as "Europe/Prague"'
 
 
 @dataclass(frozen=True)
 class CronExpression:
     """A schedule of five fields, or a macro."""
 
+    what = 'a cron expression such as "*/5 * * * *" or "@hourly"'
+
     def parse(self, value: object, directory: str) -> str:
         """See :class:`ValueType`."""
-        text = Text(limit=256, empty=False, what=self.describe()).parse(value, directory)
+        text = Text(limit=256, empty=False, what=self.what).parse(value, directory)
         if (wrong := validate(text)) is not None:
             raise Invalid(f"is not a valid schedule: {wrong}", show=False)
         return text
-
-    def describe(self) -> str:
-        """See :class:`ValueType`."""
-        return 'a cron expression such as "*/5 * * * *" or "@hourly"'
 
 
 def _check_variable(name: str) -> None:
