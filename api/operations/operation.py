@@ -1,9 +1,11 @@
 """An operation of the API: one method at one path, with everything that validates, carries out and documents it."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import falcon
@@ -114,9 +116,8 @@ class Operation:
     Attributes:
         method: GET (answers HEAD too), POST or DELETE.
         path: Template with names from :data:`api.operations.parameters.PATH_PARAMS`.
-        id: operationId.
-        summary: One sentence.
-        handler: Executes the operation.
+        handler: Executes the operation. Its name, in camel case, is the operationId; the first paragraph of its
+            docstring is the summary.
         query: Query parameters.
         headers: Header parameters, for the document only: name, schema, description.
         body: Struct of the request body, if it has one; the body is optional unless `body_required`.
@@ -134,8 +135,6 @@ class Operation:
 
     method: str
     path: str
-    id: str
-    summary: str
     handler: Callable[[Context, Call], None]
     query: tuple[Param, ...] = ()
     headers: tuple[tuple[str, dict[str, Any], str], ...] = ()
@@ -150,6 +149,17 @@ class Operation:
     role: Role
     scoped: bool = False
     tag: str = "runs"
+
+    @cached_property
+    def id(self) -> str:
+        """Return the operationId."""
+        first, *others = self.handler.__name__.split("_")
+        return first + "".join(word.capitalize() for word in others)
+
+    @property
+    def summary(self) -> str:
+        """Return one sentence that describes the operation."""
+        return " ".join((inspect.getdoc(self.handler) or "").partition("\n\n")[0].split())
 
     @property
     def accepts(self) -> type[msgspec.Struct] | None:

@@ -24,7 +24,7 @@ _OF_THE_PROXY = (400, 403)
 
 
 def login(context: Context, call: Call) -> None:
-    """Exchange the password of an account for a session cookie; a token is its own session, and ends with it."""
+    """Log in: exchange the password of an account for a session cookie."""
     secret = call.body.password
     call.identity = context.auth.by_token(secret)
     if call.identity is None:
@@ -44,14 +44,14 @@ def login(context: Context, call: Call) -> None:
 
 
 def logout(context: Context, call: Call) -> None:
-    """End the session; its streams end within seconds."""
+    """Log out."""
     call.identity = context.auth.close_sessions(call.req)
     call.resp.unset_cookie(context.auth.cookie, path=context.boot.base_path or "/", same_site="Strict")
     call.no_content()
 
 
-def auth_status(context: Context, call: Call) -> None:
-    """Return whether the request is authenticated, and how."""
+def get_auth_status(context: Context, call: Call) -> None:
+    """Get whether and how the request is authenticated."""
     try:
         identity = context.auth.identify(call.req)
     except ApiError as err:
@@ -72,8 +72,8 @@ def auth_status(context: Context, call: Call) -> None:
         )
 
 
-def credentials(context: Context, call: Call) -> None:
-    """Return the password that the daemon generated at this start."""
+def get_local_credentials(context: Context, call: Call) -> None:
+    """Get the generated password (Unix socket only)."""
     if not context.boot.password_ephemeral:
         raise ApiError(404, "The password is configured and is not shown")
     call.answer(schemas.Credentials(ephemeral=True, password=context.boot.password))
@@ -99,7 +99,10 @@ def list_tokens(context: Context, call: Call) -> None:
 
 
 def create_token(context: Context, call: Call) -> None:
-    """Create a token. No other response ever contains its secret."""
+    """Create a token; only this response has its secret.
+
+    No other response ever contains its secret.
+    """
     body: schemas.TokenBody = call.body
     call.target = body.name
     secret = TOKEN_PREFIX + new_secret()
@@ -151,7 +154,7 @@ def _shown(stored: StoredEntry) -> schemas.AuditEntry:
 
 
 def list_audit(context: Context, call: Call) -> None:
-    """List a page of audit entries, newest first."""
+    """List who did what, newest first."""
     limit: int = call.query["limit"]
     found = context.reads(audit.entries, call.query["before"], limit)
     cursor = found[-1].id if len(found) == limit else UNSET
@@ -162,9 +165,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/auth/login",
-        id="login",
         role=Role.ANYBODY,
-        summary="Log in: exchange the password of an account for a session cookie.",
         handler=login,
         body=schemas.LoginBody,
         body_required=True,
@@ -177,9 +178,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/auth/logout",
-        id="logout",
         role=Role.ANYBODY,
-        summary="Log out.",
         handler=logout,
         answers={204: None},
         sends={204: ("Set-Cookie",)},
@@ -190,10 +189,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/auth/status",
-        id="getAuthStatus",
         role=Role.ANYBODY,
-        summary="Get whether and how the request is authenticated.",
-        handler=auth_status,
+        handler=get_auth_status,
         answers={200: json_of(schemas.AuthStatus)},
         refusals=(400, 403),
         access=Access.PUBLIC,
@@ -202,10 +199,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/local/credentials",
-        id="getLocalCredentials",
         role=Role.ADMIN,
-        summary="Get the generated password (Unix socket only).",
-        handler=credentials,
+        handler=get_local_credentials,
         answers={200: json_of(schemas.Credentials)},
         refusals=(403, 404),
         access=Access.LOCAL,
@@ -214,9 +209,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tokens",
-        id="listTokens",
         role=Role.ADMIN,
-        summary="List all tokens, without their secrets.",
         handler=list_tokens,
         answers={200: json_of(schemas.Tokens)},
         tag="authentication",
@@ -224,9 +217,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/tokens",
-        id="createToken",
         role=Role.ADMIN,
-        summary="Create a token; only this response has its secret.",
         handler=create_token,
         body=schemas.TokenBody,
         body_required=True,
@@ -237,9 +228,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path="/api/tokens/{tokenName}",
-        id="revokeToken",
         role=Role.ADMIN,
-        summary="Revoke a token; its streams end within seconds.",
         handler=revoke_token,
         answers={204: None},
         refusals=(404, 422, 503),
@@ -248,9 +237,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/audit",
-        id="listAudit",
         role=Role.ADMIN,
-        summary="List who did what, newest first.",
         handler=list_audit,
         query=(
             integer("before", "Only entries older than this one: nextCursor of the previous page.", minimum=1),

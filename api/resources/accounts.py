@@ -30,13 +30,13 @@ def _info(account: Account) -> schemas.AccountInfo:
     )
 
 
-def list_accounts(context: Context, call: Call) -> None:
-    """List all accounts."""
+def list_users(context: Context, call: Call) -> None:
+    """List all accounts of people."""
     call.answer(schemas.Accounts(items=[_info(account) for account in context.reads(accounts.all_accounts)]))
 
 
-def create_account(context: Context, call: Call) -> None:
-    """Create an account."""
+def create_user(context: Context, call: Call) -> None:
+    """Create an account with a password."""
     body: schemas.AccountBody = call.body
     call.target = body.name
     now_ms = time.time_ns() // 1_000_000
@@ -59,8 +59,8 @@ def create_account(context: Context, call: Call) -> None:
     call.answer(_info(account), 201)
 
 
-def set_password(context: Context, call: Call) -> None:
-    """Replace the password of an account; its sessions end at once, its streams within seconds."""
+def set_user_password(context: Context, call: Call) -> None:
+    """Change the password of an account; its sessions and streams end within seconds."""
     name = _name(call)
     arguments = {"name": name, "password_hash": context.auth.hash_password(call.body.password), "tag": new_secret()}
     if not asked(lambda: context.control.call("account_password", **arguments))["found"]:
@@ -68,8 +68,8 @@ def set_password(context: Context, call: Call) -> None:
     call.no_content()
 
 
-def remove_account(context: Context, call: Call) -> None:
-    """Remove an account; its sessions end at once, its streams within seconds."""
+def remove_user(context: Context, call: Call) -> None:
+    """Remove an account; its sessions and streams end within seconds."""
     name = _name(call)
     if not asked(lambda: context.control.call("account_delete", name=name))["found"]:
         raise ApiError(404, f'No account named "{name}"')
@@ -89,20 +89,16 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/users",
-        id="listUsers",
         role=Role.ADMIN,
-        summary="List all accounts of people.",
-        handler=list_accounts,
+        handler=list_users,
         answers={200: json_of(schemas.Accounts)},
         tag="authentication",
     ),
     Operation(
         method="POST",
         path="/api/users",
-        id="createUser",
         role=Role.ADMIN,
-        summary="Create an account with a password.",
-        handler=create_account,
+        handler=create_user,
         body=schemas.AccountBody,
         body_required=True,
         answers={201: json_of(schemas.AccountInfo)},
@@ -112,10 +108,8 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/users/{userName}/password",
-        id="setUserPassword",
         role=Role.ADMIN,
-        summary="Change the password of an account; its sessions and streams end within seconds.",
-        handler=set_password,
+        handler=set_user_password,
         body=schemas.PasswordBody,
         body_required=True,
         answers={204: None},
@@ -125,10 +119,8 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path="/api/users/{userName}",
-        id="removeUser",
         role=Role.ADMIN,
-        summary="Remove an account; its sessions and streams end within seconds.",
-        handler=remove_account,
+        handler=remove_user,
         answers={204: None},
         refusals=(404, 409, 422, 503),
         tag="authentication",

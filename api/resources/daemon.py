@@ -32,7 +32,10 @@ META_KEY = "info"
 
 
 def get_daemon(context: Context, call: Call) -> None:
-    """Return the daemon's state. While the scheduler is down, return the state that it stored last."""
+    """Get daemon info.
+
+    While the scheduler is down, return the state that it stored last.
+    """
     boot = context.boot
     answer = context.scheduler.info(context)
     problem = database_problem(boot)
@@ -85,7 +88,7 @@ def _export(one: dict[str, Any]) -> schemas.Export:
 
 
 def trust_clock(context: Context, call: Call) -> None:
-    """Accept the current wall clock, so that removals by age resume at once."""
+    """Confirm that the wall clock is right, so that old runs are removed."""
     asked(lambda: context.control.call("clock_trust", by=call.by))
     context.scheduler.forget()
     call.no_content()
@@ -105,8 +108,8 @@ def _from_this_host(req: falcon.Request) -> bool:
     return client is not None and client.is_loopback
 
 
-def get_identity(context: Context, call: Call) -> None:
-    """Return the facts that identify the daemon."""
+def identify_daemon(context: Context, call: Call) -> None:
+    """Identify the daemon (from the same host only)."""
     if not _from_this_host(call.req):
         raise ApiError(403, "Permitted only to programs on the daemon's host, without a proxy")
     boot = context.boot
@@ -123,8 +126,8 @@ def get_identity(context: Context, call: Call) -> None:
     )
 
 
-def reload(context: Context, call: Call) -> None:
-    """Validate the configuration files and apply the differences, or only list them (dry run)."""
+def reload_daemon(context: Context, call: Call) -> None:
+    """Reload the configuration and apply the differences."""
     call.target = "dry run" if call.query["dry_run"] else ""
     arguments = {"by": call.by, "dry_run": bool(call.query["dry_run"])}
     found = asked(lambda: context.control.call_patiently("reload", **arguments))
@@ -139,13 +142,13 @@ def reload(context: Context, call: Call) -> None:
     )
 
 
-def health(_context: Context, call: Call) -> None:
-    """Confirm that this worker answers."""
+def get_health(_context: Context, call: Call) -> None:
+    """Check that the API server is up."""
     call.answer(schemas.Health())
 
 
-def ready(context: Context, call: Call) -> None:
-    """Confirm that the scheduler answers too, and can store its changes."""
+def get_readiness(context: Context, call: Call) -> None:
+    """Check that commands are accepted and stored."""
     info = context.scheduler.info(context)
     if not os.path.isdir(context.boot.runtime_dir):
         raise unavailable("Not ready: the runtime directory was removed")
@@ -160,15 +163,15 @@ _MAX_STEP_S = 86_400
 
 
 def get_system(context: Context, call: Call) -> None:
-    """Return the current state of the host and of the daemon's own processes."""
+    """Get the current state of the host and of the daemon's processes."""
     info = context.scheduler.info(context) or {}
     found = context.system(context.daemon_pid, info.get("pid"))
     # Several requests share the result, and each response sets a $schema link of its own: so copy it.
     call.answer(structs.replace(found))
 
 
-def get_metrics(context: Context, call: Call) -> None:
-    """Return the samples in a window; the default is the last hour."""
+def list_system_metrics(context: Context, call: Call) -> None:
+    """Get the history of the host: every 5 seconds for a day, every minute for two weeks."""
     now_ms = time.time_ns() // 1_000_000
     end: int = now_ms if call.query["to"] is None else call.query["to"]
     start: int = end - _HOUR_MS if call.query["from"] is None else call.query["from"]
@@ -195,9 +198,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/daemon",
-        id="getDaemon",
         role=Role.VIEWER,
-        summary="Get daemon info.",
         handler=get_daemon,
         answers={200: json_of(schemas.DaemonInfo)},
         tag="daemon",
@@ -205,9 +206,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/daemon/trust-clock",
-        id="trustClock",
         role=Role.ADMIN,
-        summary="Confirm that the wall clock is right, so that old runs are removed.",
         handler=trust_clock,
         answers={204: None},
         refusals=(503,),
@@ -216,10 +215,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/daemon/identity",
-        id="identifyDaemon",
         role=Role.VIEWER,
-        summary="Identify the daemon (from the same host only).",
-        handler=get_identity,
+        handler=identify_daemon,
         answers={200: json_of(schemas.DaemonIdentity)},
         refusals=(403,),
         tag="daemon",
@@ -227,10 +224,8 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/daemon/reload",
-        id="reloadDaemon",
         role=Role.ADMIN,
-        summary="Reload the configuration and apply the differences.",
-        handler=reload,
+        handler=reload_daemon,
         query=(flag("dry_run", "Only show the changes."),),
         answers={200: json_of(schemas.Reloaded)},
         refusals=(409, 422, 503),
@@ -239,10 +234,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/healthz",
-        id="getHealth",
         role=Role.ANYBODY,
-        summary="Check that the API server is up.",
-        handler=health,
+        handler=get_health,
         answers={200: json_of(schemas.Health)},
         access=Access.PROBE,
         tag="health",
@@ -250,10 +243,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/readyz",
-        id="getReadiness",
         role=Role.ANYBODY,
-        summary="Check that commands are accepted and stored.",
-        handler=ready,
+        handler=get_readiness,
         answers={200: json_of(schemas.Health)},
         refusals=(503,),
         access=Access.PROBE,
@@ -262,8 +253,6 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/system",
-        id="getSystem",
-        summary="Get the current state of the host and of the daemon's processes.",
         handler=get_system,
         answers={200: json_of(System)},
         role=Role.VIEWER,
@@ -272,9 +261,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/system/metrics",
-        id="listSystemMetrics",
-        summary="Get the history of the host: every 5 seconds for a day, every minute for two weeks.",
-        handler=get_metrics,
+        handler=list_system_metrics,
         query=(
             instant("from", "Start of the window; default: an hour before `to`.", up=False),
             instant("to", "End of the window, excluded; default: now.", up=True),

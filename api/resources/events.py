@@ -43,7 +43,7 @@ _EVENTS: dict[str, Any] = {
 
 
 def stream_events(context: Context, call: Call) -> None:
-    """Stream events from now on, or after Last-Event-ID."""
+    """Stream live application events; each is named by its kind."""
     types = frozenset(call.query["types"])
     send_events(call, lambda: EventsStream(context, call, types))
 
@@ -52,10 +52,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/events/stream",
-        id="streamEvents",
         role=Role.VIEWER,
         scoped=True,
-        summary="Stream live application events; each is named by its kind.",
         handler=stream_events,
         query=(words("types", "Comma-separated kinds; default: all. dropped is always sent.", tuple(_EVENTS)),),
         headers=(LAST_EVENT_ID,),

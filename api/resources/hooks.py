@@ -12,7 +12,6 @@ from urllib.parse import parse_qs
 import msgspec
 
 from api.auth import webhook_proof
-from api.auth.auditor import RECEIVE_HOOK
 from api.auth.authentication import asked
 from api.auth.identity import Identity, Role
 from api.auth.webhook_proof import Proof
@@ -48,7 +47,7 @@ _UNKNOWN = _Hook("generic", os.urandom(32).hex())
 
 
 def receive_hook(context: Context, call: Call) -> None:
-    """Start the task of the hook, unless its event or its body is of a kind that starts no run."""
+    """Receive a webhook: start the task of the hook, or nothing if the event or the body is filtered."""
     name = call.path["hookName"]
     found = asked(lambda: context.control.call("hook", name=name))["hook"]
     hook = _UNKNOWN if found is None else msgspec.convert(found, _Hook)
@@ -197,9 +196,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/hooks/{hookName}",
-        id=RECEIVE_HOOK,
         role=Role.ANYBODY,
-        summary="Receive a webhook: start the task of the hook, or nothing if the event or the body is filtered.",
         handler=receive_hook,
         headers=(
             ("X-Hub-Signature-256", _TEXT, "`sha256=` and the hexadecimal HMAC-SHA256 of the body."),

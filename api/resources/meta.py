@@ -9,16 +9,16 @@ from api.worker_context import Context
 _FREE = {"type": "object"}
 
 
-def openapi(context: Context, call: Call) -> None:
-    """Return the OpenAPI document."""
+def get_openapi(context: Context, call: Call) -> None:
+    """Get this document."""
     call.resp.content_type = "application/json"
     call.resp.set_header("Cache-Control", "no-cache")
     call.resp.data = context.interface.served_bytes(base_url(call.req.env))
     call.tagged()
 
 
-def schema(context: Context, call: Call) -> None:
-    """Return the JSON Schema of one kind of document."""
+def get_schema(context: Context, call: Call) -> None:
+    """Get the JSON Schema that a document's $schema links to."""
     found = context.interface.schema_bytes(call.path["schemaName"].removesuffix(".json"))
     if found is None:
         raise ApiError(404, f"No schema named {call.path['schemaName']}")
@@ -32,10 +32,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/openapi.json",
-        id="getOpenapi",
         role=Role.ANYBODY,
-        summary="Get this document.",
-        handler=openapi,
+        handler=get_openapi,
         headers=(CONDITION,),
         answers={200: Content("application/json", _FREE), 304: None},
         sends={200: ("ETag",), 304: ("ETag",)},
@@ -45,10 +43,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/schemas/{schemaName}",
-        id="getSchema",
         role=Role.ANYBODY,
-        summary="Get the JSON Schema that a document's $schema links to.",
-        handler=schema,
+        handler=get_schema,
         headers=(CONDITION,),
         answers={200: Content("application/schema+json", _FREE), 304: None},
         sends={200: ("ETag",), 304: ("ETag",)},

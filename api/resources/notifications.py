@@ -48,25 +48,31 @@ def _shown(stored: store_notifications.Notification) -> Notification:
 
 
 def list_notifications(context: Context, call: Call) -> None:
-    """List a page of notifications, newest first."""
+    """List in-app notifications."""
     limit: int = call.query["limit"]
     found = context.reads(store_notifications.page, limit + 1, call.query["before"])
     cursor: str | UnsetType = found[limit - 1].id if len(found) > limit else UNSET
     call.answer(Notifications(items=[_shown(one) for one in found[:limit]], next_cursor=cursor))
 
 
-def count_unread(context: Context, call: Call) -> None:
+def count_unread_notifications(context: Context, call: Call) -> None:
     """Count the unread notifications."""
     call.answer(UnreadCount(count=context.reads(store_notifications.unread_count)))
 
 
-def mark_read(context: Context, call: Call) -> None:
-    """Mark a notification as read; without effect if it already is."""
+def mark_notification_read(context: Context, call: Call) -> None:
+    """Mark one notification read.
+
+    A notification that is already read stays as it is.
+    """
     _mark(context, call, read=True)
 
 
-def mark_unread(context: Context, call: Call) -> None:
-    """Mark a notification as unread; without effect if it already is."""
+def mark_notification_unread(context: Context, call: Call) -> None:
+    """Mark one notification unread.
+
+    A notification that is already unread stays as it is.
+    """
     _mark(context, call, read=False)
 
 
@@ -76,19 +82,19 @@ def _mark(context: Context, call: Call, *, read: bool) -> None:
     call.no_content()
 
 
-def mark_all_read(context: Context, call: Call) -> None:
-    """Mark all notifications as read."""
+def mark_all_notifications_read(context: Context, call: Call) -> None:
+    """Mark every unread notification read."""
     asked(lambda: context.control.call("notifications_read"))
     call.no_content()
 
 
 def stream_notifications(context: Context, call: Call) -> None:
-    """Stream events about notifications from now on, or after Last-Event-ID."""
+    """Stream created and updated notifications, with the event ids of /api/events/stream."""
     send_events(call, lambda: EventsStream(context, call, frozenset(EVENTS)))
 
 
 def list_notifiers(context: Context, call: Call) -> None:
-    """List the configured notifiers, without their URLs."""
+    """List the configured notifiers and the state of their deliveries."""
     found = asked(lambda: context.control.call("notifiers"))["items"]
     call.answer(
         Notifiers(
@@ -108,7 +114,7 @@ def list_notifiers(context: Context, call: Call) -> None:
 
 
 def test_notifier(context: Context, call: Call) -> None:
-    """Send a test message and wait for the result of its delivery."""
+    """Send a test message through a notifier and wait for the result."""
     name = call.path["notifierName"]
     error = asked(lambda: context.control.call_patiently("notifier_test", name=name))["error"]
     call.answer(Tried(delivered=error is None, error=error or UNSET))
@@ -118,8 +124,6 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/notifications",
-        id="listNotifications",
-        summary="List in-app notifications.",
         handler=list_notifications,
         query=(
             integer("limit", "Maximum number of notifications.", 50, minimum=1, maximum=500),
@@ -133,9 +137,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/notifications/unreadCount",
-        id="countUnreadNotifications",
-        summary="Count the unread notifications.",
-        handler=count_unread,
+        handler=count_unread_notifications,
         answers={200: json_of(UnreadCount)},
         role=Role.VIEWER,
         tag="notifications",
@@ -143,9 +145,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/notifications/{notificationId}/read",
-        id="markNotificationRead",
-        summary="Mark one notification read.",
-        handler=mark_read,
+        handler=mark_notification_read,
         answers={204: None},
         refusals=(404, 422, 503),
         role=Role.OPERATOR,
@@ -154,9 +154,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/notifications/{notificationId}/unread",
-        id="markNotificationUnread",
-        summary="Mark one notification unread.",
-        handler=mark_unread,
+        handler=mark_notification_unread,
         answers={204: None},
         refusals=(404, 422, 503),
         role=Role.OPERATOR,
@@ -165,9 +163,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/notifications/read",
-        id="markAllNotificationsRead",
-        summary="Mark every unread notification read.",
-        handler=mark_all_read,
+        handler=mark_all_notifications_read,
         answers={204: None},
         refusals=(503,),
         role=Role.OPERATOR,
@@ -176,8 +172,6 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/notifications/stream",
-        id="streamNotifications",
-        summary="Stream created and updated notifications, with the event ids of /api/events/stream.",
         handler=stream_notifications,
         headers=(LAST_EVENT_ID,),
         answers={200: Content("text/event-stream", {**EVENTS, "dropped": Dropped})},
@@ -188,9 +182,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/notifiers",
-        id="listNotifiers",
         role=Role.VIEWER,
-        summary="List the configured notifiers and the state of their deliveries.",
         handler=list_notifiers,
         answers={200: json_of(Notifiers)},
         refusals=(503,),
@@ -199,9 +191,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/notifiers/{notifierName}/test",
-        id="testNotifier",
         role=Role.ADMIN,
-        summary="Send a test message through a notifier and wait for the result.",
         handler=test_notifier,
         answers={200: json_of(Tried)},
         refusals=(404, 422, 503),

@@ -155,7 +155,7 @@ def _rings(folder: str, running: list[tuple[str, str]]) -> _Rings:
 
 
 def get_metrics(context: Context, call: Call) -> None:
-    """Return all metrics of the tasks that the caller may see."""
+    """Get metrics for Prometheus."""
     info = context.scheduler.info(context)
     sees = call.identity.sees if call.identity is not None else lambda _name: True
     stored, text = context.reads(_of_tasks, sees)
@@ -304,8 +304,6 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/metrics",
-        id="getMetrics",
-        summary="Get metrics for Prometheus.",
         handler=get_metrics,
         answers={200: Content("text/plain", {"type": "string"})},
         access=Access.METRICS,

@@ -61,8 +61,8 @@ def _answer(call: Call, media_type: str, text: str) -> None:
     call.tagged()
 
 
-def get_status(context: Context, call: Call) -> None:
-    """Return a page with the name and the state of everything that is published."""
+def get_status_page(context: Context, call: Call) -> None:
+    """Get a page with the states of the published tasks and services."""
     found = []
     for name in context.boot.public:
         task = context.reads(one, name)
@@ -111,7 +111,7 @@ def get_status(context: Context, call: Call) -> None:
 
 
 def get_badge(context: Context, call: Call) -> None:
-    """Return the state of one published task or service as a picture."""
+    """Get the state of a published task or service as a picture, NAME.svg."""
     name = call.path["badgeFile"].removesuffix(".svg")
     state, tone = _published(context, name) if name != call.path["badgeFile"] else ("", "")
     if not state:
@@ -132,15 +132,11 @@ def get_badge(context: Context, call: Call) -> None:
     )
 
 
-def _operation(
-    path: str, name: str, summary: str, handler: Any, media_type: str, refusals: tuple[int, ...]
-) -> Operation:
+def _operation(path: str, handler: Any, media_type: str, refusals: tuple[int, ...]) -> Operation:
     return Operation(
         method="GET",
         path=path,
-        id=name,
         role=Role.ANYBODY,
-        summary=summary,
         handler=handler,
         answers={200: Content(media_type, _TEXT)},
         sends={200: ("ETag",)},
@@ -151,20 +147,6 @@ def _operation(
 
 
 OPERATIONS = (
-    _operation(
-        "/status",
-        "getStatusPage",
-        "Get a page with the states of the published tasks and services.",
-        get_status,
-        "text/html",
-        (404,),
-    ),
-    _operation(
-        "/badge/{badgeFile}",
-        "getBadge",
-        "Get the state of a published task or service as a picture, NAME.svg.",
-        get_badge,
-        "image/svg+xml",
-        (404, 422),
-    ),
+    _operation("/status", get_status_page, "text/html", (404,)),
+    _operation("/badge/{badgeFile}", get_badge, "image/svg+xml", (404, 422)),
 )

@@ -46,12 +46,12 @@ from store.usage_counts import Used
 
 
 def list_tasks(context: Context, call: Call) -> None:
-    """List all configured tasks and services."""
+    """List all tasks and services."""
     call.answer_list(schemas.Tasks, *context.reads(listed, context.tasks, call.identity))
 
 
 def get_task(context: Context, call: Call) -> None:
-    """Return one task or service."""
+    """Get one task or service."""
     name = call.path["taskName"]
     task = context.reads(one, name)
     if task is None:
@@ -65,41 +65,37 @@ def _ask(context: Context, call: Call, operation: str, **arguments: Any) -> None
     call.no_content()
 
 
-def start(context: Context, call: Call) -> None:
-    """Start the instances of a service that are not running."""
+def start_service(context: Context, call: Call) -> None:
+    """Start a service; running instances continue."""
     _ask(context, call, "service_start")
 
 
-def stop(context: Context, call: Call) -> None:
+def stop_service(context: Context, call: Call) -> None:
     """Stop a service until it is started or the daemon restarts."""
     _ask(context, call, "service_stop")
 
 
-def restart(context: Context, call: Call) -> None:
-    """Restart a service; start it if it is down."""
+def restart_service(context: Context, call: Call) -> None:
+    """Restart a service; a stopped service starts."""
     # The scheduler stores this id, so that it recognises a repeated command that it has already carried out.
     _ask(context, call, "service_restart", rolling=bool(call.query["rolling"]), command=os.urandom(16).hex())
 
 
-def pause(context: Context, call: Call) -> None:
-    """Pause a task's schedule."""
+def pause_task(context: Context, call: Call) -> None:
+    """Pause a task's schedule until it is resumed."""
     _ask(context, call, "task_pause")
 
 
-def resume(context: Context, call: Call) -> None:
+def resume_task(context: Context, call: Call) -> None:
     """Resume a task's schedule from now on."""
     _ask(context, call, "task_resume")
 
 
-def _command(
-    verb: str, kind: str, handler: Callable[[Context, Call], None], summary: str, query: tuple[Param, ...] = ()
-) -> Operation:
+def _command(verb: str, handler: Callable[[Context, Call], None], query: tuple[Param, ...] = ()) -> Operation:
     return Operation(
         method="POST",
         path=f"/api/tasks/{{taskName}}/{verb}",
-        id=f"{verb}{kind}",
         role=Role.OPERATOR,
-        summary=summary,
         handler=handler,
         query=query,
         answers={204: None},
@@ -141,12 +137,12 @@ def _acknowledge(context: Context, call: Call, task: schemas.Task) -> None:
 
 
 def acknowledge_task(context: Context, call: Call) -> None:
-    """Acknowledge the present failure of a task or service."""
+    """Acknowledge the present failure of a task or service, until the next one or for a time."""
     _acknowledge(context, call, _the_unit(context, call.path["taskName"]))
 
 
 def acknowledge_run(context: Context, call: Call) -> None:
-    """Acknowledge a run that failed, if it is the last one."""
+    """Acknowledge the failure of a task by its last run."""
     run = the_run(context, call.path["runId"])
     task = _the_unit(context, run.task_name)
     if task.last_run is UNSET or task.last_run.id != run.id:
@@ -154,7 +150,7 @@ def acknowledge_run(context: Context, call: Call) -> None:
     _acknowledge(context, call, task)
 
 
-def unacknowledge(context: Context, call: Call) -> None:
+def unacknowledge_task(context: Context, call: Call) -> None:
     """Withdraw the acknowledgement of a task or service."""
     asked(lambda: context.control.call("unacknowledge", task=call.path["taskName"], by=call.by))
     call.no_content()
@@ -164,8 +160,11 @@ _MAX_INSTANTS = 100
 _YEAR_DAYS = 366
 
 
-def get_schedule(context: Context, call: Call) -> None:
-    """Return the next instants. The scheduler knows which instants it has already handled."""
+def preview_task_schedule(context: Context, call: Call) -> None:
+    """Get the next times of a task.
+
+    The scheduler knows which instants it has already handled.
+    """
     name, count = call.path["taskName"], call.query["count"]
     found = asked(lambda: context.control.call("schedule", task=name, count=count))
     instants = [
@@ -180,8 +179,8 @@ def get_schedule(context: Context, call: Call) -> None:
     call.answer(Schedule(items=instants))
 
 
-def get_days(context: Context, call: Call) -> None:
-    """Return totals for each day on which runs of the task ended, oldest day first."""
+def count_task_days(context: Context, call: Call) -> None:
+    """Get daily totals of a task's runs; deleted runs stay counted."""
     name = call.path["taskName"]
     first_day = time.time_ns() // 1_000_000 // DAY_MS - call.query["days"] + 1
     found = context.reads(_days, name, first_day)
@@ -214,8 +213,8 @@ _UP_STATES = frozenset({"running"})
 _STOPPED_STATES = frozenset({"stopped", "exited"})
 
 
-def get_uptime(context: Context, call: Call) -> None:
-    """Return how long the instances of a service were up."""
+def get_service_uptime(context: Context, call: Call) -> None:
+    """Get how long the instances of a service were up, day by day."""
     now_ms = time.time_ns() // 1_000_000
     call.answer(context.reads(_uptime_of, call.path["taskName"], now_ms, call.query["days"], call.query["changes"]))
 
@@ -306,8 +305,8 @@ def _of_one(db: Database, window: Window, name: str) -> Used | None:
     return Used() if found is None and store_tasks.get_task(db, name) is not None else found
 
 
-def get_task_usage(context: Context, call: Call) -> None:
-    """Return the resources that the runs of one task or service used."""
+def measure_task(context: Context, call: Call) -> None:
+    """Get the resources of all runs of a task or service in a window: CPU, memory, disk I/O."""
     name, window = call.path["taskName"], _window(call)
     used = context.reads(_of_one, window, name)
     if used is None:
@@ -315,8 +314,8 @@ def get_task_usage(context: Context, call: Call) -> None:
     call.answer(TaskUsage(**_ends(window), **_usage_fields(used)))
 
 
-def list_task_usage(context: Context, call: Call) -> None:
-    """Return the resources of each task and service, the greatest processor time first."""
+def list_task_resources(context: Context, call: Call) -> None:
+    """Get the resources of each task and service in a window, the greatest CPU time first."""
     window, identity = _window(call), call.identity
     found = context.reads(usage.in_window, window)
     items = [
@@ -337,10 +336,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks",
-        id="listTasks",
         role=Role.VIEWER,
         scoped=True,
-        summary="List all tasks and services.",
         handler=list_tasks,
         headers=(CONDITION,),
         answers={200: json_of(schemas.Tasks), 304: None},
@@ -350,9 +347,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks/{taskName}",
-        id="getTask",
         role=Role.VIEWER,
-        summary="Get one task or service.",
         handler=get_task,
         headers=(CONDITION,),
         answers={200: json_of(schemas.Task), 304: None},
@@ -360,23 +355,19 @@ OPERATIONS = (
         refusals=(404, 422),
         tag="tasks",
     ),
-    _command("start", "Service", start, "Start a service; running instances continue."),
-    _command("stop", "Service", stop, "Stop a service until it is started or the daemon restarts."),
+    _command("start", start_service),
+    _command("stop", stop_service),
     _command(
         "restart",
-        "Service",
-        restart,
-        "Restart a service; a stopped service starts.",
+        restart_service,
         (flag("rolling", "Restart one instance after the other, each when the previous one is ready."),),
     ),
-    _command("pause", "Task", pause, "Pause a task's schedule until it is resumed."),
-    _command("resume", "Task", resume, "Resume a task's schedule from now on."),
+    _command("pause", pause_task),
+    _command("resume", resume_task),
     Operation(
         method="POST",
         path="/api/tasks/{taskName}/acknowledge",
-        id="acknowledgeTask",
         role=Role.OPERATOR,
-        summary="Acknowledge the present failure of a task or service, until the next one or for a time.",
         handler=acknowledge_task,
         body=schemas.AcknowledgeBody,
         answers={204: None},
@@ -386,10 +377,8 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/tasks/{taskName}/unacknowledge",
-        id="unacknowledgeTask",
         role=Role.OPERATOR,
-        summary="Withdraw the acknowledgement of a task or service.",
-        handler=unacknowledge,
+        handler=unacknowledge_task,
         answers={204: None},
         refusals=(404, 409, 422, 503),
         tag="tasks",
@@ -397,9 +386,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/runs/{runId}/acknowledge",
-        id="acknowledgeRun",
         role=Role.OPERATOR,
-        summary="Acknowledge the failure of a task by its last run.",
         handler=acknowledge_run,
         body=schemas.AcknowledgeBody,
         answers={204: None},
@@ -408,9 +395,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks/{taskName}/schedule",
-        id="previewTaskSchedule",
-        summary="Get the next times of a task.",
-        handler=get_schedule,
+        handler=preview_task_schedule,
         query=(integer("count", "Maximum number of times.", 10, minimum=1, maximum=_MAX_INSTANTS),),
         answers={200: json_of(Schedule)},
         refusals=(404, 409, 422, 503),
@@ -420,9 +405,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks/{taskName}/days",
-        id="countTaskDays",
-        summary="Get daily totals of a task's runs; deleted runs stay counted.",
-        handler=get_days,
+        handler=count_task_days,
         query=(integer("days", "Number of days, including today.", _YEAR_DAYS, minimum=1, maximum=_YEAR_DAYS),),
         answers={200: json_of(TaskDays)},
         refusals=(404, 422),
@@ -432,10 +415,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks/{taskName}/uptime",
-        id="getServiceUptime",
         role=Role.VIEWER,
-        summary="Get how long the instances of a service were up, day by day.",
-        handler=get_uptime,
+        handler=get_service_uptime,
         query=(
             integer("days", "Number of days, including today.", _UPTIME_DAYS, minimum=1, maximum=_YEAR_DAYS),
             integer("changes", "Most changes of each instance.", _SHOWN_CHANGES, minimum=0, maximum=KEPT_CHANGES),
@@ -447,10 +428,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks/{taskName}/resources",
-        id="measureTask",
         role=Role.VIEWER,
-        summary="Get the resources of all runs of a task or service in a window: CPU, memory, disk I/O.",
-        handler=get_task_usage,
+        handler=measure_task,
         query=_QUERY,
         answers={200: json_of(TaskUsage)},
         refusals=(404, 422),
@@ -459,11 +438,9 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/resources/totals",
-        id="listTaskResources",
         role=Role.VIEWER,
         scoped=True,
-        summary="Get the resources of each task and service in a window, the greatest CPU time first.",
-        handler=list_task_usage,
+        handler=list_task_resources,
         query=_QUERY,
         answers={200: json_of(AllTaskUsage)},
         refusals=(422,),

@@ -62,28 +62,28 @@ class UnitResults(Document, kw_only=True):
     units: Annotated[list[UnitResult], Meta(description="All selected units.")]
 
 
-def start(context: Context, call: Call) -> None:
-    """Start services."""
+def start_units(context: Context, call: Call) -> None:
+    """Start all selected services; running instances continue."""
     _act(context, call, "start")
 
 
-def stop(context: Context, call: Call) -> None:
-    """Stop services, and the runs of tasks."""
+def stop_units(context: Context, call: Call) -> None:
+    """Stop all selected services, dependents first, and all unfinished runs of selected tasks."""
     _act(context, call, "stop", force=bool(call.query["force"]))
 
 
-def restart(context: Context, call: Call) -> None:
-    """Restart services."""
+def restart_units(context: Context, call: Call) -> None:
+    """Restart all selected services; stopped services start."""
     _act(context, call, "restart", rolling=bool(call.query["rolling"]))
 
 
-def pause(context: Context, call: Call) -> None:
-    """Pause the schedules of tasks."""
+def pause_units(context: Context, call: Call) -> None:
+    """Pause the schedules of all selected tasks until they are resumed."""
     _act(context, call, "pause")
 
 
-def resume(context: Context, call: Call) -> None:
-    """Resume the schedules of tasks."""
+def resume_units(context: Context, call: Call) -> None:
+    """Resume the schedules of all selected tasks from now on."""
     _act(context, call, "resume")
 
 
@@ -146,14 +146,12 @@ def _text(selected: dict[str, Any]) -> str:
     return ", ".join(parts) or "all"
 
 
-def _command(verb: str, summary: str, handler: Any, query: tuple[Param, ...] = ()) -> Operation:
+def _command(verb: str, handler: Any, query: tuple[Param, ...] = ()) -> Operation:
     return Operation(
         method="POST",
         path=f"/api/units/{verb}",
-        id=f"{verb}Units",
         role=Role.OPERATOR,
         scoped=True,
-        summary=summary,
         handler=handler,
         query=query,
         body=UnitSelector,
@@ -165,19 +163,17 @@ def _command(verb: str, summary: str, handler: Any, query: tuple[Param, ...] = (
 
 
 OPERATIONS = (
-    _command("start", "Start all selected services; running instances continue.", start),
+    _command("start", start_units),
     _command(
         "stop",
-        "Stop all selected services, dependents first, and all unfinished runs of selected tasks.",
-        stop,
+        stop_units,
         (flag("force", "Kill at once, without a graceful stop."),),
     ),
     _command(
         "restart",
-        "Restart all selected services; stopped services start.",
-        restart,
+        restart_units,
         (flag("rolling", "Restart one instance of a service after the other, each when the previous one is ready."),),
     ),
-    _command("pause", "Pause the schedules of all selected tasks until they are resumed.", pause),
-    _command("resume", "Resume the schedules of all selected tasks from now on.", resume),
+    _command("pause", pause_units),
+    _command("resume", resume_units),
 )

@@ -185,8 +185,8 @@ def _result(found: dict[str, Any]) -> str:
     return counted_with_names(found.get("first", []), "run", found["affected"])
 
 
-def delete(context: Context, call: Call) -> None:
-    """Delete the selected ended runs."""
+def bulk_delete_runs(context: Context, call: Call) -> None:
+    """Delete all selected ended runs; they can be restored within the undo window."""
     found = _ask(context, call, "bulk_delete")
     affected: int = found["affected"]
     call.result = _result(found)
@@ -196,22 +196,22 @@ def delete(context: Context, call: Call) -> None:
         call.answer(schemas.Affected(affected=affected))
 
 
-def restore(context: Context, call: Call) -> None:
-    """Restore the selected deleted runs."""
+def bulk_restore_runs(context: Context, call: Call) -> None:
+    """Restore all selected deleted runs within the undo window."""
     found = _ask(context, call, "bulk_restore", deleted_at=call.query["deleted_at"])
     call.result = _result(found)
     call.answer(schemas.Affected(affected=found["affected"]))
 
 
-def stop(context: Context, call: Call) -> None:
-    """Stop the selected runs that have not ended."""
+def bulk_stop_runs(context: Context, call: Call) -> None:
+    """Stop all selected runs that have not ended."""
     found = _ask(context, call, "bulk_stop")
     call.result = _result(found)
     call.answer(schemas.Affected(affected=found["affected"]))
 
 
-def rerun(context: Context, call: Call) -> None:
-    """Run each task of the selected runs once."""
+def bulk_rerun_runs(context: Context, call: Call) -> None:
+    """Run the tasks of the selected runs again, each once, with the parameters of its newest selected run."""
     who = {} if call.identity is None else {"credential": call.identity.counted_as}
     trigger = "api" if call.identity is None else call.identity.trigger
     triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger, **who)["triggered"]
@@ -221,7 +221,6 @@ def rerun(context: Context, call: Call) -> None:
 
 def _operation(
     name: str,
-    summary: str,
     handler: Any,
     answer: Content,
     *,
@@ -231,10 +230,8 @@ def _operation(
     return Operation(
         method="POST",
         path=f"/api/runs/bulk/{name}",
-        id=f"bulk{name.capitalize()}Runs",
         role=Role.OPERATOR,
         scoped=True,
-        summary=summary,
         handler=handler,
         query=query,
         body=RunSelector,
@@ -248,29 +245,21 @@ def _operation(
 OPERATIONS = (
     _operation(
         "delete",
-        "Delete all selected ended runs; they can be restored within the undo window.",
-        delete,
+        bulk_delete_runs,
         json_of((schemas.Deleted, schemas.Affected)),
         query=(flag("undo", "Add deleted_at to the response; it identifies this deletion when restoring."),),
     ),
     _operation(
         "rerun",
-        "Run the tasks of the selected runs again, each once, with the parameters of its newest selected run.",
-        rerun,
+        bulk_rerun_runs,
         json_of(schemas.Triggered),
         refusals=(409, 422, 503),
     ),
     _operation(
         "restore",
-        "Restore all selected deleted runs within the undo window.",
-        restore,
+        bulk_restore_runs,
         json_of(schemas.Affected),
         query=(instant("deleted_at", "Only runs of the deletion that returned this time.", up=False),),
     ),
-    _operation(
-        "stop",
-        "Stop all selected runs that have not ended.",
-        stop,
-        json_of(schemas.Affected),
-    ),
+    _operation("stop", bulk_stop_runs, json_of(schemas.Affected)),
 )

@@ -38,7 +38,7 @@ def send_events(call: Call, make: Callable[[], EventStream]) -> None:
 
 
 def stream_run_log(context: Context, call: Call) -> None:
-    """Replay the log from the anchor, then follow it until the run has ended."""
+    """Stream a run's log: history from the anchor on, then live output until the run has ended."""
     run_id = call.path["runId"]
     with context.hub.ends.watch(run_id, urgent=False):
         run = the_run(context, run_id)
@@ -46,12 +46,21 @@ def stream_run_log(context: Context, call: Call) -> None:
 
 
 def stream_daemon_log(context: Context, call: Call) -> None:
-    """Stream the daemon's own log; the stream has no end."""
+    """Stream the daemon's recent log output."""
     send_events(call, lambda: DaemonLogStream(context, call))
 
 
-def stream_unit_logs(context: Context, call: Call) -> None:
-    """Replay the last lines of all runs of some units, then follow these and those to come."""
+def stream_task_log(context: Context, call: Call) -> None:
+    """Stream the log of a task or service: the last lines of its runs, then all its runs to come."""
+    _stream_units(context, call)
+
+
+def stream_logs(context: Context, call: Call) -> None:
+    """Stream the logs of several tasks and services as one, in the order of time."""
+    _stream_units(context, call)
+
+
+def _stream_units(context: Context, call: Call) -> None:
     stream = UnitStream(context, call, units_of(call))  # rejects unknown units, also for HEAD
     send_events(call, lambda: stream)
 
@@ -108,9 +117,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}/log/stream",
-        id="streamRunLog",
         role=Role.VIEWER,
-        summary="Stream a run's log: history from the anchor on, then live output until the run has ended.",
         handler=stream_run_log,
         query=_params(-1000),
         headers=(LAST_EVENT_ID,),
@@ -121,9 +128,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/daemon/log/stream",
-        id="streamDaemonLog",
         role=Role.ADMIN,
-        summary="Stream the daemon's recent log output.",
         handler=stream_daemon_log,
         query=_params(-100),
         headers=(LAST_EVENT_ID,),
@@ -134,10 +139,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks/{taskName}/log/stream",
-        id="streamTaskLog",
         role=Role.VIEWER,
-        summary="Stream the log of a task or service: the last lines of its runs, then all its runs to come.",
-        handler=stream_unit_logs,
+        handler=stream_task_log,
         query=_UNIT_PARAMS,
         headers=(_CURSOR,),
         answers={200: Content("text/event-stream", UNIT_EVENTS, "string")},
@@ -147,11 +150,9 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/logs/stream",
-        id="streamLogs",
         role=Role.VIEWER,
         scoped=True,
-        summary="Stream the logs of several tasks and services as one, in the order of time.",
-        handler=stream_unit_logs,
+        handler=stream_logs,
         query=(*UNIT_PARAMS, *_UNIT_PARAMS),
         headers=(_CURSOR,),
         answers={200: Content("text/event-stream", UNIT_EVENTS, "string")},

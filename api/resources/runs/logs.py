@@ -72,8 +72,11 @@ class _Body:
         self._reader.close()
 
 
-def get_log(context: Context, call: Call) -> None:
-    """Return a page of lines. A page larger than one read is streamed, which bounds the memory that it uses."""
+def read_run_log(context: Context, call: Call) -> None:
+    """Get a page of log lines.
+
+    A page larger than one read is streamed, which bounds the memory that it uses.
+    """
     at: int | None = call.query["at"]
     run = the_run(context, call.path["runId"])
     reader, head = _open(context, run)
@@ -159,8 +162,8 @@ def _lines(
     return max(following, position + 1), [sse_encoding.line(record) for record in found]
 
 
-def get_raw_log(context: Context, call: Call) -> None:
-    """Return the stored bytes of stdout and stderr in the order of arrival.
+def download_run_log(context: Context, call: Call) -> None:
+    """Download the run's full log: stdout and stderr in order of arrival.
 
     At a damaged block the connection is aborted after the bytes before it. Damage at the beginning yields an error
     status.
@@ -224,8 +227,8 @@ def _describe(call: Call, layout: Layout, wanted: Span | None, tag: str) -> None
     call.resp.content_length = end - begin
 
 
-def get_history(context: Context, call: Call) -> None:
-    """Return the frames of a redrawn line, oldest first."""
+def get_line_history(context: Context, call: Call) -> None:
+    """Get the frame history of a settled progress bar or redraw line."""
     run = the_run(context, call.path["runId"])
     number = int(call.path["lineNumber"])
     reader = LogReader(*context.hub.paths(run))
@@ -249,10 +252,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}/log",
-        id="readRunLog",
         role=Role.VIEWER,
-        summary="Get a page of log lines.",
-        handler=get_log,
+        handler=read_run_log,
         query=(
             integer(
                 "from",
@@ -270,10 +271,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}/log/raw",
-        id="downloadRunLog",
         role=Role.VIEWER,
-        summary="Download the run's full log: stdout and stderr in order of arrival.",
-        handler=get_raw_log,
+        handler=download_run_log,
         query=(_STREAM,),
         headers=RANGE,
         answers={200: _TEXT, 206: _TEXT, 304: None},
@@ -288,10 +287,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}/log/line/{lineNumber}/history",
-        id="getLineHistory",
         role=Role.VIEWER,
-        summary="Get the frame history of a settled progress bar or redraw line.",
-        handler=get_history,
+        handler=get_line_history,
         answers={200: json_of(schemas.History)},
         refusals=(404, 422),
         tag="logs",

@@ -116,7 +116,7 @@ def _newest_of_each(db: Database, wanted: RunFilter, limit: int) -> list[Run]:
 
 
 def list_failures(context: Context, call: Call) -> None:
-    """Return the newest failure of each task, or certain runs that failed, each with its cause."""
+    """List the newest failed run of each task, or certain failed runs, each with its cause."""
     ids, identity = call.query["runs"], call.identity
     if ids:
         some = context.reads(runs_by_id, ids)
@@ -174,8 +174,8 @@ def _hint(db: Database, run: Run) -> str | None:
     return _STDIN_HINT if before is not None and _ended_at_once(before) else None
 
 
-def get_ending(context: Context, call: Call) -> None:
-    """Explain how a run ended."""
+def explain_run_ending(context: Context, call: Call) -> None:
+    """Get why and how a run ended, with the last lines of its log."""
     run = the_run(context, call.path["runId"])
     if run.end_reason is None:
         raise ApiError(409, f"The run {run.id} has not ended")
@@ -204,20 +204,16 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}/ending",
-        id="explainRunEnding",
         role=Role.VIEWER,
-        summary="Get why and how a run ended, with the last lines of its log.",
-        handler=get_ending,
+        handler=explain_run_ending,
         answers={200: json_of(Ending)},
         refusals=(404, 409, 422),
     ),
     Operation(
         method="GET",
         path="/api/runs/failures",
-        id="listFailures",
         role=Role.VIEWER,
         scoped=True,
-        summary="List the newest failed run of each task, or certain failed runs, each with its cause.",
         handler=list_failures,
         query=(
             several("runs", "Comma-separated ids: only these runs, if they failed.", RUN_ID, _MOST_RUNS),

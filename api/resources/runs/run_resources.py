@@ -71,8 +71,8 @@ def _taken(run: Run, usage: Usage | None, most: int | None = None) -> dict[str, 
     }
 
 
-def get_run_resources(context: Context, call: Call) -> None:
-    """Return the resources that a run uses or used."""
+def measure_run(context: Context, call: Call) -> None:
+    """Get the resources of a run: CPU, memory, disk I/O, and samples over time."""
     run = the_run(context, call.path["runId"])
     if run.status == "ended":
         usage = context.reads(run_samples.of_ended, run.id)
@@ -87,8 +87,8 @@ def _running(db: Database, sees: Callable[[str], bool]) -> list[tuple[Run, Usage
     return [(run, usages.get(run.id)) for run in found]
 
 
-def get_resources(context: Context, call: Call) -> None:
-    """Return the resources that all active runs use."""
+def list_running_resources(context: Context, call: Call) -> None:
+    """Get the resources of all active runs, live."""
     identity = call.identity
     found = context.reads(_running, lambda task: identity is None or identity.sees(task))
     most: int | None = call.query["samples"]
@@ -105,21 +105,17 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}/resources",
-        id="measureRun",
         role=Role.VIEWER,
-        summary="Get the resources of a run: CPU, memory, disk I/O, and samples over time.",
-        handler=get_run_resources,
+        handler=measure_run,
         answers={200: json_of(Resources)},
         refusals=(404, 422),
     ),
     Operation(
         method="GET",
         path="/api/resources",
-        id="listRunningResources",
         role=Role.VIEWER,
         scoped=True,
-        summary="Get the resources of all active runs, live.",
-        handler=get_resources,
+        handler=list_running_resources,
         query=(
             integer(
                 "samples", "Maximum number of the newest samples of each run; default: all.", minimum=0, maximum=1000

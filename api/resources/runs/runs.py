@@ -151,7 +151,7 @@ def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str 
 
 
 def list_runs(context: Context, call: Call) -> None:
-    """List the runs of all tasks."""
+    """List all runs."""
     camel = call.query["naming"] == "camel"
     found, total = _page(context, call, camel=False, folded=not camel, task=None)
     if camel:
@@ -161,7 +161,10 @@ def list_runs(context: Context, call: Call) -> None:
 
 
 def list_task_runs(context: Context, call: Call) -> None:
-    """List the runs of a task. Filters are exact in either naming."""
+    """List the runs of a task.
+
+    Filters are exact in either naming.
+    """
     name = call.path["taskName"]
     found, total = _page(context, call, camel=True, folded=False, task=name)
     if not total and not context.reads(known, name):
@@ -187,7 +190,7 @@ def _newest(db: Database, names: list[str], limit: int) -> list[tuple[str, list[
 
 
 def list_newest_runs(context: Context, call: Call) -> None:
-    """List the newest runs of some tasks."""
+    """List the newest runs of each of some tasks."""
     identity = call.identity
     names = [name for name in call.query["tasks"] if identity is None or identity.sees(name)]
     found = context.pages(_newest, names, call.query["limit"])
@@ -214,7 +217,7 @@ def the_run(context: Context, run_id: str) -> Run:
 
 
 def get_run(context: Context, call: Call) -> None:
-    """Return one run."""
+    """Get one run."""
     run = the_run(context, call.path["runId"])
     naming = call.query["naming"]
     if naming == "camel":
@@ -242,8 +245,11 @@ def _waiting_for(call: Call, found: dict[str, Any]) -> WaitingFor:
     )
 
 
-def get_details(context: Context, call: Call) -> None:
-    """Return the details of a run; without the scheduler, only the stored ones."""
+def describe_run(context: Context, call: Call) -> None:
+    """Get who requested a run, its slots, and why it waits.
+
+    Without the scheduler, return only the stored details.
+    """
     run = the_run(context, call.path["runId"])
     details = RunDetails(by=run.requested_by or UNSET, scheduled_for=known_rfc3339(run.scheduled_at))
     if run.status != "ended":
@@ -259,8 +265,9 @@ def get_details(context: Context, call: Call) -> None:
 
 
 def stop_run(context: Context, call: Call) -> None:
-    """Stop a run; without effect if it has ended.
+    """Stop a run; a service restarts after its restart delay.
 
+    A run that has ended stays as it is.
     This works even while the database cannot be read: the scheduler knows the active runs.
     """
     run_id = call.path["runId"]
@@ -274,14 +281,14 @@ def stop_run(context: Context, call: Call) -> None:
 
 
 def delete_run(context: Context, call: Call) -> None:
-    """Delete a run; it can be restored within the undo window."""
+    """Delete a run; a waiting run is stopped first."""
     run = the_run(context, call.path["runId"])
     asked(lambda: context.control.call("run_delete", run=run.id, by=call.by))
     call.no_content()
 
 
-def summarize(context: Context, call: Call) -> None:
-    """Return counts of runs by outcome."""
+def summarize_runs(context: Context, call: Call) -> None:
+    """Get aggregate run statistics."""
     wanted = RunFilter(tasks=call.tasks, task_name=call.query["task_name"], created_after=call.query["since"])
     found = context.pages(run_summary.summarize, wanted)
     last = found.last_failure
@@ -314,7 +321,7 @@ def _deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tuple[
 
 
 def list_deleted_runs(context: Context, call: Call) -> None:
-    """List the deleted runs, the latest deletion first."""
+    """List the deleted runs that can be restored, the last deletion first."""
     wanted = filter_of(call, camel=False, folded=False, task=None)
     found, total = context.pages(_deleted, wanted, call.query["limit"], call.query["offset"])
     call.answer(DeletedRuns(runs=[_deleted_run(run) for run in found], total=total))
@@ -324,10 +331,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs",
-        id="listRuns",
         role=Role.VIEWER,
         scoped=True,
-        summary="List all runs.",
         handler=list_runs,
         query=list_params(camel=False),
         answers={200: json_of((schemas.Runs, schemas.RunsCamel))},
@@ -336,9 +341,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks/{taskName}/runs",
-        id="listTaskRuns",
         role=Role.VIEWER,
-        summary="List the runs of a task.",
         handler=list_task_runs,
         query=list_params(camel=True),
         answers={200: json_of((schemas.TaskRuns, schemas.TaskRunsSnake))},
@@ -347,11 +350,9 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/summary",
-        id="summarizeRuns",
         role=Role.VIEWER,
         scoped=True,
-        summary="Get aggregate run statistics.",
-        handler=summarize,
+        handler=summarize_runs,
         query=(
             text("task_name", "Only this task's runs.", aliases=("taskName",)),
             instant("since", "Only runs created at this time or after.", up=True),
@@ -362,10 +363,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/newest",
-        id="listNewestRuns",
         role=Role.VIEWER,
         scoped=True,
-        summary="List the newest runs of each of some tasks.",
         handler=list_newest_runs,
         query=(
             several("tasks", "Comma-separated names of tasks and services.", TASK_NAME, _MOST_TASKS),
@@ -377,9 +376,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}",
-        id="getRun",
         role=Role.VIEWER,
-        summary="Get one run.",
         handler=get_run,
         query=(NAMING_OF_ONE,),
         answers={200: json_of(schemas.Run)},
@@ -388,19 +385,15 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/{runId}/details",
-        id="describeRun",
         role=Role.VIEWER,
-        summary="Get who requested a run, its slots, and why it waits.",
-        handler=get_details,
+        handler=describe_run,
         answers={200: json_of(RunDetails)},
         refusals=(404, 422),
     ),
     Operation(
         method="DELETE",
         path="/api/runs/{runId}",
-        id="deleteRun",
         role=Role.OPERATOR,
-        summary="Delete a run; a waiting run is stopped first.",
         handler=delete_run,
         answers={204: None},
         refusals=(404, 409, 422, 503),
@@ -408,9 +401,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/runs/{runId}/stop",
-        id="stopRun",
         role=Role.OPERATOR,
-        summary="Stop a run; a service restarts after its restart delay.",
         handler=stop_run,
         query=(flag("force", "Kill the run at once."),),
         answers={204: None},
@@ -419,10 +410,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/runs/deleted",
-        id="listDeletedRuns",
         role=Role.VIEWER,
         scoped=True,
-        summary="List the deleted runs that can be restored, the last deletion first.",
         handler=list_deleted_runs,
         query=tuple(param for param in list_params(camel=False) if param.name not in _OF_OTHER_LISTS),
         answers={200: json_of(DeletedRuns)},

@@ -192,8 +192,8 @@ class _Runs:
         return found
 
 
-def search(context: Context, call: Call) -> None:
-    """Search the logs of a task's runs."""
+def search_task_log(context: Context, call: Call) -> None:
+    """Search the logs of a task's runs, newest run first."""
     task, query = call.path["taskName"], call.query
     run_id: str | None = query["runId"]
     same: tuple[Any, ...] = (task, query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], run_id)
@@ -237,8 +237,8 @@ def _run_of(context: Context, task: str, run_id: str) -> Run:
     return run
 
 
-def search_all(context: Context, call: Call) -> None:
-    """Search the logs of all tasks and services, or of the selected ones."""
+def search_logs(context: Context, call: Call) -> None:
+    """Search the logs of all tasks and services, newest run first."""
     query = call.query
     units = units_of(call)
     names = context.reads(_names, units)
@@ -386,10 +386,8 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/tasks/{taskName}/log/search",
-        id="searchTaskLog",
         role=Role.VIEWER,
-        summary="Search the logs of a task's runs, newest run first.",
-        handler=search,
+        handler=search_task_log,
         query=(*_WHAT, shaped("runId", "Only this run.", RUN_ID), *_HOW_MUCH),
         answers={200: json_of(schemas.SearchPage)},
         refusals=(404, 422),
@@ -398,11 +396,9 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/api/logs/search",
-        id="searchLogs",
         role=Role.VIEWER,
         scoped=True,
-        summary="Search the logs of all tasks and services, newest run first.",
-        handler=search_all,
+        handler=search_logs,
         query=(*_WHAT, *UNIT_PARAMS, *_HOW_MUCH),
         answers={200: json_of(schemas.LogSearchPage)},
         refusals=(404, 422),

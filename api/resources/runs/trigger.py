@@ -40,7 +40,10 @@ IDEMPOTENCY_KEY: tuple[str, dict[str, Any], str] = (
 
 
 def run_task(context: Context, call: Call) -> None:
-    """Trigger a run. The task's definition decides whether it starts, queues or is skipped."""
+    """Trigger a new run of the task, with values for its parameters.
+
+    The task's definition decides whether it starts, queues or is skipped.
+    """
     params: dict[str, str] = call.body.params or {}
     wait_s = call.query["wait"]
     run_id, run = _trigger(context, call, params)
@@ -153,9 +156,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/api/tasks/{taskName}/run",
-        id="runTask",
         role=Role.OPERATOR,
-        summary="Trigger a new run of the task, with values for its parameters.",
         handler=run_task,
         query=(
             integer(

@@ -56,7 +56,7 @@ def test_pages_that_take_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(reading, "_READ_S", 0.05)
     query, _ = parse_query(list_params(camel=False), "")
     nobody: Any = None
-    for page in (runs.list_runs, runs.summarize, runs.list_deleted_runs):
+    for page in (runs.list_runs, runs.summarize_runs, runs.list_deleted_runs):
         call = Call(nobody, nobody, {}, {**query, "since": None})
         with pytest.raises(QueryTimeout):
             page(context_, call)
