@@ -1,4 +1,4 @@
-"""Real starts for tests: the root's side of them without the rest of the root."""
+"""Real starts of runs for tests, without the rest of the root."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ DAEMON = "01TESTTESTTESTTESTTESTTEST"
 
 
 class Heard(Log):
-    """The daemon's log, for a look at it."""
+    """The daemon's log, kept as text."""
 
     def __init__(self) -> None:
         super().__init__("supervisor", "info")
@@ -34,7 +34,7 @@ class Heard(Log):
 
 
 class Nursery:
-    """Starts, with what they come to."""
+    """A start queue and the results of its starts."""
 
     def __init__(self) -> None:
         self.watch = EpollWatch()
@@ -78,14 +78,14 @@ class Nursery:
         self.ears[start.spawn.run] = start.notify_socket
 
     def warm(self) -> int:
-        """Have a spawner that is at work; returns its pid."""
+        """Start the spawner, and wait until it listens; return its pid."""
         self.spares.wake()
         self.turn(lambda: self.spares._listening, "the spawner")
         assert self.spares._spawner is not None
         return self.spares._spawner
 
     def prepare(self) -> int:
-        """Have a spare; returns its pid."""
+        """Prepare a spare process; return its pid."""
         self.warm()
         self.starts._order_at_s = 0.0
         self.turn(lambda: self.spares.ready, "the spare")
@@ -93,13 +93,13 @@ class Nursery:
         return self.spares._spare.pid
 
     def begin(self, spawn: Spawn) -> bool:
-        """Begin a start as after a quiet time; whether it waits for a spare."""
+        """Begin a start as after a quiet period; return whether it waits for a spare."""
         self.starts._joined_s = -starting._QUIET_S
         self.starts.begin(spawn, 0)
         return spawn.run in self.starts.under_way
 
     def turn(self, condition: Callable[[], bool], what: str) -> None:
-        """Do what the control loop does, until something is true."""
+        """Run rounds of the control loop until the condition is true."""
 
         def turned() -> bool:
             if not condition():
@@ -110,19 +110,19 @@ class Nursery:
         until(turned, what)
 
     def settle(self, spawn: Spawn) -> Started:
-        """Until it has started."""
+        """Wait for the start of a run, and return it."""
         self.turn(lambda: spawn.run in self.started, f"the start of {spawn.run}")
         return self.started.pop(spawn.run)
 
     def leave(self) -> None:
-        """Let go of the cgroups of what has ended."""
+        """Release the cgroups of the started processes."""
         for cgroup in self.cgroups.values():
             if cgroup is not None:
                 self.cgroup_manager.leave(cgroup)
         self.cgroups.clear()
 
     def clear(self) -> None:
-        """Wait until nobody is in cgroups of ours any more."""
+        """Wait until the cgroups of this daemon are empty."""
 
         def empty() -> bool:
             self.cgroup_manager.sweep()
@@ -141,9 +141,9 @@ class Nursery:
 
 @contextlib.contextmanager
 def nursery() -> Iterator[Nursery]:
-    """One that is not in a hurry, however busy the machine is."""
+    """Provide a nursery with long time limits, for a busy machine."""
     for fd in map(int, os.listdir("/proc/self/fd")):
-        if fd > 2:  # what whoever started the tests left open is none of ours; the root does the same at its start
+        if fd > 2:  # inherited from the test runner; the root does the same when it starts
             with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing
                 os.set_inheritable(fd, False)
     with pytest.MonkeyPatch.context() as patch:

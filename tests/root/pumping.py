@@ -99,7 +99,7 @@ class Bench:
         return self.log.stalled
 
     def fill(self, *pipes: int) -> int:
-        """Write lines until the pipes are full; returns the bytes."""
+        """Write lines until the pipes are full; return the number of bytes."""
         written = 0
         for pipe in pipes:
             try:
@@ -110,14 +110,14 @@ class Bench:
         return written
 
     def write_files(self) -> None:
-        """Let the file thread take all that waits."""
+        """Let the file thread process its queue."""
         while not self.files._queue.empty():
             item = self.files._queue.get()
             if isinstance(item, RunLog):
                 self.files._write(item)
 
     def seal(self) -> bytes:
-        """End the log, and return what is in it."""
+        """End the log, and return its content."""
         self.pump.seal("R", [])
         while not self.log.finished:
             self.obey()

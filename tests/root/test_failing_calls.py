@@ -1,4 +1,4 @@
-"""System calls of the root's threads that fail for a shortage: once, and for good."""
+"""System calls of the root's threads that fail for lack of a resource, once or always."""
 
 import contextlib
 import os
@@ -68,7 +68,7 @@ CALLS = {
         "poll": "ENOMEM",
     },
 }
-"""Of each thread, what it calls in the life of a run, and a shortage of that."""
+"""The system calls of each thread during a run, each with an error for lack of a resource."""
 
 CASES = [(thread, call, code) for thread, calls in CALLS.items() for call, code in calls.items()]
 MOST_IN_A_SECOND = 100
@@ -87,12 +87,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def thread_of(daemon: Daemon, name: str) -> int:
-    """The id of a thread of the root; they are started in this order."""
+    """Return the id of a thread of the root; the threads start in this order."""
     return sorted(map(int, os.listdir(f"/proc/{daemon.pid}/task")))[["control", "file", "pump"].index(name)]
 
 
 class Failures:
-    """What a traced thread calls."""
+    """The traced calls of a thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -110,7 +110,7 @@ class Failures:
 
 @contextlib.contextmanager
 def failing(daemon: Daemon, thread: str, call: str, code: str, path: Path, *, once: bool) -> Iterator[Failures]:
-    """Meanwhile the first such call of a thread fails, or each."""
+    """Let the first such call of a thread fail, or each one, inside the block."""
     inject = f"inject={call}:error={code}" + (":when=1" if once else "")
     argv = [
         "strace",
@@ -140,7 +140,7 @@ MAKING_A_RING = {"openat", "fcntl", "mmap", "fallocate", "ftruncate", "statfs"}
 
 
 def check(daemon: Daemon, run: str, call: str = "") -> None:
-    """A run succeeds with all of its output, or with none where no ring could be made for it."""
+    """Check that a run succeeds with all of its output, or with none if its ring could not be created."""
     ended = daemon.ended(run)
     if call == "pidfd_open" and ended["endReason"] == "start_failed":
         assert "could not be tracked" in daemon.texts(run)[0]  # it had begun
@@ -151,7 +151,7 @@ def check(daemon: Daemon, run: str, call: str = "") -> None:
 
 @pytest.mark.parametrize(("thread", "call", "code"), CASES)
 def test_once(daemon: Daemon, tmp_path: Path, thread: str, call: str, code: str) -> None:
-    """One call that fails does not end the root, and the run that is started meanwhile succeeds."""
+    """A single failing call does not end the root, and a run started meanwhile succeeds."""
     with failing(daemon, thread, call, code, tmp_path / "calls", once=True):
         check(daemon, daemon.trigger("t"), call)
     assert daemon.process is not None
@@ -160,7 +160,7 @@ def test_once(daemon: Daemon, tmp_path: Path, thread: str, call: str, code: str)
 
 @pytest.mark.parametrize(("thread", "call", "code"), CASES)
 def test_for_good(daemon: Daemon, tmp_path: Path, thread: str, call: str, code: str) -> None:
-    """A call that always fails neither ends the root nor makes it spin, and afterwards all is done."""
+    """A call that always fails neither ends the root nor makes it spin; afterwards the root recovers."""
     pid = daemon.pid
     with failing(daemon, thread, call, code, tmp_path / "calls", once=False) as failures:
         answer = daemon.request("POST", "/api/tasks/t/run")

@@ -1,4 +1,4 @@
-"""What the root never does, as the docstring of its package lists it."""
+"""Things that the root never does, as its package's docstring lists them."""
 
 import ast
 import sys
@@ -115,7 +115,7 @@ def files() -> object:
 
 
 def waits() -> object:
-    """Calls that wait for a process, but those that follow the event of its pidfd."""
+    """Return the calls that wait for a process, except after an event of its pidfd."""
     after_its_event = {
         f"{ROOT}.loop.control_thread",
         f"{ROOT}.handover.upgrade",
@@ -149,7 +149,7 @@ CHECKS: dict[str, Callable[[], object]] = {
 
 
 def test_each_line_of_the_list_is_checked() -> None:
-    """The docstring of the root lists exactly what is checked."""
+    """The list in the root's docstring matches the checks here."""
     lines = (supervisor.root.__doc__ or "").splitlines()
     assert [line.removeprefix("* ") for line in lines if line.startswith("* ")] == list(CHECKS)
 

@@ -1,4 +1,4 @@
-"""Holding back the ends of processes, as a debugger does that nobody looks at."""
+"""Delays the reaping of a process, as a debugger does that does not wait for it."""
 
 import contextlib
 import subprocess
@@ -19,7 +19,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def traced(pid: int) -> Iterator[None]:
-    """Meanwhile the process may end, but nobody can reap it."""
+    """Trace a process inside the block: it can exit, but only the tracer can reap it."""
     argv = [_PYTHON, "-c", _TRACER, str(pid)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tracer:
         assert tracer.stdout is not None

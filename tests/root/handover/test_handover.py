@@ -70,7 +70,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def next_root(bench: Bench) -> None:
-    """Another pump and another file thread take up what these two leave."""
+    """Replace the pump and the file thread with new ones that load their state."""
     found: PumpState = from_json(PumpState, json.loads(json.dumps(to_json(bench.pump.dump(lambda fd: fd)))))
     bench.files = FileThread(bench.files._log, 2, DiskSpace("/", 0))
     bench.pump = Pump(bench.pump._runtime_dir, "D", bench.bell, bench.files)
@@ -83,7 +83,7 @@ def next_root(bench: Bench) -> None:
 
 
 def content(bench: Bench) -> bytes:
-    """Let the file thread write until it has nothing more to do; returns what the log has."""
+    """Let the file thread finish the log, and return the content of the log."""
     while not bench.log.finished:
         bench.obey()
         bench.read()
@@ -314,7 +314,7 @@ def test_a_table_of_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_disk_that_does_not_answer_holds_up_nobody(bench: Bench) -> None:
-    """A pause is given up when the file thread hangs; the pump never stops for it, and both continue later."""
+    """A pause is abandoned when the file thread hangs. The pump never stops for it, and both continue later."""
     hangs = threading.Event()
     watch, said = EpollWatch(), list[bool]()
     hold = Quiesce(watch, bench.pump, bench.files)
@@ -428,7 +428,7 @@ def test_a_trial_in_a_directory_that_is_gone() -> None:
 
 @pytest.mark.usefixtures("endless")
 def test_a_trial_that_cannot_even_be_killed() -> None:
-    """A trial that does not die is given up without waiting, and is reaped when it ends."""
+    """A trial that does not die is abandoned without waiting, and is reaped when it ends."""
     before = set(os.listdir("/proc/self/fd"))
     watch = EpollWatch()
     answers: list[str | None] = []

@@ -130,7 +130,7 @@ def test_what_was_asked_for_is_written_once(record: Record, monkeypatch: pytest.
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, places: tuple[int, ...], cut: int) -> None:
-    """Have the writer be killed in the middle of what it writes at one of these places."""
+    """Simulate a kill of the writer in the middle of a write at one of these offsets."""
     write = os.pwrite
 
     def killed(fd: int, data: bytes, at: int) -> int:

@@ -101,7 +101,7 @@ def test_what_a_scheduler_said_before_it_ended(bell: DoorbellServer, tmp_path: P
 
 
 def test_time_outs_of_the_past_take_no_memory() -> None:
-    """Short runs with long time-outs: only the timers of those that live are kept."""
+    """Many short runs with long timeouts: only the timers of live runs stay in memory."""
     live: set[str] = set()
     timers = Timers(live)
     for number in range(10_000):
@@ -113,7 +113,7 @@ def test_time_outs_of_the_past_take_no_memory() -> None:
 
 
 def test_a_debugger_that_does_not_look() -> None:
-    """A process that somebody traces can be reaped only after that one has; nothing else waits for that."""
+    """A traced process is reaped after its tracer has seen the exit; other work continues meanwhile."""
     frames: list[Frame] = []
     lives = ProcessManager(
         "D", EpollWatch(), cast(Pump, _Pump()), _Log(), {}, frames.append, ProcessTrees("D", set, print), RECORDS
@@ -144,7 +144,7 @@ def test_a_debugger_that_does_not_look() -> None:
 def test_a_helper_that_cannot_even_be_killed(
     bell: DoorbellServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of the daemon does not wait for it for ever: a scheduler may hang on a disk."""
+    """A shutdown does not wait indefinitely for a helper that even SIGKILL cannot end, such as one hung on a disk."""
     monkeypatch.setattr("supervisor.root.loop.control_thread._HELPER_END_S", 0.05)
     log = _Log()
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))

@@ -1,4 +1,4 @@
-"""Descriptors run out, or something may not be looked at: the root goes on and leaves nothing open."""
+"""The root continues, and leaks no descriptor, when descriptors run out or access is denied."""
 
 import errno
 import gc
@@ -42,13 +42,13 @@ BOOT = Boot(
 
 
 class Shortage:
-    """Descriptors that are taken by nobody in particular."""
+    """Occupied descriptors."""
 
     def __init__(self) -> None:
         self._held: list[int] = []
 
     def leave(self, count: int) -> None:
-        """Let only so many more be opened."""
+        """Occupy all descriptors except `count`."""
         try:
             while True:
                 self._held.append(os.open(os.devnull, os.O_RDONLY))
@@ -75,7 +75,7 @@ def shortage() -> Iterator[Shortage]:
 
 
 def test_a_process_that_cannot_be_held_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was started and then cannot be watched does not go on unseen, and no descriptor stays."""
+    """A new process that the root cannot watch is killed, and no descriptor leaks."""
     tried = []
 
     def no_pidfd(pid: int) -> int:
@@ -98,7 +98,7 @@ def no_process(*_: object, **__: object) -> int:
 
 
 def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start that the kernel refuses (a limit of processes, no memory) says why, and leaves no descriptor."""
+    """A start that the kernel refuses (a limit of processes, no memory) reports the reason, and leaks no descriptor."""
     gc.collect()  # as above
     before = set(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
@@ -110,7 +110,7 @@ def test_no_process_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("count", range(5))
 def test_a_helper_that_cannot_be_started_leaves_nothing(count: int, shortage: Shortage) -> None:
-    """However few descriptors are left, all that was opened for a helper that cannot start is closed again."""
+    """All descriptors of a helper that cannot start are closed again, however few were free."""
     with socket.socket() as one, socket.socket() as two:
         helper = Helper("x", "no.such.module", BOOT, [one, two])
         shortage.leave(count)
@@ -130,7 +130,7 @@ def is_open(fd: int) -> bool:
 
 
 def test_a_connection_without_a_descriptor_is_hung_up_on(tmp_path: Path, shortage: Shortage) -> None:
-    """Nobody is left in the backlog, where a connection would wake its loop for ever; later ones are taken."""
+    """Without a free descriptor a new client is disconnected, since a backlog would keep waking the loop."""
     listener = UnixListener(str(tmp_path / "sock"), socket.SOCK_STREAM, 5)
     client, later = (socket.socket(socket.AF_UNIX) for _ in range(2))
     client.connect(str(tmp_path / "sock"))
@@ -150,7 +150,7 @@ def test_a_connection_without_a_descriptor_is_hung_up_on(tmp_path: Path, shortag
 def test_somebody_takes_the_descriptor_in_reserve(
     tmp_path: Path, shortage: Shortage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread may, or with ENFILE another process; that ends nobody's loop, and closes nothing of theirs."""
+    """If another thread takes the reserve descriptor, the loop continues and closes no foreign one."""
     path = str(tmp_path / "sock")
     listener = UnixListener(path, socket.SOCK_STREAM, 5)
     clients = [socket.socket(socket.AF_UNIX) for _ in range(2)]
@@ -179,7 +179,7 @@ def test_somebody_takes_the_descriptor_in_reserve(
 
 
 def test_hidden_processes_stay_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With hidepid=1 other users' processes cannot be read: they are taken for nobody's, nothing else."""
+    """With hidepid=1, an unreadable process of another user counts as unknown, without an error."""
     really = os.open
 
     def hidden(path: Any, *arguments: Any, **options: Any) -> int:
@@ -193,7 +193,7 @@ def test_hidden_processes_stay_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_descriptors_that_are_needed_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that prints nothing yet will need two for its ring and one for its log file; 64 are left for the rest."""
+    """A run without output will need two descriptors for its ring and one for its log file; 64 are reserved."""
     monkeypatch.setattr("resource.getrlimit", lambda _which: (256, 256))
     counts = [256 - 64 - 3 * 20, 256 - 64 - 3 * 20 + 1]
     monkeypatch.setattr("supervisor.host.shortage.open_descriptors", lambda _limit: counts.pop(0))
@@ -203,7 +203,7 @@ def test_descriptors_that_are_needed_later(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_counting_descriptors_takes_none(shortage: Shortage) -> None:
-    """The open descriptors can be counted when not a single one is left."""
+    """Open descriptors can be counted when none is free."""
     for spare in (0, 3):
         shortage.leave(spare)
         # A thread of an earlier test may still close one between the two counts.
@@ -212,7 +212,7 @@ def test_counting_descriptors_takes_none(shortage: Shortage) -> None:
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN])
 def test_a_start_waits_for_what_has_run_out(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """Only what is wrong with the command itself refuses a run; a shortage of the daemon lets it wait."""
+    """Only errors of the command itself refuse a run; if the daemon lacks a resource, the run waits."""
     with nursery() as root:
         with monkeypatch.context() as patch:
             patch.setattr(os, "posix_spawn", failing_with(code))
@@ -232,7 +232,7 @@ def failing_with(code: int) -> Callable[..., int]:
 
 
 class Clock:
-    """Starts that fail until a test lets them succeed, and what the scheduler hears."""
+    """Starts that fail until a test lets them succeed, and the messages to the scheduler."""
 
     def __init__(self) -> None:
         self.frames: list[dict[str, Any]] = []
@@ -246,13 +246,13 @@ class Clock:
             self.waiting.put_back(spawn, "too few free descriptors")
 
     def until(self, end_s: float) -> None:
-        """Call it whenever it is due, up to a moment."""
+        """Run the timers until a moment."""
         while (due_s := self.waiting.due_s) is not None and due_s <= end_s:
             self.waiting.tend(due_s)
 
 
 def test_what_waits_is_tried_again_with_growing_pauses() -> None:
-    """Pauses double from 0.25 s to 5 s; after a minute people are told once, and once more when it is over."""
+    """Retry delays double from 0.25 s to 5 s. After a minute the scheduler is notified once, and again on success."""
     clock = Clock()
     begin_s = time.monotonic()
     for run in "AB":
@@ -269,7 +269,7 @@ def test_what_waits_is_tried_again_with_growing_pauses() -> None:
 
 
 def test_an_end_hurries_what_waits() -> None:
-    """As soon as a run has ended, the first that waits is tried again."""
+    """When a run ends, the first waiting start is retried at once."""
     clock = Clock()
     clock.waiting.start(wanted(["true"]))
     clock.until(time.monotonic() + 60)
@@ -280,7 +280,7 @@ def test_an_end_hurries_what_waits() -> None:
 
 
 def test_a_shortage_of_one_step_keeps_no_other_from_being_taken() -> None:
-    """All steps are taken; the first shortage is raised after them, any other error at once."""
+    """All steps are taken. The first shortage is raised after them; any other error is raised at once."""
     taken: list[int] = []
 
     def fail(code: int) -> None:

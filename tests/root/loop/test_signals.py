@@ -45,7 +45,7 @@ def test_every_other_deadly_signal_is_ignored() -> None:
 
 
 def test_ignored_signals_take_one_line_a_minute() -> None:
-    """The first is logged at once; those of the following minute stand in the next line."""
+    """The first ignored signal is logged at once; signals of the following minute share one line."""
     said: list[str] = []
     log = IgnoredSignals(said.append)
     log.note({signal.SIGALRM}, 100.0)

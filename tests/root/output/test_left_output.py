@@ -9,7 +9,7 @@ from supervisor.root.output.left_output import LeftOutput, LeftOutputs
 
 
 def texts(lines: bytes) -> list[str]:
-    """What the lines say behind their time."""
+    """Return the lines without their time stamps."""
     return [line.split(" ", 1)[1] for line in lines.decode().splitlines()]
 
 
@@ -32,14 +32,14 @@ def test_a_flood_is_dropped() -> None:
 
 
 def test_a_line_without_end_is_cut() -> None:
-    """It takes no more memory than a read."""
+    """A line without an end uses no more memory than one read."""
     output = LeftOutput("t", "R", [], 0.0)
     (line,) = texts(output.take(b"x" * 20_000, 0.0))
     assert line == f"INFO left-running: t R: {'x' * 8192}"
 
 
 def test_the_next_root_goes_on() -> None:
-    """An unfinished line, a secret that has begun and the count of dropped lines reach it."""
+    """The next root gets an unfinished line, the start of a secret and the count of dropped lines."""
     output = LeftOutput("t", "R", ["secret"], 0.0)
     output.take(b"x\n" * 101 + b"begun sec", 0.0)
     after = LeftOutput.load(from_json(LeftOutputState, json.loads(json.dumps(to_json(output.dump())))), 9.0)
@@ -48,7 +48,7 @@ def test_the_next_root_goes_on() -> None:
 
 
 def test_a_pipe_is_closed_at_its_end() -> None:
-    """What it holds is written first."""
+    """The rest of a pipe is written before the pipe is closed."""
     written: list[bytes] = []
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     with select.epoll() as epoll:

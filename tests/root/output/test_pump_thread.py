@@ -226,7 +226,7 @@ def test_cutting_off_a_writer_without_end(bench: Bench) -> None:
 
 
 def test_a_log_that_makes_its_run_wait(bench: Bench) -> None:
-    """After 5 s people hear of it, once, and again when it is over."""
+    """A run that waits for its log is reported after 5 s, and again when the log accepts data."""
     begin_s = time.monotonic()
     while not bench.stalled():
         bench.fill(bench.out)
@@ -316,7 +316,7 @@ def test_what_stands_in_both_pipes_at_first(tmp_path: Path) -> None:
 
 
 def test_a_pipe_that_hangs_up_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written between epoll's look for bytes and its look for writers is read: epoll tells of no bytes then."""
+    """Bytes that arrive together with a hangup are read, although epoll does not report them."""
     bench = Bench(tmp_path)
 
     class Hasty:

@@ -41,7 +41,7 @@ class Drawing(Bench):
         self.reader = LogReader(self.drawn.writer.path, self.log_path)
 
     def draw(self, data: bytes) -> None:
-        """Rounds of the pump with this output, and what the file thread is woken for."""
+        """Run the pump with this output, then the file thread."""
         os.write(self.bar, data)
         while self.read():
             self.pump._publish()

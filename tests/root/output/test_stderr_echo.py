@@ -4,7 +4,7 @@ from supervisor.root.output.file_thread import StderrEcho
 
 
 def test_a_reader_that_does_not_read_holds_nobody_up() -> None:
-    """What a pipe does not take waits, up to a megabyte, and comes in order when it is read again."""
+    """Lines for a full pipe wait, up to a megabyte, and arrive in order once it is read again."""
     read_end, write_end = os.pipe()
     echo = StderrEcho(write_end)
     lines = [f"{number:099d}\n".encode() for number in range(20_000)]

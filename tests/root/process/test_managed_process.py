@@ -1,4 +1,4 @@
-"""What the root knows of an instance."""
+"""The root's record of a run."""
 
 import time
 
@@ -9,7 +9,7 @@ from tests.root.loop.test_control_thread import spawn
 
 
 def test_the_clock_is_set_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It took as long as it took, sleep of the host among that: its end is so much later than its start."""
+    """A run's duration includes sleep of the host, and does not depend on the wall clock."""
     clocks = {time.CLOCK_BOOTTIME: 100.0}
     monkeypatch.setattr(time, "clock_gettime", lambda clock: clocks[clock])
     instance = ManagedProcess(spawn("R"), MainProcess(1, 1, 5_000))

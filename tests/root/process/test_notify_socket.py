@@ -1,4 +1,4 @@
-"""What a run says of itself, as the root hears it."""
+"""Messages of a run to its sd_notify socket."""
 
 import contextlib
 import os
@@ -67,13 +67,13 @@ def ours(pid: int) -> bool:
     ],
 )
 def test_words(ear: NotifySocket, words: bytes, news: dict[str, object]) -> None:
-    """Those that mean something are taken, whatever else is said with them."""
+    """Known assignments count, and unknown ones in the same message are ignored."""
     say(words)
     assert ear.listen(ours, 7) == (news, False)
 
 
 def test_all_that_holds_is_remembered(ear: NotifySocket) -> None:
-    """Readiness is said once; of the status the newest counts."""
+    """Readiness is reported once; the newest status counts."""
     assert ear.heard() is None
     say(b"READY=1\nSTATUS=one")
     ear.listen(ours, 7)
@@ -83,14 +83,14 @@ def test_all_that_holds_is_remembered(ear: NotifySocket) -> None:
 
 
 def test_strangers(ear: NotifySocket) -> None:
-    """What they say is thrown away."""
+    """Messages from other processes are ignored."""
     say(b"READY=1")
     assert ear.listen(lambda _pid: False, 7) == ({}, False)
     assert ear.heard() is None
 
 
 def test_descriptors_are_closed(ear: NotifySocket) -> None:
-    """Who waits for that, hears that everything was read."""
+    """A barrier descriptor is closed after all earlier messages were read."""
     theirs, mine = os.pipe()
     say(b"BARRIER=1", mine)
     os.close(mine)
@@ -105,7 +105,7 @@ def test_descriptors_are_closed(ear: NotifySocket) -> None:
 
 @pytest.mark.parametrize("others", [0, 252])
 def test_a_descriptor_that_takes_long_to_close(ear: NotifySocket, others: int) -> None:
-    """Whoever sends it cannot hold us up: here a connection that lingers, since what it has to say is not read."""
+    """A descriptor that lingers on close does not block the root: here, a connection with unread data."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -125,7 +125,7 @@ def test_a_descriptor_that_takes_long_to_close(ear: NotifySocket, others: int) -
 
 
 def test_what_takes_long_to_close_is_bounded(ear: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While many descriptors of a run wait for that, no more of them are taken; then it is heard again."""
+    """While many descriptors of a run wait to be closed, its messages stay unread; then reading resumes."""
     go = threading.Event()
     really = os.close
     monkeypatch.setattr("supervisor.root.process.notify_socket.os.close", lambda fd: (go.wait(), really(fd)))
@@ -141,7 +141,7 @@ def test_what_takes_long_to_close_is_bounded(ear: NotifySocket, monkeypatch: pyt
 
 
 def test_no_threads_for_closing(ear: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What there is no thread for now is closed as soon as there is one, and the run is heard as before."""
+    """Without a thread for closing, descriptors wait for one; then reading resumes."""
     before = set(os.listdir("/proc/self/fd"))
 
     def start(_thread: threading.Thread) -> None:
@@ -162,7 +162,7 @@ def test_no_threads_for_closing(ear: NotifySocket, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_flood_comes_in_batches(ear: NotifySocket) -> None:
-    """One call takes a bounded number, and says that there may be more."""
+    """One call reads a bounded number of messages, and reports that more may follow."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.connect(f"\0ringward/test/{os.getpid()}")
         sock.setblocking(False)

@@ -42,7 +42,7 @@ def test_a_group_that_is_made_in_the_same_moment(monkeypatch: pytest.MonkeyPatch
 
 
 def test_one_that_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its variables are gone before it is: for a moment nobody is over, since it may be theirs; then that is enough."""
+    """An exiting process loses its variables before it ends; for a second it counts as part of the run."""
     now_s = 1000.0
 
     def without_memory(pid: int) -> Process | None:

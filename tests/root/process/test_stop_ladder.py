@@ -1,4 +1,4 @@
-"""How long a shutdown may take."""
+"""Time limits of a shutdown."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from supervisor.root.process.stop_ladder import Ending
 
 
 def test_what_does_not_end_is_given_up_soon() -> None:
-    """A process that even SIGKILL does not end is given up a second after the time for a shutdown."""
+    """The shutdown stops waiting for a process one second after its time limit, even if SIGKILL had no effect."""
     ending = Ending(100.0, 8.0, managed=False, at_once=False)
     ending.look(101.0, 1)
     assert (ending.ask_at_s, ending.kill_at_s) == (106.0, 108.0)
@@ -15,7 +15,7 @@ def test_what_does_not_end_is_given_up_soon() -> None:
 
 
 def test_progress_goes_on() -> None:
-    """While ends are stored nothing is given up, however late it is."""
+    """While exits are still being stored, the shutdown continues past its time limit."""
     ending = Ending(0.0, 8.0, managed=False, at_once=False)
     for second in range(70):
         ending.look(float(second), 2000 - second)
@@ -26,7 +26,7 @@ def test_progress_goes_on() -> None:
 
 @pytest.mark.parametrize("managed", [True, False])
 def test_the_most_it_takes(managed: bool) -> None:
-    """Without a service manager that waits, ten times the time for a shutdown; with one, as long as ends come."""
+    """A shutdown takes at most ten times its limit; under a service manager that waits, as long as runs keep ending."""
     ending = Ending(0.0, 1.0, managed=managed, at_once=False)
     for second in range(12):
         ending.look(float(second), 2000 - second)
@@ -34,7 +34,7 @@ def test_the_most_it_takes(managed: bool) -> None:
 
 
 def test_the_service_manager_is_asked_again() -> None:
-    """From the end of the time for a shutdown on, each second, for longer than it takes until something is given up."""
+    """After the shutdown's limit, the root asks the service manager each second for more time than it needs."""
     ending = Ending(0.0, 8.0, managed=True, at_once=False)
     ending.look(0.0, 10)
     assert ending.patience_us(0.0) > 28_000_000
@@ -46,12 +46,12 @@ def test_the_service_manager_is_asked_again() -> None:
 
 
 def test_no_service_manager_is_asked() -> None:
-    """Where there is none, nobody waits for longer."""
+    """Without a service manager, the root asks for no extension."""
     assert Ending(0.0, 8.0, managed=False, at_once=False).extension_us(9.0) is None
 
 
 def test_at_once() -> None:
-    """What runs is killed now, and ends are waited for as ever."""
+    """An immediate shutdown kills all runs at once, and waits for their exits as usual."""
     ending = Ending(50.0, 8.0, managed=False, at_once=True)
     assert (ending.kill_at_s, ending.due_s(50.0)) == (50.0, 50.0)
     ending = Ending(50.0, 8.0, managed=False, at_once=False)

@@ -337,7 +337,7 @@ def test_the_order_of_an_end(begin: State, state: State) -> None:
 
 
 def test_a_log_is_sealed_after_pipes_and_leftovers() -> None:
-    """The log is sealed only once the pipes have ended and nobody is left, or the rest is left or given up."""
+    """The log is sealed only once the pipes have ended and the run has no processes, or leaves the rest behind."""
     sealing = {pair for pair, (_, actions) in TABLE.items() if Action.SEAL in actions}
     over = {Event.NOBODY_LEFT, Event.TO_LEAVE, Event.UNKILLABLE}
     assert sealing <= set(itertools.product({State.DRAINED, State.KILLING}, over))
@@ -345,7 +345,7 @@ def test_a_log_is_sealed_after_pipes_and_leftovers() -> None:
 
 
 def test_leftovers_are_killed_after_the_deadline_only() -> None:
-    """Before the deadline of a run nobody kills its leftovers, and no pipe is closed."""
+    """Before the deadline of a run, its leftovers are not killed and its pipes stay open."""
     rough = {Action.KILL_LEFTOVERS, Action.GIVE_UP, Action.CLOSE_PIPES}
     for (state, event), (following, actions) in TABLE.items():
         if rough & set(actions):

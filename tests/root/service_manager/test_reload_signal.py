@@ -15,7 +15,7 @@ from tests.root.loop.test_shortage import BOOT
 
 @pytest.fixture
 def notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """What the service manager hears."""
+    """The socket of the service manager."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(str(tmp_path / "notify"))
         sock.setblocking(False)
@@ -24,7 +24,7 @@ def notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 
 def test_a_reload_begins_and_ends(notices: socket.socket) -> None:
-    """The service manager hears of both, with the time; of an end without a beginning it does not."""
+    """The service manager gets the start, with its time, and the end; an end without a start is not sent."""
     sent: list[dict[str, object]] = []
     reloading = ReloadSignal(sent.append)
     reloading.end()
@@ -39,7 +39,7 @@ def test_a_reload_begins_and_ends(notices: socket.socket) -> None:
 
 
 def test_a_scheduler_that_dies_over_a_reload(notices: socket.socket) -> None:
-    """The next one is asked again; the service manager hears of the end when that one has reloaded."""
+    """The next scheduler is asked again; the service manager gets the end once that one has reloaded."""
     sent: list[dict[str, object]] = []
     reloading = ReloadSignal(sent.append)
     reloading.begin()
@@ -55,8 +55,8 @@ def test_a_scheduler_that_dies_over_a_reload(notices: socket.socket) -> None:
 
 
 def test_a_terminal_that_hangs_up() -> None:
-    """It is not gone while somebody holds its other end."""
-    handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
+    """A terminal is gone only after its other end was closed."""
+    handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the test runner may ignore it
     try:
         master, terminal = pty.openpty()
         one = Terminal(terminal)
@@ -69,7 +69,7 @@ def test_a_terminal_that_hangs_up() -> None:
 
 
 def test_nohup() -> None:
-    """Who was started to survive the end of the terminal does not look at it."""
+    """A daemon that ignores SIGHUP does not watch its terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         master, terminal = pty.openpty()
@@ -82,7 +82,7 @@ def test_nohup() -> None:
 
 
 def test_a_pipe_is_no_terminal() -> None:
-    """A daemon whose output goes elsewhere never ends by SIGHUP."""
+    """A daemon with its output in a pipe never ends by SIGHUP."""
     reader, writer = os.pipe()
     one = Terminal(writer)
     os.close(reader)
@@ -91,7 +91,7 @@ def test_a_pipe_is_no_terminal() -> None:
 
 
 def test_a_helper_that_does_not_run_is_not_replaced() -> None:
-    """The one that starts next has the new settings anyway."""
+    """A helper that is not running is not replaced: its next start has the new settings anyway."""
     helper = Helper("gunicorn", "api.serve", BOOT, [])
     assert not helper.replace(0.0)
     helper.boot = Boot.from_dict({**BOOT.to_dict(), "workers": 5})

@@ -1,4 +1,4 @@
-"""What the service manager is told."""
+"""Messages to the service manager."""
 
 import os
 import socket
@@ -19,7 +19,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.soc
 
 
 def test_signs_of_life(told: socket.socket) -> None:
-    """One at once, and then one in each half of the time in which there has to be one."""
+    """The first keep-alive is sent at once, later ones at half the watchdog interval."""
     dog = Watchdog({"WATCHDOG_USEC": "4000000", "WATCHDOG_PID": str(os.getpid())}, 10.0)
     sent = []
     for now_s in (10.0, 10.5, 11.9, 12.0, 12.1, 30.0, 30.1):
@@ -37,7 +37,7 @@ def test_signs_of_life(told: socket.socket) -> None:
     ids=["nobody watches", "never", "nonsense", "another process"],
 )
 def test_no_signs_of_life(told: socket.socket, env: dict[str, str]) -> None:
-    """Nobody wants them of us."""
+    """Without a valid watchdog interval for this process, no keep-alive is sent."""
     dog = Watchdog(env, 0.0)
     dog.tend(1e9)
     assert dog.due_s is None
@@ -46,7 +46,7 @@ def test_no_signs_of_life(told: socket.socket, env: dict[str, str]) -> None:
 
 
 def test_readiness_on_a_descriptor() -> None:
-    """A line, then end of file; nobody listening is no error."""
+    """The readiness descriptor gets a line and is closed; a closed reader is no error."""
     reader, writer = os.pipe()
     tell_descriptor(writer)
     assert (os.read(reader, 10), os.read(reader, 10)) == (b"\n", b"")

@@ -58,7 +58,7 @@ def wanted(
 
 
 def read_all(fd: int) -> bytes:
-    """What a pipe or terminal holds; a terminal gives it in pieces, and EIO at its end."""
+    """Return the content of a pipe or terminal; a terminal delivers pieces, and EIO at its end."""
     data = b""
     with contextlib.suppress(OSError):
         while more := os.read(fd, 65536):
@@ -67,7 +67,7 @@ def read_all(fd: int) -> bytes:
 
 
 def variables(printed: bytes) -> dict[str, str]:
-    """What ``printenv -0`` says."""
+    """Parse the output of ``printenv -0``."""
     return dict(os.fsdecode(entry).split("=", 1) for entry in printed.split(b"\0") if entry)
 
 
@@ -120,7 +120,7 @@ class TestShim:
     def test_no_descriptor_leaks(self, tmp_path: Path) -> None:
         """The command has its three standard descriptors and nothing of ours."""
         for fd in map(int, os.listdir("/proc/self/fd")):
-            if fd > 2:  # what whoever started the tests left open is none of ours; the root does the same at its start
+            if fd > 2:  # inherited from the test runner; the root does the same when it starts
                 with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing
                     os.set_inheritable(fd, False)
         outcome = Outcome(wanted(["sh", "-c", "for f in /proc/$$/fd/*; do readlink $f; done"], cwd=str(tmp_path)))
@@ -128,22 +128,22 @@ class TestShim:
         assert len(pipes) == 2, outcome.out
 
     def test_a_missing_directory_is_told(self) -> None:
-        """A directory that cannot be entered is told apart from anything the command could do."""
+        """An inaccessible directory is reported differently from any failure of the command."""
         assert Outcome(wanted(["true"], cwd="/no/such/directory")).word == "cwd"
 
     def test_a_missing_command_is_told(self) -> None:
-        """So is a command that does not exist."""
+        """A missing command is reported."""
         assert Outcome(wanted(["/no/such/command"])).word == "exec 127"
 
     def test_a_missing_interpreter_is_told(self, tmp_path: Path) -> None:
-        """So is a script whose interpreter does not exist."""
+        """A script with a missing interpreter is reported."""
         script = tmp_path / "script"
         script.write_text("#!/no/such/interpreter\n")
         script.chmod(0o700)
         assert Outcome(wanted([str(script)])).word == "exec 127"
 
     def test_a_file_that_is_no_program_is_told(self, tmp_path: Path) -> None:
-        """So is a file without the permission to execute."""
+        """A file without permission to execute is reported."""
         script = tmp_path / "script"
         script.write_text("true\n")
         assert Outcome(wanted([str(script)])).word == "exec 126"
@@ -306,13 +306,13 @@ class TestShim:
         assert text.splitlines()[-2:] == ["300", "3"]
 
     def test_a_limit_that_cannot_be_set(self) -> None:
-        """It is told which."""
+        """The report names the limit that cannot be set."""
         assert Outcome(wanted(["true"], limits={"nofile": 1 << 30})).word == "limit nofile"
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
     @pytest.mark.parametrize("by", ["setpriv", "python"])
     def test_another_user(self, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """All ids are changed, and what goes wrong afterwards is told as ever."""
+        """All ids are changed, and later errors are reported as usual."""
         if by == "python":
             monkeypatch.setattr(shim, "_SETPRIV", None)
         other: dict[str, Any] = {"uid": 65534, "gid": 65533, "groups": [65533, 4]}
@@ -333,7 +333,7 @@ class TestShim:
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="others cannot set limits that keep root from changing the user")
     def test_a_user_that_one_cannot_become(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Nothing runs as the wrong one."""
+        """If the user cannot be changed, the command does not run."""
         monkeypatch.setattr(shim, "_SETPRIV", "/bin/false")
         spawn = wanted(["sh", "-c", "echo here"], uid=65534, gid=65534)
         outcome = Outcome(spawn)

@@ -40,5 +40,5 @@ def test_what_executed_nothing_is_known(root: Nursery, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_in_doubt() -> None:
-    """Of a process that nobody has any more it is not claimed that it executed nothing."""
+    """A process that no longer exists is not assumed to have executed nothing."""
     assert not has_executed_nothing(1 << 30)

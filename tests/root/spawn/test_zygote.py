@@ -1,4 +1,4 @@
-"""Starts by a spare: as by ourselves, and whatever happens to it or the spawner, each exactly once."""
+"""Starts by a spare process: same result as by the root, exactly once, even if the spare or the zygote dies."""
 
 import ast
 import errno
@@ -29,7 +29,7 @@ def root() -> Iterator[Nursery]:
 
 
 class Outcome:
-    """What became of a start, at its end."""
+    """The result of a start, after its end."""
 
     def __init__(self, started: Started) -> None:
         _, status = os.waitpid(started.pid, 0)
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def outcome(root: Nursery, spawn: Spawn, nofile: int | None = None) -> Outcome:
-    """Let a spare become it, and wait for its end."""
+    """Start a run by a spare process, and wait for its end."""
     spare = root.prepare()
     root.starts.descriptors.restore = lambda: nofile  # type: ignore[method-assign]
     assert not root.begin(spawn)
@@ -57,13 +57,13 @@ def outcome(root: Nursery, spawn: Spawn, nofile: int | None = None) -> Outcome:
 
 
 def state(pid: int) -> str:
-    """As in proc_pid_stat(5)."""
+    """Return the state letter of a process, as in proc_pid_stat(5)."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 class TestTheNewProcess:
     def test_it_is_ours_and_in_its_cgroup(self, root: Nursery) -> None:
-        """A child of the root, leader of a session of its own, in its cgroup before anything of its own runs."""
+        """The process is a child of the root and a session leader, and is in its cgroup before the command runs."""
         script = "cat /proc/self/cgroup; echo $PPID $$; cut -d' ' -f5,6 /proc/$$/stat"
         found = outcome(root, wanted(["/bin/sh", "-e", "-c", script]))
         lines = found.out.decode().splitlines()
@@ -75,7 +75,7 @@ class TestTheNewProcess:
         assert (int(parent), lines[-1], found.code, found.word) == (os.getpid(), f"{own} {own}", 0, b"")
 
     def test_it_has_nothing_of_ours(self, root: Nursery) -> None:
-        """No descriptor but the three, no signal blocked or ignored, an empty input, and the environment of the run."""
+        """The process inherits only the standard descriptors and the run's environment; signals are at defaults."""
         script = "cat; ls /proc/self/fd | wc -l; grep -E 'Sig(Blk|Ign)' /proc/self/status; env"
         found = outcome(root, wanted(["/bin/sh", "-e", "-c", script], env={"A": "1"}))
         lines = found.out.decode().splitlines()
@@ -85,7 +85,7 @@ class TestTheNewProcess:
         assert {line.split("=")[0] for line in lines[3:]} == {"A", "PATH", "PWD"}
 
     def test_what_joins_has_nothing_of_others(self, root: Nursery) -> None:
-        """A spare's process that we hold is not handed on to one that we start ourselves."""
+        """The pidfd of a spare process is not inherited by a process that the root starts itself."""
         first, second = (wanted(["/bin/sh", "-c", "ls -l /proc/self/fd; cat"], run=run) for run in "AB")
         root.prepare()
         assert not root.begin(first)
@@ -97,19 +97,19 @@ class TestTheNewProcess:
         assert Outcome(root.settle(first)).code == 0
 
     def test_a_terminal(self, root: Nursery) -> None:
-        """Both outputs are its controlling terminal."""
+        """Both outputs are the controlling terminal."""
         script = "for fd in 0 1 2; do [ -t $fd ] && echo $fd; done; echo to tty >/dev/tty; echo to stderr >&2"
         found = outcome(root, wanted(["/bin/sh", "-c", script], tty=True))
         assert (found.code, found.out) == (0, b"1\n2\nto tty\nto stderr\n")
 
     def test_the_shell_does_the_rest(self, root: Nursery, tmp_path: Path) -> None:
-        """Directory, umask and limits, over the status pipe as ever."""
+        """A shell sets directory, umask and limits, and reports through the status pipe as usual."""
         spawn = wanted(["sh", "-c", "pwd; umask; ulimit -Sn; exit 3"], str(tmp_path), umask=0o027)
         found = outcome(root, spawn, nofile=99)
         assert (found.code, found.out.decode(), found.word) == (3, f"{tmp_path}\n0027\n99\n", b"")
 
     def test_no_shell_in_between(self, root: Nursery, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        """A command that needs a directory, a umask and a limit at most is executed at once, found as a shell does."""
+        """A command that needs only directory, umask and limits runs without a shell, found as a shell finds it."""
         monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
         script = "import os, resource; print(os.getcwd(), os.umask(0), resource.getrlimit(7)[0], os.read(0, 1))"
         env = {"PATH": f"/no/such:{os.path.dirname(sys.executable)}", "PWD": "/old", "OLDPWD": "/older", "A": "1"}
@@ -123,14 +123,14 @@ class TestTheNewProcess:
 
     @pytest.mark.parametrize("more", [{}, {"cwd": "/"}, {"cwd": "/", "limits": {"nofile": 64}}])
     def test_variables_that_shells_drop_or_set_arrive(self, root: Nursery, more: dict[str, Any]) -> None:
-        """They reach the command whether a shell prepares it or not."""
+        """Variables that shells drop or set reach the command, with or without a shell."""
         found = outcome(root, wanted(["printenv", "-0"], env=ODD, **more))
         assert {name: variables(found.out).get(name) for name in ODD} == ODD
         assert not [name for name in variables(found.out) if name.startswith("RINGWARD_")]
         assert (found.code, found.err, found.word) == (0, b"", b"")
 
     def test_a_script_without_a_first_line(self, root: Nursery, tmp_path: Path) -> None:
-        """Is one for the shell, as ever."""
+        """A script without an interpreter line runs in the shell, as usual."""
         script = tmp_path / "script"
         script.write_text("echo here; exit 4\n")
         script.chmod(0o755)
@@ -147,7 +147,7 @@ class TestTheNewProcess:
         ],
     )
     def test_what_cannot_start_says_why(self, root: Nursery, argv: list[str], more: dict[str, Any], words: str) -> None:
-        """As it would without the spawner."""
+        """A failed start reports the same reason as without the zygote."""
         spawn = wanted(argv, **more)
         assert words in (shim.explain(spawn, outcome(root, spawn).word.decode()) or "")
 
@@ -155,7 +155,7 @@ class TestTheNewProcess:
     def test_a_shell_that_cannot_be_executed(
         self, root: Nursery, monkeypatch: pytest.MonkeyPatch, cwd: str | None
     ) -> None:
-        """With a status pipe and without, the reason is the kernel's."""
+        """The reason is the kernel's, with and without a status pipe."""
         monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
         spawn = wanted(["/no/such/shell", "-e", "-c", "true"], cwd)
         found = outcome(root, spawn)
@@ -163,7 +163,7 @@ class TestTheNewProcess:
 
     @pytest.mark.parametrize(("argv", "why"), [(["x" * 200_000], "too long"), (["a\0b"], "null")])
     def test_what_a_spare_is_not_told(self, root: Nursery, argv: list[str], why: str) -> None:
-        """What is too large or impossible fails here, with its reason, and leaves nothing open."""
+        """Arguments that are too large or invalid fail in the root with the reason, and leak no descriptor."""
         spawn = wanted(["/bin/sh", "-c", *argv])
         root.warm()
         before = set(os.listdir("/proc/self/fd"))
@@ -175,7 +175,7 @@ class TestTheNewProcess:
 
 class TestTheSpawner:
     def test_nothing_leaks(self, root: Nursery) -> None:
-        """After many starts both sides have the descriptors that they had after the first, and no cgroup is left."""
+        """After many starts, the root and the zygote have leaked no descriptor and no cgroup."""
         pid = root.warm()
         held = []
         for number in range(300):
@@ -188,7 +188,7 @@ class TestTheSpawner:
         root.clear()
 
     def test_it_ends_with_the_root(self, root: Nursery) -> None:
-        """As soon as nobody holds the other end of its socket; the spare, too."""
+        """The zygote and its spare end as soon as the root's end of the socket is closed."""
         pid, spare = root.warm(), root.prepare()
         root.starts.close()
         assert not os.path.exists(f"/proc/{pid}")
@@ -196,7 +196,7 @@ class TestTheSpawner:
         root.clear()
 
     def test_only_the_first_of_many(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What comes while one waits for a spare, or right after that, joins, and in order."""
+        """Starts that arrive while one waits for a spare, or right after it, join a cgroup, in order."""
         monkeypatch.setattr("supervisor.root.spawn.start_queue._QUIET_S", 3600.0)
         root.warm()
         first, second, third = (wanted(["/bin/sh", "-c", "true"], run=run) for run in "BAC")
@@ -211,7 +211,7 @@ class TestTheSpawner:
             assert Outcome(root.settle(spawn)).code == 0
 
     def test_there_is_another_spare(self, root: Nursery) -> None:
-        """Soon after one was used, and not before a while has passed in which nothing joined."""
+        """A used spare is replaced after a pause in which no start joins a cgroup."""
         first = root.prepare()
         spawn = wanted(["/bin/sh", "-c", "true"])
         assert not root.begin(spawn)
@@ -221,12 +221,12 @@ class TestTheSpawner:
         assert Outcome(root.settle(spawn)).code == 0
 
     def test_there_is_one_as_soon_as_the_spawner_listens(self, root: Nursery) -> None:
-        """When something is expected to start."""
+        """If a start is expected, a spare is prepared as soon as the zygote listens."""
         root.starts.expect()
         root.turn(lambda: root.spares.ready, "a spare")
 
     def test_there_is_another_spawner(self, root: Nursery) -> None:
-        """One that was killed is replaced, and until then nothing waits."""
+        """A killed zygote is replaced, and no start waits for that."""
         root.spares._again_s = 0.0
         pid = root.warm()
         os.kill(pid, signal.SIGKILL)
@@ -239,7 +239,7 @@ class TestTheSpawner:
         assert outcome(root, wanted(["/bin/sh", "-c", "echo again"], run="S")).out == b"again\n"
 
     def test_one_after_the_other_ends(self, root: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
-        """There is another one less and less often; meanwhile runs start the other way."""
+        """A zygote that keeps dying is replaced with growing delays; meanwhile runs start without it."""
         monkeypatch.setattr("supervisor.root.spawn.prefork._SOON_S", 3600.0)
 
         def gone() -> bool:
@@ -268,7 +268,7 @@ class TestTheSpawner:
         assert Outcome(root.settle(spawn)).out == b"once\n"
 
     def test_it_is_killed_with_an_order_in_hand(self, root: Nursery) -> None:
-        """Stopped before it reads, then killed: the start goes the other way, once."""
+        """If the zygote is stopped and then killed before it reads a request, the root starts the run itself, once."""
         pid = root.warm()
         os.kill(pid, signal.SIGSTOP)
         until(lambda: state(pid) == "T", "it to stop")
@@ -278,7 +278,7 @@ class TestTheSpawner:
         assert Outcome(root.settle(spawn)).out == b"once\n"
 
     def test_it_hangs(self, root: Nursery) -> None:
-        """A stopped one is waited for, for a while, and killed."""
+        """A stopped zygote is killed after a time limit."""
         pid = root.warm()
         os.kill(pid, signal.SIGSTOP)
         until(lambda: state(pid) == "T", "it to stop")
@@ -292,7 +292,7 @@ class TestTheSpawner:
         assert "the spawner has not responded for 3600 s: killing it" in root.log.text
 
     def test_closed_with_a_start_in_hand(self, root: Nursery, tmp_path: Path) -> None:
-        """Nothing of that runs, and nothing stays open."""
+        """Closing the queue during a start runs nothing, and leaks no descriptor."""
         side = tmp_path / "side"
         before = set(os.listdir("/proc/self/fd"))
         root.warm()
@@ -307,7 +307,7 @@ class TestTheSpawner:
 
 class TestASpareThatIsGivenUp:
     def test_it_has_executed_nothing(self, root: Nursery, tmp_path: Path) -> None:
-        """Told what to become, and no more than that: it ends, and what it was to be starts once, when it is wanted."""
+        """A prepared spare that is dismissed executes nothing; its run starts once, on request."""
         spare = root.prepare()
         side = tmp_path / "side"
         spawn = wanted(["/bin/sh", "-c", f"echo $$ >> {side}"])
@@ -321,7 +321,7 @@ class TestASpareThatIsGivenUp:
 
     @pytest.mark.parametrize("more", [{"cwd": "/"}, {"tty": True}])
     def test_it_meddles_with_nothing(self, root: Nursery, more: dict[str, Any]) -> None:
-        """What is wanted is not quite what was announced: it starts as it is wanted, alone."""
+        """A run that differs from its announcement starts as requested, and the prepared spare executes nothing."""
         spare = root.prepare()
         root.starts.prepare(wanted(["/bin/sh", "-c", "echo other"], **more), 0)
         spawn = wanted(["/bin/sh", "-c", "echo once >/dev/tty" if "tty" in more else "echo once"], **more)
@@ -333,7 +333,7 @@ class TestASpareThatIsGivenUp:
 
     @pytest.mark.parametrize("told", [False, True])
     def test_it_was_killed(self, root: Nursery, told: bool) -> None:
-        """Reaped with the strangers even, before or after it was told: the start goes the other way."""
+        """If the spare is killed and reaped before or after its preparation, the root starts the run itself."""
         spare = root.prepare()
         spawn = wanted(["/bin/sh", "-c", "echo once"])
         if told:
@@ -345,7 +345,7 @@ class TestASpareThatIsGivenUp:
 
     @pytest.mark.parametrize("how", ["killed", "another wish"])
     def test_its_address(self, root: Nursery, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-        """Is that of what starts in its place, however long it takes to close what was opened for it."""
+        """The sd_notify address passes to the replacement, however long closing the spare's descriptors takes."""
         monkeypatch.setattr("supervisor.root.process.notify_socket._aside", lambda _close, _closed: True)
         spare = root.prepare()
         notify = f"@ringward/test/{os.getpid()}"
@@ -363,7 +363,7 @@ class TestASpareThatIsGivenUp:
 
 
 def test_what_was_announced(root: Nursery) -> None:
-    """Is ready when it is wanted, with all that was opened for it; another one does not disturb that."""
+    """An announced run is ready on request, with all its descriptors; another run does not disturb it."""
     spare = root.prepare()
     spawn, other = (wanted(["/bin/sh", "-c", "echo $0"], run=run) for run in "AB")
     root.starts.prepare(spawn, 0)
@@ -379,7 +379,7 @@ def test_what_was_announced(root: Nursery) -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.E2BIG, errno.EPERM])
 def test_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """Where processes cannot be made in cgroups they join, from then on without trying, and the log says so once."""
+    """If the kernel cannot create processes in cgroups, later starts join without trying; the log reports it once."""
     refuse = f"def refuse(_cgroup): raise OSError({code}, 'x')\n"
     program = (
         f"import sys\nfrom supervisor.root.spawn import zygote\n{refuse}zygote.copy = refuse\n"

@@ -88,7 +88,7 @@ def test_what_can_wait_goes_with_others(tmp_path: Path) -> None:
 
 
 def test_no_change_overtakes_an_earlier_one(bench: Make) -> None:
-    """Changes behind one that cannot be stored are never stored before it."""
+    """A change is never stored before an earlier one that failed."""
     one = bench("")
     changes = Recorder(one)
     changes.commit("started")

@@ -98,7 +98,7 @@ def test_what_a_run_waits_for() -> None:
 
 
 class Play:
-    """Random runs in a random configuration, by an independent account of what is held."""
+    """Random runs in a random configuration, with independent bookkeeping."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

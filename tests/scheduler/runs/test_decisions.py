@@ -78,12 +78,12 @@ def test_delays_grow_and_are_capped(kind: str, attempt: int) -> None:
     ],
 )
 def test_what_is_tried_again(retry_on: tuple[str | int, ...], reason: str, code: int, again: bool) -> None:
-    """An end reason that is named, or a failure with an exit code that is; never success, nor what was asked for."""
+    """Listed end reasons and exit codes of failures are retried; a success or a requested stop never is."""
     assert tried_again(retry_on, reason, code) is again
 
 
 def test_delays_by_kind() -> None:
-    """constant, linear and exponential are what they are called; zero stays zero."""
+    """Delays are constant, linear or exponential, up to the maximum; a delay of zero stays zero."""
     assert [delay_ms("constant", 100, 10_000, n) for n in (1, 2, 3)] == [100, 100, 100]
     assert [delay_ms("linear", 100, 10_000, n) for n in (1, 2, 3)] == [100, 200, 300]
     assert [delay_ms("exponential", 100, 10_000, n) for n in (1, 2, 3, 20)] == [100, 200, 400, 10_000]
@@ -104,7 +104,7 @@ def test_delays_by_kind() -> None:
     ],
 )
 def test_overlap(policy: str, running: int, queued: int, expected: Admission) -> None:
-    """A free slot is taken, but never past those that wait already; else the policy decides."""
+    """A run takes a free slot, but never before waiting runs; otherwise the policy decides."""
     assert admit(policy, running=running, queued=queued, max_concurrent=1, queue_max=2) is expected
 
 

@@ -1,4 +1,4 @@
-"""Values of parameters: what is taken, what the command gets, and where secrets are kept."""
+"""Values of parameters: validation, passing to the command, and storage of secrets."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ def wrong_of(call: Callable[[], Any]) -> dict[str, str]:
 
 
 def test_taken(task: Task) -> None:
-    """In the form that the command gets, with the defaults; a secret apart from what is shown."""
+    """Values are normalized for the command and completed with defaults; secrets are separate from shown values."""
     found = take(task, {"n": "-007", "x": "1.50", "b": "1", "f": "true", "p": "aab", "TOKEN": SECRET})
     assert found.shown == {"A": "a", "n": "-7", "x": "1.50", "b": "true", "f": "true", "p": "aab"}
     assert found.secret == {"TOKEN": SECRET}
@@ -78,7 +78,7 @@ def test_taken(task: Task) -> None:
 
 
 def test_an_argument_keeps_its_number(task: Task) -> None:
-    """One without a value is empty where another follows, and not there at the end."""
+    """An argument without a value is empty before another one, and omitted at the end."""
     assert command_parameters(task, take(task, {"x": "1"})).arguments == ["", "1"]
     assert command_parameters(task, take(task, {"n": "1", "f": "false"})).arguments == ["1"]
 
@@ -92,14 +92,14 @@ def test_an_argument_keeps_its_number(task: Task) -> None:
     ],
 )  # fmt: skip
 def test_not_taken(task: Task, name: str, value: str) -> None:
-    """It is named, and a secret is not repeated; a pattern costs no more than the length of the value."""
+    """An invalid value is named, a secret is not repeated, and matching a pattern takes linear time."""
     wrong = wrong_of(lambda: take(task, {name: value}))
     assert list(wrong) == [name]
     assert len(wrong[name]) < 200
 
 
 def test_a_refusal_is_short(task: Task) -> None:
-    """Whoever asks for what there is not is told so in few words, however much there is and is asked for."""
+    """Errors about unknown parameters are short, however many values a request has."""
     choices = tuple(f"one of very many choices, number {n}" for n in range(1000))
     large = replace(task, params=tuple(Param(name=f"p{n}", kind="option", choices=choices) for n in range(100)))
     values = {f"{kind}{n}": "one of very many choices" for kind in "pq" for n in range(50)}
@@ -108,7 +108,7 @@ def test_a_refusal_is_short(task: Task) -> None:
 
 
 def test_too_much_together(task: Task) -> None:
-    """All values of a run have at most 64 KiB."""
+    """The values of a run have at most 64 KiB together."""
     assert take(task, {"A": "x" * 65_000})
     assert set(wrong_of(lambda: take(task, {"A": "x" * 65_000, "TOKEN": "secret 1\n" * 100}))) == {"A", "TOKEN"}
 
@@ -117,7 +117,7 @@ def test_too_much_together(task: Task) -> None:
     values=st.fixed_dictionaries({}, optional={"A": TEXT, "p": TEXT, "f": TEXT, "n": TEXT, "other": TEXT})
 )
 def test_whatever_is_given(task: Task, values: dict[str, str]) -> None:
-    """It is refused by name, or reaches the command whole; and what was stored is given again as it was."""
+    """A value is rejected by name or reaches the command unchanged; stored values are accepted again unchanged."""
     refused: Sequence[Wrong] = ()
     try:
         found = take(task, values)
@@ -133,7 +133,7 @@ def test_whatever_is_given(task: Task, values: dict[str, str]) -> None:
 
 
 def test_what_is_lost(task: Task) -> None:
-    """Of a secret whose value is gone nothing is made up; also when its parameter is none any more."""
+    """A secret without a value is never replaced, even if its parameter no longer exists."""
     stored = {"A": "x", "TOKEN": None, "old": None}
     assert stored_values(None, {}) is NOTHING
     assert stored_values(stored, {"TOKEN": SECRET}) == ParameterValues(
@@ -152,7 +152,7 @@ def kept(one: Bench) -> dict[str, Any]:
 
 
 def triggered(one: Bench, **params: str) -> tuple[str, dict[str, Any]]:
-    """Trigger by a command; the run's id, and the answer."""
+    """Trigger by a command; return the run's id and the answer."""
     answers: list[dict[str, Any]] = []
     run_id = new_ulid()
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": params}
@@ -163,7 +163,7 @@ def triggered(one: Bench, **params: str) -> tuple[str, dict[str, Any]]:
 
 
 def finish(one: Bench) -> None:
-    """Give the loop and the store their turns."""
+    """Run the loop and the store until nothing is left to do."""
     one.loop.round(0)
     while one.store.jobs:
         one.store.work_all()
@@ -171,7 +171,7 @@ def finish(one: Bench) -> None:
 
 
 def test_secrets_are_kept_as_long_as_they_are_needed(bench: Callable[[str], Bench]) -> None:
-    """From before the run is stored until it has ended; its retry has its own."""
+    """A secret is kept from before the run is stored until it has ended; a retry has its own copy."""
     one = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
     run_id, answer = triggered(one, TOKEN=SECRET)
     assert (answer["ok"], kept(one)) == (True, {run_id: {"TOKEN": SECRET}})
@@ -190,7 +190,7 @@ def test_secrets_are_kept_as_long_as_they_are_needed(bench: Callable[[str], Benc
 
 
 def test_a_run_that_cannot_be_stored_leaves_none(bench: Callable[[str], Bench]) -> None:
-    """Refused, and nothing of it stays."""
+    """If the run cannot be stored, the request fails and no secret stays."""
     one = bench(PARAMS)
     answers: list[dict[str, Any]] = []
     run_id = new_ulid()
@@ -204,7 +204,7 @@ def test_a_run_that_cannot_be_stored_leaves_none(bench: Callable[[str], Bench]) 
 
 
 def test_secrets_that_cannot_be_kept(bench: Callable[[str], Bench]) -> None:
-    """A trigger is refused; a retry goes on with what it has in memory, and holds up nothing of what is stored."""
+    """If secrets cannot be stored, a trigger fails, and a retry continues with the values in memory."""
     one = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
     run_id, _ = triggered(one, TOKEN=SECRET)
     one.started(run_id)
@@ -225,7 +225,7 @@ def test_secrets_that_cannot_be_kept(bench: Callable[[str], Bench]) -> None:
 
 
 def test_after_a_restart(bench: Callable[[str], Bench]) -> None:
-    """A run that waits has its values; what belongs to none is removed; one whose secret is gone says so."""
+    """A waiting run keeps its secrets, files without a run are removed, and a run without its secret fails."""
     one = bench(PARAMS + "max_concurrent = 1\n")
     _first, second, third = (triggered(one, TOKEN=SECRET, A=name)[0] for name in "xyz")
     secret_parameters.forget(one.boot.data_dir, third)
@@ -245,7 +245,7 @@ def test_after_a_restart(bench: Callable[[str], Bench]) -> None:
 
 
 def test_a_definition_that_changed(bench: Callable[[str], Bench]) -> None:
-    """What waits is held against the new one when it starts, and takes the defaults that are new."""
+    """A waiting run is checked against the new definition when it starts, and takes its new defaults."""
     one = bench(PARAMS)
     unit = one.units["t"]
     assert unit.task is not None

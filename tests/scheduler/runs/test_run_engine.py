@@ -12,7 +12,7 @@ Make = Callable[[str], Bench]
 
 
 def test_a_run_starts_when_it_is_stored(bench: Make) -> None:
-    """The root is told of a run after its row is there, not before."""
+    """The root receives a run only after its row is stored."""
     one = bench('[tasks.t]\nrun = "true"\n')
     run = one.trigger("t")
     assert one.root.take("spawn") == []
@@ -21,7 +21,7 @@ def test_a_run_starts_when_it_is_stored(bench: Make) -> None:
 
 
 def test_a_start_is_announced_while_it_is_stored(bench: Make) -> None:
-    """With the very words of the order; but only the first of several."""
+    """The first of several starts is announced with the same fields as its spawn message."""
     one = bench('[tasks.t]\nrun = "true"\n[tasks.u]\nrun = "true"\n')
     one.trigger("t")
     one.trigger("u")
@@ -32,7 +32,7 @@ def test_a_start_is_announced_while_it_is_stored(bench: Make) -> None:
 
 
 def test_a_stop_while_the_start_is_being_stored(bench: Make) -> None:
-    """It is answered when it is stored, and the run never starts."""
+    """The answer follows once the stop is stored, and the run never starts."""
     one = bench('[tasks.t]\nrun = "true"\n')
     run = one.trigger("t")
     answers: list[dict[str, object]] = []
@@ -48,7 +48,7 @@ def test_a_stop_while_the_start_is_being_stored(bench: Make) -> None:
 
 
 def test_a_shutdown_while_a_start_is_being_stored(bench: Make) -> None:
-    """What was only decided stays pending in the store, for the next start; a service's run ends."""
+    """At a shutdown, an undelivered start of a task stays pending in the store; a service's run ends."""
     one = bench('[tasks.t]\nrun = "true"\n[services.s]\nrun = "true"\n')
     change = one.committer.change()
     one.controller.start(one.units["s"], change)
@@ -67,7 +67,7 @@ def test_a_shutdown_while_a_start_is_being_stored(bench: Make) -> None:
 
 
 def test_a_slot_that_a_failed_start_frees_is_used(bench: Make) -> None:
-    """When a run cannot be stored, the next in the queue takes its place."""
+    """If a run cannot be stored, the next run in the queue takes its place."""
     one = bench('[tasks.t]\nrun = "true"\n')
     answers: list[dict[str, object]] = []
     arguments = {"task": "t", "run": new_ulid(1), "triggered_by": "api", "by": "me"}
@@ -81,7 +81,7 @@ def test_a_slot_that_a_failed_start_frees_is_used(bench: Make) -> None:
 
 
 def test_a_storm_of_terminating_runs(bench: Make) -> None:
-    """The newest run wins: what runs is stopped once, what still waits is stopped too, and the queue stays short."""
+    """The newest run wins: active runs are stopped once, waiting runs too, and the queue stays short."""
     one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\nmax_concurrent = 2\n')
     unit = one.units["t"]
     running = [one.trigger("t") for _ in range(2)]
@@ -101,7 +101,7 @@ def test_a_storm_of_terminating_runs(bench: Make) -> None:
 
 
 def test_what_fails_while_the_daemon_is_shut_down(bench: Make) -> None:
-    """Its retry waits in the store for the next start; what the shutdown ended is not tried again."""
+    """A failed run's retry waits in the store for the next daemon; runs ended by the shutdown are not retried."""
     one = bench('[tasks.t]\nrun = "true"\nretry_attempts = 1\nretry_delay = "0s"\nmax_concurrent = 2\n')
     failing, ended = one.trigger("t"), one.trigger("t")
     one.store.work_all()
@@ -121,7 +121,7 @@ def test_what_fails_while_the_daemon_is_shut_down(bench: Make) -> None:
 
 
 def test_nothing_is_terminated_for_what_cannot_start(bench: Make) -> None:
-    """The oldest run goes on until the new one is stored, if that ever is; also when that is the first that fails."""
+    """The oldest run continues until the new one is stored."""
     one = bench('[tasks.t]\nrun = "true"\non_overlap = "terminate"\n')
     running = one.trigger("t")
     one.store.work_all()
@@ -140,7 +140,7 @@ def test_nothing_is_terminated_for_what_cannot_start(bench: Make) -> None:
 
 
 def test_health_does_not_need_a_witness(bench: Make) -> None:
-    """A service that lived long enough was healthy, also when it ended while no scheduler was there to see it."""
+    """An instance that ran for healthy_after was healthy, even if no scheduler was running at its end."""
     one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "10s"\n')
     change = one.committer.change()
     one.controller.start(one.units["s"], change)
@@ -153,7 +153,7 @@ def test_health_does_not_need_a_witness(bench: Make) -> None:
 
 
 def test_zero_is_healthy_at_once(bench: Make) -> None:
-    """healthy_after = 0 means what it says, however fast the end follows the start."""
+    """With healthy_after = 0 an instance is healthy at once, however soon it ends."""
     one = bench('[services.s]\nrun = "true"\nrestart_attempts = 0\nhealthy_after = "0s"\n')
     change = one.committer.change()
     one.controller.start(one.units["s"], change)

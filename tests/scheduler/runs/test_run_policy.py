@@ -52,7 +52,7 @@ def test_terms(tmp_path: Path) -> None:
 
 
 def test_terms_of_what_is_gone_or_of_another_version(tmp_path: Path) -> None:
-    """What a definition does not have does not matter to it, and what it cannot read does not hold."""
+    """Policy keys that a definition lacks, or values that it cannot read, are ignored."""
     task, service = units(tmp_path, OTHER)
     assert with_policy(task, policy_of(service)).exit_codes == (0,)
     assert with_policy(task, {"retry_on": 5}) == task

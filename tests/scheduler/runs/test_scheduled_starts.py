@@ -1,4 +1,4 @@
-"""Schedules over time: what runs, what was missed, and that no instant is lost or comes twice."""
+"""Schedules over time: each instant runs or is recorded as missed, exactly once."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ START = ms("2026-06-01T00:00:30Z")
 
 
 class HandClock(Clock):
-    """Moved by hand."""
+    """A clock that the test moves."""
 
     def __init__(self, wall: int) -> None:
         self.wall, self.boot = wall, 0.0
@@ -49,7 +49,7 @@ class HandClock(Clock):
 
 
 class Schedules(Bench):
-    """A bench whose schedules are fired, at times that the test says."""
+    """A bench with schedules that fire at times chosen by the test."""
 
     def __init__(self, directory: Path, text: str) -> None:
         self.hand = HandClock(START)
@@ -57,7 +57,7 @@ class Schedules(Bench):
         self.begin()
 
     def begin(self, *, first: bool = True) -> None:
-        """A scheduler starts, with what the store says."""
+        """Start a scheduler with the stored state."""
         self.take_up(first=first)
         for unit in self.units.values():
             upsert_task(self.store.database, unit.name, unit.definition.kind, definition_text(unit.definition))
@@ -69,7 +69,7 @@ class Schedules(Bench):
         self.scheduled_starts.clock_stepped(self.units.values(), by_ms)
 
     def dies(self, *, first: bool = False) -> None:
-        """Another scheduler, or another daemon, takes over; what was not stored is lost."""
+        """Let another scheduler, or another daemon, take over; unstored changes are lost."""
         self.store.jobs.clear()
         self.begin(first=first)
 
@@ -78,12 +78,12 @@ class Schedules(Bench):
         self.config = load(self.boot.config_path)
 
     def look(self) -> None:
-        """What is due fires."""
+        """Run one round of the loop, which fires due schedules."""
         self.loop.round(0)
         self.store.work_all()
 
     def until(self, wall: int) -> None:
-        """Let time pass, with a look at every instant, while the host is awake."""
+        """Let time pass while the host is awake, with a round of the loop at each instant."""
         while (next_s := self.loop._wall.next_s()) is not None and round(next_s * 1000) <= wall:
             self.hand.passes(max(0, round(next_s * 1000) - self.hand.wall))
             self.look()
@@ -91,7 +91,7 @@ class Schedules(Bench):
         self.look()
 
     def rows(self, name: str = "t") -> list[tuple[str, int, int | None]]:
-        """State or end reason, instant and count of missed ones; by instant."""
+        """Return state or end reason, instant and count of missed ones, ordered by instant."""
         found = self.store.database.rows(
             "SELECT state, scheduled_at, missed_count FROM runs WHERE task_name = ? ORDER BY scheduled_at", [name]
         )
@@ -130,7 +130,7 @@ def next_run(one: Schedules) -> int | None:
 
 
 def test_a_new_task_has_missed_nothing(make: Make) -> None:
-    """It runs at the first instant after it was seen first."""
+    """A new task runs at the first instant after it was first seen."""
     one = make('cron = "*/10 * * * *"')
     assert one.rows() == []
     one.until(START + 20 * MINUTE)
@@ -138,7 +138,7 @@ def test_a_new_task_has_missed_nothing(make: Make) -> None:
 
 
 def test_a_gap(make: Make) -> None:
-    """The newest time runs, one missed run stands for the others, and it is that of the newest among them."""
+    """After a gap the newest instant runs; one missed run, at the newest of the others, counts all of them."""
     one = make('cron = "0 * * * *"')
     one.hand.passes(5 * HOUR + 10 * MINUTE)
     one.dies(first=True)
@@ -158,7 +158,7 @@ def test_a_gap(make: Make) -> None:
     ],
 )
 def test_how_many_are_caught_up_with(make: Make, keys: str, runs: int, missed: int) -> None:
-    """catch_up of the newest, none older than catch_up_window; all others are one missed run."""
+    """The newest catch_up instants within catch_up_window run; one missed run counts all others."""
     one = make(f'cron = "0 * * * *"\n{keys}')
     one.hand.passes(5 * HOUR + 10 * MINUTE)
     one.dies(first=True)
@@ -167,7 +167,7 @@ def test_how_many_are_caught_up_with(make: Make, keys: str, runs: int, missed: i
 
 
 def test_on_time_is_not_missed(make: Make) -> None:
-    """With catch_up = 0, too, a time runs that a scheduler comes to half a minute late."""
+    """With catch_up = 0, an instant still runs if the scheduler is less than half a minute late."""
     one = make('cron = "* * * * *"\ncatch_up = 0')
     one.hand.passes(59_000)
     one.dies()
@@ -175,7 +175,7 @@ def test_on_time_is_not_missed(make: Make) -> None:
 
 
 def test_the_newest_of_a_gap_is_on_time(make: Make) -> None:
-    """It runs with catch_up = 0, too, and the missed run stands for the one before."""
+    """The newest instant of a gap runs even with catch_up = 0 if it is on time; a missed run counts the others."""
     one = make('cron = "0 * * * *"\ncatch_up = 0')
     one.hand.passes(5 * HOUR)
     one.dies(first=True)
@@ -184,7 +184,7 @@ def test_the_newest_of_a_gap_is_on_time(make: Make) -> None:
 
 @pytest.mark.parametrize(("cron", "every_ms", "missed"), [("* * * * *", MINUTE, 43_199), ("* * * * * *", 1000, 99_999)])
 def test_a_long_gap_of_a_busy_task(make: Make, cron: str, every_ms: int, missed: int) -> None:
-    """However many were missed, the newest is the newest, and the next one follows it; counting ends at 100,000."""
+    """After a long gap the newest instant runs and the next one follows; the count of missed ones ends at 100,000."""
     one = make(f'cron = "{cron}"')
     one.hand.passes(30 * DAY - 30_000)
     one.dies(first=True)
@@ -195,7 +195,7 @@ def test_a_long_gap_of_a_busy_task(make: Make, cron: str, every_ms: int, missed:
 
 
 def test_deleted_history_is_no_gap(make: Make) -> None:
-    """What was accounted for is never made up for, even if nothing is left of it."""
+    """Processed instants never run again, even after their runs were deleted."""
     one = make('cron = "0 * * * *"')
     one.until(START + 3 * HOUR)
     assert len(one.ran()) == 3
@@ -205,7 +205,7 @@ def test_deleted_history_is_no_gap(make: Make) -> None:
 
 
 def test_the_host_sleeps(make: Make) -> None:
-    """Timers stand still, then the look at the clock finds the gap."""
+    """While the host sleeps, timers stand still; afterwards the clock reveals the gap."""
     one = make('cron = "0 * * * *"')
     one.hand.wall += 5 * HOUR
     one.hand.boot += 5 * 3600
@@ -214,7 +214,7 @@ def test_the_host_sleeps(make: Make) -> None:
 
 
 def test_the_clock_goes_forward(make: Make) -> None:
-    """What it passes over is a gap."""
+    """Instants that a forward step of the clock skips are a gap."""
     one = make('cron = "0 * * * *"')
     one.hand.wall += 5 * HOUR
     one.look()
@@ -222,7 +222,7 @@ def test_the_clock_goes_forward(make: Make) -> None:
 
 
 def test_the_clock_goes_back(make: Make) -> None:
-    """No time runs again; the schedule goes on where it had been."""
+    """After a backward step of the clock no instant runs again, and the schedule continues from its last instant."""
     one = make('cron = "0 * * * *"')
     one.until(START + 5 * HOUR)
     one.hand.wall -= 3 * HOUR
@@ -232,7 +232,7 @@ def test_the_clock_goes_back(make: Make) -> None:
 
 
 def test_a_clock_that_was_wrong_while_a_schedule_rested(make: Make) -> None:
-    """What runs when it goes on is the next time of the clock that is right, not of the one that was years ahead."""
+    """A resumed schedule follows the corrected clock, although its last instant was years ahead."""
     one = make('cron = "0 * * * *"')
     one.hand.wall += 1000 * DAY
     one.look()
@@ -253,7 +253,7 @@ def test_a_clock_that_was_wrong_while_a_schedule_rested(make: Make) -> None:
 
 
 def test_a_pause_while_a_time_waits_for_its_jitter(make: Make) -> None:
-    """What had come before, and was to start after it, starts all the same."""
+    """A run that waits for its jitter starts even if its task is paused and resumed meanwhile."""
     one = make('cron = "0 * * * *"\njitter = "50m"')
     unit = one.units["t"]
     assert unit.schedule.offset_ms > 2 * MINUTE
@@ -267,7 +267,7 @@ def test_a_pause_while_a_time_waits_for_its_jitter(make: Make) -> None:
 
 
 def test_a_schedule_that_is_resumed_while_it_is_removed(make: Make) -> None:
-    """It stays removed, and nothing of it comes again."""
+    """A schedule that is resumed during its removal stays removed."""
     one = make('cron = "0 * * * *"')
     unit = one.units["t"]
     unit.paused = True
@@ -283,7 +283,7 @@ def test_a_schedule_that_is_resumed_while_it_is_removed(make: Make) -> None:
 
 @pytest.mark.parametrize("step", [3 * HOUR, -3 * HOUR])
 def test_an_interval_does_not_follow_the_wall_clock(make: Make, step: int) -> None:
-    """A clock that is set neither makes a run nor delays one."""
+    """Setting the wall clock neither triggers nor delays a run of an interval."""
     one = make('every = "90s"')
     one.until(START + 10 * MINUTE)
     assert one.ran() == [START + number * 90_000 for number in range(1, 7)]
@@ -298,7 +298,7 @@ def test_an_interval_does_not_follow_the_wall_clock(make: Make, step: int) -> No
 
 
 def test_an_interval_over_restarts(make: Make) -> None:
-    """A restart moves nothing."""
+    """A restart does not shift an interval."""
     one = make('every = "90s"')
     one.until(START + 100_000)
     one.hand.passes(20_000)
@@ -310,7 +310,7 @@ def test_an_interval_over_restarts(make: Make) -> None:
 
 
 def test_once(make: Make) -> None:
-    """A single time runs once, whatever is restarted; a daemon that was down then catches up with it."""
+    """A single time runs once across restarts; a daemon that was down catches up."""
     at = START + HOUR
     one = make('at = "2026-06-01T03:00:30+02:00"')
     assert next_run(one) == at
@@ -324,7 +324,7 @@ def test_once(make: Make) -> None:
 
 
 def test_a_single_time_that_is_past(make: Make) -> None:
-    """When it is seen first it does not run; one missed run says so, once."""
+    """A single time in the past does not run; one missed run records it."""
     one = make("at = 2026-05-31T23:59:00Z")
     assert one.rows() == [("missed", START - 90_000, 1)]
     one.dies(first=True)
@@ -337,7 +337,7 @@ def test_a_single_time_that_is_past(make: Make) -> None:
 
 
 def test_jitter(make: Make) -> None:
-    """A run starts later, always by the same, and stands for its instant all the same."""
+    """Jitter delays each start by the same offset; the run still counts for its instant."""
     one = make('cron = "0 * * * *"\njitter = "30m"')
     offset = one.units["t"].schedule.offset_ms
     assert 0 < offset < 30 * MINUTE
@@ -352,7 +352,7 @@ def test_jitter(make: Make) -> None:
 
 
 def test_what_daylight_saving_time_takes(make: Make) -> None:
-    """A time that does not run for it is recorded, and the next run is the next one that runs."""
+    """An instant skipped for daylight saving time is recorded, and the next real instant is announced."""
     one = make('cron = "30 2 * * *"\ntimezone = "Europe/Prague"\ndst_gap = "skip"')
     one.until(ms("2026-10-25T12:00Z"))
     assert one.rows()[-2:] == [
@@ -366,7 +366,7 @@ def test_what_daylight_saving_time_takes(make: Make) -> None:
 
 
 def test_a_schedule_that_changes_under_a_running_daemon(make: Make) -> None:
-    """Nothing of the past is caught up with, and what has run does not run again when the clock is behind."""
+    """A changed schedule does not catch up with the past, and instants do not run twice when the clock is behind."""
     one = make('cron = "0 * * * *"')
     one.until(START + 2 * HOUR)
     one.rewrite(task('cron = "*/5 * * * *"'))
@@ -386,7 +386,7 @@ def redefined(one: Schedules, keys: str) -> None:
 
 
 def test_another_interval(make: Make) -> None:
-    """It counts from the reload on; what was due before is not lost."""
+    """A changed interval counts from the reload; a run that was due before still starts."""
     one = make('every = "1h"')
     one.hand.passes(HOUR + 1000)
     redefined(one, 'every = "10m"')
@@ -396,7 +396,7 @@ def test_another_interval(make: Make) -> None:
 
 @pytest.mark.parametrize("keys", ['timezone = "Asia/Tokyo"', 'dst_gap = "skip"', 'dst_overlap = "both"'])
 def test_clocks_do_not_move_an_interval(make: Make, keys: str) -> None:
-    """An interval goes on when only the time zone or the rules for daylight saving time change."""
+    """An interval continues when only the time zone or the rules for daylight saving time change."""
     one = make('every = "1h"\ntimezone = "UTC"')
     one.hand.passes(HOUR // 2)
     redefined(one, f'every = "1h"\n{keys}')
@@ -404,7 +404,7 @@ def test_clocks_do_not_move_an_interval(make: Make, keys: str) -> None:
 
 
 def test_another_jitter_moves_the_start_only(make: Make) -> None:
-    """A run that waits for its start comes at the new one."""
+    """A run that waits for its jitter starts at the new time."""
     one = make('cron = "0 * * * *"\njitter = "50m"')
     first = START - 30_000 + HOUR
     one.hand.passes(first - START + 1)
@@ -414,7 +414,7 @@ def test_another_jitter_moves_the_start_only(make: Make) -> None:
 
 
 def test_what_waits_for_its_start_is_not_lost_with_its_schedule(make: Make) -> None:
-    """Its time has come, so it runs, whatever comes after it."""
+    """A run that waits for its jitter starts even if the schedule changes."""
     one = make('cron = "0 * * * *"\njitter = "50m"')
     first = START - 30_000 + HOUR
     one.hand.passes(first - START + 1)
@@ -423,7 +423,7 @@ def test_what_waits_for_its_start_is_not_lost_with_its_schedule(make: Make) -> N
 
 
 def test_another_single_time(make: Make) -> None:
-    """One to come is waited for, one that is past is told; one that has run is not told again."""
+    """A new single time in the future runs, one in the past is recorded as missed, and one that ran is not repeated."""
     one = make("at = 2026-06-01T01:00:00Z")
     one.until(START + 2 * HOUR)
     redefined(one, "at = 2026-06-01T01:00:00Z\ndst_gap = 'skip'")
@@ -436,7 +436,7 @@ def test_another_single_time(make: Make) -> None:
 
 
 def test_an_instant_that_has_its_run(make: Make) -> None:
-    """Somebody put an older mark into the database: nothing runs twice, and the schedule goes on."""
+    """If the stored last instant is set back by hand, no instant runs twice and the schedule continues."""
     one = make('cron = "0 * * * *"')
     one.until(START + HOUR)
     update_task(one.store.database, "t", last_instant=START)
@@ -446,7 +446,7 @@ def test_an_instant_that_has_its_run(make: Make) -> None:
 
 
 def test_one_scheduled_run_waits(make: Make) -> None:
-    """Later instants are skipped as long as it does; what people start waits all the same."""
+    """While a scheduled run waits, later instants are skipped; runs on request still wait."""
     one = make('cron = "0 * * * *"\nmax_concurrent = 1')
     one.until(START + 4 * HOUR)
     assert [reason for reason, _, _ in one.rows()] == ["run", "run", "skipped", "skipped"]
@@ -460,14 +460,14 @@ def test_one_scheduled_run_waits(make: Make) -> None:
 
 
 def test_without_coalescing_all_wait(make: Make) -> None:
-    """Up to queue_max."""
+    """Without coalescing, up to queue_max scheduled runs wait."""
     one = make('cron = "0 * * * *"\nmax_concurrent = 1\ncoalesce = false\nqueue_max = 2')
     one.until(START + 4 * HOUR)
     assert [reason for reason, _, _ in one.rows()] == ["run", "run", "run", "queue_full"]
 
 
 def test_what_is_caught_up_with_waits(make: Make) -> None:
-    """catch_up asks for several, so several wait."""
+    """With catch_up above 1, several runs wait."""
     one = make('cron = "0 * * * *"\nmax_concurrent = 1\ncatch_up = 3')
     one.hand.passes(5 * HOUR)
     one.dies(first=True)
@@ -477,7 +477,7 @@ def test_what_is_caught_up_with_waits(make: Make) -> None:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("keys", ['cron = "*/7 * * * *"', 'cron = ["3,40 * * * *", "*/20 2 * * *"]', 'every = "11m"'])
 def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
-    """However often the scheduler dies, before or after it stored what it did: each instant is accounted for once."""
+    """Each instant is processed exactly once, however often the scheduler dies before or after storing it."""
     choose = random.Random(f"{seed} {keys}")
     one = make(keys)
     end = START + 12 * HOUR
@@ -500,7 +500,7 @@ def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
 
 
 def test_tasks_that_a_clock_that_was_set_back_silences(make: Make) -> None:
-    """They are named with when they run again; those that wait for minutes, rest or go by intervals are not."""
+    """Tasks silenced for long by a backward step are listed with their next run; paused and interval tasks are not."""
     one = make(
         '[tasks.minutely]\nrun = "true"\ncron = "* * * * *"\n'
         '[tasks.hourly]\nrun = "true"\ncron = "0 * * * *"\n'

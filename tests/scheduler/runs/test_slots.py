@@ -123,7 +123,7 @@ def test_skip_and_terminate_concern_the_task_alone(bench: Make) -> None:
 
 
 def test_a_reload(bench: Make) -> None:
-    """What runs keeps what it holds; new sizes and uses count for new admissions."""
+    """Active runs keep their places after a reload; new sizes and uses apply to new admissions."""
     one = bench("[slots.db]\nsize = 2\n" + task("a", 'uses = ["db"]\nmax_concurrent = 5') + task("b"))
     first, second, third, other = (one.trigger(name) for name in "aaab")
     assert spawned(one) == [first.id, second.id]
@@ -145,12 +145,12 @@ def test_a_reload(bench: Make) -> None:
 
 
 def running(run: LiveRun, now_ms: int) -> dict[str, Any]:
-    """The run as the root lists it in its snapshot."""
+    """Return a run as the root's snapshot lists it."""
     return {"run": run.id, "started_at": now_ms, "cause": None, "recipe": "", "origin": run_row_of(run)}
 
 
 def resume(one: Bench, runs: list[LiveRun]) -> None:
-    """Start the next scheduler; the root has these runs."""
+    """Start the next scheduler, under a root with these runs."""
     now_ms = one.loop.now_ms()
     known = KnownRuns(
         unfinished=unfinished_runs(one.store.database),
@@ -166,7 +166,7 @@ def resume(one: Bench, runs: list[LiveRun]) -> None:
 
 
 def test_the_next_scheduler_decides_alike(bench: Make) -> None:
-    """Runs keep what they hold and their order; a decision that was stored but not sent is taken again."""
+    """After a restart, runs keep their places and order; a decision that was stored but not sent is repeated."""
     one = bench(DB + task("a") + task("b") + task("c", 'uses = ["db"]\nqueue_priority = 1'))
     first, second, third = (one.trigger(name) for name in "abc")
     one.store.work_all()
@@ -183,7 +183,7 @@ def test_the_next_scheduler_decides_alike(bench: Make) -> None:
 
 
 def test_a_service_of_the_last_scheduler_waits(bench: Make) -> None:
-    """Its pending run starts only if the slot is free, even if the run of a task comes later in the snapshot."""
+    """A service's pending run starts only if the slot is free, even before an active task in the snapshot."""
     one = bench(DB + '[services.s]\nrun = "true"\nuses = ["db"]\n' + task("a"))
     change = one.committer.change()
     one.controller.start(one.units["s"], change)

@@ -120,7 +120,7 @@ def test_the_last_word_counts() -> None:
 
 
 def test_a_process_is_only_stopped_where_there_may_be_one() -> None:
-    """STOP is for those that start or run, and for a process that appears where none is wanted."""
+    """STOP occurs only for a starting or running process, or one that appears in a stopped instance."""
     stopping = {
         key[0]
         for key, (_, actions) in instance_transitions.TABLE.items()
@@ -137,7 +137,7 @@ def test_a_process_is_only_stopped_where_there_may_be_one() -> None:
 
 
 def test_waiting_and_its_end() -> None:
-    """Entering BACKOFF or FATAL starts a wait. Leaving them before the delay is over cancels it."""
+    """Entering BACKOFF or FATAL starts a wait. Leaving them before its end cancels it."""
     waiting = {instance_transitions.State.BACKOFF, instance_transitions.State.FATAL}
     for (state, event), (following, actions) in instance_transitions.TABLE.items():
         assert (instance_transitions.Action.WAIT in actions) == (following in waiting and state not in waiting)

@@ -1,4 +1,4 @@
-"""What is kept of runs beside the database."""
+"""Files about runs beside the database."""
 
 import os
 import stat

@@ -264,7 +264,7 @@ def test_a_shutdown_does_not_wait_for_ever(bench: Make) -> None:
 
 
 def test_unused_stop_time_goes_to_the_next_level(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service is not stopped while one that depends on it may still end within its time."""
+    """A service is not stopped while a dependent still has time to end."""
     one = bench(ORDERED)
     waits: list[float] = []
     after = one.loop.after
@@ -285,7 +285,7 @@ def test_unused_stop_time_goes_to_the_next_level(bench: Make, monkeypatch: pytes
 
 
 def test_one_that_ends_by_itself_during_a_shutdown(bench: Make) -> None:
-    """It is not started again, and it is no failure."""
+    """A service that ends by itself during a shutdown is not restarted, and does not count as failed."""
     one = bench(ORDERED)
     _, runs = shut(one, 3_600_000)
     one.exited(runs["db"], status=1 << 8)
@@ -296,7 +296,7 @@ def test_one_that_ends_by_itself_during_a_shutdown(bench: Make) -> None:
 
 
 def test_what_many_layers_need(bench: Make) -> None:
-    """Each service is looked at once, however many ways lead to it; and a chain may be long."""
+    """Each service is visited once, however many paths lead to it, also in a long chain."""
     base = '[services.base]\nrun = "true"\nready = { tcp = "127.0.0.1:1" }\n'
     layers = "".join(
         f'[services.{name}{n}]\nrun = "true"\ndepends_on = {[f"a{n - 1}", f"b{n - 1}"] if n else ["base"]}\n'

@@ -163,7 +163,7 @@ class _HandClock(Clock):
 
 
 def test_a_watchdog(tmp_path: Path) -> None:
-    """An instance that feeds its watchdog stays; one that misses the interval is stopped."""
+    """An instance that feeds its watchdog stays up; an instance that misses the interval is stopped."""
     clock = _HandClock()
     one = Bench(tmp_path, SERVICE + 'live = { notify = true, every = "50ms", failures = 4 }\n', clock)
     unit = taken_up(one)

@@ -262,7 +262,7 @@ def test_nothing_is_left_of_what_was_stopping(bench: Make) -> None:
 
 
 def test_commands_are_remembered(bench: Make) -> None:
-    """The next scheduler remembers all commands; the next daemon only those that outlive a daemon."""
+    """The next scheduler remembers all commands; the next daemon remembers only persistent ones."""
     one = bench(f'{SERVICE}[tasks.t]\nrun = "true"\n')
     left(one, "running", stopped=True, rolling="[1, 2]", last_restart="x", fatal_since=7)
     update_task(one.store.database, "t", paused=True)

@@ -25,7 +25,7 @@ sys.stdin.read()
 
 
 def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel says who holds the lock. Who only looks at the file goes on, and so does what is no scheduler."""
+    """Only a scheduler that holds the lock is killed; other programs with the file open continue."""
     really = data_lock._kill
 
     def kill(pid: int, fd: int) -> None:

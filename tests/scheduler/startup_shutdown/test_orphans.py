@@ -1,4 +1,4 @@
-"""What a killed supervisor left behind, on the way to its end."""
+"""The end of processes left by a killed daemon."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ class _Killed(Exception):
 
 
 def test_a_scheduler_that_is_killed_over_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one looks where this one had to look, also when the cgroups of runs are elsewhere now."""
+    """If a scheduler is killed during the search, the next one searches the same places, and the current ones."""
     looked: list[str] = []
 
     def end_cgroups(directory: str, _runs: Collection[str], _log: Log) -> None:
@@ -44,7 +44,7 @@ def test_a_scheduler_that_is_killed_over_it(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_cgroups_that_were_made_in_advance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of a lost run is found by its attribute; those of no run go if they were ours, another's stay."""
+    """A spare cgroup of a lost run is found by its attribute; unused ones of this daemon are removed, others stay."""
     monkeypatch.setattr(orphans, "_WAIT_S", 60.0)
     cgroups = require_cgroups()
     ours, mine, other, unknown = (
@@ -68,7 +68,7 @@ def test_cgroups_that_were_made_in_advance(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_copy_of_another_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs of the original is left alone, in its cgroups and elsewhere; the copy's own is ended the next time."""
+    """A copied data directory leaves the original's processes alone, and later ends its own."""
     looked: list[str] = []
     monkeypatch.setattr(orphans, "_end_cgroups", lambda directory, _runs, _log: looked.append(directory))
     monkeypatch.setattr(orphans, "_end_marked", lambda daemon_id, _runs, _log: looked.append(daemon_id))
@@ -85,7 +85,7 @@ def test_a_copy_of_another_data_directory(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_each_leftover_has_its_time() -> None:
-    """However many there are, each that ends within 5 s of the one before is waited for; what stays is named."""
+    """The search waits as long as each leftover ends within 5 s of the previous one; the rest are named."""
     now_s = 0.0
 
     def pause() -> None:
