@@ -84,8 +84,8 @@ function Facts({ unit }) {
     ${unit.kind === "task" && html`<div><dt>Succeeded</dt><dd class="figure">${rate === null ? "–" : `${rate} %`}</dd></div>`}
     <div><dt>Failed</dt><dd class="figure">${data ? number(data.failed) : "–"}</dd></div>
     <div><dt>CPU, last day</dt><dd class="figure">${took ? duration(took.cpuUserMs + took.cpuSystemMs) : "–"}</dd></div>
-    ${took?.maxRssBytes && html`<div><dt>Peak memory, last day</dt><dd class="figure">${size(took.maxRssBytes)}</dd></div>`}
-    ${data?.lastFailure && html`<div><dt>Last failure</dt><dd><a href=${link("run", data.lastFailure.id)}><${Ago} at=${data.lastFailure.createdAt} /></a></dd></div>`}
+    <div><dt>Peak memory, last day</dt><dd class="figure">${size(took?.maxRssBytes || undefined)}</dd></div>
+    <div><dt>Last failure</dt><dd>${data?.lastFailure ? html`<a href=${link("run", data.lastFailure.id)}><${Ago} at=${data.lastFailure.createdAt} /></a>` : "–"}</dd></div>
   </dl></div></${Card}>`;
 }
 
@@ -98,7 +98,7 @@ function there({ at, local }) {
 function Schedule({ unit }) {
   const { data, error, reload } = useLoad((signal) => get(taskPath(unit.name, "schedule"), { count: 6 }, signal), [unit.name, unit.nextRunAt, unit.paused]);
   const coming = unit.paused ? [] : (data?.items ?? []);
-  return html`<${Card} title="Next runs">
+  return html`<${Card} title="Next runs" className=${unit.nextRunAt && !unit.paused ? "next-runs" : ""}>
     ${error && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${5} />`}
     ${data && !coming.length && html`<${Empty}>${unit.paused ? "The schedule is paused." : "No schedule. Run it by hand or through the API."}</${Empty}>`}
@@ -129,7 +129,7 @@ function Durations({ name }) {
     };
   }, [data]);
   const pick = (index) => chart.runs[index] && go(link("run", chart.runs[index].id));
-  return html`<${Card} title="Durations">
+  return html`<${Card} title="Durations" className="durations">
     ${!data && html`<${Skeleton} rows=${6} />`}
     ${data && chart.runs.length < 2 && html`<${Empty}>The chart appears after the second run.</${Empty}>`}
     ${chart.runs.length > 1 && html`<div class="body"><${Chart} times=${chart.times} series=${chart.series} height=${150} onPick=${pick} text=${`Durations of the last ${chart.runs.length} runs, failures marked`} /></div>`}

@@ -38,6 +38,9 @@ function expected(run) {
 const beginOf = (run) => Date.parse(run.startedAt ?? run.createdAt);
 const endOf = (run, at) => (run.endedAt ? Date.parse(run.endedAt) : run.startedAt ? at : beginOf(run));
 
+/** As high as an attempt, on all widths. */
+const Coming = () => html`<li><span class="badge">\u00a0</span><span class="small when">\u00a0</span><span class="track"></span><span class="small number"></span></li>`;
+
 export function Attempts({ run }) {
   const { data, reload } = useLoad((signal) => chain(run, signal), [run.id, run.status]);
   useEffect(() => {
@@ -45,7 +48,7 @@ export function Attempts({ run }) {
     return listen((kind, body) => (kind === "resumed" || (body.taskName === run.taskName && body.retryAttempt > 0)) && again());
   }, [run.id]);
   const coming = data ? 0 : expected(run);
-  if (coming > 1) return html`<${Card} title=${count(coming, "attempt")}><ol class="lines attempts" aria-busy="true">${Array.from({ length: coming }, () => html`<li></li>`)}</ol></${Card}>`;
+  if (coming > 1) return html`<${Card} title=${count(coming, "attempt")}><ol class="lines attempts" aria-busy="true">${Array.from({ length: coming }, Coming)}</ol></${Card}>`;
   if (!data || data.length < 2) return null;
   const at = data.some((one) => one.status === "running") ? now.value : 0;
   const first = beginOf(data[0]);

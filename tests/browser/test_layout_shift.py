@@ -1,0 +1,82 @@
+"""How much pages move while they load."""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, StorageState, ViewportSize, expect
+
+from tests.browser.conftest import opened
+from tests.browser.site import Site
+from tests.support.waiting import until
+
+MOST = 0.02
+OBSERVED = """
+window.shifts = [];
+new PerformanceObserver((list) => {
+    for (const one of list.getEntries()) {
+        const told = (rect) => `${rect.y}, height ${rect.height}`;
+        const moved = one.sources.map(({ node, previousRect, currentRect }) =>
+            `${node?.outerHTML?.slice(0, 90)}: ${told(previousRect)} to ${told(currentRect)}`);
+        if (!one.hadRecentInput) window.shifts.push([one.value, moved]);
+    }
+}).observe({ type: "layout-shift", buffered: true });
+"""
+DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+SIZES: dict[str, ViewportSize] = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+
+
+def one_by_one(page: Page, loaded: Callable[[], bool]) -> None:
+    """Let the held answers of the API arrive, each in a frame of its own, until the page is loaded."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(re.compile(r"/api/(?!.*stream|auth)"), hold)
+    page.reload()
+
+    def next_one() -> bool:
+        page.evaluate(DRAWN)
+        if held:
+            with suppress(Exception):  # the page has asked for something else meanwhile
+                held.pop(0).continue_()
+            return False
+        return loaded()
+
+    until(next_one, "the page to be loaded")
+    page.unroute_all(behavior="ignoreErrors")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("#/run/{progress}", "copying 5 of 5"),
+        ("#/run/{tries}", "2 attempts"),
+        ("#/run/{backup}", "disk full"),
+        ("#/task/backup", "Coming runs"),
+        ("#/task/web", "serving"),
+        ("#/", "Running now"),
+        ("#/timeline?span=week", "succeeded"),
+        ("#/runs", "backup"),
+    ],
+    ids=["run", "attempts", "failed", "task", "service", "overview", "timeline", "runs"],
+)
+def test_a_page_that_loads_moves_little(
+    browser: Browser, session: StorageState, site: Site, address: str, text: str, size: str
+) -> None:
+    """Nothing that comes late moves what is there already: the cumulative layout shift is below 0.02."""
+    runs = {**site.done, "tries": site.run_to_end("tries") if "tries" in address else ""}
+    context = browser.new_context(storage_state=session, locale="en-GB", timezone_id="UTC", viewport=SIZES[size])
+    page = opened(context)
+    page.add_init_script(OBSERVED)
+    main = page.get_by_role("main")
+    site.see(page, address.format(**runs))
+    expect(main).to_contain_text(text)  # a retry has come, too
+    one_by_one(page, lambda: text in main.inner_text() and page.locator(".skeleton").count() == 0)
+    shifts = page.evaluate("shifts")
+    context.close()
+    found = "\n".join(f"{value:.4f} {one}" for value, moved in shifts for one in moved)
+    assert sum(value for value, _ in shifts) < MOST, found
