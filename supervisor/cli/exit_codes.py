@@ -17,9 +17,9 @@ READER_GONE = 141
 MEANINGS = {
     OK: "success; run: the exit code of the run itself",
     REFUSED: "rejected, for example no such name; search: no line matches; status, import: something needs attention;"
-    " up: the shutdown left something",
+    " up: the shutdown was incomplete",
     USAGE: "the command line is invalid",
-    UNREACHABLE: "no daemon answers, or the answer is not that of a daemon",
+    UNREACHABLE: "no daemon answers, or the answer is not from Ringward",
     OS_ERROR: "up: cannot bind an address, or the limit of open files is too low",
     DATA_DIR: "cannot use the data directory",
     OUTPUT: "cannot write the output",

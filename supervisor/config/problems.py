@@ -108,7 +108,7 @@ class InvalidParts(Invalid):
 
 
 class Faults:
-    """Collects what is invalid in one value, so that the user sees all of it at once."""
+    """Collects the faults of one value, so that the user sees all of them at once."""
 
     def __init__(self, found: Iterable[Invalid] = ()) -> None:
         self.found = list(found)
@@ -119,7 +119,7 @@ class Faults:
 
     @contextmanager
     def at(self, *path: str | int) -> Iterator[None]:
-        """Collect what is invalid in the part of the value at `path`."""
+        """Collect the faults of the part of the value at `path`."""
         try:
             yield
         except Invalid as err:

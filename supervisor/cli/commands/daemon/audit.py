@@ -16,7 +16,7 @@ _COLUMNS = ("TIME", "WHO", "FROM", "ACTION", "TARGET", "RESULT", "DETAIL")
 @click.option(
     "-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Maximum number of entries."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the entries as JSON.")
 @pass_settings
 def command(settings: Settings, limit: int, as_json: bool) -> None:
     """Show who did what, newest first: requests that could change something, and wrong passwords."""

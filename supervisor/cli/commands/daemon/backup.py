@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def command(settings: Settings, destination: str, as_json: bool) -> int:
     """Copy the data directory to DEST, a new directory, also while the daemon runs.
 
-    The copy has the state of one moment and the logs up to the lines written so far. The command reads the copy to
-    check it. To restore it, stop the daemon, put the copy in the place of the data directory, and start the daemon.
+    The copy has the state of one moment and all log lines written so far. The command reads the copy to verify it. To
+    restore it, stop the daemon, replace the data directory with the copy, and start the daemon.
     """
     from supervisor.cli.tables import show_json
     from supervisor.config.files.lookup import data_dir, find_config

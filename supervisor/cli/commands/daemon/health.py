@@ -7,7 +7,7 @@ from supervisor.cli.settings import Settings, client_options, pass_settings
 
 @click.command("health", epilog="Example: ringward health || echo 'the daemon does not work'")
 @client_options
-@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @pass_settings
 def command(settings: Settings, as_json: bool) -> None:
     """Check that the daemon accepts commands and can store their results.

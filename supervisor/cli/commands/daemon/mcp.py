@@ -55,10 +55,10 @@ Stream = Literal["stdout", "stderr", "system"]
     help="Read the token from this file; default: the token in RINGWARD_TOKEN.",
     shell_complete=files,
 )
-@click.option("--allow-run", is_flag=True, help="Also offer to run tasks, and to stop and restart.")
+@click.option("--allow-run", is_flag=True, help="Also offer tools to run tasks, stop runs and restart services.")
 @pass_settings
 def command(settings: Settings, token_file: str | None, allow_run: bool) -> None:
-    """Serve the daemon to an agent or editor by the Model Context Protocol, on standard input and output.
+    """Give agents and editors access to the daemon: a Model Context Protocol server on standard input and output.
 
     It needs a token with the role viewer, or operator with --allow-run. It refuses tokens with more rights.
     """

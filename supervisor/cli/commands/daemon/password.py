@@ -13,10 +13,10 @@ from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 @click.command("password", epilog="Example: curl -u :$(ringward password) http://127.0.0.1:7464/api/tasks")
 @CONFIG
 @DATA
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the password as JSON.")
 @pass_settings
 def command(settings: Settings, as_json: bool) -> None:
-    """Print the password that the daemon generated at its start.
+    """Print the password that the daemon generated when it started.
 
     It works for the daemon's user and root, over the Unix socket. It does not print a password that you set yourself.
     """

@@ -28,7 +28,7 @@ _KEPT = ("version", "hostname", "startedAt", "configPath", "configStale", "confi
 
 @click.command("status", epilog="Example: ringward status || echo 'needs attention'")
 @client_options
-@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the state as JSON.")
 @pass_settings
 def command(settings: Settings, as_json: bool) -> int:
     """Show the state of the daemon, its tasks and its services.

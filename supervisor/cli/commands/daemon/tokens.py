@@ -37,10 +37,10 @@ def command() -> None:
     "--task", "tasks", metavar="GLOB", help="The token sees only tasks and services whose name matches this glob."
 )
 @click.option("--expires", metavar="DURATION", help="Lifetime of the token, such as 90d; default: unlimited.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the token as JSON.")
 @pass_settings
 def create(settings: Settings, name: str, role: str, tasks: str | None, expires: str | None, as_json: bool) -> None:
-    """Create a token and print it, this one time only."""
+    """Create a token and print it. It cannot be shown again."""
     from supervisor.cli.tables import show_json
 
     if not _NAME.fullmatch(name):
@@ -74,7 +74,7 @@ def _duration(text: str) -> int:
 
 @command.command("list", epilog="Example: ringward token list --json")
 @client_options
-@click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the tokens as JSON.")
 @pass_settings
 def list_tokens(settings: Settings, as_json: bool) -> None:
     """List all tokens, without their secrets."""

@@ -40,7 +40,7 @@ def command(settings: Settings, from_here: bool, if_different: bool, as_json: bo
     The daemon keeps its process. Tasks and services continue without losing a line. If the installed version does not
     work, nothing changes. The daemon takes the version that is installed in its own environment.
 
-    With --from-here it moves to the environment that this command belongs to. Only root and the daemon's user may be
+    With --from-here it moves to the environment of this command. Only root and the daemon's user may be
     able to change that environment. The next start takes the environment that the service file names.
     """
     from supervisor.cli.running import Running

@@ -1,4 +1,4 @@
-"""``ringward user``: accounts of people."""
+"""``ringward user``: user accounts."""
 
 import re
 import sys
@@ -19,7 +19,7 @@ _ADMIN = "admin"
 @click.group("user", cls=SuggestingGroup, epilog="Example: ringward user add alice --role operator --task 'web-*'")
 @client_options
 def command() -> None:
-    """Add, list and remove accounts of people.
+    """Add, list and remove user accounts.
 
     A viewer reads. An operator also triggers and stops runs. An admin may do everything. The account "admin" always
     exists; it has the daemon's own password (see: ringward password).
@@ -87,7 +87,7 @@ def remove(settings: Settings, name: str, as_json: bool) -> None:
 
 @command.command("list", epilog="Example: ringward user list --json")
 @client_options
-@click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the accounts as JSON.")
 @pass_settings
 def list_accounts(settings: Settings, as_json: bool) -> None:
     """List all accounts but "admin"."""

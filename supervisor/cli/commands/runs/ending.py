@@ -22,7 +22,7 @@ _COLUMNS = ("FIELD", "VALUE")
 def command(settings: Settings, what: str, as_json: bool) -> None:
     """Show why and how a run ended, and the last lines of its log.
 
-    It takes the id of a run, or the name of a task for its newest ended run.
+    A task stands for its newest ended run.
     """
     from supervisor.cli.tables import show_json, show_table
     from supervisor.cli.terminal import LogPrinter

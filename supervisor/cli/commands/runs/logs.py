@@ -24,8 +24,10 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--group", metavar="GROUP", help="Only tasks and services of this group."),
             click.option("--tag", metavar="TAG", help="Only tasks and services with this tag."),
             click.option("--all", "everything", is_flag=True, help="All tasks and services."),
-            click.option("--since", metavar="TIME", help="Only lines since: 10m (ago), 14:30, 2026-11-20 or RFC 3339."),
-            click.option("--until", metavar="TIME", help="Only lines until then."),
+            click.option(
+                "--since", metavar="TIME", help="Only lines since this time: 10m (ago), 14:30, 2026-11-20 or RFC 3339."
+            ),
+            click.option("--until", metavar="TIME", help="Only lines until this time."),
             click.option("--stream", type=click.Choice(["stdout", "stderr", "system"]), help="Only this stream."),
             click.option("--grep", metavar="RE2", help="Only lines that match this regular expression."),
         )

@@ -9,7 +9,7 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.command("completion", epilog='Example: eval "$(ringward completion bash)"')
 @click.argument("shell", type=click.Choice(_SHELLS))
 def command(shell: str) -> None:
-    """Print the completion script of a shell.
+    """Print a shell completion script.
 
     It completes commands, options, choices and files, and the names of tasks and services if a daemon answers at
     once.

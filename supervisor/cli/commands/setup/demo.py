@@ -40,9 +40,9 @@ _PASSWORD_BYTES = 9
 )
 @click.option("--json", "as_json", is_flag=True, help="Print address and password as one line of JSON.")
 def command(listen: str, keep: str | None, as_json: bool) -> int:
-    """Start a demo daemon with an invented history of a year.
+    """Start a demo daemon with a year of made-up history.
 
-    It has the tasks and services of an invented shop, runs in a temporary directory, and leaves nothing behind after
+    It has the tasks and services of an imaginary shop, runs in a temporary directory, and leaves nothing behind after
     Ctrl-C.
     """
     _check_loopback(listen)

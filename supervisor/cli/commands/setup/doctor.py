@@ -26,7 +26,7 @@ _MOST_WARNINGS = 20
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @pass_settings
 def command(settings: Settings, as_json: bool) -> int:
-    """Check this host for the needs of the daemon.
+    """Check this host against the daemon's requirements.
 
     Each problem has a remedy. Run this as the daemon's user. It changes nothing and needs no daemon.
     """

@@ -22,13 +22,13 @@ _KINDS = ("cron", "supervisord", "systemd", "procfile", "pm2", "compose")
 @click.argument("kind", metavar="|".join(_KINDS), type=click.Choice(_KINDS))
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", metavar="FILE", shell_complete=files, help="Write the configuration to this new file.")
-@click.option("--system", is_flag=True, help="cron: the files have a column for the user.")
+@click.option("--system", is_flag=True, help="cron: the files have a user column.")
 @click.option("--json", "as_json", is_flag=True, help="Print configuration and report as JSON.")
 def command(kind: str, files: tuple[str, ...], output: str | None, system: bool, as_json: bool) -> int:
     """Convert the configuration of cron, supervisord, systemd, pm2, compose or a Procfile.
 
-    The configuration goes to standard output, the report to standard error. Settings that are not carried over are
-    comments in the configuration, and the exit code is 1. The command changes nothing of the other program.
+    The configuration goes to standard output, the report to standard error. Settings without an equivalent become
+    comments in the configuration, and the exit code is then 1. The other program is not changed.
     """
     from supervisor.cli.tables import show_json
     from supervisor.tools.importers.outcome import Outcome

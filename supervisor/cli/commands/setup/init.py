@@ -20,7 +20,7 @@ def command(file: str, root: str, as_json: bool) -> None:
     """Write a first configuration with comments to a new file, and the JSON Schema for editors beside it.
 
     For each crontab, supervisord, systemd unit, compose file, pm2 file, Procfile and package.json that it finds here or
-    on the host, the configuration has the command that imports it. It asks nothing, and overwrites no file.
+    on the host, the configuration shows the command to import it. It asks no questions and overwrites no file.
     """
     from supervisor.cli.tables import show_json
     from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_INIT = click.option("--init", "kind", type=click.Choice(KINDS), help="The init system; default: the one of this host.")
+_INIT = click.option("--init", "kind", type=click.Choice(KINDS), help="The init system; default: this host's.")
 _SCAN = click.option(
     "--scan-dir",
     metavar="DIR",
@@ -81,7 +81,7 @@ def install(
     now: bool,
     as_json: bool,
 ) -> int:
-    """Write the files with which the init system starts the daemon.
+    """Install the service files for the init system.
 
     If there is no configuration, a commented one without tasks is written. Files that were changed by hand are not
     replaced without --force. Repeat --user and --hardened when you install again.
@@ -149,7 +149,7 @@ def uninstall(
     now: bool,
     as_json: bool,
 ) -> int:
-    """Remove the files of install. Configuration, data and users stay."""
+    """Remove the installed service files. Configuration, data and users stay."""
     from supervisor.tools.service.placing import Changed, look, remove
 
     found_kind = init_system(kind)

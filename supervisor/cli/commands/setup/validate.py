@@ -17,7 +17,7 @@ from supervisor.ipc.counted import counted
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, problems with file, line and key.")
 @pass_settings
 def command(settings: Settings, file: str | None, as_json: bool) -> int:
-    """Check the configuration, and show every error with its place and remedy."""
+    """Check the configuration, and show every error with its line and a remedy."""
     from supervisor.cli.tables import show_json
     from supervisor.config.files.lookup import data_dir, require_config
     from supervisor.config.load import load

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def command(settings: Settings, what: str, span: str | None, note: str | None, undo: bool, as_json: bool) -> None:
     """Acknowledge the failure of a task or service.
 
-    It no longer needs attention, neither in `ringward status` nor in the dashboard, until it fails anew. With --for, it
-    needs none during that time, even if it fails anew. A run must be the last one of its task.
+    It then needs no attention in `ringward status` and the dashboard until it fails again. With --for, the
+    acknowledgement also covers failures during that time. A run must be the last one of its task.
     """
     from supervisor.cli.lookups import find_run, find_task, unknown
     from supervisor.cli.tables import show_json

@@ -74,7 +74,7 @@ _VERBS = {
         """,
         "services",
         service_names,
-        flags={"rolling": "Restart one instance after the other, each when the previous one is ready."},
+        flags={"rolling": "Restart instances one at a time, each after the previous one is ready."},
         waits="did not restart",
     ),
     "pause": _Verb(
@@ -91,7 +91,7 @@ _VERBS = {
         "ringward resume backup",
         """Resume the schedules of tasks from now on.
 
-        Times during the pause are not caught up.
+        Scheduled times during the pause are skipped.
         """,
         "tasks",
         task_names,
@@ -145,7 +145,7 @@ def _command(name: str, verb: _Verb) -> click.Command:
     function: Callable[..., Any] = pass_settings(call)
     function = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(function)
     if verb.waits is not None:
-        function = click.option("--timeout", metavar="DURATION", help="Limit of the wait, such as 30s.")(function)
+        function = click.option("--timeout", metavar="DURATION", help="Maximum wait, such as 30s.")(function)
         function = click.option("--no-wait", is_flag=True, help="Do not wait for the result.")(function)
     if name == "stop":
         function = click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")(function)

@@ -32,7 +32,7 @@ _STATES = {
     type=click.Choice(list(_STATES)),
     help="The state; default: ready for services, idle for tasks, ended for runs.",
 )
-@click.option("--timeout", metavar="DURATION", help="Limit of the wait, such as 30s; default: none.")
+@click.option("--timeout", metavar="DURATION", help="Maximum wait, such as 30s; default: none.")
 @pass_settings
 def command(
     settings: Settings,
@@ -43,13 +43,13 @@ def command(
     state: str | None,
     timeout: str | None,
 ) -> int:
-    """Wait until services, tasks or runs are in a state.
+    """Wait until services, tasks or runs reach a state.
 
     running: a process of each instance has lived for a second, or a run of the task is running. ready: the readiness
     check of the service passes. stopped: no process is left. idle: no run is running or pending. ended: the runs that
     are unfinished now have ended.
 
-    Exits with 1 if the time is up, or if a service gave up before.
+    Exits with 1 on a timeout, or if a service gives up.
     """
     from supervisor.cli.units.waiting import seconds, wait_for
 
