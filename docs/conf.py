@@ -77,7 +77,7 @@ def _list_tables(app: Sphinx, tree: nodes.document, _name: str) -> None:
 
 
 def _inline(entry: nodes.Node) -> list[nodes.Node]:
-    """Return what the paragraphs of a cell contain."""
+    """Return the content of the paragraphs of a cell."""
     return [child for paragraph in entry.findall(nodes.paragraph) for child in paragraph.children]
 
 

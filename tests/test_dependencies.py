@@ -33,7 +33,7 @@ def imported(path: Path) -> set[str]:
 
 
 def optional() -> list[str]:
-    """Return what the extras require that add features to an installation."""
+    """Return the requirements of the extras that add features to an installation."""
     config = configparser.ConfigParser()
     config.read(SETUP)
     extras = config["options.extras_require"]

@@ -84,7 +84,7 @@ def run(code: str, text: str = "") -> Any:
 
 
 def assert_untouched(report: Any) -> None:
-    """Assert that libraries hold no object of ours, and that all entries of sys.modules are those that imports make."""
+    """Assert that libraries hold no object of ours, and that imports made all entries of sys.modules."""
     assert {tuple(one) for one in report["held"]} <= HOOKS.keys()
     assert [name for name, entry in report["own"] if entry != ["module", name]] == []
     fresh = dict(run(FIND + FRESH, json.dumps([name for name, _ in report["foreign"]])))

@@ -373,7 +373,7 @@ def test_a_form_asks_for_parameters(page: Page, site: Site, complaints: list[str
 
 
 def test_a_run_again_with_changed_parameters(page: Page, site: Site) -> None:
-    """A run can be repeated with its parameters, some of them changed; what is left alone stays as it was."""
+    """A run can be repeated with some parameters changed; the others keep their values."""
     answer = site.request("POST", "/api/tasks/report/run?wait=60", {"params": {"month": "2026-10", "WHO": "nobody"}})
     site.see(page, f"#/run/{answer.json()['id']}")
     page.get_by_role("button", name="More for this run").click()
@@ -386,7 +386,7 @@ def test_a_run_again_with_changed_parameters(page: Page, site: Site) -> None:
 
 
 def test_what_is_left_of_a_running_task(page: Page, site: Site) -> None:
-    """A running task shows how long it usually takes, and what is left of that or how late it is."""
+    """A running task shows its usual duration, and the remaining time or the delay."""
     for _ in range(3):
         site.run_to_end("colours")
     answer = site.request("POST", "/api/tasks/colours/run?naming=camel").json()
@@ -408,7 +408,7 @@ def test_the_calendar_of_coming_runs(page: Page, site: Site) -> None:
 
 
 def test_notifications_of_the_browser(page: Page, site: Site) -> None:
-    """A switch asks for the permission; a warning or error then shows a notification while nobody looks."""
+    """A switch requests the permission; then a warning or error in a hidden tab shows a notification."""
     page.context.grant_permissions(["notifications"])
     page.add_init_script("""
         window.shown = [];

@@ -65,7 +65,7 @@ def test_the_host_zone_is_found_in_order(tmp_path: Path) -> None:
 
 
 def test_a_tz_that_is_no_zone(config: Load, problems: Problems) -> None:
-    """Is said with its place and remedy, unless it is not asked for; schedules never go by clocks of another zone."""
+    """An unknown TZ is an error with a remedy, unless a zone is configured; schedules never follow another zone."""
     (problem,) = problems("[daemon]\n", TZ="CET-1CEST")
     assert (problem.key, problem.message) == (
         "daemon.timezone",

@@ -39,7 +39,7 @@ def test_the_same_in_both(daemon: Contract, kinds: list[dict[str, Any]], one: Fi
 
 
 def test_the_reason_comes_with_the_end(daemon: Contract, kinds: list[dict[str, Any]]) -> None:
-    """An ended run has its reason, one that is pending or running has none."""
+    """An ended run has a reason; a pending or running one has none."""
     assert all("endReason" in run for run in kinds)
     for run_id, status in ((daemon.running, "running"), (daemon.pending, "pending")):
         run = daemon.run(run_id)

@@ -48,11 +48,11 @@ _EXPORTED = ("judged", "failing", "ready", "changed")
 _PAUSE_NS = 1_000_000_000
 """More than ``settle`` of the task that runs for changed files."""
 _CATCH_UP_S = 120.0
-"""Time for an export to deliver what it is behind by after the last kill."""
+"""Time for an export to deliver its backlog after the last kill."""
 
 
 def more_load(directory: Path, sides: Path) -> str:
-    """Return units that need the other helpers of the scheduler, in addition to those of the harness."""
+    """Return units that need the scheduler's other helpers, in addition to the units of the harness."""
     return f"""
 [notifiers.nowhere]
 url = "json://127.0.0.1:9"
@@ -238,7 +238,7 @@ class Chaos(Storm):
         self.report.differences += [f"no run was given the file {name}" for name in self._not_given()]
 
     def _not_given(self) -> list[str]:
-        """Return the files that no run was given, except those that a run which did not succeed may have taken."""
+        """Return the files that no run received, except files that a failed run may have received."""
         given: dict[str, int] = {}
         failed = []
         for run in all_runs(self._daemon).values():

@@ -1,7 +1,7 @@
-"""Carry out the Containerfile as an engine would, by means of Linux: namespaces, another root, another user.
+"""Execute the Containerfile with Linux namespaces, another root directory and another user.
 
-There is no base image here: this host's programs, read-only, stand for it, and the environment that runs the tests for
-the one that the first stage makes. All else is done as the file says.
+There is no base image: the host's programs, mounted read-only, replace it. The test environment replaces the result of
+the first stage. All other instructions run as written.
 """
 
 import json

@@ -104,7 +104,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where browsers find it."""
+        """Return the address for browsers."""
         return f"https://localhost:{self.port}"
 
     def _listens(self) -> bool:
@@ -113,7 +113,7 @@ class Proxy:
             return sock.connect_ex(("127.0.0.1", self.port)) == 0
 
     def workers(self) -> set[int]:
-        """Those of nginx; caddy is one process, which executes others now and then."""
+        """Return the worker processes of nginx; caddy has none."""
         own = psutil.Process(self.process.pid)
         return {child.pid for child in own.children()} if self.name == "nginx" else set()
 
@@ -124,6 +124,6 @@ class Proxy:
         until(lambda: self.workers() - before, "another worker")
 
     def end(self) -> None:
-        """At once, whoever is connected."""
+        """Stop the proxy, even if clients are connected."""
         self.process.terminate()
         self.process.wait(60)

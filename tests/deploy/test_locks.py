@@ -123,7 +123,7 @@ def test_advisories_are_found(index: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("index")
 def test_missing_advisories_are_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without advisories and files in the index, the audit says what it has not checked, and checks the rest."""
+    """Without advisories and files in the index, the audit reports the skipped checks and performs the others."""
     monkeypatch.setattr(audit, "locked", lambda: ONE)
     assert audit.main() == 1
     told = capsys.readouterr().out

@@ -101,7 +101,7 @@ def test_changes_are_refused(clone: Path) -> None:
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
-    """In a clone of the repository, a dry run says what a release would do, and changes nothing."""
+    """In a clone of the repository, a dry run lists the steps of a release, and changes nothing."""
     if not (ROOT / ".git").exists():
         pytest.skip("these sources are no clone")
     place = tmp_path / "clone"

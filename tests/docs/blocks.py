@@ -38,7 +38,7 @@ class Command:
     Attributes:
         text: the typed command, without the prompt.
         output: its output, line by line; empty: the page does not show it.
-        status: with what it ends.
+        status: its exit status.
     """
 
     text: str

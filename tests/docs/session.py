@@ -25,7 +25,7 @@ from tests.support.waiting import until
 
 CONFIG = "ringward.toml"
 OWN_TABLE = '[daemon]\ndata_dir = "data"\n'
-"""Settings of the daemon beside those of the page."""
+"""Settings of the daemon in addition to the page's."""
 _LONGEST_S = 60.0
 _COLUMNS = 500
 _LOOP = r"""
@@ -143,7 +143,7 @@ class Session:
     """The actions of a reader of one page, block by block."""
 
     def __init__(self, daemon: Shown, ports: Mapping[str, int]) -> None:
-        """`ports`: the real ports for those that the page names."""
+        """Start a session; `ports` maps the page's ports to the real ones."""
         self._daemon = daemon
         self._ids = Ids()
         shutil.rmtree(daemon.directory / "backups", ignore_errors=True)
@@ -159,7 +159,7 @@ class Session:
         self._receiver.__exit__(None, None, None)
 
     def has(self, name: str, text: str) -> None:
-        """Have a file; the daemon takes up its configuration at once."""
+        """Create a file; the daemon starts with a new configuration at once."""
         path = self._daemon.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if name == CONFIG:
@@ -174,7 +174,7 @@ class Session:
             file.write(self._inward(f"\n{text}\n"))
 
     def wrong(self, block: Block) -> Iterator[str]:
-        """Run the commands of a block; return a text for each one that differs from the page."""
+        """Run the commands of a block; yield a text for each difference from the page."""
         for command in block.commands():
             output, status = self.outcome(command)
             if status not in (command.status, None):
@@ -184,7 +184,7 @@ class Session:
                 yield f"$ {command.text}\nshall print:\n{shown}\nprints:\n{output}"
 
     def outcome(self, command: Command) -> tuple[str, int | None]:
-        """The output of a command, in the words of the page, and its exit status."""
+        """Return the output of a command, with the page's names, and its exit status."""
         self._learn(command.text)
 
         def enough(output: str) -> bool:

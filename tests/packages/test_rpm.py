@@ -73,7 +73,7 @@ def test_the_scripts_are_valid(package: Path) -> None:
 
 
 def test_an_installation(package: Path, tmp_path: Path) -> None:
-    """The installed files are those of the package, and the program in them works; the removal leaves nothing."""
+    """An installation has exactly the package's files and works; the removal leaves nothing."""
     if os.geteuid() != 0:
         pytest.skip("only root can install packages")
     root = tmp_path / "root"

@@ -44,7 +44,7 @@ def test_one_name_is_installed(ours: Path) -> None:
 
 
 def test_every_file_is_installed(ours: Path) -> None:
-    """The wheel has each file of the packages, with its contents and its permission to run: also those of no module."""
+    """The wheel has every file of the packages, including data files, with content and permissions."""
     top = ours.parent.parent / "sources"
     found = [path for name in PACKAGES for path in (top / name).rglob("*") if "__pycache__" not in path.parts]
     files = {f"ringward/{path.relative_to(top)}": path for path in found if path.is_file()}

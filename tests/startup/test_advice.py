@@ -155,7 +155,7 @@ def test_limits_that_are_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_controllers(tmp_path: Path) -> None:
-    """Root can enable controllers of the hierarchy; another user those of its own cgroup, if it is writable."""
+    """Root can enable controllers of the hierarchy; another user only in its own cgroup, if that is writable."""
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
     mine = tmp_path / "mine"
     mine.mkdir()

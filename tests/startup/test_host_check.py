@@ -1,4 +1,4 @@
-"""What a configuration needs on this host."""
+"""Requirements of a configuration on this host."""
 
 import importlib.util
 from pathlib import Path

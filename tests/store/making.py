@@ -70,7 +70,7 @@ def _begin(duration: int) -> int:
 
 
 def stored_counts(db: Database) -> list[tuple[object, ...]]:
-    """What `run_counts` and `run_durations` hold but for zeros; what is no exact number is looked at here."""
+    """Return the rows of `run_counts` and `run_durations` except zeros; check the bounds of the starts."""
     keys = "state, exit_code, triggered_by, retry"
     unbounded = db.rows(
         "SELECT * FROM runs WHERE state < 100 AND started_at IS NOT NULL"

@@ -152,7 +152,7 @@ class Model:
 
 
 def test_against_a_list(writer: Database) -> None:
-    """After any additions, failures and deliveries, the due messages are those of a plain list."""
+    """After any additions, failures and deliveries, the due messages match a plain list."""
     random = Random(1)
     model = Model()
     for step in range(150):

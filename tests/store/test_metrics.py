@@ -54,7 +54,7 @@ def test_ten_minutes(writer: Database, reader: Database) -> None:
 
 
 def test_the_same_interval_twice(writer: Database, reader: Database) -> None:
-    """After a clock steps back, new samples replace those of the same times."""
+    """After a clock steps back, new samples replace samples of the same times."""
     fill(writer, T0, 3)
     metrics.add(writer, Sample(T0 + FINE_MS, cpu=99.0))
     assert [one.cpu for one in metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)] == [0.0, 99.0, 2.0]

@@ -31,7 +31,7 @@ END $$
 """
 _SETTINGS = (
     *("listen_addresses=", "fsync=off", "max_connections=300", "shared_buffers=32MB", "lc_messages=C"),
-    "autovacuum=off",  # a test decides what the planner knows about a table
+    "autovacuum=off",  # a test sets the planner's statistics of a table
 )
 
 

@@ -1,8 +1,7 @@
-"""A daemon of root on a host with a user for its API workers; the files of this host stay unchanged.
+"""A daemon that runs as root, on a host with a user for its API workers; files of the host stay unchanged.
 
-A private mount namespace has other lists of users and groups. The program and its Python may be below a directory that
-only root can enter, such as /root. Each such directory is replaced by one that contains only them and that all users
-can enter.
+A private mount namespace has other lists of users and groups. The program and its Python may be in a directory that
+only root can enter, such as /root. A directory with only these files, which all users can enter, replaces it.
 """
 
 import contextlib

@@ -43,7 +43,7 @@ def path_of(operation: Operation) -> str:
 
 
 def required_query(operation: Operation) -> str:
-    """The query without which a request would be invalid, whoever sends it."""
+    """Return the required query of an operation, for any role."""
     names = [param.name for param in operation.query if param.required]
     return "?" + "&".join(f"{name}=x" for name in names) if names else ""
 
@@ -128,7 +128,7 @@ def test_the_password_is_an_admin(daemon: Daemon) -> None:
 
 
 def test_methods_that_are_not_declared(daemon: Daemon) -> None:
-    """No method slips past the table: 405 for every other one, whoever asks; 400 for one that Falcon reserves."""
+    """Undeclared methods are rejected with 405 for every client; 400 for a method that Falcon reserves."""
     run = daemon.insert(make_run())
     for method in ("PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "PROPFIND"):
         assert daemon.ask(method, "/api/tasks").status == 405

@@ -161,7 +161,7 @@ def test_no_group_has_a_role(behind: Daemon) -> None:
 
 
 def test_a_request_without_a_person(behind: Daemon) -> None:
-    """A proxy that names nobody lets its clients log in by themselves."""
+    """A proxy that sends no user name leaves the login to the client."""
     assert status(behind, PROVEN) == {"authenticated": False}
     assert status(behind, PROVEN | {"Remote-User": " "}) == {"authenticated": False}
     session = cookie(login(behind, headers=PROVEN))
@@ -169,7 +169,7 @@ def test_a_request_without_a_person(behind: Daemon) -> None:
 
 
 def test_precedence(behind: Daemon) -> None:
-    """A person of the proxy wins over a cookie of somebody else, and an explicit credential over the person."""
+    """An explicit credential takes precedence over the proxy's user, and that user over another user's cookie."""
     session = cookie(login(behind))
     assert status(behind, PROVEN | ALICE | session)["user"] == "alice"
     assert status(behind, PROVEN | ALICE | basic(PASSWORD))["user"] == "admin"

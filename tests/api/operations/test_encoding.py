@@ -52,7 +52,7 @@ UNPACK: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "zstd": 
     ],
 )
 def test_what_clients_take(header: str, chosen: str | None) -> None:
-    """The client's preferred encoding by weight; among equals zstd; never one that it did not allow."""
+    """The server uses the allowed encoding with the highest weight, and zstd among equals."""
     assert choose(header) == chosen
 
 

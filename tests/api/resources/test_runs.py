@@ -378,7 +378,7 @@ def details(daemon: Daemon, run_id: str, headers: dict[str, str] | None = None) 
 
 
 def test_a_waiting_run(daemon: Daemon) -> None:
-    """The reasons are those of the scheduler; a limited token sees no holders beyond its tasks."""
+    """The reasons come from the scheduler; a limited token sees no holders beyond its tasks."""
     run = daemon.insert(make_run(task="mine-1", requested_by="alice", scheduled_at=1_780_000_000_000))
     mine, other = new_ulid(), new_ulid()
     daemon.scheduler.operations["run_waits"] = lambda _args: {
@@ -406,7 +406,7 @@ def test_a_waiting_run(daemon: Daemon) -> None:
 
 
 def test_without_an_answer_of_the_scheduler(daemon: Daemon) -> None:
-    """A scheduler of the release before leaves the reasons out; for an ended run nobody is asked."""
+    """A scheduler of the previous release omits the reasons; for an ended run, the scheduler is not asked."""
     run = daemon.insert(make_run(task="t"))
     daemon.scheduler.operations["run_waits"] = _unknown
     assert details(daemon, run.id) == {}

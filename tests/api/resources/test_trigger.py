@@ -230,12 +230,12 @@ def test_wait_ends(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("wait", ["241", "-1", "x"])
 def test_wait_limits(daemon: Daemon, wait: str) -> None:
-    """0 to 240 seconds."""
+    """The wait must be 0 to 240 seconds."""
     assert daemon.ask("POST", f"/api/tasks/job/run?wait={wait}").status == 422
 
 
 def test_a_key_is_handed_on(daemon: Daemon) -> None:
-    """It is sent as a hash, with a keyed hash of the request; the run is the one that the scheduler names."""
+    """The scheduler gets a hash of the key and a keyed hash of the request; its answer names the run."""
     run = daemon.insert(make_run(task="job"))
     seen: list[dict[str, Any]] = []
 

@@ -1,4 +1,4 @@
-"""``ringward ack``: what it asks for."""
+"""``ringward ack``: its requests."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""``[http.identity]``: what is accepted, and what the errors say."""
+"""``[http.identity]``: accepted values, and error messages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A daemon of root whose API workers run as a user that can read what the API shows, and nothing else."""
+"""A daemon that runs as root, with API workers that run as a user who can read only the data of the API."""
 
 import contextlib
 import fcntl

@@ -20,7 +20,7 @@ from tests.support.waiting import until
 
 SECRET = "0123456789abcdef0123456789abcdef"
 GROUPS = {"alice": "staff,ops", "bob": "staff", "root": "admins"}
-"""What the login service knows: people by their cookie, with their groups."""
+"""Users of the login service, by cookie, with their groups."""
 FORGED = {"Remote-User": "root", "Remote-Groups": "admins"}
 NGINX = """
 daemon off;
@@ -157,9 +157,9 @@ def ask(
 
 
 def test_people_behind_nginx(behind: Daemon, nginx: int) -> None:
-    """The person whom nginx has authenticated acts with the role of its group, over kills of helpers.
+    """A user that nginx authenticated has the role of the group, also after kills of helpers.
 
-    Runs and the audit name the person. What the client sends itself changes nothing.
+    Runs and the audit name the user. Headers from the client have no effect.
     """
     assert ask(nginx, "GET", "/api/runs")[0] == 401
     assert ask(nginx, "GET", "/api/runs", FORGED | {"Ringward-Proxy-Secret": SECRET})[0] == 401
@@ -192,7 +192,7 @@ def test_people_behind_nginx(behind: Daemon, nginx: int) -> None:
 
 
 def test_forged_headers_from_elsewhere(behind: Daemon) -> None:
-    """Who reaches the daemon past the proxy is nobody without the secret, on every way in."""
+    """Requests that bypass the proxy have no user without the secret, through every listener."""
     _, port = address(behind)
     sent = FORGED | {"X-Forwarded-For": "127.0.0.1"}
     for secret in ({}, {"Ringward-Proxy-Secret": "0" * 32}, {"Ringward_Proxy_Secret": SECRET}):

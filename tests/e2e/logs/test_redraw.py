@@ -14,7 +14,7 @@ from tests.support.waiting import until
 
 
 class Program:
-    """A run that prints what the test writes here."""
+    """A run that prints text from the test."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)

@@ -167,7 +167,7 @@ def test_ranges_of_a_compressed_log(daemon: Daemon) -> None:
 
 
 def test_a_changed_configuration_file_is_reported(daemon: Daemon) -> None:
-    """The daemon reports when any file of its configuration differs from what it loaded."""
+    """The daemon reports any file of its configuration that has changed since it was loaded."""
     included = daemon.directory / "more.toml"
     included.write_text('[tasks.t]\nrun = "true"\n')
     included.chmod(0o600)

@@ -81,7 +81,7 @@ def test_promtool_and_dashboard_queries(daemon: Daemon, tmp_path: Path) -> None:
     daemon.start()
     address = re.search(r'listen = \["([^"]+)"', daemon.config.read_text())
     assert address is not None
-    until(lambda: daemon.task("down")["state"] == "fatal", "a service to be given up")
+    until(lambda: daemon.task("down")["state"] == "fatal", "a service to become fatal")
     until(lambda: daemon.task("up")["active"]["running"], "the other to run")
     for name in ("good", "bad"):
         daemon.ended(daemon.trigger(name))

@@ -239,6 +239,6 @@ def test_under_runit_and_s6(init: Runit | S6, daemon: Daemon) -> None:
     assert not Path(daemon.socket).exists()
     daemon.config.write_text("[http]\nlisten = 1\n")
     init.up()
-    until(lambda: "http.listen" in init.output.read_text() and init.is_down(), "it to be given up")
+    until(lambda: "http.listen" in init.output.read_text() and init.is_down(), "the init system to stop restarting it")
     init.go()
     assert not (init.directory / "supervise" / "pid").exists() or init.pid() == 0

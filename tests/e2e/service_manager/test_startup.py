@@ -130,7 +130,7 @@ def test_a_damaged_database_stops_the_start(daemon: Daemon) -> None:
     daemon.write("")
     daemon.data.mkdir(mode=0o700)
     database = daemon.data / "ringward.db"
-    database.write_text("this is no database, but somebody's notes\n" * 100)
+    database.write_text("these are notes and not a database\n" * 100)
     outcome = up(daemon)
     assert outcome.returncode == 73
     assert str(database) in outcome.stderr

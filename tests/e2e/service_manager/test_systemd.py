@@ -58,7 +58,7 @@ DefaultDependencies=no
 Requires=systemd-journald.service
 After=systemd-journald.service
 """
-# What a minimal target lacks, the files of a test, and a watchdog with more patience than this machine needs.
+# Dependencies for a minimal target, the paths of the test, and a longer watchdog interval.
 HERE = """\
 [Unit]
 DefaultDependencies=no

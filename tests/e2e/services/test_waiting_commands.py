@@ -14,7 +14,7 @@ SLEEPS = 'run = "exec sleep 1000"\n'
 
 @pytest.mark.lent
 def test_start_waits_for_readiness(daemon: Daemon, tmp_path: Path) -> None:
-    """After a start, services with a check are ready, those that they depend on too, and a stop leaves nothing."""
+    """After a start, services with a check and their dependencies are ready; after a stop, no process is left."""
     flag = tmp_path / "flag"
     daemon.write(
         f'[services.db]\nautostart = false\n{SLEEPS}ready = {{ exec = "test -e \'{flag}\'", every = "50ms" }}\n'

@@ -159,7 +159,7 @@ def test_runs_newer_than_the_copy_are_salvaged(daemon: Daemon) -> None:
     assert daemon.run(waits)["status"] == "pending"
     helpers = [daemon.helper(f"ringward {name}") for name in ("scheduler", "gunicorn")]
     daemon.stop(signal.SIGKILL)
-    until(lambda: all(map(gone, helpers)), "those who have the database open to end as well")
+    until(lambda: all(map(gone, helpers)), "all users of the database to end as well")
     damage(path, 0, 4096)
     before = instants.read_text().split()
     (daemon.directory / "gate").touch()
@@ -204,7 +204,7 @@ def test_damage_at_run_time_is_repaired(daemon: Daemon) -> None:
     scheduler, gunicorn = daemon.helper("ringward scheduler").pid, daemon.helper("ringward gunicorn").pid
     damage(path, 4096)
     told = "checking the whole database"
-    until(lambda: daemon.get("/api/runs?limit=7") and told in daemon.output.read_text(), "somebody to meet it")
+    until(lambda: daemon.get("/api/runs?limit=7") and told in daemon.output.read_text(), "the damage to be found")
     (daemon.directory / "gate").touch()
     until(lambda: list(daemon.data.glob("ringward.db.damaged-*")), "the repair")
     until(lambda: daemon.helper("ringward scheduler").pid != scheduler and daemon.ready(), "the next scheduler")

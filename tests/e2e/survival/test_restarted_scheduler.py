@@ -1,4 +1,4 @@
-"""A scheduler's handling of what it finds: a short-lived predecessor, a changed file, damage, odd times."""
+"""A scheduler starts after a short-lived predecessor, a changed file, damage, and steps of the clock."""
 
 import fcntl
 import os
@@ -100,9 +100,10 @@ def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("text", ["", "broken]", '[tasks.other]\nrun = "true"\n'])
 def test_a_file_that_a_reload_would_refuse(daemon: Daemon, text: str) -> None:
-    """Whatever the file says when a scheduler dies, the loaded configuration stays in force, without a copy too.
+    """The active configuration survives the scheduler's death, whatever is in the file.
 
-    Without one the scheduler does not start before the file is back. Services run on. Log, readyz and status say why.
+    If the copy is missing too, the scheduler starts only after the file is valid again. Services continue to run. Log,
+    readyz and status report the reason.
     """
     daemon.write(f"[services.s]\nrun = {program('obeys_term')}\n[tasks.t]\nrun = 'true'\n")
     good = daemon.config.read_text()

@@ -1,4 +1,4 @@
-"""A wall clock that is set by days or hours: what is kept, and what is notified."""
+"""A wall clock that is set by days or hours: retention and notifications."""
 
 import sys
 from collections.abc import Iterator

@@ -119,7 +119,7 @@ def _podman(place: Path) -> Iterator[ContainerEngine]:
     runtime = "--runtime=runc" if shutil.which("runc") else ""
     storage = f"--root={place}/data --runroot={place}/run --storage-driver=vfs"
     options = f"{storage} --cgroup-manager=cgroupfs --network-config-dir={place}/networks {runtime}"
-    # Its defaults for limits exceed those of containers.
+    # The test host has higher default limits than containers have.
     limits = "--ulimit=nofile=1024:1024 --ulimit=nproc=100:100"
     wrapper.write_text(
         f'#!/bin/sh\nif [ "$1" = run ]; then shift; set -- run {limits} "$@"; fi\nexec {program} {options} "$@"\n'

@@ -161,7 +161,7 @@ def test_empty_standard_input_is_named_as_the_cause(daemon: Daemon) -> None:
     """A service that repeatedly succeeds right after its start names its standard input as the likely cause."""
     daemon.write('[services.watcher]\nrun = ["cat"]\nrestart_delay = "0s"\nrestart_attempts = 1\n')
     daemon.start()
-    until(lambda: daemon.get("/api/tasks/watcher").json()["state"] == "fatal", "the service to be given up")
+    until(lambda: daemon.get("/api/tasks/watcher").json()["state"] == "fatal", "the service to become fatal")
     first, second = (run["id"] for run in daemon.runs("watcher"))
     assert "hint" not in ending(daemon, first)
     assert 'stdin = "open"' in ending(daemon, second)["hint"]

@@ -82,7 +82,7 @@ def test_a_burst_becomes_one_run(daemon: Daemon) -> None:
     (place / "other.txt").write_text("no")
     (place / ".hidden.csv").write_text("no")
     (place / "directory.csv").mkdir()
-    names = ["a.csv", "b c.csv", "written.csv", "ü.csv", "\ufffd.csv"]  # the log shows what is no UTF-8 as U+FFFD
+    names = ["a.csv", "b c.csv", "written.csv", "ü.csv", "\ufffd.csv"]  # the log shows invalid UTF-8 as U+FFFD
     assert each_loaded(daemon, set(names)) == [names]
     (run,) = daemon.runs("load")
     assert (run["triggeredBy"], run["endReason"]) == ("cron", "succeeded")

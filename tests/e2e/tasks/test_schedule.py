@@ -44,7 +44,7 @@ def test_every_and_at(daemon: Daemon) -> None:
         {"at": "2125-12-31T23:00:00.000Z", "local": "2125-12-31T23:00:00+00:00"}
     ]
     assert daemon.task("once")["nextRunAt"] == "2125-12-31T23:00:00.000Z"
-    assert until(lambda: daemon.runs("never"), "what stands for a time that is past")[0]["endReason"] == "missed"
+    assert until(lambda: daemon.runs("never"), "a record of the past time")[0]["endReason"] == "missed"
     runs = until(lambda: daemon.runs("often")[2:] and daemon.runs("often"), "three runs")
     times = sorted(datetime.fromisoformat(daemon.texts(daemon.ended(run["id"])["id"])[0]) for run in runs)
     assert {later - one for one, later in pairwise(times)} == {timedelta(seconds=1)}

@@ -130,7 +130,7 @@ def test_a_reload_changes_the_size(daemon: Daemon, tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["permitted by may", "as the daemon's user", "outside its session"])
 @pytest.mark.lent
 def test_a_run_that_would_wait_for_itself_is_refused(daemon: Daemon, how: str) -> None:
-    """The command ``ringward run`` from inside a run exits with the reason instead of waiting for ever.
+    """The command ``ringward run`` fails with the reason if its run would wait for the calling run.
 
     The daemon recognizes the run by its token, or by the process that connects to the Unix socket.
     """

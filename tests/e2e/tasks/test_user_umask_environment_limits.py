@@ -156,7 +156,7 @@ def test_daemon_secrets_are_not_inherited(tmp_path: Path) -> None:
 
 
 def test_clean_env(said: Said) -> None:
-    """``clean_env`` leaves the variables of a login, the configured ones, and those that describe the run."""
+    """``clean_env`` keeps only the login's variables, the configured ones, and the run's own."""
     names = {line.partition("=")[0] for line in said("env", 'env_base = "clean"\nenv = { A = "1" }')}
     login = {"PATH", "HOME", "USER", "LOGNAME", "SHELL"}
     by_the_shell = {"PWD", "OLDPWD", "SHLVL", "_"}

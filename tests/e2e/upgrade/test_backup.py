@@ -57,7 +57,7 @@ def test_a_backup_of_a_running_daemon_can_be_restored(daemon: Daemon, tmp_path: 
     until(lambda: daemon.task("talks")["state"] == "running", "the service to start anew")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can copy what is another user's")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can copy another user's files")
 def test_a_backup_belongs_to_the_daemons_user(daemon: Daemon, tmp_path: Path) -> None:
     """A backup that root makes belongs to the user of the daemon, who starts with it."""
     daemon.write(CONFIG)

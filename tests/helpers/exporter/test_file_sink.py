@@ -191,7 +191,7 @@ def test_a_failing_disk_takes_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_an_early_failure_of_the_disk_takes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size_bytes: int
 ) -> None:
-    """The kernel tells an error once: one that a sync within a delivery meets fails all of the delivery."""
+    """The kernel reports an error only once, so an error in a sync during a delivery fails the whole delivery."""
     one = sink(tmp_path, max_size_bytes=max_size_bytes)
     pieces = [piece(b"x" * 1_000_000, number) for number in range(6)]
     errors = [OSError(5, "Input/output error")]

@@ -88,7 +88,7 @@ def test_what_can_wait_goes_with_others(tmp_path: Path) -> None:
 
 
 def test_no_change_overtakes_an_earlier_one(bench: Make) -> None:
-    """A change is never stored before an earlier one that failed."""
+    """A failed change also holds back all later ones."""
     one = bench("")
     changes = Recorder(one)
     changes.commit("started")

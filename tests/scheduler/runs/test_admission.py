@@ -178,7 +178,7 @@ def test_no_run_starves(seed: int) -> None:
             return
         play.running.pop(0)
         play.admit_all()
-    raise AssertionError("it waits for ever")
+    raise AssertionError("a run never starts")
 
 
 @pytest.mark.parametrize("seed", range(30))

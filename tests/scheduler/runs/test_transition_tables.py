@@ -120,7 +120,7 @@ def test_the_last_word_counts() -> None:
 
 
 def test_a_process_is_only_stopped_where_there_may_be_one() -> None:
-    """STOP occurs only for a starting or running process, or one that appears in a stopped instance."""
+    """STOP occurs only for a starting or running process, or for a process that appears in a stopped instance."""
     stopping = {
         key[0]
         for key, (_, actions) in instance_transitions.TABLE.items()

@@ -23,7 +23,7 @@ def test_each_run_is_found_once(writer: Database) -> None:
 
 
 def test_the_row_before_a_time(writer: Database) -> None:
-    """The last row before a time is the highest one that was created earlier; 0 stands for none."""
+    """The last row before a time is the highest number with an earlier creation; 0 if there is none."""
     assert arrivals.newest(writer) is None
     assert arrivals.last_before(writer, T0) == 0
     for number in range(3):

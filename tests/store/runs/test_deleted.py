@@ -145,7 +145,7 @@ STEPS = st.lists(
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_any_order(writer: Database, steps: list[tuple[str, int | str | None]]) -> None:
-    """After any deletions, restores and purges, lists and sums are those of the visible runs."""
+    """After any deletions, restores and purges, lists and sums match the visible runs."""
     writer.execute("DELETE FROM runs")
     visible: dict[str, Run] = {}
     hidden: dict[str, Run] = {}

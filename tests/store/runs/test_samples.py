@@ -128,7 +128,7 @@ def test_a_clock_that_was_set_back(writer: Database, reader: Database) -> None:
 
 
 def test_purged_with_the_run(writer: Database, reader: Database) -> None:
-    """Samples of a run are removed with the run, not before, and those of others stay."""
+    """Samples of a run are removed with the run, not before; samples of other runs stay."""
     for run_id in (A, B):
         insert_run(writer, make_run(id=run_id, status="ended", end_reason="succeeded", ended_at=T0))
         run_samples.settle(writer, 0, {run_id: [reading(1)]})

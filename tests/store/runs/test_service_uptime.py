@@ -27,7 +27,7 @@ def became(db: Database, state: str, at: int, index: int = 0, run_id: str | None
 
 
 def test_days(writer: Database) -> None:
-    """The time in a state counts for each UTC day that it touches, once it is over; details change nothing."""
+    """The time in a state counts for each UTC day that it touches, once it has ended; details change nothing."""
     became(writer, "running", T0 - 1000, run_id="r1")
     set_instance(writer, Instance("web", 0, "running", "r1", T0 - 1000, 0, True, "serving"))
     became(writer, "backoff", T0 + 2 * DAY_MS + 500)
@@ -68,7 +68,7 @@ def test_the_newest_changes(writer: Database) -> None:
 
 
 def test_an_earlier_daemon(writer: Database) -> None:
-    """A new daemon counts the states of an earlier one up to its last sample; those of surviving runs continue."""
+    """A new daemon counts the states of an earlier one up to its last sample; states of surviving runs continue."""
     became(writer, "running", T0)
     set_instance(writer, Instance("kept", 0, "running", "r", T0, 0))
     metrics.add(writer, Sample(T0 + 50_000))

@@ -256,7 +256,7 @@ priority=5
 
 
 def test_each_file_of_supervisord_is_somewhere(tmp_path: Path) -> None:
-    """``%(here)s`` is the directory of the file that says it, of one that is included as well."""
+    """``%(here)s`` is the directory of the file that contains it, even of an included one."""
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d" / "shop.conf").write_text("[program:shop]\ncommand=%(here)s/shop\ndirectory=%(here)s\n")
     outcome = Outcome()
