@@ -1,6 +1,7 @@
 """Reading one TOML file: bounded, owned by whom it should be, with the line of every key."""
 
 import os
+import re
 import stat
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ import tomli
 from supervisor.config.files.positions import KeyPath, Positions
 from supervisor.config.files.stamps import matches, stamp
 from supervisor.config.files.substitute import read_small
-from supervisor.config.files.syntax import explain, salvage
 from supervisor.config.problems import ConfigError, Problem, dotted
 from supervisor.config.records import Stamp
 
@@ -20,6 +20,18 @@ MAX_INCLUDED = 1000
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _WILD = frozenset("*?[")
+
+_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_NAME = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
+_HEADER = re.compile(rf"[ \t]*\[\[?[ \t]*({_NAME})[ \t]*\]")
+_KEY = re.compile(rf"[ \t]*({_NAME})[ \t]*=[ \t]*([^\s#]?)")
+_VALUES = ("Invalid value", "Expected newline or end of document after a statement")
+_TWICE = ("Cannot overwrite", "Cannot declare", "Cannot redefine", "Cannot mutate", "Duplicate inline table key")
+_REMEDIES = {
+    "Invalid initial character for a key part": "quote a name that has other characters than letters, digits, _ and -",
+    "Unescaped '\\' in a string": "write \\\\, or use single quotes",
+    "Unterminated string": 'close the string with the same quotes; a string of several lines needs """',
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ def read_keys(name: str, wanted: Collection[tuple[str, str]]) -> tuple[Source, P
     try:
         content = _parse(name, data, status).data
     except ConfigError:
-        salvaged = salvage(text, wanted)
+        salvaged = _salvage(text, wanted)
         if salvaged is None:
             raise
         content = salvaged
@@ -100,7 +112,7 @@ def _parse(name: str, data: bytes, status: os.stat_result) -> Source:
     try:
         return Source(name, directory, tomli.loads(text), Positions(text), stamp(status))
     except tomli.TOMLDecodeError as err:
-        key, message, remedy = explain(text, err.lineno, err.msg)
+        key, message, remedy = _explain(text, err.lineno, err.msg)
         raise ConfigError([Problem(name, err.lineno, key, message, remedy, err.colno)]) from err
     except ValueError as err:  # a value that int() rejects
         raise ConfigError([Problem(name, None, "", "has a number with too many digits")]) from err
@@ -163,3 +175,57 @@ def _decode(name: str, data: bytes) -> str:
     except UnicodeDecodeError as err:
         line = data.count(b"\n", 0, err.start) + 1
         raise ConfigError([Problem(name, line, "", "is not UTF-8")]) from err
+
+
+# Texts that are not valid TOML. The parser reports only a place, and nothing behind it is parsed. So both functions
+# look at the lines one by one.
+
+
+def _explain(text: str, line: int, message: str) -> tuple[str, str, str | None]:
+    """Return key, message and remedy for the parser's error on a line (from 1)."""
+    lines = text.split("\n")[:line]
+    last = lines[-1] if lines else ""
+    pair = _KEY.match(last)
+    table = next((found[1] for one in reversed(lines) if (found := _HEADER.match(one))), "")
+    key = ".".join(part for part in (table, pair[1] if pair else "") if part)
+    if message.startswith(_TWICE):
+        return key, "is defined twice", "remove one of them"
+    if message in _VALUES and pair is not None and pair[2] not in tuple("\"'[{"):
+        return key, "has an invalid value", 'put text into quotes: name = "…"'
+    return key, f"{message[:1].lower()}{message[1:]}", _REMEDIES.get(message)
+
+
+def _salvage(text: str, wanted: Collection[tuple[str, str]]) -> dict[str, dict[str, Any]] | None:
+    """Read keys whose value stands on one line from a text that is not valid TOML.
+
+    Args:
+        text: the text.
+        wanted: table and key of each.
+
+    Returns:
+        The keys that were found, by table; None if the value of one cannot be read.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    header = ""
+    for line in text.splitlines():
+        if named := _HEADER.match(line):
+            header = named[1]
+        mentioned = [(table, key) for table, key in wanted if key in line and table in (header, *_words(line))]
+        if not mentioned or line.lstrip().startswith("#"):
+            continue
+        try:
+            content = tomli.loads(f"[{header}]\n{line}" if header and not named else line)
+        except ValueError:
+            if any(_words(line)[-1:] in ([table], [key]) for table, key in mentioned):
+                return None
+            continue
+        for table, key in mentioned:
+            if isinstance(content.get(table), dict) and key in content[table]:
+                found.setdefault(table, {}).setdefault(key, content[table][key])
+    return found
+
+
+def _words(line: str) -> list[str]:
+    """Return the parts of the key that stands on a line."""
+    pair = _KEY.match(line)
+    return [part.strip(" \t\"'") for part in pair[1].split(".")] if pair else []
