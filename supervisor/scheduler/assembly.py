@@ -256,19 +256,18 @@ class Scheduler(CommitListener, StoreListener):
 
     def _take_over(self, state: StoredState) -> TakeOver:
         """Reconcile memory, store and root in one transaction, so that nothing of it happens twice or in part."""
-        change = self._committer.change()
-        tell_restored(state.restoration, change, self._notifications)
-        self._store_configuration(change)
-        change.write(lambda db: settle_passes(db, [run.id for run in state.known.unfinished]))
-        take_over = TakeOver(self._engine, self._controller, self._root, self._units, self._log, self._jobs)
-        take_over.reconcile(state.known, change)
-        change.write(lambda db: set_meta(db, TAKEN_UP, self._boot.started_at))
-        self._bulk.announce_unreported(change)
-        self._begin(change, first=state.first)
-        self._complete_reload(take_over, change)
-        if state.first and state.earlier is not None:
-            self._notifications.daemon_restarted(change, orderly=state.orderly)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            tell_restored(state.restoration, change, self._notifications)
+            self._store_configuration(change)
+            change.write(lambda db: settle_passes(db, [run.id for run in state.known.unfinished]))
+            take_over = TakeOver(self._engine, self._controller, self._root, self._units, self._log, self._jobs)
+            take_over.reconcile(state.known, change)
+            change.write(lambda db: set_meta(db, TAKEN_UP, self._boot.started_at))
+            self._bulk.announce_unreported(change)
+            self._begin(change, first=state.first)
+            self._complete_reload(take_over, change)
+            if state.first and state.earlier is not None:
+                self._notifications.daemon_restarted(change, orderly=state.orderly)
         return take_over
 
     def _start_schedules(self, state: StoredState) -> None:
@@ -277,10 +276,9 @@ class Scheduler(CommitListener, StoreListener):
             self._scheduled_starts.begin(self._units.values())
             self._file_changes.begin()
         self._clock_report.begin(first=state.first)
-        change = self._committer.change()
-        change.write(lambda _db: None)
-        change.then(self._is_ready)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            change.write(lambda _db: None)
+            change.then(self._is_ready)
 
     def _build_operations(self, start: StartConfig, state: StoredState, take_over: TakeOver) -> None:
         loop, boot, config, engine = self._loop, self._boot, self._config, self._engine
@@ -374,9 +372,8 @@ class Scheduler(CommitListener, StoreListener):
 
     def files_removed(self, last: int, kept: list[int]) -> None:
         """Forget purged runs up to number `last` except `kept`: the janitor removed their files."""
-        change = self._committer.change()
-        change.write(lambda db: forget_purged(db, last, kept))
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            change.write(lambda db: forget_purged(db, last, kept))
 
     def database_damaged(self) -> None:
         """Check the database after the janitor found damage."""
@@ -416,9 +413,8 @@ class Scheduler(CommitListener, StoreListener):
             self._database_watch.lost(Lost(f"({damage})"), remedy)
 
     def _report_failing_database(self, why: str) -> None:
-        change = self._committer.change()
-        self._notifications.database_failing(why, change)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            self._notifications.database_failing(why, change)
 
     def leave(self) -> None:
         """Exit for the next scheduler, unless the daemon shuts down anyway."""

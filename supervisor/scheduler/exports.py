@@ -137,9 +137,8 @@ class Exports:
         self._end_alert(one)
         since = before.failing_since
         if since is not None and self._loop.now_ms() - since >= one.export.alert_after_ms:
-            change = self._committer.change()
-            self._notifications.export_recovered(one.export.name, since, change)
-            self._committer.commit(change)
+            with self._committer.changing() as change:
+                self._notifications.export_recovered(one.export.name, since, change)
 
     def process_failed(self, one: _RunningExport, why: str) -> None:
         """Take in that an exporter process could not be started, or has failed."""
@@ -160,9 +159,8 @@ class Exports:
             one.alert = None
 
     def _report_failing(self, one: _RunningExport) -> None:
-        change = self._committer.change()
-        self._notifications.export_failing(one.export.name, one.status.error or "", one.status.behind_lines, change)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            self._notifications.export_failing(one.export.name, one.status.error or "", one.status.behind_lines, change)
 
     def close(self) -> None:
         """Close the connections: the exporters finish their batches and exit."""

@@ -100,9 +100,8 @@ class AccessOperations:
         answer: Callable[[Any], dict[str, Any]] = lambda _result: done(),
     ) -> None:
         """Call `write(db, now_ms)`, then answer with `answer(result)`."""
-        change = self._committer.change(unavailable(reply))
-        change.read(lambda db: write(db, change.now_ms)).then(lambda result: reply(answer(result)))
-        self._committer.commit(change)
+        with self._committer.changing(unavailable(reply)) as change:
+            change.read(lambda db: write(db, change.now_ms)).then(lambda result: reply(answer(result)))
 
     @operation(_Session)
     def session_create(self, asked: _Session, reply: Reply) -> None:

@@ -147,13 +147,12 @@ class BulkJobs:
             # Other changes go first.
             self._loop.after(pause_ms, lambda: self._next(job))
 
-        change = self._committer.change(lambda error: self._give_up(job, error))
-        worked = change.read(work)
-        if last and job.event is not None:
-            event = job.event
-            change.tell(lambda _db: [(event, {"affected": before + worked.result[0]})])
-        worked.then(stored)
-        self._committer.commit(change)
+        with self._committer.changing(lambda error: self._give_up(job, error)) as change:
+            worked = change.read(work)
+            if last and job.event is not None:
+                event = job.event
+                change.tell(lambda _db: [(event, {"affected": before + worked.result[0]})])
+            worked.then(stored)
 
     def _finish(self, job: Job) -> None:
         self._job = None
@@ -163,10 +162,9 @@ class BulkJobs:
     def _give_up(self, job: Job, error: BaseException) -> None:
         self._slices.clear()
         if job.event is not None and self._affected:
-            change = self._committer.change()
-            others = self._done_before(job.command)
-            self._announce(_progress(job, others + self._affected, others), change)
-            self._committer.commit(change)
+            with self._committer.changing() as change:
+                others = self._done_before(job.command)
+                self._announce(_progress(job, others + self._affected, others), change)
         self._job = None
         job.failed(error)
         self._begin()

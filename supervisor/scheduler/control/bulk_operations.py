@@ -280,12 +280,11 @@ class BulkOperations:
             reply(refused_for_now(self._limit.refusal(by, wait_s), wait_s))
             return
         self._limit.count(credential, len(new))
-        change = self._committer.change(unavailable(reply))
-        for unit, task, run_id, params in new:
-            request = RunRequest(trigger=trigger, run_id=run_id, by=by, params=params)
-            self._engine.create_task_run(unit, task, change, request)
-        change.then(lambda: reply(done(triggered=triggered)))
-        self._committer.commit(change)
+        with self._committer.changing(unavailable(reply)) as change:
+            for unit, task, run_id, params in new:
+                request = RunRequest(trigger=trigger, run_id=run_id, by=by, params=params)
+                self._engine.create_task_run(unit, task, change, request)
+            change.then(lambda: reply(done(triggered=triggered)))
 
 
 def _again(db: Database, data_dir: str, command: str, name: str, newest: str) -> _Again:

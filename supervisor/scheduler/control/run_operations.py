@@ -92,10 +92,9 @@ class IdempotencyKeys:
             for again in self._waiting.pop(key):
                 again()
 
-        change = self._committer.change(unavailable(finish))
-        claim = change.read(lambda db: idempotency.find(db, key, change.now_ms))
-        claim.then(lambda found: self._answer(found, asked.request, finish, create))
-        self._committer.commit(change)
+        with self._committer.changing(unavailable(finish)) as change:
+            claim = change.read(lambda db: idempotency.find(db, key, change.now_ms))
+            claim.then(lambda found: self._answer(found, asked.request, finish, create))
 
     @staticmethod
     def _answer(found: Claim | None, request: str, finish: Reply, create: Callable[[Reply], None]) -> None:
@@ -201,14 +200,13 @@ class RunOperations:
             reply(refused_for_now(self._limit.refusal(asked.by, wait_s), wait_s))
             return
         self._limit.count(credential)
-        change = self._committer.change(on_failed)
-        request = RunRequest(trigger=asked.triggered_by, run_id=asked.run, by=asked.by, params=params)
-        run = self._engine.create_task_run(unit, task, change, request)
-        self._keys.claim(asked, change)
-        refusal = run.state is run_transitions.State.ENDED
-        answer = done() if refusal else done(row=answer_row(run, asked.by))
-        change.then(lambda: reply(answer))
-        self._committer.commit(change)
+        with self._committer.changing(on_failed) as change:
+            request = RunRequest(trigger=asked.triggered_by, run_id=asked.run, by=asked.by, params=params)
+            run = self._engine.create_task_run(unit, task, change, request)
+            self._keys.claim(asked, change)
+            refusal = run.state is run_transitions.State.ENDED
+            answer = done() if refusal else done(row=answer_row(run, asked.by))
+            change.then(lambda: reply(answer))
 
     def _caller(self, asked: Trigger, holders: Collection[str]) -> LiveRun | None:
         """Return the run among `holders` that sent a request: by its token, or by the process that connected."""
@@ -253,7 +251,6 @@ class RunOperations:
             reply(done())
 
     def _answer_ended(self, run_id: str, reply: Reply) -> None:
-        change = self._committer.change(unavailable(reply))
-        unknown = refused(404, f"no run with the id {run_id}")
-        change.read(lambda db: get_run(db, run_id)).then(lambda run: reply(unknown if run is None else done()))
-        self._committer.commit(change)
+        with self._committer.changing(unavailable(reply)) as change:
+            unknown = refused(404, f"no run with the id {run_id}")
+            change.read(lambda db: get_run(db, run_id)).then(lambda run: reply(unknown if run is None else done()))

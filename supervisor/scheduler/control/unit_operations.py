@@ -162,17 +162,15 @@ class UnitOperations:
             if name == "restart" and unit.rolling is not None:
                 reply(refused(409, f"a rolling restart of {unit.name} is in progress"))
                 return
-            change = self._committer.change()
-            if command is not None:
-                _remember(unit, command, change)
-            verb.acts(unit, change, asked)
-            change.then(lambda: reply(done()))
-            self._committer.commit(change)
+            with self._committer.changing() as change:
+                if command is not None:
+                    _remember(unit, command, change)
+                verb.acts(unit, change, asked)
+                change.then(lambda: reply(done()))
 
-        change = self._committer.change(unavailable(reply))
-        change.write(verb.stores(unit, change))
-        change.then(act)
-        self._committer.commit(change)
+        with self._committer.changing(unavailable(reply)) as change:
+            change.write(verb.stores(unit, change))
+            change.then(act)
 
     @operation(_Unit)
     def service_stop(self, asked: _Unit, reply: Reply) -> None:
@@ -272,28 +270,26 @@ class UnitOperations:
         results = {unit.name: [verb.result, _live_runs(unit) if restarts else []] for unit in (*known, *new)}
 
         def act() -> None:
-            change = self._committer.change()
-            for unit in new:
-                if not unit.configured:  # a reload removed it
-                    results.pop(unit.name)
-                elif restarts and unit.rolling is not None:
-                    results[unit.name] = [_BUSY, []]
-                else:
-                    _remember(unit, command, change)
-                    verb.acts(unit, change, asked)
-            change.then(lambda: reply(done(units=_answer(units, results))))
-            self._committer.commit(change)
+            with self._committer.changing() as change:
+                for unit in new:
+                    if not unit.configured:  # a reload removed it
+                        results.pop(unit.name)
+                    elif restarts and unit.rolling is not None:
+                        results[unit.name] = [_BUSY, []]
+                    else:
+                        _remember(unit, command, change)
+                        verb.acts(unit, change, asked)
+                change.then(lambda: reply(done(units=_answer(units, results))))
 
         if not new:
             reply(done(units=_answer(units, results)))
             return
-        change = self._committer.change(unavailable(reply))
-        for unit in new:
-            change.write(verb.stores(unit, change))
-            if not restarts:  # the next scheduler completes it from the wanted state
-                change.write(_stored_command(unit, command))
-        change.then(act)
-        self._committer.commit(change)
+        with self._committer.changing(unavailable(reply)) as change:
+            for unit in new:
+                change.write(verb.stores(unit, change))
+                if not restarts:  # the next scheduler completes it from the wanted state
+                    change.write(_stored_command(unit, command))
+            change.then(act)
 
     def _stop_many(self, units: Sequence[Unit], asked: _Units, reply: Reply) -> None:
         """Stop services, and all runs of tasks that have not ended."""
@@ -350,10 +346,9 @@ class UnitOperations:
             if not started:
                 finish()
                 return
-            change = self._committer.change()  # an earlier start request took effect meanwhile
-            act(started, change)
-            change.then(finish)
-            self._committer.commit(change)
+            with self._committer.changing() as change:  # an earlier start request took effect meanwhile
+                act(started, change)
+                change.then(finish)
 
         change = self._committer.change()
         remember(change)

@@ -12,7 +12,8 @@ Of the details of a service only the latest wait (:mod:`..services.service_contr
 
 import collections
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from store.database import Database
@@ -196,6 +197,15 @@ class Committer:
     def change(self, on_failed: OnFailed | None = None, given_up_on: type[BaseException] = BaseException) -> Change:
         """Return a new, empty change; see :meth:`Change.__init__` for the arguments."""
         return Change(self._loop.now_ms(), on_failed, given_up_on)
+
+    @contextmanager
+    def changing(
+        self, on_failed: OnFailed | None = None, given_up_on: type[BaseException] = BaseException
+    ) -> Iterator[Change]:
+        """Commit a new change at the end of the block; see :meth:`Change.__init__` for the arguments."""
+        change = self.change(on_failed, given_up_on)
+        yield change
+        self.commit(change)
 
     def commit(self, change: Change, *, can_wait: bool = False) -> None:
         """Store a change, announce its events and run its effects; `can_wait`: it may share a later transaction."""

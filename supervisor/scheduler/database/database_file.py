@@ -122,16 +122,14 @@ class DatabaseWatch:
         if self._lost and new_history_allowed(self._boot.data_dir):
             self._leave()
         elif self._committer.idle:
-            change = self._committer.change()
-            change.write(lambda _db: None)
-            self._committer.commit(change)
+            with self._committer.changing() as change:
+                change.write(lambda _db: None)
 
     def rescued(self, text: str) -> None:
         """Report database files that were put back."""
         self._log.error(text)
-        change = self._committer.change()
-        self._notifications.database_restored(text, change, "The database files were restored")
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            self._notifications.database_restored(text, change, "The database files were restored")
 
     def met(self, error: StoreError) -> None:
         """Report a replaced database file."""

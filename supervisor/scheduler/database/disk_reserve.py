@@ -63,17 +63,15 @@ class DiskReserve:
         self.missing = True
         kept = f"the disk with {self._directory} has no room for the {BYTES >> 20} MiB that are kept for the database"
         self._log.error(f"{kept}: what happens is stored only as long as there is any")
-        change = self._committer.change()
-        self._notifications.disk_full(f"T{kept[1:]}. What happens is stored only as long as there is any.", change)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            self._notifications.disk_full(f"T{kept[1:]}. What happens is stored only as long as there is any.", change)
         self._loop.after(_AGAIN_MS, self._keep)
 
     def _keep(self) -> None:
         """Create the file if it is missing and the disk has space."""
-        change = self._committer.change(lambda _error: self._later())
-        change.write(lambda _db: self._make())
-        change.then(self._tell)
-        self._committer.commit(change)
+        with self._committer.changing(lambda _error: self._later()) as change:
+            change.write(lambda _db: self._make())
+            change.then(self._tell)
 
     def _later(self) -> None:
         self._loop.after(_AGAIN_MS, self._keep)
@@ -94,9 +92,8 @@ class DiskReserve:
         elif self.missing:
             self.missing = False
             self._log.info("the disk has free space again")
-            change = self._committer.change()
-            self._notifications.disk_recovered(self._directory, change)
-            self._committer.commit(change)
+            with self._committer.changing() as change:
+                self._notifications.disk_recovered(self._directory, change)
 
 
 def _made(path: str) -> bool:

@@ -233,10 +233,9 @@ class LaunchedJobs(RunObserver):
 
     def _named(self, run: LiveRun, name: str) -> None:
         run.execution_id = name
-        change = self._committer.change()
-        change.write(lambda db: update_run(db, run.id, execution_id=name))
-        change.announce("run.updated", event_body(run, "running", executionId=name))
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            change.write(lambda db: update_run(db, run.id, execution_id=name))
+            change.announce("run.updated", event_body(run, "running", executionId=name))
         if self._jobs_by_run[run.id].too_early:
             self.stopping(run.id)
 
@@ -375,9 +374,8 @@ class LaunchedJobs(RunObserver):
         self._loop.after(0, lambda: self._forget(run.id))  # after the change that is being stored
 
     def _forget(self, run_id: str) -> None:
-        change = self._committer.change()
-        change.write(lambda _db: forget_record(self._daemon.boot.data_dir, run_id))
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            change.write(lambda _db: forget_record(self._daemon.boot.data_dir, run_id))
 
     def _forget_requests(self, job: _Job) -> None:
         for what in ("probe", "stop"):

@@ -66,18 +66,16 @@ class ClockReport:
         """Trust the wall clock as it is set, for removals too."""
         self._log.info(f"{asked.by} confirmed the wall clock; removals follow it")
         self._clock.believe()
-        change = self._committer.change(unavailable(reply))
-        state = self._clock.state()
-        change.write(lambda db: set_meta(db, STATE, state))
-        change.then(lambda: reply(done()))
-        self._committer.commit(change)
+        with self._committer.changing(unavailable(reply)) as change:
+            state = self._clock.state()
+            change.write(lambda db: set_meta(db, STATE, state))
+            change.then(lambda: reply(done()))
 
     def _report_waiting_tasks(self) -> None:
         silent = self._scheduled_starts.waiting_for_clock(self._units.values())
         if silent:
-            change = self._committer.change()
-            self._notifications.tasks_silent(silent, change)
-            self._committer.commit(change)
+            with self._committer.changing() as change:
+                self._notifications.tasks_silent(silent, change)
             name, at = silent[0]
             tasks = counted(len(silent), "task")
             self._log.warning(
@@ -86,10 +84,9 @@ class ClockReport:
 
     def report_doubt(self) -> None:
         """Report that the wall clock became doubted or trusted."""
-        change = self._committer.change()
-        state, until = self._clock.state(), self._clock.believed_at_ms
-        change.write(lambda db: set_meta(db, STATE, state))
-        if until is not None:
-            self._notifications.clock_doubted(self._clock.step_ms, until, change)
-            self._log.warning(f"the wall clock was set by days; nothing is removed by age before {stamp(until)}")
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            state, until = self._clock.state(), self._clock.believed_at_ms
+            change.write(lambda db: set_meta(db, STATE, state))
+            if until is not None:
+                self._notifications.clock_doubted(self._clock.step_ms, until, change)
+                self._log.warning(f"the wall clock was set by days; nothing is removed by age before {stamp(until)}")

@@ -67,9 +67,8 @@ class Heartbeats(RunObserver):
         url = self._url
         if url is None:
             return
-        change = self._committer.change(lambda _error: None)
-        change.then(lambda: self._ping(_DAEMON, url))
-        self._committer.commit(change)
+        with self._committer.changing(lambda _error: None) as change:
+            change.then(lambda: self._ping(_DAEMON, url))
 
     def run_started(self, run: LiveRun) -> None:
         """Report the start of a run."""

@@ -80,11 +80,10 @@ class Outbox:
         self._site = config.http.external_url
         self._zone = config.daemon.timezone
         self._urls = {name: one.url for name, one in config.notifiers.items()}
-        change = self._committer.change()
-        if first:
-            change.write(lambda db: deliveries.hurry(db, change.now_ms))
-        self._forget_others(change)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            if first:
+                change.write(lambda db: deliveries.hurry(db, change.now_ms))
+            self._forget_others(change)
         self.look()
 
     def configure(self, config: Config) -> None:
@@ -93,14 +92,13 @@ class Outbox:
         self._zone = config.daemon.timezone
         urls = {name: one.url for name, one in config.notifiers.items()}
         changed = [name for name, url in urls.items() if self._urls.get(name) != url]
-        change = self._committer.change()
-        for name in changed:
-            self._resting.pop(name, None)
-            change.write(lambda db, name=name: deliveries.hurry(db, change.now_ms, name))  # type: ignore[misc]
-        if self._urls.keys() - urls.keys():
-            self._forget_others(change)
-        self._urls = urls
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            for name in changed:
+                self._resting.pop(name, None)
+                change.write(lambda db, name=name: deliveries.hurry(db, change.now_ms, name))  # type: ignore[misc]
+            if self._urls.keys() - urls.keys():
+                self._forget_others(change)
+            self._urls = urls
         self.look()
 
     def _forget_others(self, change: Change) -> None:
@@ -115,11 +113,10 @@ class Outbox:
     def queued(self, lost: dict[str, int]) -> None:
         """Deliver new messages; `lost`: number of dropped messages by notifier."""
         if lost:
-            change = self._committer.change()
-            for name, number in lost.items():
-                self._log.error(f"the notifier {name}: dropped {number} notifications, {TOO_MANY}")
-                self._on_lost(name, number, TOO_MANY, change)
-            self._committer.commit(change)
+            with self._committer.changing() as change:
+                for name, number in lost.items():
+                    self._log.error(f"the notifier {name}: dropped {number} notifications, {TOO_MANY}")
+                    self._on_lost(name, number, TOO_MANY, change)
         self.look()
 
     # One check at a time: send due messages, and set the timer for the next check.
@@ -137,7 +134,6 @@ class Outbox:
             return
         self._looking, self._again = True, False
         room = max(0, _AT_ONCE - len(self._busy))
-        change = self._committer.change()
 
         def send(found: tuple[list[list[Delivery]], int | None]) -> None:
             self._looking = False
@@ -148,11 +144,11 @@ class Outbox:
             if self._again:
                 self.look()
 
-        due = change.read(
-            lambda db: (deliveries.due(db, change.now_ms, without, room), deliveries.next_due(db, without))
-        )
-        due.then(send)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            due = change.read(
+                lambda db: (deliveries.due(db, change.now_ms, without, room), deliveries.next_due(db, without))
+            )
+            due.then(send)
 
     def _wait(self, next_due: int | None) -> None:
         """Set the timer for the next due message or the end of a pause."""
@@ -190,21 +186,20 @@ class Outbox:
 
     def _was_sent(self, together: Sequence[Delivery], result: DeliveryResult) -> None:
         name = together[0].notifier
-        change = self._committer.change()
-        now_ms = change.now_ms
-        if result.error is None:
-            self._resting.pop(name, None)
-            change.write(lambda db: deliveries.delivered(db, name, [one.seq for one in together], now_ms))
-            change.write(lambda db: deliveries.hurry(db, now_ms, name))
-        else:
-            self._has_failed(name, together, result, change)
 
         def stored() -> None:
             self._busy.discard(name)
             self.look()
 
-        change.then(stored)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            now_ms = change.now_ms
+            if result.error is None:
+                self._resting.pop(name, None)
+                change.write(lambda db: deliveries.delivered(db, name, [one.seq for one in together], now_ms))
+                change.write(lambda db: deliveries.hurry(db, now_ms, name))
+            else:
+                self._has_failed(name, together, result, change)
+            change.then(stored)
 
     def _has_failed(self, name: str, together: Sequence[Delivery], result: DeliveryResult, change: Change) -> None:
         now_ms, why = change.now_ms, result.error or ""
@@ -231,15 +226,14 @@ class Outbox:
     @operation(Arguments)
     def notifiers(self, _asked: Arguments, reply: Reply) -> None:
         """Answer with the delivery status of each notifier, without its URL."""
-        change = self._committer.change(unavailable(reply))
         names = sorted(self._urls)
 
         def answer(found: dict[str, Standing]) -> None:
             nothing = Standing("", None, None, None, 0, 0)
             reply(done(items=[found.get(name, nothing)._replace(name=name)._asdict() for name in names]))
 
-        change.read(deliveries.standings).then(answer)
-        self._committer.commit(change)
+        with self._committer.changing(unavailable(reply)) as change:
+            change.read(deliveries.standings).then(answer)
 
     @operation(_Name)
     def notifier_test(self, asked: _Name, reply: Reply) -> None:

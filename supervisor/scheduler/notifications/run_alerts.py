@@ -48,9 +48,8 @@ class RunAlerts(RunObserver):
         self._slow[run.id] = self._loop.after(left, lambda: self._takes_long(run, limit_ms))
 
     def _takes_long(self, run: LiveRun, limit_ms: int) -> None:
-        change = self._committer.change()
-        self._notifications.run_slow(run, limit_ms, change)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            self._notifications.run_slow(run, limit_ms, change)
 
     def _watch_output(self, run: LiveRun, since: int, limit_ms: int) -> None:
         left = min(limit_ms, max(_MIN_WAIT_MS, since + limit_ms - self._loop.now_ms()))
@@ -60,9 +59,8 @@ class RunAlerts(RunObserver):
         now_ms = self._loop.now_ms()
         last = max(since, self._last_output(run))
         if now_ms - last >= limit_ms:
-            change = self._committer.change()
-            self._notifications.run_silent(run, limit_ms, change)
-            self._committer.commit(change)
+            with self._committer.changing() as change:
+                self._notifications.run_silent(run, limit_ms, change)
             last = now_ms
         self._watch_output(run, last, limit_ms)
 

@@ -64,11 +64,10 @@ class ActiveConfig:
         else:
             before = self.resolved.config.host_zone
             self._log.warning(f"the time zone of the host is no longer {before}; reload to apply it to schedules")
-        change = self._committer.change()
-        self._store_info(change)
-        change.announce("config.stale", {"path": path})
-        self._notifications.config_stale(self.resolved.config, change)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            self._store_info(change)
+            change.announce("config.stale", {"path": path})
+            self._notifications.config_stale(self.resolved.config, change)
 
     def replace(self, resolved: ResolvedConfig, change: Change) -> None:
         """Make another configuration the active one."""

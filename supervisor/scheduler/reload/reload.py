@@ -166,11 +166,10 @@ class Reloader:
             self._answer(refused(503, f"The database cannot be written: {error}"))
 
         def store() -> None:
-            change = self._committer.change(given_up)
-            self._store_definitions(new.config, difference, texts, change)
-            # The change is never empty, so the effect always runs.
-            change.then(lambda: self._bring_into_force(request, new, difference, found))
-            self._committer.commit(change)
+            with self._committer.changing(given_up) as change:
+                self._store_definitions(new.config, difference, texts, change)
+                # The change is never empty, so the effect always runs.
+                change.then(lambda: self._bring_into_force(request, new, difference, found))
 
         self._active.copy(new, applied=False, then=store)
 

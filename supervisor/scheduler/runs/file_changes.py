@@ -127,15 +127,14 @@ class FileChanges(HelperClient):
                 self._try_later()
 
         del self._waiting[task.name]
-        change = self._committer.change(on_failed)
-        files: list[str] = burst["files"]
-        run_id = new_ulid(change.now_ms)
-        request = RunRequest(trigger="cron", run_id=run_id, files=tuple(files))
-        self._engine.create_task_run(unit, task, change, request)
-        change.write(lambda db: idempotency.claim(db, f"files {burst['id']}", run_id, "", change.now_ms))
-        change.then(lambda: self._done(burst))
-        self._log.info(f"{task.name} {run_id}: {counted(len(files), 'file')} changed")
-        self._committer.commit(change)
+        with self._committer.changing(on_failed) as change:
+            files: list[str] = burst["files"]
+            run_id = new_ulid(change.now_ms)
+            request = RunRequest(trigger="cron", run_id=run_id, files=tuple(files))
+            self._engine.create_task_run(unit, task, change, request)
+            change.write(lambda db: idempotency.claim(db, f"files {burst['id']}", run_id, "", change.now_ms))
+            change.then(lambda: self._done(burst))
+            self._log.info(f"{task.name} {run_id}: {counted(len(files), 'file')} changed")
 
     def _done(self, burst: Frame) -> None:
         self._process.send({"op": "stored", "task": burst["task"], "id": burst["id"]})

@@ -132,10 +132,9 @@ class RunEngine:
         staying = [
             one for one in (*unit.active.values(), *unit.queue) if one.state is not run_transitions.State.STOPPING
         ]
-        change = self.committer.change()
-        for older in staying[: -task.max_concurrent]:
-            self.stop(older, change, by="on_overlap = terminate")
-        self.committer.commit(change)
+        with self.committer.changing() as change:
+            for older in staying[: -task.max_concurrent]:
+                self.stop(older, change, by="on_overlap = terminate")
 
     def record_refused(
         self, run: LiveRun, reason: str, change: Change, *, by: str | None = None, missed_count: int | None = None
@@ -184,10 +183,9 @@ class RunEngine:
         self._loop.after(0, lambda: self._clean_up_forgotten(run))
 
     def _clean_up_forgotten(self, run: LiveRun) -> None:
-        change = self.committer.change()
-        self._forget_private(run, change)
-        self.admit(change)
-        self.committer.commit(change)
+        with self.committer.changing() as change:
+            self._forget_private(run, change)
+            self.admit(change)
 
     def _keep_secrets(self, run: LiveRun) -> None:
         """Write secrets to a file so that they survive this scheduler.
@@ -224,9 +222,8 @@ class RunEngine:
     def configure(self, config: Config) -> None:
         """Apply the sizes of the slots and the limit of the daemon; active runs keep their places."""
         self._capacity = Capacity(config.slots, config.daemon.max_running)
-        change = self.committer.change()
-        self.admit(change)
-        self.committer.commit(change)
+        with self.committer.changing() as change:
+            self.admit(change)
 
     def enqueue(self, run: LiveRun) -> None:
         """Let a run wait for its admission, also when its definition changed."""
@@ -293,9 +290,8 @@ class RunEngine:
             self._check_output(run, exited, change)
 
     def _end_after_job(self, exited: Exited) -> None:
-        change = self.committer.change()
-        self._check_output(self.live.get(exited.run), exited, change)
-        self.committer.commit(change)
+        with self.committer.changing() as change:
+            self._check_output(self.live.get(exited.run), exited, change)
 
     def _check_output(self, run: LiveRun | None, exited: Exited, change: Change) -> None:
         if run is not None and self._outputs is not None and self._needs_output_check(run, exited):
@@ -311,9 +307,8 @@ class RunEngine:
         return verdict_of(exited, (run.unit.service or run.definition).exit_codes).succeeded
 
     def _end_after_output_check(self, run: LiveRun, exited: Exited, line: Line | None) -> None:
-        change = self.committer.change()
-        self._end_run(run, exited, line, change)
-        self.committer.commit(change)
+        with self.committer.changing() as change:
+            self._end_run(run, exited, line, change)
 
     def _end_run(self, run: LiveRun | None, exited: Exited, line: Line | None, change: Change) -> None:
         if run is not None:
@@ -378,13 +373,12 @@ class RunEngine:
 
     def retry_due(self, run: LiveRun) -> None:
         """Queue a retry whose delay has passed."""
-        change = self.committer.change()
-        self._apply(run, run_transitions.Event.DUE, change)
-        if run.state is run_transitions.State.QUEUED:
-            run.unit.waiting.pop(run.id, None)
-            self.enqueue(run)
-            self.admit(change)
-        self.committer.commit(change)
+        with self.committer.changing() as change:
+            self._apply(run, run_transitions.Event.DUE, change)
+            if run.state is run_transitions.State.QUEUED:
+                run.unit.waiting.pop(run.id, None)
+                self.enqueue(run)
+                self.admit(change)
 
     # The table and its actions.
 
@@ -509,9 +503,8 @@ class RunEngine:
             self._services.task_ended(run, verdict, change)
 
     def _on_private_obsolete(self, run: LiveRun) -> None:
-        change = self.committer.change()
-        self._forget_private(run, change)
-        self.committer.commit(change)
+        with self.committer.changing() as change:
+            self._forget_private(run, change)
 
     def _log_end(self, run: LiveRun, verdict: Verdict, ran_ms: int | None) -> None:
         name = run.unit.name if run.unit.service is None else f"{run.unit.name}[{run.instance}]"

@@ -46,10 +46,9 @@ class ScheduledStarts:
 
     def begin(self, units: Iterable[Unit]) -> None:
         """Start the schedules of `units`; ``last_instant`` comes from the store (None: new task)."""
-        together = self._committer.change()
-        for unit in units:
-            self._begin(unit, together)
-        self._committer.commit(together)
+        with self._committer.changing() as together:
+            for unit in units:
+                self._begin(unit, together)
 
     def _begin(self, unit: Unit, together: Change) -> None:
         """Start one schedule as part of the change `together`, or of its own if an instant is due."""
@@ -180,9 +179,8 @@ class ScheduledStarts:
         """
 
         def on_conflict(_error: BaseException) -> None:
-            retry = self._committer.change()
-            self._arm(unit, retry)
-            self._committer.commit(retry)
+            with self._committer.changing() as retry:
+                self._arm(unit, retry)
 
         return self._committer.change(on_conflict, given_up_on=Conflict)
 

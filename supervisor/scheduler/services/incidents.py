@@ -116,11 +116,10 @@ class Flapping:
 
     def _is_stable(self, unit: Unit) -> None:
         del self._timers[unit.name]
-        change = self._committer.change()
-        if unit.flapping_since is not None:
-            self._notifications.service_stable(unit, unit.flapping_since, change)
-        self.close(unit, change)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            if unit.flapping_since is not None:
+                self._notifications.service_stable(unit, unit.flapping_since, change)
+            self.close(unit, change)
 
     def _cancel(self, unit: Unit) -> None:
         timer = self._timers.pop(unit.name, None)

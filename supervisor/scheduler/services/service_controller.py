@@ -346,19 +346,17 @@ class ServiceController:
         if not self._unreported or not self._committer.storing:
             return
         unreported, self._unreported = self._unreported, set()
-        change = self._committer.change()
-        for unit, instance in unreported:
-            if instance in unit.instances:
-                self.report(unit, instance, change)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            for unit, instance in unreported:
+                if instance in unit.instances:
+                    self.report(unit, instance, change)
 
     def _found(self, run: LiveRun, event: Event, line: str | None) -> None:
         instance = self._instance_of(run)
         if instance is not None:
-            change = self._committer.change()
-            instance.line = line
-            self._apply(run.unit, instance, event, change)
-            self._committer.commit(change)
+            with self._committer.changing() as change:
+                instance.line = line
+                self._apply(run.unit, instance, event, change)
 
     # The table and its actions.
 
@@ -370,9 +368,8 @@ class ServiceController:
 
     def _timed(self, unit: Unit, instance: ServiceInstance, event: Event) -> None:
         instance.timer = None
-        change = self._committer.change()
-        self._apply(unit, instance, event, change)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            self._apply(unit, instance, event, change)
 
     def _apply(
         self,

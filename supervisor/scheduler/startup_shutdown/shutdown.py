@@ -52,9 +52,8 @@ class Shutdown:
             self._advance()
 
     def _advance(self) -> None:
-        change = self._committer.change()
-        self._next(change)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            self._next(change)
 
     def _next(self, change: Change) -> None:
         """Stop the next level with active runs."""

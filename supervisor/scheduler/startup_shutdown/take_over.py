@@ -271,20 +271,18 @@ class TakeOver:
 
     def _job_is_gone(self, run: LiveRun) -> None:
         """End a run after the search for its job."""
-        change = self._committer.change()
-        self._lost(run, change)
-        self._committer.commit(change)
+        with self._committer.changing() as change:
+            self._lost(run, change)
 
     def _search_for_job(self, run: LiveRun, row: Run) -> bool:
         """Return whether a pending run must wait: the root may have been killed just after it launched its job."""
 
         def is_gone() -> None:
-            change = self._committer.change()
-            if run.state is run_transitions.State.QUEUED:  # else it was stopped meanwhile
-                self._engine.release(run)
-                self._requeue(run, row, change)
-                self._engine.admit(change)
-            self._committer.commit(change)
+            with self._committer.changing() as change:
+                if run.state is run_transitions.State.QUEUED:  # else it was stopped meanwhile
+                    self._engine.release(run)
+                    self._requeue(run, row, change)
+                    self._engine.admit(change)
 
         if not self._first or self._jobs is None or not self._jobs.search(run, is_gone):
             return False
