@@ -3,7 +3,6 @@
 from api.operations.operation import Operation
 from api.resources import (
     access,
-    accounts,
     daemon,
     events,
     hooks,
@@ -14,7 +13,7 @@ from api.resources import (
     tasks,
     units,
 )
-from api.resources.runs import bulk, log_streams, logs, run_ending, run_resources, runs, search, trigger
+from api.resources.runs import bulk, log_streams, logs, run_ending, runs, search, trigger
 
 OPERATIONS: tuple[Operation, ...] = (
     *tasks.OPERATIONS,
@@ -24,7 +23,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *bulk.OPERATIONS,
     *runs.OPERATIONS,
     *run_ending.OPERATIONS,
-    *run_resources.OPERATIONS,
     *logs.OPERATIONS,
     *log_streams.OPERATIONS,
     *search.OPERATIONS,
@@ -33,7 +31,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *prometheus.OPERATIONS,
     *daemon.OPERATIONS,
     *access.OPERATIONS,
-    *accounts.OPERATIONS,
     *public_status.OPERATIONS,
     *meta.OPERATIONS,
 )

@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -109,15 +109,20 @@ def json_of(schema: Any) -> Content:
     return Content("application/json", schema)
 
 
-@dataclass(frozen=True, kw_only=True)
+Handler = Callable[[Context, Call], None]
+
+
+def _undecorated(_context: Context, _call: Call) -> None:
+    raise TypeError("the declaration of the operation decorates no handler")
+
+
+@dataclass(frozen=True)
 class Operation:
-    """The declaration of one operation.
+    """The declaration of one operation: a decorator of its handler.
 
     Attributes:
         method: GET (answers HEAD too), POST or DELETE.
         path: Template with names from :data:`api.operations.parameters.PATH_PARAMS`.
-        handler: Executes the operation. Its name, in camel case, is the operationId; the first paragraph of its
-            docstring is the summary.
         query: Query parameters.
         headers: Header parameters, for the document only: name, schema, description.
         body: Struct of the request body, if it has one; the body is optional unless `body_required`.
@@ -131,11 +136,13 @@ class Operation:
         scoped: Whether it respects :attr:`Call.tasks`. Operations on one task or run need not, because their path is
             checked beforehand. Any other operation that does not is refused to tokens limited to some tasks.
         tag: Chapter in the document.
+        handler: The decorated function, which executes the operation. Its name, in camel case, is the operationId; the
+            first paragraph of its docstring is the summary.
     """
 
     method: str
     path: str
-    handler: Callable[[Context, Call], None]
+    _: KW_ONLY
     query: tuple[Param, ...] = ()
     headers: tuple[tuple[str, dict[str, Any], str], ...] = ()
     body: Any = None
@@ -149,6 +156,11 @@ class Operation:
     role: Role
     scoped: bool = False
     tag: str = "runs"
+    handler: Handler = _undecorated
+
+    def __call__(self, handler: Handler) -> "Operation":
+        """Return the operation that the decorated function executes."""
+        return replace(self, handler=handler)
 
     @cached_property
     def id(self) -> str:

@@ -1,4 +1,7 @@
-"""Handlers for access: login and logout, the generated password, tokens, and the audit log."""
+"""Handlers for access: login and logout, the generated password, tokens, the audit log, and accounts of people.
+
+The account `admin` is not among the accounts: its password is part of the daemon's configuration.
+"""
 
 import time
 
@@ -6,6 +9,7 @@ from msgspec import UNSET
 
 from api.auth.authentication import TOKEN_PREFIX, asked, new_secret
 from api.auth.identity import Role, hash_secret
+from api.auth.passwords import ADMIN
 from api.errors import ApiError
 from api.operations.operation import Access, Call, Operation, json_of
 from api.operations.parameters import integer
@@ -13,7 +17,8 @@ from api.schemas import access as schemas
 from api.schemas.known_times import known_rfc3339
 from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
-from store import audit, tokens
+from store import accounts, audit, tokens
+from store.accounts import Account
 from store.audit import StoredEntry
 from store.sessions import MAX_AGE_MS
 from store.tokens import Token
@@ -23,6 +28,18 @@ _OF_THE_PROXY = (400, 403)
 """Refusals of a person whom a proxy has authenticated: a login would not help."""
 
 
+@Operation(
+    "POST",
+    "/api/auth/login",
+    role=Role.ANYBODY,
+    body=schemas.LoginBody,
+    body_required=True,
+    answers={204: None},
+    sends={204: ("Set-Cookie",)},
+    refusals=(400, 401, 403, 413, 415, 422, 429, 503),
+    access=Access.LOGIN,
+    tag="authentication",
+)
 def login(context: Context, call: Call) -> None:
     """Log in: exchange the password of an account for a session cookie."""
     secret = call.body.password
@@ -43,6 +60,16 @@ def login(context: Context, call: Call) -> None:
     call.no_content()
 
 
+@Operation(
+    "POST",
+    "/api/auth/logout",
+    role=Role.ANYBODY,
+    answers={204: None},
+    sends={204: ("Set-Cookie",)},
+    refusals=(403, 503),
+    access=Access.LOGIN,
+    tag="authentication",
+)
 def logout(context: Context, call: Call) -> None:
     """Log out."""
     call.identity = context.auth.close_sessions(call.req)
@@ -50,6 +77,15 @@ def logout(context: Context, call: Call) -> None:
     call.no_content()
 
 
+@Operation(
+    "GET",
+    "/api/auth/status",
+    role=Role.ANYBODY,
+    answers={200: json_of(schemas.AuthStatus)},
+    refusals=(400, 403),
+    access=Access.PUBLIC,
+    tag="authentication",
+)
 def get_auth_status(context: Context, call: Call) -> None:
     """Get whether and how the request is authenticated."""
     try:
@@ -72,6 +108,15 @@ def get_auth_status(context: Context, call: Call) -> None:
         )
 
 
+@Operation(
+    "GET",
+    "/api/local/credentials",
+    role=Role.ADMIN,
+    answers={200: json_of(schemas.Credentials)},
+    refusals=(403, 404),
+    access=Access.LOCAL,
+    tag="authentication",
+)
 def get_local_credentials(context: Context, call: Call) -> None:
     """Get the generated password (Unix socket only)."""
     if not context.boot.password_ephemeral:
@@ -79,7 +124,7 @@ def get_local_credentials(context: Context, call: Call) -> None:
     call.answer(schemas.Credentials(ephemeral=True, password=context.boot.password))
 
 
-def _info(token: Token, now_ms: int) -> schemas.TokenInfo:
+def _token_info(token: Token, now_ms: int) -> schemas.TokenInfo:
     return schemas.TokenInfo(
         name=token.name,
         role=token.role,
@@ -92,12 +137,23 @@ def _info(token: Token, now_ms: int) -> schemas.TokenInfo:
     )
 
 
+@Operation("GET", "/api/tokens", role=Role.ADMIN, answers={200: json_of(schemas.Tokens)}, tag="authentication")
 def list_tokens(context: Context, call: Call) -> None:
     """List all tokens, without their secrets."""
     now_ms = time.time_ns() // 1_000_000
-    call.answer(schemas.Tokens(items=[_info(token, now_ms) for token in context.reads(tokens.all_tokens)]))
+    call.answer(schemas.Tokens(items=[_token_info(token, now_ms) for token in context.reads(tokens.all_tokens)]))
 
 
+@Operation(
+    "POST",
+    "/api/tokens",
+    role=Role.ADMIN,
+    body=schemas.TokenBody,
+    body_required=True,
+    answers={201: json_of(schemas.NewToken)},
+    refusals=(409, 503),
+    tag="authentication",
+)
 def create_token(context: Context, call: Call) -> None:
     """Create a token; only this response has its secret.
 
@@ -124,11 +180,19 @@ def create_token(context: Context, call: Call) -> None:
         # would lose its secret for good.
         if err.status != 503 or context.reads(tokens.find, token.hash, now_ms) is None:
             raise
-    info = _info(token, now_ms)
+    info = _token_info(token, now_ms)
     fields = {name: getattr(info, name) for name in info.__struct_fields__ if name != "schema_link"}
     call.answer(schemas.NewToken(**fields, token=secret), 201)
 
 
+@Operation(
+    "DELETE",
+    "/api/tokens/{tokenName}",
+    role=Role.ADMIN,
+    answers={204: None},
+    refusals=(404, 422, 503),
+    tag="authentication",
+)
 def revoke_token(context: Context, call: Call) -> None:
     """Revoke a token; its streams end within seconds."""
     name = call.path["tokenName"]
@@ -153,6 +217,18 @@ def _shown(stored: StoredEntry) -> schemas.AuditEntry:
     )
 
 
+@Operation(
+    "GET",
+    "/api/audit",
+    role=Role.ADMIN,
+    query=(
+        integer("before", "Only entries older than this one: nextCursor of the previous page.", minimum=1),
+        integer("limit", "Page size.", 50, minimum=1, maximum=500),
+    ),
+    answers={200: json_of(schemas.Audit)},
+    refusals=(422,),
+    tag="daemon",
+)
 def list_audit(context: Context, call: Call) -> None:
     """List who did what, newest first."""
     limit: int = call.query["limit"]
@@ -161,90 +237,112 @@ def list_audit(context: Context, call: Call) -> None:
     call.answer(schemas.Audit(items=[_shown(entry) for entry in found], next_cursor=cursor))
 
 
+def _account_info(account: Account) -> schemas.AccountInfo:
+    return schemas.AccountInfo(
+        name=account.name,
+        role=account.role,
+        tasks=account.tasks or UNSET,
+        created_at=rfc3339(account.created_at),
+        created_by=account.created_by,
+        password_changed_at=rfc3339(account.password_changed_at),
+    )
+
+
+@Operation("GET", "/api/users", role=Role.ADMIN, answers={200: json_of(schemas.Accounts)}, tag="authentication")
+def list_users(context: Context, call: Call) -> None:
+    """List all accounts of people."""
+    call.answer(schemas.Accounts(items=[_account_info(account) for account in context.reads(accounts.all_accounts)]))
+
+
+@Operation(
+    "POST",
+    "/api/users",
+    role=Role.ADMIN,
+    body=schemas.AccountBody,
+    body_required=True,
+    answers={201: json_of(schemas.AccountInfo)},
+    refusals=(409, 503),
+    tag="authentication",
+)
+def create_user(context: Context, call: Call) -> None:
+    """Create an account with a password."""
+    body: schemas.AccountBody = call.body
+    call.target = body.name
+    now_ms = time.time_ns() // 1_000_000
+    account = Account(
+        name=body.name,
+        password_hash=context.auth.hash_password(body.password),
+        tag=new_secret(),
+        role=body.role,
+        tasks=body.tasks or None,
+        created_at=now_ms,
+        created_by=call.by,
+        password_changed_at=now_ms,
+    )
+    try:
+        asked(lambda: context.control.call("account_create", **account._asdict()))
+    except ApiError as err:
+        # The scheduler may have stored the account and died before it answered.
+        if err.status != 503 or context.reads(accounts.by_tag, account.tag) is None:
+            raise
+    call.answer(_account_info(account), 201)
+
+
+@Operation(
+    "POST",
+    "/api/users/{userName}/password",
+    role=Role.ADMIN,
+    body=schemas.PasswordBody,
+    body_required=True,
+    answers={204: None},
+    refusals=(404, 409, 503),
+    tag="authentication",
+)
+def set_user_password(context: Context, call: Call) -> None:
+    """Change the password of an account; its sessions and streams end within seconds."""
+    name = _name(call)
+    arguments = {"name": name, "password_hash": context.auth.hash_password(call.body.password), "tag": new_secret()}
+    if not asked(lambda: context.control.call("account_password", **arguments))["found"]:
+        raise ApiError(404, f'No account named "{name}"')
+    call.no_content()
+
+
+@Operation(
+    "DELETE",
+    "/api/users/{userName}",
+    role=Role.ADMIN,
+    answers={204: None},
+    refusals=(404, 409, 422, 503),
+    tag="authentication",
+)
+def remove_user(context: Context, call: Call) -> None:
+    """Remove an account; its sessions and streams end within seconds."""
+    name = _name(call)
+    if not asked(lambda: context.control.call("account_delete", name=name))["found"]:
+        raise ApiError(404, f'No account named "{name}"')
+    call.no_content()
+
+
+def _name(call: Call) -> str:
+    name = call.path["userName"]
+    if name == ADMIN:
+        raise ApiError(
+            409, f"{ADMIN} has the daemon's own password: change RINGWARD_PASSWORD or password_file in [http]"
+        )
+    return name
+
+
 OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/api/auth/login",
-        role=Role.ANYBODY,
-        handler=login,
-        body=schemas.LoginBody,
-        body_required=True,
-        answers={204: None},
-        sends={204: ("Set-Cookie",)},
-        refusals=(400, 401, 403, 413, 415, 422, 429, 503),
-        access=Access.LOGIN,
-        tag="authentication",
-    ),
-    Operation(
-        method="POST",
-        path="/api/auth/logout",
-        role=Role.ANYBODY,
-        handler=logout,
-        answers={204: None},
-        sends={204: ("Set-Cookie",)},
-        refusals=(403, 503),
-        access=Access.LOGIN,
-        tag="authentication",
-    ),
-    Operation(
-        method="GET",
-        path="/api/auth/status",
-        role=Role.ANYBODY,
-        handler=get_auth_status,
-        answers={200: json_of(schemas.AuthStatus)},
-        refusals=(400, 403),
-        access=Access.PUBLIC,
-        tag="authentication",
-    ),
-    Operation(
-        method="GET",
-        path="/api/local/credentials",
-        role=Role.ADMIN,
-        handler=get_local_credentials,
-        answers={200: json_of(schemas.Credentials)},
-        refusals=(403, 404),
-        access=Access.LOCAL,
-        tag="authentication",
-    ),
-    Operation(
-        method="GET",
-        path="/api/tokens",
-        role=Role.ADMIN,
-        handler=list_tokens,
-        answers={200: json_of(schemas.Tokens)},
-        tag="authentication",
-    ),
-    Operation(
-        method="POST",
-        path="/api/tokens",
-        role=Role.ADMIN,
-        handler=create_token,
-        body=schemas.TokenBody,
-        body_required=True,
-        answers={201: json_of(schemas.NewToken)},
-        refusals=(409, 503),
-        tag="authentication",
-    ),
-    Operation(
-        method="DELETE",
-        path="/api/tokens/{tokenName}",
-        role=Role.ADMIN,
-        handler=revoke_token,
-        answers={204: None},
-        refusals=(404, 422, 503),
-        tag="authentication",
-    ),
-    Operation(
-        method="GET",
-        path="/api/audit",
-        role=Role.ADMIN,
-        handler=list_audit,
-        query=(
-            integer("before", "Only entries older than this one: nextCursor of the previous page.", minimum=1),
-            integer("limit", "Page size.", 50, minimum=1, maximum=500),
-        ),
-        answers={200: json_of(schemas.Audit)},
-        refusals=(422,),
-        tag="daemon",
-    ),
+    login,
+    logout,
+    get_auth_status,
+    get_local_credentials,
+    list_tokens,
+    create_token,
+    revoke_token,
+    list_audit,
+    list_users,
+    create_user,
+    set_user_password,
+    remove_user,
 )

@@ -31,6 +31,7 @@ from supervisor.version import VERSION
 META_KEY = "info"
 
 
+@Operation("GET", "/api/daemon", role=Role.VIEWER, answers={200: json_of(schemas.DaemonInfo)}, tag="daemon")
 def get_daemon(context: Context, call: Call) -> None:
     """Get daemon info.
 
@@ -87,6 +88,7 @@ def _export(one: dict[str, Any]) -> schemas.Export:
     )
 
 
+@Operation("POST", "/api/daemon/trust-clock", role=Role.ADMIN, answers={204: None}, refusals=(503,), tag="daemon")
 def trust_clock(context: Context, call: Call) -> None:
     """Confirm that the wall clock is right, so that old runs are removed."""
     asked(lambda: context.control.call("clock_trust", by=call.by))
@@ -108,6 +110,14 @@ def _from_this_host(req: falcon.Request) -> bool:
     return client is not None and client.is_loopback
 
 
+@Operation(
+    "GET",
+    "/api/daemon/identity",
+    role=Role.VIEWER,
+    answers={200: json_of(schemas.DaemonIdentity)},
+    refusals=(403,),
+    tag="daemon",
+)
 def identify_daemon(context: Context, call: Call) -> None:
     """Identify the daemon (from the same host only)."""
     if not _from_this_host(call.req):
@@ -126,6 +136,15 @@ def identify_daemon(context: Context, call: Call) -> None:
     )
 
 
+@Operation(
+    "POST",
+    "/api/daemon/reload",
+    role=Role.ADMIN,
+    query=(flag("dry_run", "Only show the changes."),),
+    answers={200: json_of(schemas.Reloaded)},
+    refusals=(409, 422, 503),
+    tag="daemon",
+)
 def reload_daemon(context: Context, call: Call) -> None:
     """Reload the configuration and apply the differences."""
     call.target = "dry run" if call.query["dry_run"] else ""
@@ -142,11 +161,23 @@ def reload_daemon(context: Context, call: Call) -> None:
     )
 
 
+@Operation(
+    "GET", "/healthz", role=Role.ANYBODY, answers={200: json_of(schemas.Health)}, access=Access.PROBE, tag="health"
+)
 def get_health(_context: Context, call: Call) -> None:
     """Check that the API server is up."""
     call.answer(schemas.Health())
 
 
+@Operation(
+    "GET",
+    "/readyz",
+    role=Role.ANYBODY,
+    answers={200: json_of(schemas.Health)},
+    refusals=(503,),
+    access=Access.PROBE,
+    tag="health",
+)
 def get_readiness(context: Context, call: Call) -> None:
     """Check that commands are accepted and stored."""
     info = context.scheduler.info(context)
@@ -162,6 +193,7 @@ _HOUR_MS = 3_600_000
 _MAX_STEP_S = 86_400
 
 
+@Operation("GET", "/api/system", answers={200: json_of(System)}, role=Role.VIEWER, tag="system")
 def get_system(context: Context, call: Call) -> None:
     """Get the current state of the host and of the daemon's processes."""
     info = context.scheduler.info(context) or {}
@@ -170,6 +202,24 @@ def get_system(context: Context, call: Call) -> None:
     call.answer(structs.replace(found))
 
 
+@Operation(
+    "GET",
+    "/api/system/metrics",
+    query=(
+        instant("from", "Start of the window; default: an hour before `to`.", up=False),
+        instant("to", "End of the window, excluded; default: now.", up=True),
+        integer(
+            "step",
+            "Seconds between two samples; longer if finer ones are not stored or there would be more than 2000.",
+            minimum=1,
+            maximum=_MAX_STEP_S,
+        ),
+    ),
+    answers={200: json_of(SystemMetrics)},
+    refusals=(422,),
+    role=Role.VIEWER,
+    tag="system",
+)
 def list_system_metrics(context: Context, call: Call) -> None:
     """Get the history of the host: every 5 seconds for a day, every minute for two weeks."""
     now_ms = time.time_ns() // 1_000_000
@@ -195,86 +245,12 @@ def database_problem(boot: Boot) -> dict[str, str] | None:
 
 
 OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/api/daemon",
-        role=Role.VIEWER,
-        handler=get_daemon,
-        answers={200: json_of(schemas.DaemonInfo)},
-        tag="daemon",
-    ),
-    Operation(
-        method="POST",
-        path="/api/daemon/trust-clock",
-        role=Role.ADMIN,
-        handler=trust_clock,
-        answers={204: None},
-        refusals=(503,),
-        tag="daemon",
-    ),
-    Operation(
-        method="GET",
-        path="/api/daemon/identity",
-        role=Role.VIEWER,
-        handler=identify_daemon,
-        answers={200: json_of(schemas.DaemonIdentity)},
-        refusals=(403,),
-        tag="daemon",
-    ),
-    Operation(
-        method="POST",
-        path="/api/daemon/reload",
-        role=Role.ADMIN,
-        handler=reload_daemon,
-        query=(flag("dry_run", "Only show the changes."),),
-        answers={200: json_of(schemas.Reloaded)},
-        refusals=(409, 422, 503),
-        tag="daemon",
-    ),
-    Operation(
-        method="GET",
-        path="/healthz",
-        role=Role.ANYBODY,
-        handler=get_health,
-        answers={200: json_of(schemas.Health)},
-        access=Access.PROBE,
-        tag="health",
-    ),
-    Operation(
-        method="GET",
-        path="/readyz",
-        role=Role.ANYBODY,
-        handler=get_readiness,
-        answers={200: json_of(schemas.Health)},
-        refusals=(503,),
-        access=Access.PROBE,
-        tag="health",
-    ),
-    Operation(
-        method="GET",
-        path="/api/system",
-        handler=get_system,
-        answers={200: json_of(System)},
-        role=Role.VIEWER,
-        tag="system",
-    ),
-    Operation(
-        method="GET",
-        path="/api/system/metrics",
-        handler=list_system_metrics,
-        query=(
-            instant("from", "Start of the window; default: an hour before `to`.", up=False),
-            instant("to", "End of the window, excluded; default: now.", up=True),
-            integer(
-                "step",
-                "Seconds between two samples; longer if finer ones are not stored or there would be more than 2000.",
-                minimum=1,
-                maximum=_MAX_STEP_S,
-            ),
-        ),
-        answers={200: json_of(SystemMetrics)},
-        refusals=(422,),
-        role=Role.VIEWER,
-        tag="system",
-    ),
+    get_daemon,
+    trust_clock,
+    identify_daemon,
+    reload_daemon,
+    get_health,
+    get_readiness,
+    get_system,
+    list_system_metrics,
 )

@@ -42,23 +42,21 @@ _EVENTS: dict[str, Any] = {
 }
 
 
+@Operation(
+    "GET",
+    "/api/events/stream",
+    role=Role.VIEWER,
+    scoped=True,
+    query=(words("types", "Comma-separated kinds; default: all. dropped is always sent.", tuple(_EVENTS)),),
+    headers=(LAST_EVENT_ID,),
+    answers={200: Content("text/event-stream", _EVENTS)},
+    refusals=(422,),
+    tag="daemon",
+)
 def stream_events(context: Context, call: Call) -> None:
     """Stream live application events; each is named by its kind."""
     types = frozenset(call.query["types"])
     send_events(call, lambda: EventsStream(context, call, types))
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/api/events/stream",
-        role=Role.VIEWER,
-        scoped=True,
-        handler=stream_events,
-        query=(words("types", "Comma-separated kinds; default: all. dropped is always sent.", tuple(_EVENTS)),),
-        headers=(LAST_EVENT_ID,),
-        answers={200: Content("text/event-stream", _EVENTS)},
-        refusals=(422,),
-        tag="daemon",
-    ),
-)
+OPERATIONS = (stream_events,)

@@ -46,6 +46,29 @@ _UNKNOWN = _Hook("generic", os.urandom(32).hex())
 """Stands for every hook that does not exist. Its secret is random."""
 
 
+_TEXT: dict[str, Any] = {"type": "string"}
+
+
+@Operation(
+    "POST",
+    "/api/hooks/{hookName}",
+    role=Role.ANYBODY,
+    headers=(
+        ("X-Hub-Signature-256", _TEXT, "`sha256=` and the hexadecimal HMAC-SHA256 of the body."),
+        ("X-GitHub-Event", _TEXT, "The event, of hooks of kind `github`."),
+        ("X-Gitlab-Token", _TEXT, "The secret, of hooks of kind `gitlab`."),
+        ("X-Gitlab-Event", _TEXT, "The event, of hooks of kind `gitlab`."),
+        ("webhook-id", _TEXT, "Standard Webhooks: identifies the message."),
+        ("webhook-timestamp", _TEXT, "Standard Webhooks: when the message was signed, in Unix seconds."),
+        ("webhook-signature", _TEXT, "Standard Webhooks: `v1,` and the Base64 HMAC-SHA256 of `ID.TIMESTAMP.BODY`."),
+        IDEMPOTENCY_KEY,
+    ),
+    media={"application/json": {}, _FORM: {}},
+    answers={202: json_of(schemas.RunSnake), 204: None},
+    sends={202: ("Location",)},
+    refusals=(401, 404, 429),
+    access=Access.HOOK,
+)
 def receive_hook(context: Context, call: Call) -> None:
     """Receive a webhook: start the task of the hook, or nothing if the event or the body is filtered."""
     name = call.path["hookName"]
@@ -190,28 +213,4 @@ def _triggered(
         raise
 
 
-_TEXT: dict[str, Any] = {"type": "string"}
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/api/hooks/{hookName}",
-        role=Role.ANYBODY,
-        handler=receive_hook,
-        headers=(
-            ("X-Hub-Signature-256", _TEXT, "`sha256=` and the hexadecimal HMAC-SHA256 of the body."),
-            ("X-GitHub-Event", _TEXT, "The event, of hooks of kind `github`."),
-            ("X-Gitlab-Token", _TEXT, "The secret, of hooks of kind `gitlab`."),
-            ("X-Gitlab-Event", _TEXT, "The event, of hooks of kind `gitlab`."),
-            ("webhook-id", _TEXT, "Standard Webhooks: identifies the message."),
-            ("webhook-timestamp", _TEXT, "Standard Webhooks: when the message was signed, in Unix seconds."),
-            ("webhook-signature", _TEXT, "Standard Webhooks: `v1,` and the Base64 HMAC-SHA256 of `ID.TIMESTAMP.BODY`."),
-            IDEMPOTENCY_KEY,
-        ),
-        media={"application/json": {}, _FORM: {}},  # generators of clients leave out models of forms
-        answers={202: json_of(schemas.RunSnake), 204: None},
-        sends={202: ("Location",)},
-        refusals=(401, 404, 429),
-        access=Access.HOOK,
-    ),
-)
+OPERATIONS = (receive_hook,)

@@ -9,6 +9,16 @@ from api.worker_context import Context
 _FREE = {"type": "object"}
 
 
+@Operation(
+    "GET",
+    "/openapi.json",
+    role=Role.ANYBODY,
+    headers=(CONDITION,),
+    answers={200: Content("application/json", _FREE), 304: None},
+    sends={200: ("ETag",), 304: ("ETag",)},
+    access=Access.PUBLIC,
+    tag="interface",
+)
 def get_openapi(context: Context, call: Call) -> None:
     """Get this document."""
     call.resp.content_type = "application/json"
@@ -17,6 +27,17 @@ def get_openapi(context: Context, call: Call) -> None:
     call.tagged()
 
 
+@Operation(
+    "GET",
+    "/schemas/{schemaName}",
+    role=Role.ANYBODY,
+    headers=(CONDITION,),
+    answers={200: Content("application/schema+json", _FREE), 304: None},
+    sends={200: ("ETag",), 304: ("ETag",)},
+    refusals=(404, 422),
+    access=Access.PUBLIC,
+    tag="interface",
+)
 def get_schema(context: Context, call: Call) -> None:
     """Get the JSON Schema that a document's $schema links to."""
     found = context.interface.schema_bytes(call.path["schemaName"].removesuffix(".json"))
@@ -28,28 +49,4 @@ def get_schema(context: Context, call: Call) -> None:
     call.tagged()
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/openapi.json",
-        role=Role.ANYBODY,
-        handler=get_openapi,
-        headers=(CONDITION,),
-        answers={200: Content("application/json", _FREE), 304: None},
-        sends={200: ("ETag",), 304: ("ETag",)},
-        access=Access.PUBLIC,
-        tag="interface",
-    ),
-    Operation(
-        method="GET",
-        path="/schemas/{schemaName}",
-        role=Role.ANYBODY,
-        handler=get_schema,
-        headers=(CONDITION,),
-        answers={200: Content("application/schema+json", _FREE), 304: None},
-        sends={200: ("ETag",), 304: ("ETag",)},
-        refusals=(404, 422),
-        access=Access.PUBLIC,
-        tag="interface",
-    ),
-)
+OPERATIONS = (get_openapi, get_schema)

@@ -47,6 +47,18 @@ def _shown(stored: store_notifications.Notification) -> Notification:
     )
 
 
+@Operation(
+    "GET",
+    "/api/notifications",
+    query=(
+        integer("limit", "Maximum number of notifications.", 50, minimum=1, maximum=500),
+        shaped("before", "Only notifications older than this id.", NOTIFICATION_ID),
+    ),
+    answers={200: json_of(Notifications)},
+    refusals=(422,),
+    role=Role.VIEWER,
+    tag="notifications",
+)
 def list_notifications(context: Context, call: Call) -> None:
     """List in-app notifications."""
     limit: int = call.query["limit"]
@@ -55,11 +67,22 @@ def list_notifications(context: Context, call: Call) -> None:
     call.answer(Notifications(items=[_shown(one) for one in found[:limit]], next_cursor=cursor))
 
 
+@Operation(
+    "GET", "/api/notifications/unreadCount", answers={200: json_of(UnreadCount)}, role=Role.VIEWER, tag="notifications"
+)
 def count_unread_notifications(context: Context, call: Call) -> None:
     """Count the unread notifications."""
     call.answer(UnreadCount(count=context.reads(store_notifications.unread_count)))
 
 
+@Operation(
+    "POST",
+    "/api/notifications/{notificationId}/read",
+    answers={204: None},
+    refusals=(404, 422, 503),
+    role=Role.OPERATOR,
+    tag="notifications",
+)
 def mark_notification_read(context: Context, call: Call) -> None:
     """Mark one notification read.
 
@@ -68,6 +91,14 @@ def mark_notification_read(context: Context, call: Call) -> None:
     _mark(context, call, read=True)
 
 
+@Operation(
+    "POST",
+    "/api/notifications/{notificationId}/unread",
+    answers={204: None},
+    refusals=(404, 422, 503),
+    role=Role.OPERATOR,
+    tag="notifications",
+)
 def mark_notification_unread(context: Context, call: Call) -> None:
     """Mark one notification unread.
 
@@ -82,17 +113,32 @@ def _mark(context: Context, call: Call, *, read: bool) -> None:
     call.no_content()
 
 
+@Operation(
+    "POST", "/api/notifications/read", answers={204: None}, refusals=(503,), role=Role.OPERATOR, tag="notifications"
+)
 def mark_all_notifications_read(context: Context, call: Call) -> None:
     """Mark every unread notification read."""
     asked(lambda: context.control.call("notifications_read"))
     call.no_content()
 
 
+@Operation(
+    "GET",
+    "/api/notifications/stream",
+    headers=(LAST_EVENT_ID,),
+    answers={200: Content("text/event-stream", {**EVENTS, "dropped": Dropped})},
+    refusals=(422,),
+    role=Role.VIEWER,
+    tag="notifications",
+)
 def stream_notifications(context: Context, call: Call) -> None:
     """Stream created and updated notifications, with the event ids of /api/events/stream."""
     send_events(call, lambda: EventsStream(context, call, frozenset(EVENTS)))
 
 
+@Operation(
+    "GET", "/api/notifiers", role=Role.VIEWER, answers={200: json_of(Notifiers)}, refusals=(503,), tag="notifications"
+)
 def list_notifiers(context: Context, call: Call) -> None:
     """List the configured notifiers and the state of their deliveries."""
     found = asked(lambda: context.control.call("notifiers"))["items"]
@@ -113,6 +159,14 @@ def list_notifiers(context: Context, call: Call) -> None:
     )
 
 
+@Operation(
+    "POST",
+    "/api/notifiers/{notifierName}/test",
+    role=Role.ADMIN,
+    answers={200: json_of(Tried)},
+    refusals=(404, 422, 503),
+    tag="notifications",
+)
 def test_notifier(context: Context, call: Call) -> None:
     """Send a test message through a notifier and wait for the result."""
     name = call.path["notifierName"]
@@ -121,80 +175,12 @@ def test_notifier(context: Context, call: Call) -> None:
 
 
 OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/api/notifications",
-        handler=list_notifications,
-        query=(
-            integer("limit", "Maximum number of notifications.", 50, minimum=1, maximum=500),
-            shaped("before", "Only notifications older than this id.", NOTIFICATION_ID),
-        ),
-        answers={200: json_of(Notifications)},
-        refusals=(422,),
-        role=Role.VIEWER,
-        tag="notifications",
-    ),
-    Operation(
-        method="GET",
-        path="/api/notifications/unreadCount",
-        handler=count_unread_notifications,
-        answers={200: json_of(UnreadCount)},
-        role=Role.VIEWER,
-        tag="notifications",
-    ),
-    Operation(
-        method="POST",
-        path="/api/notifications/{notificationId}/read",
-        handler=mark_notification_read,
-        answers={204: None},
-        refusals=(404, 422, 503),
-        role=Role.OPERATOR,
-        tag="notifications",
-    ),
-    Operation(
-        method="POST",
-        path="/api/notifications/{notificationId}/unread",
-        handler=mark_notification_unread,
-        answers={204: None},
-        refusals=(404, 422, 503),
-        role=Role.OPERATOR,
-        tag="notifications",
-    ),
-    Operation(
-        method="POST",
-        path="/api/notifications/read",
-        handler=mark_all_notifications_read,
-        answers={204: None},
-        refusals=(503,),
-        role=Role.OPERATOR,
-        tag="notifications",
-    ),
-    Operation(
-        method="GET",
-        path="/api/notifications/stream",
-        handler=stream_notifications,
-        headers=(LAST_EVENT_ID,),
-        answers={200: Content("text/event-stream", {**EVENTS, "dropped": Dropped})},
-        refusals=(422,),
-        role=Role.VIEWER,
-        tag="notifications",
-    ),
-    Operation(
-        method="GET",
-        path="/api/notifiers",
-        role=Role.VIEWER,
-        handler=list_notifiers,
-        answers={200: json_of(Notifiers)},
-        refusals=(503,),
-        tag="notifications",
-    ),
-    Operation(
-        method="POST",
-        path="/api/notifiers/{notifierName}/test",
-        role=Role.ADMIN,
-        handler=test_notifier,
-        answers={200: json_of(Tried)},
-        refusals=(404, 422, 503),
-        tag="notifications",
-    ),
+    list_notifications,
+    count_unread_notifications,
+    mark_notification_read,
+    mark_notification_unread,
+    mark_all_notifications_read,
+    stream_notifications,
+    list_notifiers,
+    test_notifier,
 )

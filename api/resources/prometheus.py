@@ -154,6 +154,15 @@ def _rings(folder: str, running: list[tuple[str, str]]) -> _Rings:
     return _Rings(number, size, dropped)
 
 
+@Operation(
+    "GET",
+    "/metrics",
+    answers={200: Content("text/plain", {"type": "string"})},
+    access=Access.METRICS,
+    role=Role.VIEWER,
+    scoped=True,
+    tag="system",
+)
 def get_metrics(context: Context, call: Call) -> None:
     """Get metrics for Prometheus."""
     info = context.scheduler.info(context)
@@ -300,15 +309,4 @@ def _processes(text: Text, context: Context, stored: _Stored, scheduler_pid: int
         text.sample(size, process=name)
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/metrics",
-        handler=get_metrics,
-        answers={200: Content("text/plain", {"type": "string"})},
-        access=Access.METRICS,
-        role=Role.VIEWER,
-        scoped=True,
-        tag="system",
-    ),
-)
+OPERATIONS = (get_metrics,)

@@ -4,7 +4,6 @@ They disclose a name and a state, nothing else. Every other name gets the same 4
 """
 
 from html import escape
-from typing import Any
 
 from msgspec import UNSET
 
@@ -61,6 +60,20 @@ def _answer(call: Call, media_type: str, text: str) -> None:
     call.tagged()
 
 
+def _operation(path: str, media_type: str, refusals: tuple[int, ...]) -> Operation:
+    return Operation(
+        "GET",
+        path,
+        role=Role.ANYBODY,
+        answers={200: Content(media_type, _TEXT)},
+        sends={200: ("ETag",)},
+        refusals=refusals,
+        access=Access.PUBLIC,
+        tag="interface",
+    )
+
+
+@_operation("/status", "text/html", (404,))
 def get_status_page(context: Context, call: Call) -> None:
     """Get a page with the states of the published tasks and services."""
     found = []
@@ -110,6 +123,7 @@ def get_status_page(context: Context, call: Call) -> None:
     )
 
 
+@_operation("/badge/{badgeFile}", "image/svg+xml", (404, 422))
 def get_badge(context: Context, call: Call) -> None:
     """Get the state of a published task or service as a picture, NAME.svg."""
     name = call.path["badgeFile"].removesuffix(".svg")
@@ -132,21 +146,4 @@ def get_badge(context: Context, call: Call) -> None:
     )
 
 
-def _operation(path: str, handler: Any, media_type: str, refusals: tuple[int, ...]) -> Operation:
-    return Operation(
-        method="GET",
-        path=path,
-        role=Role.ANYBODY,
-        handler=handler,
-        answers={200: Content(media_type, _TEXT)},
-        sends={200: ("ETag",)},
-        refusals=refusals,
-        access=Access.PUBLIC,
-        tag="interface",
-    )
-
-
-OPERATIONS = (
-    _operation("/status", get_status_page, "text/html", (404,)),
-    _operation("/badge/{badgeFile}", get_badge, "image/svg+xml", (404, 422)),
-)
+OPERATIONS = (get_status_page, get_badge)

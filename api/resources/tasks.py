@@ -3,7 +3,7 @@
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -45,11 +45,31 @@ from store.usage import Window
 from store.usage_counts import Used
 
 
+@Operation(
+    "GET",
+    "/api/tasks",
+    role=Role.VIEWER,
+    scoped=True,
+    headers=(CONDITION,),
+    answers={200: json_of(schemas.Tasks), 304: None},
+    sends={200: ("ETag",), 304: ("ETag",)},
+    tag="tasks",
+)
 def list_tasks(context: Context, call: Call) -> None:
     """List all tasks and services."""
     call.answer_list(schemas.Tasks, *context.reads(listed, context.tasks, call.identity))
 
 
+@Operation(
+    "GET",
+    "/api/tasks/{taskName}",
+    role=Role.VIEWER,
+    headers=(CONDITION,),
+    answers={200: json_of(schemas.Task), 304: None},
+    sends={200: ("ETag",), 304: ("ETag",)},
+    refusals=(404, 422),
+    tag="tasks",
+)
 def get_task(context: Context, call: Call) -> None:
     """Get one task or service."""
     name = call.path["taskName"]
@@ -65,43 +85,47 @@ def _ask(context: Context, call: Call, operation: str, **arguments: Any) -> None
     call.no_content()
 
 
+def _command(verb: str, query: tuple[Param, ...] = ()) -> Operation:
+    return Operation(
+        "POST",
+        f"/api/tasks/{{taskName}}/{verb}",
+        role=Role.OPERATOR,
+        query=query,
+        answers={204: None},
+        refusals=(404, 409, 422, 503),
+        tag="tasks",
+    )
+
+
+@_command("start")
 def start_service(context: Context, call: Call) -> None:
     """Start a service; running instances continue."""
     _ask(context, call, "service_start")
 
 
+@_command("stop")
 def stop_service(context: Context, call: Call) -> None:
     """Stop a service until it is started or the daemon restarts."""
     _ask(context, call, "service_stop")
 
 
+@_command("restart", (flag("rolling", "Restart one instance after the other, each when the previous one is ready."),))
 def restart_service(context: Context, call: Call) -> None:
     """Restart a service; a stopped service starts."""
     # The scheduler stores this id, so that it recognises a repeated command that it has already carried out.
     _ask(context, call, "service_restart", rolling=bool(call.query["rolling"]), command=os.urandom(16).hex())
 
 
+@_command("pause")
 def pause_task(context: Context, call: Call) -> None:
     """Pause a task's schedule until it is resumed."""
     _ask(context, call, "task_pause")
 
 
+@_command("resume")
 def resume_task(context: Context, call: Call) -> None:
     """Resume a task's schedule from now on."""
     _ask(context, call, "task_resume")
-
-
-def _command(verb: str, handler: Callable[[Context, Call], None], query: tuple[Param, ...] = ()) -> Operation:
-    return Operation(
-        method="POST",
-        path=f"/api/tasks/{{taskName}}/{verb}",
-        role=Role.OPERATOR,
-        handler=handler,
-        query=query,
-        answers={204: None},
-        refusals=(404, 409, 422, 503),
-        tag="tasks",
-    )
 
 
 _UNWELL = frozenset({"fatal", "backoff", "exited", "starting"})
@@ -136,11 +160,28 @@ def _acknowledge(context: Context, call: Call, task: schemas.Task) -> None:
     call.no_content()
 
 
+@Operation(
+    "POST",
+    "/api/tasks/{taskName}/acknowledge",
+    role=Role.OPERATOR,
+    body=schemas.AcknowledgeBody,
+    answers={204: None},
+    refusals=(404, 409, 422, 503),
+    tag="tasks",
+)
 def acknowledge_task(context: Context, call: Call) -> None:
     """Acknowledge the present failure of a task or service, until the next one or for a time."""
     _acknowledge(context, call, _the_unit(context, call.path["taskName"]))
 
 
+@Operation(
+    "POST",
+    "/api/runs/{runId}/acknowledge",
+    role=Role.OPERATOR,
+    body=schemas.AcknowledgeBody,
+    answers={204: None},
+    refusals=(404, 409, 422, 503),
+)
 def acknowledge_run(context: Context, call: Call) -> None:
     """Acknowledge the failure of a task by its last run."""
     run = the_run(context, call.path["runId"])
@@ -150,6 +191,14 @@ def acknowledge_run(context: Context, call: Call) -> None:
     _acknowledge(context, call, task)
 
 
+@Operation(
+    "POST",
+    "/api/tasks/{taskName}/unacknowledge",
+    role=Role.OPERATOR,
+    answers={204: None},
+    refusals=(404, 409, 422, 503),
+    tag="tasks",
+)
 def unacknowledge_task(context: Context, call: Call) -> None:
     """Withdraw the acknowledgement of a task or service."""
     asked(lambda: context.control.call("unacknowledge", task=call.path["taskName"], by=call.by))
@@ -160,6 +209,15 @@ _MAX_INSTANTS = 100
 _YEAR_DAYS = 366
 
 
+@Operation(
+    "GET",
+    "/api/tasks/{taskName}/schedule",
+    query=(integer("count", "Maximum number of times.", 10, minimum=1, maximum=_MAX_INSTANTS),),
+    answers={200: json_of(Schedule)},
+    refusals=(404, 409, 422, 503),
+    role=Role.VIEWER,
+    tag="tasks",
+)
 def preview_task_schedule(context: Context, call: Call) -> None:
     """Get the next times of a task.
 
@@ -179,6 +237,15 @@ def preview_task_schedule(context: Context, call: Call) -> None:
     call.answer(Schedule(items=instants))
 
 
+@Operation(
+    "GET",
+    "/api/tasks/{taskName}/days",
+    query=(integer("days", "Number of days, including today.", _YEAR_DAYS, minimum=1, maximum=_YEAR_DAYS),),
+    answers={200: json_of(TaskDays)},
+    refusals=(404, 422),
+    role=Role.VIEWER,
+    tag="tasks",
+)
 def count_task_days(context: Context, call: Call) -> None:
     """Get daily totals of a task's runs; deleted runs stay counted."""
     name = call.path["taskName"]
@@ -213,6 +280,18 @@ _UP_STATES = frozenset({"running"})
 _STOPPED_STATES = frozenset({"stopped", "exited"})
 
 
+@Operation(
+    "GET",
+    "/api/tasks/{taskName}/uptime",
+    role=Role.VIEWER,
+    query=(
+        integer("days", "Number of days, including today.", _UPTIME_DAYS, minimum=1, maximum=_YEAR_DAYS),
+        integer("changes", "Most changes of each instance.", _SHOWN_CHANGES, minimum=0, maximum=KEPT_CHANGES),
+    ),
+    answers={200: json_of(ServiceUptime)},
+    refusals=(404, 409, 422),
+    tag="tasks",
+)
 def get_service_uptime(context: Context, call: Call) -> None:
     """Get how long the instances of a service were up, day by day."""
     now_ms = time.time_ns() // 1_000_000
@@ -305,6 +384,21 @@ def _of_one(db: Database, window: Window, name: str) -> Used | None:
     return Used() if found is None and store_tasks.get_task(db, name) is not None else found
 
 
+_QUERY = (
+    instant("from", "Start of the window; default: a day before `to`.", up=False),
+    instant("to", "End of the window, excluded; default: now.", up=True),
+)
+
+
+@Operation(
+    "GET",
+    "/api/tasks/{taskName}/resources",
+    role=Role.VIEWER,
+    query=_QUERY,
+    answers={200: json_of(TaskUsage)},
+    refusals=(404, 422),
+    tag="tasks",
+)
 def measure_task(context: Context, call: Call) -> None:
     """Get the resources of all runs of a task or service in a window: CPU, memory, disk I/O."""
     name, window = call.path["taskName"], _window(call)
@@ -314,6 +408,16 @@ def measure_task(context: Context, call: Call) -> None:
     call.answer(TaskUsage(**_ends(window), **_usage_fields(used)))
 
 
+@Operation(
+    "GET",
+    "/api/resources/totals",
+    role=Role.VIEWER,
+    scoped=True,
+    query=_QUERY,
+    answers={200: json_of(AllTaskUsage)},
+    refusals=(422,),
+    tag="tasks",
+)
 def list_task_resources(context: Context, call: Call) -> None:
     """Get the resources of each task and service in a window, the greatest CPU time first."""
     window, identity = _window(call), call.identity
@@ -326,124 +430,20 @@ def list_task_resources(context: Context, call: Call) -> None:
     call.answer(AllTaskUsage(**_ends(window), items=items))
 
 
-_QUERY = (
-    instant("from", "Start of the window; default: a day before `to`.", up=False),
-    instant("to", "End of the window, excluded; default: now.", up=True),
-)
-
-
 OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/api/tasks",
-        role=Role.VIEWER,
-        scoped=True,
-        handler=list_tasks,
-        headers=(CONDITION,),
-        answers={200: json_of(schemas.Tasks), 304: None},
-        sends={200: ("ETag",), 304: ("ETag",)},
-        tag="tasks",
-    ),
-    Operation(
-        method="GET",
-        path="/api/tasks/{taskName}",
-        role=Role.VIEWER,
-        handler=get_task,
-        headers=(CONDITION,),
-        answers={200: json_of(schemas.Task), 304: None},
-        sends={200: ("ETag",), 304: ("ETag",)},
-        refusals=(404, 422),
-        tag="tasks",
-    ),
-    _command("start", start_service),
-    _command("stop", stop_service),
-    _command(
-        "restart",
-        restart_service,
-        (flag("rolling", "Restart one instance after the other, each when the previous one is ready."),),
-    ),
-    _command("pause", pause_task),
-    _command("resume", resume_task),
-    Operation(
-        method="POST",
-        path="/api/tasks/{taskName}/acknowledge",
-        role=Role.OPERATOR,
-        handler=acknowledge_task,
-        body=schemas.AcknowledgeBody,
-        answers={204: None},
-        refusals=(404, 409, 422, 503),
-        tag="tasks",
-    ),
-    Operation(
-        method="POST",
-        path="/api/tasks/{taskName}/unacknowledge",
-        role=Role.OPERATOR,
-        handler=unacknowledge_task,
-        answers={204: None},
-        refusals=(404, 409, 422, 503),
-        tag="tasks",
-    ),
-    Operation(
-        method="POST",
-        path="/api/runs/{runId}/acknowledge",
-        role=Role.OPERATOR,
-        handler=acknowledge_run,
-        body=schemas.AcknowledgeBody,
-        answers={204: None},
-        refusals=(404, 409, 422, 503),
-    ),
-    Operation(
-        method="GET",
-        path="/api/tasks/{taskName}/schedule",
-        handler=preview_task_schedule,
-        query=(integer("count", "Maximum number of times.", 10, minimum=1, maximum=_MAX_INSTANTS),),
-        answers={200: json_of(Schedule)},
-        refusals=(404, 409, 422, 503),
-        role=Role.VIEWER,
-        tag="tasks",
-    ),
-    Operation(
-        method="GET",
-        path="/api/tasks/{taskName}/days",
-        handler=count_task_days,
-        query=(integer("days", "Number of days, including today.", _YEAR_DAYS, minimum=1, maximum=_YEAR_DAYS),),
-        answers={200: json_of(TaskDays)},
-        refusals=(404, 422),
-        role=Role.VIEWER,
-        tag="tasks",
-    ),
-    Operation(
-        method="GET",
-        path="/api/tasks/{taskName}/uptime",
-        role=Role.VIEWER,
-        handler=get_service_uptime,
-        query=(
-            integer("days", "Number of days, including today.", _UPTIME_DAYS, minimum=1, maximum=_YEAR_DAYS),
-            integer("changes", "Most changes of each instance.", _SHOWN_CHANGES, minimum=0, maximum=KEPT_CHANGES),
-        ),
-        answers={200: json_of(ServiceUptime)},
-        refusals=(404, 409, 422),
-        tag="tasks",
-    ),
-    Operation(
-        method="GET",
-        path="/api/tasks/{taskName}/resources",
-        role=Role.VIEWER,
-        handler=measure_task,
-        query=_QUERY,
-        answers={200: json_of(TaskUsage)},
-        refusals=(404, 422),
-        tag="tasks",
-    ),
-    Operation(
-        method="GET",
-        path="/api/resources/totals",
-        role=Role.VIEWER,
-        scoped=True,
-        handler=list_task_resources,
-        query=_QUERY,
-        answers={200: json_of(AllTaskUsage)},
-        refusals=(422,),
-        tag="tasks",
-    ),
+    list_tasks,
+    get_task,
+    start_service,
+    stop_service,
+    restart_service,
+    pause_task,
+    resume_task,
+    acknowledge_task,
+    unacknowledge_task,
+    acknowledge_run,
+    preview_task_schedule,
+    count_task_days,
+    get_service_uptime,
+    measure_task,
+    list_task_resources,
 )

@@ -62,26 +62,49 @@ class UnitResults(Document, kw_only=True):
     units: Annotated[list[UnitResult], Meta(description="All selected units.")]
 
 
+def _command(verb: str, query: tuple[Param, ...] = ()) -> Operation:
+    return Operation(
+        "POST",
+        f"/api/units/{verb}",
+        role=Role.OPERATOR,
+        scoped=True,
+        query=query,
+        body=UnitSelector,
+        body_required=True,
+        answers={200: json_of(UnitResults)},
+        refusals=(404, 409, 422, 503),
+        tag="tasks",
+    )
+
+
+@_command("start")
 def start_units(context: Context, call: Call) -> None:
     """Start all selected services; running instances continue."""
     _act(context, call, "start")
 
 
+@_command("stop", (flag("force", "Kill at once, without a graceful stop."),))
 def stop_units(context: Context, call: Call) -> None:
     """Stop all selected services, dependents first, and all unfinished runs of selected tasks."""
     _act(context, call, "stop", force=bool(call.query["force"]))
 
 
+@_command(
+    "restart",
+    (flag("rolling", "Restart one instance of a service after the other, each when the previous one is ready."),),
+)
 def restart_units(context: Context, call: Call) -> None:
     """Restart all selected services; stopped services start."""
     _act(context, call, "restart", rolling=bool(call.query["rolling"]))
 
 
+@_command("pause")
 def pause_units(context: Context, call: Call) -> None:
     """Pause the schedules of all selected tasks until they are resumed."""
     _act(context, call, "pause")
 
 
+@_command("resume")
 def resume_units(context: Context, call: Call) -> None:
     """Resume the schedules of all selected tasks from now on."""
     _act(context, call, "resume")
@@ -146,34 +169,4 @@ def _text(selected: dict[str, Any]) -> str:
     return ", ".join(parts) or "all"
 
 
-def _command(verb: str, handler: Any, query: tuple[Param, ...] = ()) -> Operation:
-    return Operation(
-        method="POST",
-        path=f"/api/units/{verb}",
-        role=Role.OPERATOR,
-        scoped=True,
-        handler=handler,
-        query=query,
-        body=UnitSelector,
-        body_required=True,
-        answers={200: json_of(UnitResults)},
-        refusals=(404, 409, 422, 503),
-        tag="tasks",
-    )
-
-
-OPERATIONS = (
-    _command("start", start_units),
-    _command(
-        "stop",
-        stop_units,
-        (flag("force", "Kill at once, without a graceful stop."),),
-    ),
-    _command(
-        "restart",
-        restart_units,
-        (flag("rolling", "Restart one instance of a service after the other, each when the previous one is ready."),),
-    ),
-    _command("pause", pause_units),
-    _command("resume", resume_units),
-)
+OPERATIONS = (start_units, stop_units, restart_units, pause_units, resume_units)

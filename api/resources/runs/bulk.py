@@ -185,6 +185,32 @@ def _result(found: dict[str, Any]) -> str:
     return counted_with_names(found.get("first", []), "run", found["affected"])
 
 
+def _operation(
+    name: str,
+    answer: Content,
+    *,
+    query: tuple[Param, ...] = (),
+    refusals: tuple[int, ...] = (422, 503),
+) -> Operation:
+    return Operation(
+        "POST",
+        f"/api/runs/bulk/{name}",
+        role=Role.OPERATOR,
+        scoped=True,
+        query=query,
+        body=RunSelector,
+        body_required=True,
+        body_limit_bytes=BODY_LIMIT_BYTES,
+        answers={200: answer},
+        refusals=refusals,
+    )
+
+
+@_operation(
+    "delete",
+    json_of((schemas.Deleted, schemas.Affected)),
+    query=(flag("undo", "Add deleted_at to the response; it identifies this deletion when restoring."),),
+)
 def bulk_delete_runs(context: Context, call: Call) -> None:
     """Delete all selected ended runs; they can be restored within the undo window."""
     found = _ask(context, call, "bulk_delete")
@@ -196,6 +222,11 @@ def bulk_delete_runs(context: Context, call: Call) -> None:
         call.answer(schemas.Affected(affected=affected))
 
 
+@_operation(
+    "restore",
+    json_of(schemas.Affected),
+    query=(instant("deleted_at", "Only runs of the deletion that returned this time.", up=False),),
+)
 def bulk_restore_runs(context: Context, call: Call) -> None:
     """Restore all selected deleted runs within the undo window."""
     found = _ask(context, call, "bulk_restore", deleted_at=call.query["deleted_at"])
@@ -203,6 +234,7 @@ def bulk_restore_runs(context: Context, call: Call) -> None:
     call.answer(schemas.Affected(affected=found["affected"]))
 
 
+@_operation("stop", json_of(schemas.Affected))
 def bulk_stop_runs(context: Context, call: Call) -> None:
     """Stop all selected runs that have not ended."""
     found = _ask(context, call, "bulk_stop")
@@ -210,6 +242,7 @@ def bulk_stop_runs(context: Context, call: Call) -> None:
     call.answer(schemas.Affected(affected=found["affected"]))
 
 
+@_operation("rerun", json_of(schemas.Triggered), refusals=(409, 422, 503))
 def bulk_rerun_runs(context: Context, call: Call) -> None:
     """Run the tasks of the selected runs again, each once, with the parameters of its newest selected run."""
     who = {} if call.identity is None else {"credential": call.identity.counted_as}
@@ -219,47 +252,4 @@ def bulk_rerun_runs(context: Context, call: Call) -> None:
     call.answer(schemas.Triggered(triggered=[schemas.TriggeredRun(**one) for one in triggered]))
 
 
-def _operation(
-    name: str,
-    handler: Any,
-    answer: Content,
-    *,
-    query: tuple[Param, ...] = (),
-    refusals: tuple[int, ...] = (422, 503),
-) -> Operation:
-    return Operation(
-        method="POST",
-        path=f"/api/runs/bulk/{name}",
-        role=Role.OPERATOR,
-        scoped=True,
-        handler=handler,
-        query=query,
-        body=RunSelector,
-        body_required=True,
-        body_limit_bytes=BODY_LIMIT_BYTES,
-        answers={200: answer},
-        refusals=refusals,
-    )
-
-
-OPERATIONS = (
-    _operation(
-        "delete",
-        bulk_delete_runs,
-        json_of((schemas.Deleted, schemas.Affected)),
-        query=(flag("undo", "Add deleted_at to the response; it identifies this deletion when restoring."),),
-    ),
-    _operation(
-        "rerun",
-        bulk_rerun_runs,
-        json_of(schemas.Triggered),
-        refusals=(409, 422, 503),
-    ),
-    _operation(
-        "restore",
-        bulk_restore_runs,
-        json_of(schemas.Affected),
-        query=(instant("deleted_at", "Only runs of the deletion that returned this time.", up=False),),
-    ),
-    _operation("stop", bulk_stop_runs, json_of(schemas.Affected)),
-)
+OPERATIONS = (bulk_delete_runs, bulk_rerun_runs, bulk_restore_runs, bulk_stop_runs)

@@ -37,34 +37,6 @@ def send_events(call: Call, make: Callable[[], EventStream]) -> None:
     call.resp.stream = stream
 
 
-def stream_run_log(context: Context, call: Call) -> None:
-    """Stream a run's log: history from the anchor on, then live output until the run has ended."""
-    run_id = call.path["runId"]
-    with context.hub.ends.watch(run_id, urgent=False):
-        run = the_run(context, run_id)
-        send_events(call, lambda: RunLogStream(context, call, run))
-
-
-def stream_daemon_log(context: Context, call: Call) -> None:
-    """Stream the daemon's recent log output."""
-    send_events(call, lambda: DaemonLogStream(context, call))
-
-
-def stream_task_log(context: Context, call: Call) -> None:
-    """Stream the log of a task or service: the last lines of its runs, then all its runs to come."""
-    _stream_units(context, call)
-
-
-def stream_logs(context: Context, call: Call) -> None:
-    """Stream the logs of several tasks and services as one, in the order of time."""
-    _stream_units(context, call)
-
-
-def _stream_units(context: Context, call: Call) -> None:
-    stream = UnitStream(context, call, units_of(call))  # rejects unknown units, also for HEAD
-    send_events(call, lambda: stream)
-
-
 def _params(start: int) -> tuple[Any, ...]:
     return (
         integer(
@@ -90,11 +62,13 @@ UNIT_EVENTS: dict[str, Any] = {
     "end": unit_logs.UnitEnd,
     "done": unit_logs.UnitDone,
 }
+
 _CURSOR = (
     "Last-Event-ID",
     {"type": "string", "maxLength": MAX_CURSOR},
     "Resume after this event; takes precedence over from and since.",
 )
+
 _UNIT_PARAMS = (
     integer(
         "from",
@@ -113,50 +87,74 @@ _UNIT_PARAMS = (
     text_param("grep", "Only lines that match this regular expression, in RE2's syntax."),
 )
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/api/runs/{runId}/log/stream",
-        role=Role.VIEWER,
-        handler=stream_run_log,
-        query=_params(-1000),
-        headers=(LAST_EVENT_ID,),
-        answers={200: Content("text/event-stream", {**LOG_EVENTS, "done": schemas.Done})},
-        refusals=(404, 422),
-        tag="logs",
-    ),
-    Operation(
-        method="GET",
-        path="/api/daemon/log/stream",
-        role=Role.ADMIN,
-        handler=stream_daemon_log,
-        query=_params(-100),
-        headers=(LAST_EVENT_ID,),
-        answers={200: Content("text/event-stream", LOG_EVENTS)},
-        refusals=(422,),
-        tag="daemon",
-    ),
-    Operation(
-        method="GET",
-        path="/api/tasks/{taskName}/log/stream",
-        role=Role.VIEWER,
-        handler=stream_task_log,
-        query=_UNIT_PARAMS,
-        headers=(_CURSOR,),
-        answers={200: Content("text/event-stream", UNIT_EVENTS, "string")},
-        refusals=(404, 409, 422),
-        tag="logs",
-    ),
-    Operation(
-        method="GET",
-        path="/api/logs/stream",
-        role=Role.VIEWER,
-        scoped=True,
-        handler=stream_logs,
-        query=(*UNIT_PARAMS, *_UNIT_PARAMS),
-        headers=(_CURSOR,),
-        answers={200: Content("text/event-stream", UNIT_EVENTS, "string")},
-        refusals=(404, 409, 422),
-        tag="logs",
-    ),
+
+@Operation(
+    "GET",
+    "/api/runs/{runId}/log/stream",
+    role=Role.VIEWER,
+    query=_params(-1000),
+    headers=(LAST_EVENT_ID,),
+    answers={200: Content("text/event-stream", {**LOG_EVENTS, "done": schemas.Done})},
+    refusals=(404, 422),
+    tag="logs",
 )
+def stream_run_log(context: Context, call: Call) -> None:
+    """Stream a run's log: history from the anchor on, then live output until the run has ended."""
+    run_id = call.path["runId"]
+    with context.hub.ends.watch(run_id, urgent=False):
+        run = the_run(context, run_id)
+        send_events(call, lambda: RunLogStream(context, call, run))
+
+
+@Operation(
+    "GET",
+    "/api/daemon/log/stream",
+    role=Role.ADMIN,
+    query=_params(-100),
+    headers=(LAST_EVENT_ID,),
+    answers={200: Content("text/event-stream", LOG_EVENTS)},
+    refusals=(422,),
+    tag="daemon",
+)
+def stream_daemon_log(context: Context, call: Call) -> None:
+    """Stream the daemon's recent log output."""
+    send_events(call, lambda: DaemonLogStream(context, call))
+
+
+@Operation(
+    "GET",
+    "/api/tasks/{taskName}/log/stream",
+    role=Role.VIEWER,
+    query=_UNIT_PARAMS,
+    headers=(_CURSOR,),
+    answers={200: Content("text/event-stream", UNIT_EVENTS, "string")},
+    refusals=(404, 409, 422),
+    tag="logs",
+)
+def stream_task_log(context: Context, call: Call) -> None:
+    """Stream the log of a task or service: the last lines of its runs, then all its runs to come."""
+    _stream_units(context, call)
+
+
+@Operation(
+    "GET",
+    "/api/logs/stream",
+    role=Role.VIEWER,
+    scoped=True,
+    query=(*UNIT_PARAMS, *_UNIT_PARAMS),
+    headers=(_CURSOR,),
+    answers={200: Content("text/event-stream", UNIT_EVENTS, "string")},
+    refusals=(404, 409, 422),
+    tag="logs",
+)
+def stream_logs(context: Context, call: Call) -> None:
+    """Stream the logs of several tasks and services as one, in the order of time."""
+    _stream_units(context, call)
+
+
+def _stream_units(context: Context, call: Call) -> None:
+    stream = UnitStream(context, call, units_of(call))  # rejects unknown units, also for HEAD
+    send_events(call, lambda: stream)
+
+
+OPERATIONS = (stream_run_log, stream_daemon_log, stream_task_log, stream_logs)

@@ -72,6 +72,24 @@ class _Body:
         self._reader.close()
 
 
+@Operation(
+    "GET",
+    "/api/runs/{runId}/log",
+    role=Role.VIEWER,
+    query=(
+        integer(
+            "from",
+            "First line to return; 0 is the first of the log, and negative numbers count from the end.",
+            _LAST,
+        ),
+        instant("at", "Start with the first line written at this time or later; overrides `from`.", up=True),
+        integer("limit", "Maximum number of lines.", 1000, minimum=1, maximum=10_000),
+        _STREAM,
+    ),
+    answers={200: json_of(schemas.LogPage)},
+    refusals=(404, 422),
+    tag="logs",
+)
 def read_run_log(context: Context, call: Call) -> None:
     """Get a page of log lines.
 
@@ -162,6 +180,21 @@ def _lines(
     return max(following, position + 1), [sse_encoding.line(record) for record in found]
 
 
+@Operation(
+    "GET",
+    "/api/runs/{runId}/log/raw",
+    role=Role.VIEWER,
+    query=(_STREAM,),
+    headers=RANGE,
+    answers={200: _TEXT, 206: _TEXT, 304: None},
+    sends={
+        200: ("Content-Disposition", "ETag", "Accept-Ranges"),
+        206: ("Content-Disposition", "ETag", "Accept-Ranges", "Content-Range"),
+        304: ("ETag",),
+    },
+    refusals=(404, 416, 422),
+    tag="logs",
+)
 def download_run_log(context: Context, call: Call) -> None:
     """Download the run's full log: stdout and stderr in order of arrival.
 
@@ -227,6 +260,14 @@ def _describe(call: Call, layout: Layout, wanted: Span | None, tag: str) -> None
     call.resp.content_length = end - begin
 
 
+@Operation(
+    "GET",
+    "/api/runs/{runId}/log/line/{lineNumber}/history",
+    role=Role.VIEWER,
+    answers={200: json_of(schemas.History)},
+    refusals=(404, 422),
+    tag="logs",
+)
 def get_line_history(context: Context, call: Call) -> None:
     """Get the frame history of a settled progress bar or redraw line."""
     run = the_run(context, call.path["runId"])
@@ -248,49 +289,4 @@ def get_line_history(context: Context, call: Call) -> None:
     call.answer(schemas.History(frames=[[row.decode("utf-8", "replace") for row in rows] for rows in frames]))
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/api/runs/{runId}/log",
-        role=Role.VIEWER,
-        handler=read_run_log,
-        query=(
-            integer(
-                "from",
-                "First line to return; 0 is the first of the log, and negative numbers count from the end.",
-                _LAST,
-            ),
-            instant("at", "Start with the first line written at this time or later; overrides `from`.", up=True),
-            integer("limit", "Maximum number of lines.", 1000, minimum=1, maximum=10_000),
-            _STREAM,
-        ),
-        answers={200: json_of(schemas.LogPage)},
-        refusals=(404, 422),
-        tag="logs",
-    ),
-    Operation(
-        method="GET",
-        path="/api/runs/{runId}/log/raw",
-        role=Role.VIEWER,
-        handler=download_run_log,
-        query=(_STREAM,),
-        headers=RANGE,
-        answers={200: _TEXT, 206: _TEXT, 304: None},
-        sends={
-            200: ("Content-Disposition", "ETag", "Accept-Ranges"),
-            206: ("Content-Disposition", "ETag", "Accept-Ranges", "Content-Range"),
-            304: ("ETag",),
-        },
-        refusals=(404, 416, 422),
-        tag="logs",
-    ),
-    Operation(
-        method="GET",
-        path="/api/runs/{runId}/log/line/{lineNumber}/history",
-        role=Role.VIEWER,
-        handler=get_line_history,
-        answers={200: json_of(schemas.History)},
-        refusals=(404, 422),
-        tag="logs",
-    ),
-)
+OPERATIONS = (read_run_log, download_run_log, get_line_history)

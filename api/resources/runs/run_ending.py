@@ -115,6 +115,19 @@ def _newest_of_each(db: Database, wanted: RunFilter, limit: int) -> list[Run]:
     return list(newest.values())[:limit]
 
 
+@Operation(
+    "GET",
+    "/api/runs/failures",
+    role=Role.VIEWER,
+    scoped=True,
+    query=(
+        several("runs", "Comma-separated ids: only these runs, if they failed.", RUN_ID, _MOST_RUNS),
+        instant("since", "Only runs created at this time or after.", up=True),
+        integer("limit", "Most runs, without `runs`.", 20, minimum=1, maximum=_MOST_RUNS),
+    ),
+    answers={200: json_of(Failures)},
+    refusals=(422,),
+)
 def list_failures(context: Context, call: Call) -> None:
     """List the newest failed run of each task, or certain failed runs, each with its cause."""
     ids, identity = call.query["runs"], call.identity
@@ -174,6 +187,9 @@ def _hint(db: Database, run: Run) -> str | None:
     return _STDIN_HINT if before is not None and _ended_at_once(before) else None
 
 
+@Operation(
+    "GET", "/api/runs/{runId}/ending", role=Role.VIEWER, answers={200: json_of(Ending)}, refusals=(404, 409, 422)
+)
 def explain_run_ending(context: Context, call: Call) -> None:
     """Get why and how a run ended, with the last lines of its log."""
     run = the_run(context, call.path["runId"])
@@ -200,27 +216,4 @@ def explain_run_ending(context: Context, call: Call) -> None:
     )
 
 
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/api/runs/{runId}/ending",
-        role=Role.VIEWER,
-        handler=explain_run_ending,
-        answers={200: json_of(Ending)},
-        refusals=(404, 409, 422),
-    ),
-    Operation(
-        method="GET",
-        path="/api/runs/failures",
-        role=Role.VIEWER,
-        scoped=True,
-        handler=list_failures,
-        query=(
-            several("runs", "Comma-separated ids: only these runs, if they failed.", RUN_ID, _MOST_RUNS),
-            instant("since", "Only runs created at this time or after.", up=True),
-            integer("limit", "Most runs, without `runs`.", 20, minimum=1, maximum=_MOST_RUNS),
-        ),
-        answers={200: json_of(Failures)},
-        refusals=(422,),
-    ),
-)
+OPERATIONS = (explain_run_ending, list_failures)

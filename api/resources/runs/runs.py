@@ -1,10 +1,11 @@
-"""Handlers for runs: lists, deleted runs, one run, and stopping it."""
+"""Handlers for runs: lists, deleted runs, one run, stopping it, and the resources that runs use."""
 
 import contextlib
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from api.auth.authentication import asked
 from api.auth.identity import Role
@@ -26,18 +27,30 @@ from api.resources.daemon import META_KEY as INFO_KEY
 from api.schemas import records as schemas
 from api.schemas import run_view
 from api.schemas.known_times import known_rfc3339
-from api.schemas.run_details import DeletedRun, DeletedRuns, Holder, RunDetails, WaitingFor
+from api.schemas.run_details import (
+    AllResources,
+    DeletedRun,
+    DeletedRuns,
+    Holder,
+    Resources,
+    ResourceSample,
+    RunDetails,
+    RunningResources,
+    WaitingFor,
+)
 from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
 from store import tasks as store_tasks
 from store.daemon_values import get_meta
 from store.database import Database
 from store.errors import StoreError
+from store.runs import samples as run_samples
 from store.runs import summary as run_summary
 from store.runs import writes as store_runs
 from store.runs.deleted import list_deleted
 from store.runs.run_pages import SortField
-from store.runs.writes import Run, RunFilter
+from store.runs.samples import Point, Usage
+from store.runs.writes import Run, RunFilter, unfinished_runs
 
 NAMING_OF_ONE = choice(
     "naming",
@@ -150,6 +163,15 @@ def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str 
     )
 
 
+@Operation(
+    "GET",
+    "/api/runs",
+    role=Role.VIEWER,
+    scoped=True,
+    query=list_params(camel=False),
+    answers={200: json_of((schemas.Runs, schemas.RunsCamel))},
+    refusals=(422,),
+)
 def list_runs(context: Context, call: Call) -> None:
     """List all runs."""
     camel = call.query["naming"] == "camel"
@@ -160,6 +182,14 @@ def list_runs(context: Context, call: Call) -> None:
         call.answer(schemas.Runs(runs=[run_view.snake(run) for run in found], total=total))
 
 
+@Operation(
+    "GET",
+    "/api/tasks/{taskName}/runs",
+    role=Role.VIEWER,
+    query=list_params(camel=True),
+    answers={200: json_of((schemas.TaskRuns, schemas.TaskRunsSnake))},
+    refusals=(404, 422),
+)
 def list_task_runs(context: Context, call: Call) -> None:
     """List the runs of a task.
 
@@ -189,6 +219,18 @@ def _newest(db: Database, names: list[str], limit: int) -> list[tuple[str, list[
     return found
 
 
+@Operation(
+    "GET",
+    "/api/runs/newest",
+    role=Role.VIEWER,
+    scoped=True,
+    query=(
+        several("tasks", "Comma-separated names of tasks and services.", TASK_NAME, _MOST_TASKS),
+        integer("limit", "Most runs of each.", 20, minimum=1, maximum=_MOST_NEWEST),
+    ),
+    answers={200: json_of(schemas.NewestRuns)},
+    refusals=(422,),
+)
 def list_newest_runs(context: Context, call: Call) -> None:
     """List the newest runs of each of some tasks."""
     identity = call.identity
@@ -216,6 +258,14 @@ def the_run(context: Context, run_id: str) -> Run:
     return run
 
 
+@Operation(
+    "GET",
+    "/api/runs/{runId}",
+    role=Role.VIEWER,
+    query=(NAMING_OF_ONE,),
+    answers={200: json_of(schemas.Run)},
+    refusals=(404, 422),
+)
 def get_run(context: Context, call: Call) -> None:
     """Get one run."""
     run = the_run(context, call.path["runId"])
@@ -245,6 +295,9 @@ def _waiting_for(call: Call, found: dict[str, Any]) -> WaitingFor:
     )
 
 
+@Operation(
+    "GET", "/api/runs/{runId}/details", role=Role.VIEWER, answers={200: json_of(RunDetails)}, refusals=(404, 422)
+)
 def describe_run(context: Context, call: Call) -> None:
     """Get who requested a run, its slots, and why it waits.
 
@@ -264,6 +317,14 @@ def describe_run(context: Context, call: Call) -> None:
     call.answer(details)
 
 
+@Operation(
+    "POST",
+    "/api/runs/{runId}/stop",
+    role=Role.OPERATOR,
+    query=(flag("force", "Kill the run at once."),),
+    answers={204: None},
+    refusals=(404, 422, 503),
+)
 def stop_run(context: Context, call: Call) -> None:
     """Stop a run; a service restarts after its restart delay.
 
@@ -280,6 +341,7 @@ def stop_run(context: Context, call: Call) -> None:
     call.no_content()
 
 
+@Operation("DELETE", "/api/runs/{runId}", role=Role.OPERATOR, answers={204: None}, refusals=(404, 409, 422, 503))
 def delete_run(context: Context, call: Call) -> None:
     """Delete a run; a waiting run is stopped first."""
     run = the_run(context, call.path["runId"])
@@ -287,6 +349,18 @@ def delete_run(context: Context, call: Call) -> None:
     call.no_content()
 
 
+@Operation(
+    "GET",
+    "/api/runs/summary",
+    role=Role.VIEWER,
+    scoped=True,
+    query=(
+        text("task_name", "Only this task's runs.", aliases=("taskName",)),
+        instant("since", "Only runs created at this time or after.", up=True),
+    ),
+    answers={200: json_of(schemas.Summary)},
+    refusals=(422,),
+)
 def summarize_runs(context: Context, call: Call) -> None:
     """Get aggregate run statistics."""
     wanted = RunFilter(tasks=call.tasks, task_name=call.query["task_name"], created_after=call.query["since"])
@@ -320,6 +394,15 @@ def _deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tuple[
     return list_deleted(db, wanted, limit, offset, after)
 
 
+@Operation(
+    "GET",
+    "/api/runs/deleted",
+    role=Role.VIEWER,
+    scoped=True,
+    query=tuple(param for param in list_params(camel=False) if param.name not in _OF_OTHER_LISTS),
+    answers={200: json_of(DeletedRuns)},
+    refusals=(422,),
+)
 def list_deleted_runs(context: Context, call: Call) -> None:
     """List the deleted runs that can be restored, the last deletion first."""
     wanted = filter_of(call, camel=False, folded=False, task=None)
@@ -327,94 +410,113 @@ def list_deleted_runs(context: Context, call: Call) -> None:
     call.answer(DeletedRuns(runs=[_deleted_run(run) for run in found], total=total))
 
 
+def _samples(started_at: int, points: Sequence[Point], most: int | None) -> list[ResourceSample]:
+    """Return the newest `most` samples.
+
+    CPU percentages are relative to the previous sample, or to the start of the run.
+    """
+    found = []
+    at, cpu_ms = started_at, 0
+    for point in points:
+        passed_ms, used_ms = point.at - at, point.cpu_ms - cpu_ms
+        at, cpu_ms = point.at, point.cpu_ms
+        found.append(
+            ResourceSample(
+                t=rfc3339(point.at),
+                # If the clock was set back, the elapsed time is unknown.
+                cpu_percent=round(100 * used_ms / passed_ms, 1) if passed_ms > 0 else UNSET,
+                rss_bytes=point.rss_bytes,
+                processes=point.processes,
+            )
+        )
+    return found if most is None else found[len(found) - min(most, len(found)) :]
+
+
+def _most(*values: int | None) -> int | UnsetType:
+    """Return the largest known value."""
+    return max((value for value in values if value is not None), default=UNSET)
+
+
+def _ms(us: int | None) -> int | None:
+    return None if us is None else us // 1000
+
+
+def _taken(run: Run, usage: Usage | None, most: int | None = None) -> dict[str, Any]:
+    """Return the fields of `Resources`.
+
+    Two sources count the resources of an ended run, and each misses something. The kernel's totals miss processes that
+    lost their parent; the samples miss everything after the last one. The larger of the two is closer to the truth.
+    """
+    if run.started_at is None:
+        return {"samples": []}
+    if usage is None:
+        sums: tuple[int | None, ...] = (None,) * 5
+    else:
+        sums = (usage.user_ms, usage.system_ms, usage.peak_rss_bytes, usage.read_bytes, usage.written_bytes)
+    return {
+        "cpu_user_ms": _most(_ms(run.user_us), sums[0]),
+        "cpu_system_ms": _most(_ms(run.system_us), sums[1]),
+        "max_rss_bytes": _most(run.max_rss_bytes, sums[2]),
+        "read_bytes": _most(run.read_bytes, sums[3]),
+        "write_bytes": _most(run.write_bytes, sums[4]),
+        "samples": [] if usage is None else _samples(run.started_at, usage.points, most),
+    }
+
+
+@Operation(
+    "GET", "/api/runs/{runId}/resources", role=Role.VIEWER, answers={200: json_of(Resources)}, refusals=(404, 422)
+)
+def measure_run(context: Context, call: Call) -> None:
+    """Get the resources of a run: CPU, memory, disk I/O, and samples over time."""
+    run = the_run(context, call.path["runId"])
+    if run.status == "ended":
+        usage = context.reads(run_samples.of_ended, run.id)
+    else:
+        usage = context.reads(run_samples.of_running, [run.id]).get(run.id)
+    call.answer(Resources(**_taken(run, usage)))
+
+
+def _running(db: Database, sees: Callable[[str], bool]) -> list[tuple[Run, Usage | None]]:
+    found = [run for run in unfinished_runs(db) if run.status == "running" and sees(run.task_name)]
+    usages = run_samples.of_running(db, [run.id for run in found])
+    return [(run, usages.get(run.id)) for run in found]
+
+
+@Operation(
+    "GET",
+    "/api/resources",
+    role=Role.VIEWER,
+    scoped=True,
+    query=(
+        integer("samples", "Maximum number of the newest samples of each run; default: all.", minimum=0, maximum=1000),
+    ),
+    answers={200: json_of(AllResources)},
+    refusals=(422,),
+)
+def list_running_resources(context: Context, call: Call) -> None:
+    """Get the resources of all active runs, live."""
+    identity = call.identity
+    found = context.reads(_running, lambda task: identity is None or identity.sees(task))
+    most: int | None = call.query["samples"]
+    items = [
+        RunningResources(
+            run_id=run.id, task_name=run.task_name, instance_index=run.instance_index, **_taken(run, usage, most)
+        )
+        for run, usage in found
+    ]
+    call.answer(AllResources(items=items))
+
+
 OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/api/runs",
-        role=Role.VIEWER,
-        scoped=True,
-        handler=list_runs,
-        query=list_params(camel=False),
-        answers={200: json_of((schemas.Runs, schemas.RunsCamel))},
-        refusals=(422,),
-    ),
-    Operation(
-        method="GET",
-        path="/api/tasks/{taskName}/runs",
-        role=Role.VIEWER,
-        handler=list_task_runs,
-        query=list_params(camel=True),
-        answers={200: json_of((schemas.TaskRuns, schemas.TaskRunsSnake))},
-        refusals=(404, 422),
-    ),
-    Operation(
-        method="GET",
-        path="/api/runs/summary",
-        role=Role.VIEWER,
-        scoped=True,
-        handler=summarize_runs,
-        query=(
-            text("task_name", "Only this task's runs.", aliases=("taskName",)),
-            instant("since", "Only runs created at this time or after.", up=True),
-        ),
-        answers={200: json_of(schemas.Summary)},
-        refusals=(422,),
-    ),
-    Operation(
-        method="GET",
-        path="/api/runs/newest",
-        role=Role.VIEWER,
-        scoped=True,
-        handler=list_newest_runs,
-        query=(
-            several("tasks", "Comma-separated names of tasks and services.", TASK_NAME, _MOST_TASKS),
-            integer("limit", "Most runs of each.", 20, minimum=1, maximum=_MOST_NEWEST),
-        ),
-        answers={200: json_of(schemas.NewestRuns)},
-        refusals=(422,),
-    ),
-    Operation(
-        method="GET",
-        path="/api/runs/{runId}",
-        role=Role.VIEWER,
-        handler=get_run,
-        query=(NAMING_OF_ONE,),
-        answers={200: json_of(schemas.Run)},
-        refusals=(404, 422),
-    ),
-    Operation(
-        method="GET",
-        path="/api/runs/{runId}/details",
-        role=Role.VIEWER,
-        handler=describe_run,
-        answers={200: json_of(RunDetails)},
-        refusals=(404, 422),
-    ),
-    Operation(
-        method="DELETE",
-        path="/api/runs/{runId}",
-        role=Role.OPERATOR,
-        handler=delete_run,
-        answers={204: None},
-        refusals=(404, 409, 422, 503),
-    ),
-    Operation(
-        method="POST",
-        path="/api/runs/{runId}/stop",
-        role=Role.OPERATOR,
-        handler=stop_run,
-        query=(flag("force", "Kill the run at once."),),
-        answers={204: None},
-        refusals=(404, 422, 503),
-    ),
-    Operation(
-        method="GET",
-        path="/api/runs/deleted",
-        role=Role.VIEWER,
-        scoped=True,
-        handler=list_deleted_runs,
-        query=tuple(param for param in list_params(camel=False) if param.name not in _OF_OTHER_LISTS),
-        answers={200: json_of(DeletedRuns)},
-        refusals=(422,),
-    ),
+    list_runs,
+    list_task_runs,
+    summarize_runs,
+    list_newest_runs,
+    get_run,
+    describe_run,
+    delete_run,
+    stop_run,
+    list_deleted_runs,
+    measure_run,
+    list_running_resources,
 )

@@ -192,6 +192,47 @@ class _Runs:
         return found
 
 
+def _query_text(value: str) -> str:
+    if len(value) > _MAX_PATTERN:
+        raise ValueError(f"has more than {_MAX_PATTERN} characters")
+    return value
+
+
+_WHAT = (
+    Param(
+        "q",
+        _query_text,
+        {"type": "string", "minLength": 1, "maxLength": _MAX_PATTERN},
+        description="The text or pattern to find within a line.",
+        required=True,
+    ),
+    flag("regex", "Whether q is a regular expression, in RE2's syntax; default: false."),
+    flag("case", "Whether the search is case-sensitive; default: false."),
+    choice("stream", "Only lines of this stream.", STREAM_NAMES),
+    instant("since", "Only lines read at this time or later.", up=True),
+    instant("until", "Only lines read at this time or earlier.", up=False),
+)
+
+_HOW_MUCH = (
+    integer("limit", "Maximum number of lines.", 200, minimum=1, maximum=1000),
+    Param(
+        "cursor",
+        str,
+        {"type": "string", "maxLength": _CURSOR_CHARACTERS},
+        description="nextCursor of the previous response, to continue the same search.",
+    ),
+)
+
+
+@Operation(
+    "GET",
+    "/api/tasks/{taskName}/log/search",
+    role=Role.VIEWER,
+    query=(*_WHAT, shaped("runId", "Only this run.", RUN_ID), *_HOW_MUCH),
+    answers={200: json_of(schemas.SearchPage)},
+    refusals=(404, 422),
+    tag="logs",
+)
 def search_task_log(context: Context, call: Call) -> None:
     """Search the logs of a task's runs, newest run first."""
     task, query = call.path["taskName"], call.query
@@ -237,6 +278,16 @@ def _run_of(context: Context, task: str, run_id: str) -> Run:
     return run
 
 
+@Operation(
+    "GET",
+    "/api/logs/search",
+    role=Role.VIEWER,
+    scoped=True,
+    query=(*_WHAT, *UNIT_PARAMS, *_HOW_MUCH),
+    answers={200: json_of(schemas.LogSearchPage)},
+    refusals=(404, 422),
+    tag="logs",
+)
 def search_logs(context: Context, call: Call) -> None:
     """Search the logs of all tasks and services, newest run first."""
     query = call.query
@@ -352,56 +403,4 @@ def _pattern(query: dict[str, Any]) -> Pattern:
         raise invalid([schemas.ErrorDetail("query.q", str(err), query["q"])]) from err
 
 
-def _query_text(value: str) -> str:
-    if len(value) > _MAX_PATTERN:
-        raise ValueError(f"has more than {_MAX_PATTERN} characters")
-    return value
-
-
-_WHAT = (
-    Param(
-        "q",
-        _query_text,
-        {"type": "string", "minLength": 1, "maxLength": _MAX_PATTERN},
-        description="The text or pattern to find within a line.",
-        required=True,
-    ),
-    flag("regex", "Whether q is a regular expression, in RE2's syntax; default: false."),
-    flag("case", "Whether the search is case-sensitive; default: false."),
-    choice("stream", "Only lines of this stream.", STREAM_NAMES),
-    instant("since", "Only lines read at this time or later.", up=True),
-    instant("until", "Only lines read at this time or earlier.", up=False),
-)
-_HOW_MUCH = (
-    integer("limit", "Maximum number of lines.", 200, minimum=1, maximum=1000),
-    Param(
-        "cursor",
-        str,
-        {"type": "string", "maxLength": _CURSOR_CHARACTERS},
-        description="nextCursor of the previous response, to continue the same search.",
-    ),
-)
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/api/tasks/{taskName}/log/search",
-        role=Role.VIEWER,
-        handler=search_task_log,
-        query=(*_WHAT, shaped("runId", "Only this run.", RUN_ID), *_HOW_MUCH),
-        answers={200: json_of(schemas.SearchPage)},
-        refusals=(404, 422),
-        tag="logs",
-    ),
-    Operation(
-        method="GET",
-        path="/api/logs/search",
-        role=Role.VIEWER,
-        scoped=True,
-        handler=search_logs,
-        query=(*_WHAT, *UNIT_PARAMS, *_HOW_MUCH),
-        answers={200: json_of(schemas.LogSearchPage)},
-        refusals=(404, 422),
-        tag="logs",
-    ),
-)
+OPERATIONS = (search_task_log, search_logs)

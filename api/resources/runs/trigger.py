@@ -39,6 +39,25 @@ IDEMPOTENCY_KEY: tuple[str, dict[str, Any], str] = (
 )
 
 
+@Operation(
+    "POST",
+    "/api/tasks/{taskName}/run",
+    role=Role.OPERATOR,
+    query=(
+        integer(
+            "wait",
+            "Respond when the run has ended, but at the latest after this many seconds.",
+            minimum=0,
+            maximum=_MAX_WAIT_S,
+        ),
+        NAMING,
+    ),
+    headers=(IDEMPOTENCY_KEY,),
+    body=schemas.TriggerBody,
+    answers={201: json_of((schemas.RunSnake, schemas.RunCamel))},
+    sends={201: ("Location",)},
+    refusals=(400, 403, 404, 409, 413, 415, 422, 503),
+)
 def run_task(context: Context, call: Call) -> None:
     """Trigger a new run of the task, with values for its parameters.
 
@@ -152,25 +171,4 @@ def _came(context: Context, run_id: str) -> bool:
         raise ApiError(500, why) from err
 
 
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/api/tasks/{taskName}/run",
-        role=Role.OPERATOR,
-        handler=run_task,
-        query=(
-            integer(
-                "wait",
-                "Respond when the run has ended, but at the latest after this many seconds.",
-                minimum=0,
-                maximum=_MAX_WAIT_S,
-            ),
-            NAMING,
-        ),
-        headers=(IDEMPOTENCY_KEY,),
-        body=schemas.TriggerBody,
-        answers={201: json_of((schemas.RunSnake, schemas.RunCamel))},
-        sends={201: ("Location",)},
-        refusals=(400, 403, 404, 409, 413, 415, 422, 503),
-    ),
-)
+OPERATIONS = (run_task,)

@@ -59,7 +59,7 @@ def test_pages_that_take_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     for page in (runs.list_runs, runs.summarize_runs, runs.list_deleted_runs):
         call = Call(nobody, nobody, {}, {**query, "since": None})
         with pytest.raises(QueryTimeout):
-            page(context_, call)
+            page.handler(context_, call)
     monkeypatch.setattr(reading, "_READ_S", 30.0)
     assert context_.reads(lambda db: db.row("SELECT 1")) == (1,)
     done.set()
