@@ -20,7 +20,7 @@ from api.auth.identity import Credential
 from api.errors import ApiError, shortage
 from api.reading import Reads
 from api.streams.completion_watch import EVENTS, Ends
-from api.streams.shared_feed import Feed
+from api.streams.shared_feed import Budget, Feed
 from logring.errors import LogError
 from logring.log_paths import log_path, ring_path
 from store.errors import StoreError
@@ -144,6 +144,7 @@ class Hub:
         self._reads = reads
         self._valid = valid
         self._feeds: dict[str, Feed] = {}
+        self._budget = Budget()
         self._root_bell = Bell(boot.root_bell, boot.token, self._feeds)
         self._scheduler_bell = Bell(boot.scheduler_bell, boot.token, self._feeds)
         self._started = False
@@ -223,7 +224,8 @@ class Hub:
         self.start()
         feed = self._feeds.get(name)
         if feed is None:
-            feed = Feed(name, ring_path(self._boot.runtime_dir, name), alone=name in (EVENTS, DAEMON))
+            ring = ring_path(self._boot.runtime_dir, name)
+            feed = Feed(name, ring, self._budget, alone=name in (EVENTS, DAEMON))
             self._feeds[name] = feed
         feed.users += 1  # first, because subscribing may block while other users leave
         if feed.users == 1:

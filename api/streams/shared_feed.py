@@ -2,8 +2,8 @@
 
 Streams at the end of the ring are sent new lines right here; other streams are woken.
 
-The first bell after a pause wakes the streams at once. While more bells follow, wake-ups are paced: the interval
-doubles from 5 ms (longer with many streams) to 20 ms, and one wake-up always follows the last bell.
+The first bell after a pause wakes the streams at once. While more bells follow, a wake-up waits until the worker can
+afford it (:class:`Budget`), but for 20 ms at most. One wake-up always follows the last bell.
 """
 
 import logging
@@ -25,8 +25,10 @@ from logring.reader import Batch, Head, Line, Lines, LogReader, Page
 log = logging.getLogger("gunicorn.error")
 
 PACE_S = 0.02
-GAP_S = 0.005
-GAP_EACH_S = 0.0001
+"""The longest time for which lines wait, to travel together."""
+_SHARE = 0.1
+_WAITER_S = 0.0001
+"""About the time that a woken stream needs, later and in its own greenlet."""
 LIVE_LINES = 2000
 LIVE_BYTES = 65536
 
@@ -92,6 +94,22 @@ class Tail(Protocol):
         """Send new lines without blocking; return whether all were sent."""
 
 
+class Budget:
+    """The time that all wake-ups of a worker may take: a tenth of it, as long as none waits for more than 20 ms.
+
+    With few streams lines therefore arrive within a millisecond or two. With many streams, or many chatty runs, a
+    wake-up serves more lines at once, because each one costs time whatever it serves.
+    """
+
+    def __init__(self) -> None:
+        self.free_s = 0.0
+        """Monotonic time at which the next wake-up is affordable."""
+
+    def spend(self, start_s: float, took_s: float) -> None:
+        """Account for a wake-up that began at `start_s`. Unused time is not saved up."""
+        self.free_s = max(self.free_s, start_s) + took_s / _SHARE
+
+
 class Feed:
     """A ring that streams follow.
 
@@ -99,7 +117,7 @@ class Feed:
     the streams in a thread; without a log file they are lost.
     """
 
-    def __init__(self, name: str, ring: str, *, alone: bool) -> None:
+    def __init__(self, name: str, ring: str, budget: Budget, *, alone: bool) -> None:
         self.name = name
         self.users = 0
         self.waiters: set[Waiter] = set()
@@ -107,6 +125,7 @@ class Feed:
         self.hasty: set[Event] = set()
         """Streams that every bell wakes, without pacing."""
         self._ring = ring
+        self._budget = budget
         self._alone = alone
         self._reader = LogReader(ring, None)
         self._inode = _inode(ring)
@@ -117,7 +136,6 @@ class Feed:
         self._given = b""
         """Mark of the ring at which all tails were up to date and no stream had work left; else empty."""
         self._woken_s = 0.0
-        self._gap_s = 0.0
         self._timer: Any = None
 
     def head(self) -> Head:
@@ -202,19 +220,17 @@ class Feed:
 
     def rang(self) -> None:
         """Handle a bell: wake the streams, now or at the next paced time."""
-        followers = len(self.waiters) + len(self.tails)
-        if self.hasty or not followers:
+        followed = self.waiters or self.tails
+        if self.hasty or not followed:
             self._look_again()
         for waiter in self.hasty:
             waiter.set()
-        if self._timer is not None or not followers:
+        if self._timer is not None or not followed:
             return
-        wait_s = self._woken_s + self._gap_s - time.monotonic()
+        wait_s = min(self._budget.free_s, self._woken_s + PACE_S) - time.monotonic()
         if wait_s <= 0:
-            self._gap_s = min(PACE_S, GAP_S + GAP_EACH_S * followers)
             self._wake()
         else:
-            self._gap_s = min(PACE_S, 2 * self._gap_s)
             self._timer = gevent.get_hub().loop.timer(wait_s)
             self._timer.start(self._wake)
 
@@ -237,6 +253,8 @@ class Feed:
             waiter.set()
         if self.tails:
             self._serve()
+        took_s = time.monotonic() - self._woken_s
+        self._budget.spend(self._woken_s, took_s + _WAITER_S * len(self.waiters))
 
     def _serve(self) -> None:
         """Send new lines to the streams at the end; wake them for all other changes and for errors."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from gevent.event import Event
 
 from api.streams import sse_encoding
-from api.streams.shared_feed import LIVE_BYTES, Feed
+from api.streams.shared_feed import LIVE_BYTES, PACE_S, Budget, Feed
 from logring.errors import Corrupt
 from logring.layout import STDOUT, RingShape
 from logring.reader import Head
@@ -30,9 +31,9 @@ def ring(tmp_path: Path) -> Iterator[RingWriter]:
 
 @pytest.fixture
 def feed(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
-    """It follows the ring; its clock stands still, so whatever comes after a bell comes too early for another one."""
-    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(monotonic=lambda: 1000.0))
-    made = Feed(RUN, ring.path, alone=True)
+    """It follows the ring; a wake-up takes a millisecond of its clock, so the next bell comes too early for another."""
+    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(monotonic=count(1000.0, 0.001).__next__))
+    made = Feed(RUN, ring.path, Budget(), alone=True)
     yield made
     made.close()
 
@@ -82,6 +83,34 @@ def test_all_keep_one_pace(ring: RingWriter, feed: Feed) -> None:
     woken.clear()
     assert woken.wait(30)
     assert feed.head().lines == 2
+
+
+def test_wake_ups_take_a_tenth_of_the_time() -> None:
+    """All rings of a worker share it; unused time is not saved up."""
+    budget = Budget()
+    budget.spend(100.0, 0.001)
+    assert budget.free_s == pytest.approx(100.01)
+    budget.spend(100.002, 0.0005)
+    assert budget.free_s == pytest.approx(100.015)
+    budget.spend(200.0, 0.001)
+    assert budget.free_s == pytest.approx(200.01)
+
+
+def test_no_line_waits_longer_than_the_pace(ring: RingWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much other rings cost, a ring whose last wake-up was 20 ms ago wakes its streams at the next bell."""
+    now = [1000.0]
+    monkeypatch.setattr("api.streams.shared_feed.time", SimpleNamespace(monotonic=lambda: now[0]))
+    budget = Budget()
+    budget.spend(1000.0, 1.0)
+    feed, woken = Feed(RUN, ring.path, budget, alone=True), Event()
+    feed.waiters.add(woken)
+    for _ in range(3):
+        woken.clear()
+        ring.append(STDOUT, b"line\n", 1000)
+        feed.rang()
+        assert woken.is_set()
+        now[0] += PACE_S
+    feed.close()
 
 
 class Standing:
