@@ -111,7 +111,7 @@ def main() -> int:
     threading.Thread(target=_end_with_the_scheduler, args=(sock,), daemon=True).start()
     try:
         return _export(job, sock)
-    except (BrokenPipeError, ConnectionResetError):  # the scheduler was killed
+    except ConnectionError:  # the scheduler was killed
         return 0
     except OSError as err:
         Log("exporter", job.log_level).error(f"exports.{job.name}: cannot work: {err}")

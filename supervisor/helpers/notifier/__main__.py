@@ -37,7 +37,7 @@ async def _hear(reader: asyncio.StreamReader, decoder: Decoder, work: Work) -> N
         while data := await reader.read(65536):
             for frame in decoder.feed(data):
                 work.take(frame)
-    except ConnectionResetError:  # the scheduler was killed
+    except ConnectionError:  # the scheduler was killed; EPIPE if an answer failed while we waited
         return
 
 

@@ -35,7 +35,7 @@ async def _serve(sock: socket.socket) -> None:
                     watch.begin(ProbeRequest(**frame["order"]))
                 elif watch is not None:
                     watch.forget(frame["key"])
-    except ConnectionResetError:  # the scheduler was killed
+    except ConnectionError:  # the scheduler was killed; EPIPE if an answer failed while we waited
         pass
     finally:
         if watch is not None:
