@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import click
@@ -62,17 +63,17 @@ def command(settings: Settings, token_file: str | None, allow_run: bool) -> None
 
     It needs a token with the role viewer, or operator with --allow-run. It refuses tokens with more rights.
     """
-    try:
-        from mcp.server.mcpserver import MCPServer
-        from mcp.server.mcpserver.exceptions import ToolError
-        from mcp.types import ToolAnnotations
-    except ModuleNotFoundError as err:
-        remedy = f"{sys.executable} -m pip install 'ringward[mcp]'"
-        raise Failure(f"mcp needs the Python SDK of the Model Context Protocol; run: {remedy}") from err
-
+    if find_spec("mcp") is None:
+        raise _no_sdk()
     role = "operator" if allow_run else "viewer"
     tools = Tools(settings.api(_token(token_file, role)))
     _check_role(tools.api, role)
+    try:  # The SDK takes a second to load. A refusal does not wait for it.
+        from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
+        from mcp.types import ToolAnnotations
+    except ModuleNotFoundError as err:  # an older SDK
+        raise _no_sdk() from err
     server = MCPServer("ringward", version=VERSION, instructions=_INSTRUCTIONS, log_level="WARNING")
 
     def add(tool: Callable[..., Any], annotations: ToolAnnotations) -> None:
@@ -90,6 +91,11 @@ def command(settings: Settings, token_file: str | None, allow_run: bool) -> None
     for changing in tools.changing() if allow_run else ():
         add(changing, ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False))
     server.run("stdio")
+
+
+def _no_sdk() -> Failure:
+    remedy = f"{sys.executable} -m pip install 'ringward[mcp]'"
+    return Failure(f"mcp needs the Python SDK of the Model Context Protocol; run: {remedy}")
 
 
 def _create(role: str) -> str:
