@@ -67,7 +67,7 @@ def test_many_runs_that_print(daemon: FewDescriptors, limit: int) -> None:
     """Of many runs that are triggered at once, none is lost or refused, and every log is complete."""
     daemon.soft = daemon.hard = limit
     daemon.write("""[tasks.t]
-run = "for i in $(seq 20); do echo $i; sleep 0.1; done"
+run = "seq 10; sleep 2; seq 11 20"
 max_concurrent = 1000
 """)
     daemon.start()
