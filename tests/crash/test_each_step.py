@@ -30,7 +30,7 @@ retry_delay = "20ms"
 on_overlap = "terminate"
 [services.flaky]
 {numbered_quickly(10, sides, "; exit 1")}
-restart_delay = "250ms"
+restart_delay = "1s"
 restart_attempts = 10000
 [services.steady]
 {numbered(1_000_000, 0.01, sides)}
