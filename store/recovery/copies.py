@@ -16,7 +16,7 @@ import apsw
 
 from store.backends.sqlite import translated
 from store.errors import Damaged, Unusable
-from store.recovery.online_copy import duplicate
+from store.recovery.online_copy import duplicate, flush
 
 RESERVE = "reserve"
 """Name of a file beside the database, which is room that is kept for it."""
@@ -135,14 +135,6 @@ def check_file(path: str) -> None:
 
 def put(new: str, path: str) -> None:
     """Give a file its name, so that a power failure leaves the one or the other."""
-    _flush(new)
+    flush(new)
     os.rename(new, path)
-    _flush(os.path.dirname(path))
-
-
-def _flush(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    flush(os.path.dirname(path))

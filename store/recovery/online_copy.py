@@ -63,7 +63,16 @@ def copy_from(reading: apsw.Connection, target: str) -> None:
         raise StoreError(f"({source}: {err})") from err
     if found != [_CHECKED]:
         raise Unusable(f"{source}: {'; '.join(map(str, found))}")
-    fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+    flush(target)
+
+
+def flush(path: str) -> None:
+    """Write a file, or the entries of a directory, to the disk.
+
+    Raises:
+        OSError: it cannot be opened, or its disk fails.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

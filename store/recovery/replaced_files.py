@@ -19,7 +19,7 @@ from typing import NamedTuple
 import apsw
 
 from store.errors import Busy, DiskFailed, Replaced
-from store.recovery.online_copy import copy_from
+from store.recovery.online_copy import copy_from, flush
 
 File = tuple[int, int]
 """Device and inode, which distinguish a file from another file of its name."""
@@ -93,7 +93,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
     except FileExistsError as err:
         raise Replaced(f"{path}") from err
     os.unlink(new)
-    _flush(os.path.dirname(path))
+    flush(os.path.dirname(path))
     text = f"{path} was removed while it was open; a whole copy was put in its place, nothing is lost."
     return Rescued(text, moved=True)
 
@@ -105,11 +105,3 @@ def _move_wal(writer: apsw.Connection) -> None:
     except apsw.Error as err:
         kind = Busy if isinstance(err, apsw.BusyError) else DiskFailed
         raise kind(f"(its WAL cannot be moved into the database: {err})") from err
-
-
-def _flush(directory: str) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
