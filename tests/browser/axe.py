@@ -7,7 +7,16 @@ _RUN = """async (options) => {
   const { violations } = await axe.run(document, { resultTypes: ["violations"], ...options });
   return violations.flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.html}: ${node.failureSummary}`));
 }"""
+_TARGETS = {"runOnly": ["target-size"]}
 _COLOURS = {"runOnly": ["color-contrast"]}
+
+
+def small_targets_of(page: Page) -> list[str]:
+    """Links and buttons that are too small for a finger, as WCAG 2.2 and Lighthouse measure them."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE_SCRIPT)
+    found: list[str] = page.evaluate(_RUN, _TARGETS)
+    return found
 
 
 def complaints_of(page: Page) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect
 
 from api.resources.pages import FOLDER
-from tests.browser.axe import complaints_of
+from tests.browser.axe import complaints_of, small_targets_of
 from tests.browser.conftest import watched
 from tests.browser.site import Site
 from tests.browser.test_dashboard import PAGES, shown
@@ -46,6 +46,17 @@ def test_axe_finds_nothing_with_coloured_output(page: Page, site: Site) -> None:
         expect(page.get_by_role("main")).to_contain_text(text)
         expect(page.locator(".skeleton")).to_have_count(0)
         assert complaints_of(page) == [], address
+
+
+def test_targets_are_large_enough_for_a_finger(phone: Page, site: Site) -> None:
+    """On a phone each link and button of an overview, run, task or timeline has at least 24 pixels of room."""
+    failed = site.run_to_end("tries")
+    site.ok.touch()
+    site.run_to_end("backup")
+    for address in ("#/", f"#/run/{failed}", f"#/run/{site.done['backup']}", "#/task/backup", "#/timeline?view=table"):
+        site.see(phone, address)
+        expect(phone.locator(".skeleton")).to_have_count(0)
+        assert small_targets_of(phone) == [], address
 
 
 def test_axe_finds_nothing_without_a_session(browser: Browser, site: Site, complaints: list[str]) -> None:

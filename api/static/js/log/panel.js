@@ -48,9 +48,9 @@ export const rangeText = ([first, last]) => (first === last ? String(first + 1) 
  * for the end. moved(changes): the address is to say that, {line, stream, level, filter}. address(n): permanent address of
  * a line, or null. taskName, runId: for the search; without them there is none. asked: what is searched for at first, see
  * search.js; ask(query): it is searched for from now on. elsewhere(hit, query): go to a hit in another run of the task.
- * startMs: when the run started.
+ * startMs: when the run started. loaded(): the first lines are there, or cannot be had.
  */
-export function LogPanel({ source, at = {}, moved, address = () => null, taskName, runId, asked = null, ask, elsewhere, startMs = 0, title = "Log", fileName, oneStream = false }) {
+export function LogPanel({ source, at = {}, moved, address = () => null, taskName, runId, asked = null, ask, elsewhere, startMs = 0, title = "Log", fileName, oneStream = false, loaded }) {
   const scroll = useRef(null);
   const rows = useRef(null);
   const region = useRef(null);
@@ -128,6 +128,10 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
   }, [whole]);
 
   const log = view.current;
+  const ready = Boolean(log?.loaded || log?.error);
+  useEffect(() => {
+    if (ready) loaded?.();
+  }, [ready]);
   const top = log?.topLine() ?? 0;
   const unseen = log && !log.following ? log.total - log.end : 0;
   const toFirst = () => log.jump(log.first, { marked: false });
@@ -256,7 +260,7 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
       <${PositionBar} first=${log?.first ?? 0} total=${log?.total ?? 0} top=${top} shown=${30} to=${(n) => log.jump(n, { marked: false })} />
       ${unseen > 0 && html`<button class="primary log-more" onClick=${() => log.toEnd()}><${Icon} name="down" />${number(unseen)} more ${unseen === 1 ? "line" : "lines"}</button>`}
     </div>
-    <p class="log-foot">
+    <p class="log-foot ${ready ? "" : "coming"}">
       <span class="number">${log?.total ? `Line ${number(top + 1)} of ${number(log.total)}` : "No lines"}</span>
       ${log?.first > 0 && html`<span>Lines before ${number(log.first + 1)} are no longer kept</span>`}
       <span>${stateOf(log)}</span>

@@ -19,6 +19,7 @@ import { FAILURES, ofRun, ofUnit } from "../states.js";
 const COMING = 8;
 const LIVE_MS = 5000;
 const RECENT_DAYS = 7;
+const CAUSES_MS = 1500; // how long the page waits for the failures, which would move everything below them
 const FAILURES_MS = 10_000; // a service that crashes again and again must not have them loaded all the time
 
 /** The beginning of the day a week ago. */
@@ -129,7 +130,13 @@ function Coming({ all }) {
 export function Overview() {
   useTitle("Overview");
   const all = units.value;
-  if (!all) {
+  const { failures, known } = useFailures();
+  const [waited, setWaited] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setWaited(true), CAUSES_MS);
+    return () => clearTimeout(timer);
+  }, []);
+  if (!all || !(known || waited)) {
     return html`<h1>Overview</h1>${trouble.value ? html`<${Card} label="Problem"><${Problem} error=${{ message: trouble.value }} retry=${loadUnits} /></${Card}>` : html`<${Card} label="Loading"><${Skeleton} rows=${10} /></${Card}>`}`;
   }
   if (!all.length) {
@@ -140,12 +147,8 @@ export function Overview() {
       <a class="button" href=${link("daemon")}>Show configuration path</a>
     </${Empty}></${Card}>`;
   }
-  return html`<h1 class="hidden-text">Overview</h1><${Sections} all=${all} />`;
-}
-
-function Sections({ all }) {
-  const { failures, known } = useFailures();
-  return html`<${Attention} all=${all} failures=${failures} known=${known} />
+  return html`<h1 class="hidden-text">Overview</h1>
+    <${Attention} all=${all} failures=${failures} known=${known} />
     <${Recent} all=${all} failures=${failures} />
     <${HostLine} />
     <${Board} all=${all} />

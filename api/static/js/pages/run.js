@@ -1,5 +1,5 @@
 // One run: the cause of its end, its attempts, its resource usage, and its log.
-import { html, useEffect, useMemo } from "../../vendor/preact.js";
+import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { Refused, get, runPath } from "../api.js";
 import { duration, size, tookMs } from "../format.js";
@@ -30,6 +30,7 @@ export function RunPage({ id }) {
     return listen((kind, body) => (body.runId === id || kind === "resumed" || (kind.startsWith("run.") && body.affected)) && again());
   }, [id]);
   const source = useMemo(() => new RunLog(id), [id]);
+  const [logged, setLogged] = useState(false); // what is below the log comes after it, so that its lines move nothing
   const gone = error instanceof Refused && (error.status === 404 || error.status === 422);
   if (gone || (error && !run)) {
     return html`<h1>Run</h1><${Card} label="Problem">
@@ -63,9 +64,10 @@ export function RunPage({ id }) {
       elsewhere=${(hit, wanted) => go(link("run", hit.runId, { line: hit.n + 1, ...parametersOf(wanted) }))}
       startMs=${run.startedAt ? Date.parse(run.startedAt) : 0}
       fileName=${`${run.taskName}-${id}.log`}
+      loaded=${() => setLogged(true)}
     />
-    ${FAILURES.includes(run.endReason) && html`<${LastGood} run=${run} />`}
-    <div class="cards"><${Facts} run=${run} /><${Resources} run=${run} /></div>`;
+    ${logged && FAILURES.includes(run.endReason) && html`<${LastGood} run=${run} />`}
+    ${logged && html`<div class="cards"><${Facts} run=${run} /><${Resources} run=${run} /></div>`}`;
 }
 
 function RunActions({ run }) {
