@@ -11,8 +11,8 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
-_DESK = {"width": 1200, "height": 880}
-_LOW = {"width": 1200, "height": 660}
+_DESK = {"width": 1440, "height": 900}
+_LOW = {"width": 1024, "height": 720}
 _PHONE = {"width": 390, "height": 780}
 _SETTLED_MS = 1500
 _PATIENCE_MS = 120_000
@@ -47,7 +47,7 @@ def _take(address: str, password: str, chromium: str | None) -> None:
         for name, size, scheme, path in (
             ("overview", _DESK, "light", "/"),
             ("run", _LOW, "dark", "/#/runs?task_name=backup&status=failed"),
-            ("phone", _PHONE, "light", "/#/task/backup"),
+            ("phone", _PHONE, "light", "/"),
         ):
             page = _page(browser, address, password, size, scheme)
             page.goto(address + path)

@@ -25,7 +25,7 @@ const SERVICES = {
   backoff: ["warn", "restarting soon", "alert"],
   stopping: ["mute", "stopping", "square"],
   exited: ["mute", "exited", "square"],
-  fatal: ["bad", "given up", "cross"],
+  fatal: ["bad", "down", "cross"],
 };
 
 /** How a service that fails again and again is shown, beside its state. */
