@@ -49,8 +49,7 @@ def test_signals_of_container_engines_end_the_daemon(container: Container, numbe
         os.kill(init.pid, number)
         assert container.process is not None
         assert container.process.wait(60) == 0
-        container.start()
-        assert (container.run(run_id)["endReason"], container.run(run_id)["exitCode"]) == ("daemon_stopped", 5)
+        assert container.stored_end(run_id) == ("daemon_stopped", 5)
     finally:
         container.clean()
 
