@@ -39,8 +39,8 @@ OTHERS = 0o007
 Make = Callable[..., Apart]
 
 
-@pytest.fixture
-def make() -> Iterator[Make]:
+@contextlib.contextmanager
+def making() -> Iterator[Make]:
     """Yield a function that creates daemons in one directory that all users can enter, one at a time."""
     reason = why_not()
     if reason is not None:
@@ -57,6 +57,19 @@ def make() -> Iterator[Make]:
             return daemon
 
         yield one
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    with making() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Apart]:
+    """A running daemon for tests that leave it as it was."""
+    with making() as make:
+        yield make().start()
 
 
 def everything(daemon: Daemon) -> list[Path]:
@@ -77,9 +90,9 @@ def modes(daemon: Daemon) -> set[int]:
     return {stat.S_IMODE(path.stat().st_mode) & (GROUP | OTHERS) for path in [daemon.data, *daemon.data.rglob("*")]}
 
 
-def test_only_workers_have_the_api_user(make: Make) -> None:
+def test_only_workers_have_the_api_user(shared: Apart) -> None:
     """API workers have the ids of the user and none of root; all other processes are root."""
-    daemon = make().start()
+    daemon = shared
     assert daemon.uids("ringward gunicorn") == {UID}
     assert daemon.uids("ringward supervisor") | daemon.uids("ringward scheduler") == {0}
     worker = daemon.helper("ringward gunicorn").children()[0].pid
@@ -90,9 +103,9 @@ def test_only_workers_have_the_api_user(make: Make) -> None:
     assert "NoNewPrivs:\t1\n" in status
 
 
-def test_workers_serve_reads_and_commands(make: Make) -> None:
+def test_workers_serve_reads_and_commands(shared: Apart) -> None:
     """Everything that the API shows is readable, during a write and later; commands work, and are audited."""
-    daemon = make().start()
+    daemon = shared
     run = daemon.trigger("hello")
     stream = daemon.stream(f"/api/runs/{run}/log/stream?from=0")
     assert [event.data["text"] for event in stream if "text" in event.data] == ["one", "two", "three"]
@@ -111,13 +124,14 @@ def test_workers_serve_reads_and_commands(make: Make) -> None:
     assert daemon.get("/api/system").status == daemon.get("/metrics").status == 200
 
 
-def test_workers_can_change_and_read_little(make: Make) -> None:
+def test_workers_can_change_and_read_little(shared: Apart) -> None:
     """Workers can change no file of the daemon except in their own directory, and read no secret."""
-    daemon = make().start()
+    daemon = shared
+    before = len(daemon.get("/api/audit").json()["items"])
     answer = daemon.request("POST", "/api/tasks/secret/run", {"params": {"key": "open sesame"}})
     assert answer.status == 201
     daemon.log_file(daemon.trigger("hello"))
-    until(lambda: len(daemon.get("/api/audit").json()["items"]) == 2, "the audit")
+    until(lambda: len(daemon.get("/api/audit").json()["items"]) == before + 2, "the audit")
     place = daemon.runtime_dir()
     until(lambda: not list(place.glob("audit/*")), "the worker to hear that it is stored")
     paths = everything(daemon)
@@ -152,9 +166,9 @@ def test_the_api_user_is_not_trusted(make: Make) -> None:
     assert daemon.get("/api/tasks").status == 200
 
 
-def test_reads_while_the_scheduler_is_away(make: Make) -> None:
+def test_reads_while_the_scheduler_is_away(shared: Apart) -> None:
     """Every read is answered while the scheduler, the only writer of the database, is killed or stopped."""
-    daemon = make().start()
+    daemon = shared
     daemon.ended(daemon.trigger("hello"))
     over = threading.Event()
     statuses: list[int] = []
@@ -216,9 +230,10 @@ def test_compressed_logs_stay_readable(make: Make) -> None:
     assert daemon.texts(run) == ["one", "two", "three"]
 
 
-def test_audit_entries_survive_killed_workers(make: Make) -> None:
+def test_audit_entries_survive_killed_workers(shared: Apart) -> None:
     """Audit entries that a worker could not store are stored by the next one."""
-    daemon = make().start()
+    daemon = shared
+    before = daemon.get("/api/audit").json()["items"]
     scheduler = daemon.helper("ringward scheduler")
     scheduler.suspend()
     try:
@@ -228,7 +243,7 @@ def test_audit_entries_survive_killed_workers(make: Make) -> None:
         daemon.helper("ringward gunicorn").children()[0].send_signal(signal.SIGKILL)
     finally:
         scheduler.resume()
-    until(lambda: daemon.get("/api/audit").json()["items"], "the entry")
+    until(lambda: daemon.get("/api/audit").json()["items"][1:] == before, "the entry")
     until(lambda: not spool.exists(), "the file to go")
 
 
@@ -400,12 +415,13 @@ def closed_copy(directory: Path) -> Path:
     return shut
 
 
-def test_a_changed_api_user_needs_a_restart(make: Make) -> None:
+def test_a_changed_api_user_needs_a_restart(shared: Apart) -> None:
     """A reload with another API user is refused, and changes nothing."""
-    daemon = make().start()
+    daemon = shared
     text = daemon.config.read_text()
     daemon.config.write_text(text.replace("[http]\n", '[http]\nuser = "nobody"\n'))
     answer = daemon.request("POST", "/api/daemon/reload")
+    daemon.config.write_text(text)
     assert answer.status == 409
     (error,) = answer.json()["errors"]
     assert "http.user" in error["location"]
