@@ -101,7 +101,6 @@ def test_the_usage_of_an_ended_run_is_complete(daemon: Daemon, cgroups: str) -> 
     assert found["readBytes"] >= 0
 
 
-@pytest.mark.own
 def test_an_emptied_environment_does_not_hide(daemon: Daemon, pids: Path) -> None:
     """In a cgroup, a process is found although it removed every mark of its run."""
     require_cgroups()
@@ -126,7 +125,6 @@ def daemon_lines(daemon: Daemon, run_id: str) -> list[str]:
     return [line.split(f"{run_id}: ", 1)[1] for line in daemon.said().splitlines() if f" t {run_id}: " in line]
 
 
-@pytest.mark.own
 @pytest.mark.parametrize("tty", ["", "tty = true\n"])
 def test_a_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str, tmp_path: Path, tty: str) -> None:
     """A kept leftover writes to the daemon's log after its run and an upgrade, and is listed as long as it lives."""
@@ -153,20 +151,30 @@ def test_a_kept_leftover_writes_to_the_daemons_log(daemon: Daemon, cgroups: str,
 
 
 @pytest.mark.own
-@pytest.mark.parametrize("configured", [True, False])
-def test_a_kept_leftover_survives_a_killed_supervisor(
-    daemon: Daemon, cgroups: str, pids: Path, configured: bool
-) -> None:
+def test_a_kept_leftover_survives_a_killed_supervisor(daemon: Daemon, cgroups: str, tmp_path: Path) -> None:
     """The next start does not end a kept leftover, even if its run had not ended and its task is gone."""
-    main = pids.with_name("main")
-    begin(daemon, cgroups, f'leftovers = "leave"\nrun = "echo $$ >\'{main}\'; {words(pids)}; exec sleep 1000"')
-    until(pids.exists, "the daemon of its own")
-    daemon.stop(signal.SIGKILL)
-    if not configured:
-        daemon.write("")
+    tables = {}
+    for name in ("stays", "goes"):
+        main, pids = tmp_path / f"{name}.main", tmp_path / name
+        tables[name] = f"""[tasks.{name}]
+leftovers = "leave"
+run = "echo $$ >'{main}'; {words(pids)}; exec sleep 1000"
+"""
+    daemon.write("".join(tables.values()), daemon=f'cgroups = "{cgroups}"')
     daemon.start()
-    assert alive(pid_in(pids))
-    os.kill(pid_in(main), signal.SIGKILL)
+    for name in tables:
+        daemon.trigger(name)
+    until(lambda: all((tmp_path / name).exists() for name in tables), "the daemons of their own")
+    daemon.stop(signal.SIGKILL)
+    daemon.write(tables["stays"], daemon=f'cgroups = "{cgroups}"')
+    daemon.start()
+    left = [pid_in(tmp_path / name) for name in tables]
+    try:
+        assert all(map(alive, left))
+    finally:
+        for pid in (*left, *(pid_in(tmp_path / f"{name}.main") for name in tables)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_a_tree_that_ignores_sigterm_is_stopped(daemon: Daemon, cgroups: str) -> None:
