@@ -81,21 +81,21 @@ def test_a_removed_runtime_directory_is_made_again(daemon: Daemon, words: Path, 
     assert not place.exists()
 
 
-@pytest.mark.parametrize("name", ["ring", "root.bell", "control.sock", "lock", "begun", "audit"])
-def test_each_removed_file_is_made_again(daemon: Daemon, words: Path, name: str) -> None:
+def test_each_removed_file_is_made_again(daemon: Daemon, words: Path) -> None:
     """Each removed file is created again; runs continue."""
     daemon.write(COUNTS.format(words=words))
     daemon.start()
     place = daemon.runtime_dir()
-    with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
-        run = daemon.trigger("counts")
-        until(lambda: daemon.texts(run) == ["first"], "the first line")
-        path = place / (f"{run}.ring" if name == "ring" else name)
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-        until(lambda: begun_again(daemon, 2) and well(daemon) and path.exists(), "the file")
-        speaker.write("second\n")
-        until(lambda: daemon.texts(run) == ["first", "second"], "the next line")
-    assert daemon.ended(run)["endReason"] == "succeeded"
+    for removed, name in enumerate(("ring", "root.bell", "control.sock", "lock", "begun", "audit"), start=1):
+        with open(os.open(words, os.O_RDWR), "w", buffering=1) as speaker:
+            run = daemon.trigger("counts")
+            until(lambda: daemon.texts(run) == ["first"], "the first line")  # noqa: B023
+            path = place / (f"{run}.ring" if name == "ring" else name)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            until(lambda: begun_again(daemon, removed + 1) and well(daemon) and path.exists(), name)  # noqa: B023
+            speaker.write("second\n")
+            until(lambda: daemon.texts(run) == ["first", "second"], "the next line")  # noqa: B023
+        assert daemon.ended(run)["endReason"] == "succeeded"
     assert daemon.stop() == 0
 
 
