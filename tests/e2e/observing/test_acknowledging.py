@@ -65,7 +65,7 @@ def test_until_it_fails_anew(daemon: Daemon) -> None:
     assert entry["result"] == "until the next failure: known"
 
 
-@pytest.mark.own
+@pytest.mark.lent
 def test_for_a_time(daemon: Daemon) -> None:
     """With a time, the acknowledgement holds for that time, also if the task fails anew; it can be withdrawn."""
     daemon.write(CONFIG)
@@ -80,7 +80,7 @@ def test_for_a_time(daemon: Daemon) -> None:
     until(lambda: "acknowledged" not in record(daemon), "the end of the acknowledgement")
 
 
-@pytest.mark.own
+@pytest.mark.lent
 def test_only_failures(daemon: Daemon) -> None:
     """Units that are well, and runs that are not the last ones, are refused with the reason."""
     daemon.write(CONFIG)

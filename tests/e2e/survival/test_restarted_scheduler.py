@@ -66,6 +66,7 @@ def config_warnings(daemon: Daemon) -> str:
     return "\n".join(daemon.get("/api/daemon").json()["configWarnings"])
 
 
+@pytest.mark.lent
 def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
     """A scheduler without a copy of the loaded configuration reads the file: removed services stop, tasks continue.
 
@@ -98,6 +99,7 @@ def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
     assert daemon.ended(task)["exitCode"] == 5
 
 
+@pytest.mark.lent
 @pytest.mark.parametrize("text", ["", "broken]", '[tasks.other]\nrun = "true"\n'])
 def test_a_file_that_a_reload_would_refuse(daemon: Daemon, text: str) -> None:
     """The active configuration survives the scheduler's death, whatever is in the file.
@@ -128,6 +130,7 @@ def test_a_file_that_a_reload_would_refuse(daemon: Daemon, text: str) -> None:
     assert [one["id"] for one in daemon.runs("s")] == [run["id"]]
 
 
+@pytest.mark.lent
 def test_runs_end_under_the_policy_of_their_start(daemon: Daemon) -> None:
     """Runs are judged and retried by the definition at their start, whatever the file says now."""
     gate, early = daemon.directory / "gate", daemon.directory / "early"

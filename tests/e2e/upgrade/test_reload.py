@@ -151,6 +151,7 @@ def test_an_invalid_file_changes_nothing(daemon: Daemon) -> None:
     assert daemon.get("/api/daemon").json()["configStale"] is False
 
 
+@pytest.mark.lent
 def test_staleness_is_announced_once(daemon: Daemon) -> None:
     """Editing a file is an event and a notification; the reload is an event, and ends it."""
     daemon.write('[tasks.t]\nrun = "true"\n')
@@ -253,6 +254,7 @@ def test_http_settings_replace_the_api_server(daemon: Daemon) -> None:
     assert daemon.helper("ringward scheduler").pid == scheduler
 
 
+@pytest.mark.lent
 def test_durability_replaces_the_scheduler(daemon: Daemon) -> None:
     """A changed durability restarts the scheduler at once; runs continue."""
     daemon.write(f"[services.s]\nrun = {SLEEPER}\n")
@@ -305,6 +307,7 @@ def test_settings_that_need_a_restart_are_refused(daemon: Daemon) -> None:
     until(audited, "the audit")
 
 
+@pytest.mark.lent
 def test_paused_and_stopped_units_stay_so(daemon: Daemon) -> None:
     """Paused tasks stay paused, and stopped services stay stopped, also if they change."""
     daemon.write(f'[tasks.t]\nrun = "true"\ncron = "* * * * *"\n[services.s]\nrun = {SLEEPER}\n')
@@ -403,6 +406,7 @@ def test_killed_at_any_moment_of_a_reload(daemon: Daemon) -> None:
         until(settled, f"the state after edit {number}", 60)
 
 
+@pytest.mark.lent
 def test_edits_end_where_a_fresh_start_begins(daemon: Daemon, tmp_path: Path) -> None:
     """After forty random edits, a running daemon shows the same as a newly started one."""
     chance = random.Random(11)
