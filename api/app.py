@@ -17,12 +17,12 @@ from api.errors import ApiError, on_api_error, on_failure, on_http_error, shorta
 from api.host_info.host_facts import System
 from api.operation_table import OPERATIONS
 from api.operations import body
+from api.operations.body import KNOWN, STRANGERS
 from api.operations.guard import Guard, check_deadline
 from api.operations.operation import Call, Operation
 from api.operations.parameters import parse_path, parse_query, raise_all
 from api.reading import DamageReport, Files, Reads
 from api.resources.pages import Site
-from api.server.body_budget import KNOWN, STRANGERS
 from api.server.client_address import Exposure
 from api.server.thread_pool import Threads
 from api.streams.ring_follower import Hub
@@ -83,8 +83,8 @@ class Route:
         errors = misnamed + errors
         if not errors:
             permission.check_scope(self._context, operation, call)
-        room = STRANGERS if call.identity is None else KNOWN
-        with room.holding() as take:
+        budget = STRANGERS if call.identity is None else KNOWN
+        with budget.holding() as take:
             if operation.media and not errors:
                 call.body = body.read(call.req, operation.body_limit_bytes, take)
             elif operation.accepts is not None:
@@ -95,7 +95,7 @@ class Route:
                         required=operation.body_required,
                         limit_bytes=operation.body_limit_bytes,
                         take=take,
-                        thread=room.thread,
+                        thread=budget.thread,
                     )
                 except ApiError as err:
                     if not errors:

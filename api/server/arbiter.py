@@ -21,9 +21,8 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.sock import close_sockets, create_sockets
 
-from api.server.lent_key import FromScheduler
 from api.server.log_format import ApiLogger
-from api.server.tls import Contexts, OnDisk
+from api.server.tls import Contexts, FromScheduler, OnDisk
 from api.server.worker import ENDING, Worker
 from supervisor.host.osport import become, set_title
 from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Decoder, Frame

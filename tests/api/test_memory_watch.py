@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.memory_watch import MemoryWatch, has_room
+from api.worker_context import MemoryWatch, has_room
 
 
 class Watched:

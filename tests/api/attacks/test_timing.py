@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from api.auth.identity import hash_secret
-from api.auth.password_hash import hash_password
-from api.auth.passwords import Passwords, WrongPassword
+from api.auth.passwords import Passwords, WrongPassword, hash_password
 from store.accounts import Account
 from supervisor.ipc.control_client import ControlClient
 

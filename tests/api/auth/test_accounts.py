@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.auth.password_hash import hash_password, verify
+from api.auth.passwords import hash_password, verify
 from store import accounts
 from tests.api.support.client import Answer
 from tests.api.support.credentials import JSON, basic, cookie, make_token

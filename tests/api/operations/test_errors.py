@@ -16,9 +16,9 @@ import pytest
 
 from api.app import Route
 from api.errors import ApiError
-from api.memory_watch import MemoryWatch
 from api.operation_table import OPERATIONS
 from api.streams.ring_follower import unreadable
+from api.worker_context import MemoryWatch
 from tests.api.support.client import DEADLINE_S, Answer
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run

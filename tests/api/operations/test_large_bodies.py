@@ -8,8 +8,8 @@ import pytest
 
 from api.errors import ApiError
 from api.operations import body
+from api.operations.body import BodyBudget
 from api.schemas.access import NewToken
-from api.server.body_budget import Room
 from tests.support.waiting import until
 
 
@@ -18,9 +18,9 @@ def request_of(fields: int) -> falcon.Request:
     return falcon.testing.create_req(method="POST", body="{" + text + "}", headers={"Content-Type": "application/json"})
 
 
-def decode(request: falcon.Request, room: Room) -> None:
-    with room.holding() as take:
-        body.decode(request, NewToken, required=True, limit_bytes=1 << 24, take=take, thread=room.thread)
+def decode(request: falcon.Request, budget: BodyBudget) -> None:
+    with budget.holding() as take:
+        body.decode(request, NewToken, required=True, limit_bytes=1 << 24, take=take, thread=budget.thread)
 
 
 def test_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     heart = gevent.spawn(beat)
     try:
         with pytest.raises(ApiError) as caught:
-            decode(request, Room(1 << 24))
+            decode(request, BodyBudget(1 << 24))
     finally:
         heart.kill()
     assert caught.value.status == 422
@@ -53,7 +53,7 @@ def test_others_go_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many come at once: the loop shares Python with one thread that looks at them."""
-    room, inside, most = Room(1 << 24), [], []
+    budget, inside, most = BodyBudget(1 << 24), [], []
     decoded = body._decoded
 
     def watched(*args: Any) -> Any:
@@ -66,7 +66,7 @@ def test_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def one() -> None:
         with pytest.raises(ApiError):
-            decode(request_of(100_000), room)
+            decode(request_of(100_000), budget)
 
     monkeypatch.setattr(body, "_decoded", watched)
     gevent.joinall([gevent.spawn(one) for _ in range(8)], raise_error=True)
