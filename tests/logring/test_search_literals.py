@@ -5,7 +5,7 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logring.search_literals import present, required
+from logring.search import present, required
 
 
 @pytest.mark.parametrize(
