@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from store.backends import sqlite
 from store.connection import Connection, Durability, Row, Value
 from store.errors import Away, Closed, DiskFailed, InDoubt, NotReady, SchemaTooNew, StoreError, Unusable
-from store.migrations import known, migrate
+from store.migrations.runner import known, migrate
 from store.recovery.replaced_files import File
 
 QUERY_LIMIT_S = 1.0

@@ -41,7 +41,7 @@ from store.errors import (
     StoreError,
     Unusable,
 )
-from store.migrations import check_readable
+from store.migrations.runner import check_readable
 
 try:
     import psycopg

@@ -5,7 +5,7 @@ import pytest
 from store.connection import Connection
 from store.database import Database, open_reader, open_writer
 from store.errors import NotReady, SchemaTooNew, StoreError
-from store.migrations import Migration, check_readable, known, migrate
+from store.migrations.runner import Migration, check_readable, known, migrate
 from store.models import InstanceModel, MetaModel, OutboxModel, SessionModel, TaskModel
 from store.runs.record import COLUMNS
 from tests.store.databases import on_sqlite

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from store.migrations import known
+from store.migrations.runner import known
 from supervisor.root.handover.table import HANDOVER
 from tests.e2e.services.test_readiness import SAY, is_ready, on_flag, watcher
 from tests.e2e.upgrade.test_upgrade import HALVES, shown

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from store.migrations import known
+from store.migrations.runner import known
 from supervisor.version import VERSION
 from tests.support.daemon import gone, program
 from tests.support.installation import Installation

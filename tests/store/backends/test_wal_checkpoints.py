@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from store.backends import wal_checkpoints
+from store.backends import sqlite
 from store.daemon_values import get_meta, set_meta
 from store.database import Database, open_reader, open_writer
 from tests.support.waiting import until
@@ -26,13 +26,13 @@ def moved(path: Path) -> int:
 
 def test_the_thread_moves_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Written rows reach the database file though the writer never checkpoints; nothing is lost."""
-    monkeypatch.setattr(wal_checkpoints, "PAGES_BY_WRITER", 10**9)
-    monkeypatch.setattr(wal_checkpoints, "MOST_PAGES", 10**9)
+    monkeypatch.setattr(sqlite, "PAGES_BY_WRITER", 10**9)
+    monkeypatch.setattr(sqlite, "MOST_PAGES", 10**9)
     path = tmp_path / "ringward.db"
     writer = open_writer(str(path))
     before = moved(path)
-    fill(writer, 2 * wal_checkpoints.PAGES_BESIDE)
-    until(lambda: moved(path) >= before + wal_checkpoints.PAGES_BESIDE * PAGE, "the pages to be moved")
+    fill(writer, 2 * sqlite.PAGES_BESIDE)
+    until(lambda: moved(path) >= before + sqlite.PAGES_BESIDE * PAGE, "the pages to be moved")
     reader = open_reader(str(path))
     assert get_meta(reader, "filler 99") == "x" * 10 * PAGE
     reader.close()
@@ -44,12 +44,12 @@ def test_the_thread_moves_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("most", ["PAGES_BY_WRITER", "MOST_PAGES"])
 def test_the_wal_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
     """The writer does the rest, so that the WAL does not grow without end: when few pages are left, or very many."""
-    monkeypatch.setattr(wal_checkpoints, "PAGES_BESIDE", 200 if most == "PAGES_BY_WRITER" else 10**9)
-    monkeypatch.setattr(wal_checkpoints, most, 1000)
+    monkeypatch.setattr(sqlite, "PAGES_BESIDE", 200 if most == "PAGES_BY_WRITER" else 10**9)
+    monkeypatch.setattr(sqlite, most, 1000)
     path = tmp_path / "ringward.db"
     writer = open_writer(str(path))
     with writer.lent() as connection:
-        thread: wal_checkpoints.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
+        thread: sqlite.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
     for beginning in range(0, 400, 40):
         fill(writer, 400, beginning)
         if most == "PAGES_BY_WRITER":
@@ -60,12 +60,12 @@ def test_the_wal_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mo
 
 def test_who_waits_finds_the_wal_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the work lets the thread finish when asked, the WAL never gets long, and no commit checkpoints."""
-    monkeypatch.setattr(wal_checkpoints, "PAGES_OF_BACKLOG", 200)
-    monkeypatch.setattr(wal_checkpoints, "PAGES_BY_WRITER", 10**9)
+    monkeypatch.setattr(sqlite, "PAGES_OF_BACKLOG", 200)
+    monkeypatch.setattr(sqlite, "PAGES_BY_WRITER", 10**9)
     path = tmp_path / "ringward.db"
     writer = open_writer(str(path))
     with writer.lent() as connection:
-        thread: wal_checkpoints.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
+        thread: sqlite.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
     waits = 0
     for beginning in range(0, 400, 4):
         with writer.transaction():
@@ -94,10 +94,10 @@ def test_a_commit_is_one_whatever_becomes_of_a_checkpoint(tmp_path: Path, monkey
     before = moved(path)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
-        fill(writer, wal_checkpoints.PAGES_BESIDE)
-        patch.setattr(wal_checkpoints, "MOST_PAGES", 0)
+        fill(writer, sqlite.PAGES_BESIDE)
+        patch.setattr(sqlite, "MOST_PAGES", 0)
         with writer.lent() as connection:
-            thread: wal_checkpoints.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
+            thread: sqlite.Checkpoints = connection._checkpoints  # type: ignore[attr-defined]
         assert thread._committed(Refusing(), "main", 1) == apsw.SQLITE_OK  # type: ignore[arg-type]
     assert moved(path) == before
     fill(writer, 20, 900)
@@ -116,7 +116,7 @@ def test_close(tmp_path: Path) -> None:
     path = tmp_path / "ringward.db"
     writer = open_writer(str(path))
     others = set(threading.enumerate())
-    fill(writer, 2 * wal_checkpoints.PAGES_BESIDE)
+    fill(writer, 2 * sqlite.PAGES_BESIDE)
     (thread,) = set(threading.enumerate()) - others
     writer.close()
     assert not thread.is_alive()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from store.backends import wal_checkpoints
+from store.backends import sqlite
 from store.database import open_writer
 from store.runs.writes import insert_run, update_run
 from tests.store.making import T0, make_run
@@ -21,7 +21,7 @@ def test_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduled: bool,
     Created it is a row, an id, a place among the active and the instant that it stands for; started, row and place.
     """
     for name in ("PAGES_BESIDE", "PAGES_BY_WRITER", "MOST_PAGES"):
-        monkeypatch.setattr(wal_checkpoints, name, 10**9)
+        monkeypatch.setattr(sqlite, name, 10**9)
     writer = open_writer(str(tmp_path / "ringward.db"))
     wal = tmp_path / "ringward.db-wal"
     for number in range(300):
