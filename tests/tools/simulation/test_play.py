@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.config.load import load
 from supervisor.config.model import Task
-from supervisor.tools.simulation.play import Arrival, Play
+from supervisor.tools.simulation.report import Arrival, SimulatedTask
 from tests.schedule.oracle import Oracle, expression
 from tests.scheduler.runs.test_scheduled_starts import DAY, START, Schedules, task
 
@@ -34,7 +34,7 @@ def test_a_year_in_time_zones(tmp_path: Path) -> None:
         for gap, overlap in (("run", "first"), ("skip", "second"), ("run", "both")):
             text = expression(choose)
             keys = f'cron = "{text}"\ntimezone = "{zone}"\ndst_gap = "{gap}"\ndst_overlap = "{overlap}"'
-            play = Play(configured(tmp_path, keys), FIRST_MS + 1, 0)
+            play = SimulatedTask(configured(tmp_path, keys), FIRST_MS + 1, 0)
             found = [(one.at, one.outcome == "run", one.note) for one in play.until(FIRST_MS + YEAR_MS + 1)]
             expected = [tuple(one) for one in oracle.walk(text, gap, overlap, 1_000_000)]
             assert found == expected, (zone, text, gap, overlap)
@@ -99,20 +99,20 @@ def test_the_engine_does_the_same(engine: _Played, tmp_path: Path, keys: str, mi
     engine.dies(first=True)
     start_ms = engine.hand.wall
     engine.play(start_ms + DAY, duration_ms)
-    play = Play(configured(tmp_path, text), start_ms + 1, duration_ms)
+    play = SimulatedTask(configured(tmp_path, text), start_ms + 1, duration_ms)
     shown = {"queued": "run", "terminates": "run"}
     expected = [(shown.get(one.outcome, one.outcome), one.at) for one in play.until(start_ms + DAY)]
     assert [(reason, at) for reason, at, _ in engine.rows()] == expected
     assert len(expected) > 100
 
 
-def outcomes(play: Play, until_ms: int) -> list[str]:
+def outcomes(play: SimulatedTask, until_ms: int) -> list[str]:
     return [one.outcome for one in play.until(until_ms)]
 
 
 def test_the_first_moment_counts(tmp_path: Path) -> None:
     """A time at the very beginning is one, a time at the end is not."""
-    play = Play(configured(tmp_path, 'cron = "0 0 * * *"'), FIRST_MS, 0)
+    play = SimulatedTask(configured(tmp_path, 'cron = "0 0 * * *"'), FIRST_MS, 0)
     assert [one.at for one in play.until(FIRST_MS + DAY)] == [FIRST_MS]
 
 
@@ -120,15 +120,15 @@ def test_an_interval_goes_on(tmp_path: Path) -> None:
     """It is counted from a time that the daemon has accounted for, be it before the beginning or after it."""
     definition = configured(tmp_path, 'every = "45m"')
     for mark in (FIRST_MS - 50 * 60_000, FIRST_MS + 40 * 60_000):
-        play = Play(definition, FIRST_MS, 0, mark)
+        play = SimulatedTask(definition, FIRST_MS, 0, mark)
         assert [one.at - FIRST_MS for one in play.until(FIRST_MS + 2 * 3_600_000)] == [2_400_000, 5_100_000]
-    play = Play(definition, FIRST_MS, 0)
+    play = SimulatedTask(definition, FIRST_MS, 0)
     assert next(play.until(FIRST_MS + DAY)) == Arrival(FIRST_MS + 2_700_000, "t", FIRST_MS + 2_700_000, "run", None)
 
 
 def test_runs_that_wait(tmp_path: Path) -> None:
     """They begin when a place is free, and the longest wait is known; a timeout ends what takes longer."""
-    play = Play(configured(tmp_path, 'every = "10m"\nmax_concurrent = 1\ncoalesce = false'), FIRST_MS, 900_000)
+    play = SimulatedTask(configured(tmp_path, 'every = "10m"\nmax_concurrent = 1\ncoalesce = false'), FIRST_MS, 900_000)
     assert outcomes(play, FIRST_MS + 1_900_000) == ["run", "queued", "queued"]
     play.finish()
     assert [(began - FIRST_MS, end - FIRST_MS) for began, end in play.ran] == [
@@ -137,13 +137,13 @@ def test_runs_that_wait(tmp_path: Path) -> None:
         (2_400_000, 3_300_000),
     ]
     assert play.longest_wait_ms == 600_000
-    play = Play(configured(tmp_path, 'every = "10m"\nmax_concurrent = 1\ntimeout = "9m"'), FIRST_MS, 900_000)
+    play = SimulatedTask(configured(tmp_path, 'every = "10m"\nmax_concurrent = 1\ntimeout = "9m"'), FIRST_MS, 900_000)
     assert set(outcomes(play, FIRST_MS + DAY)) == {"run"}
 
 
 def test_jitter_moves_the_start(tmp_path: Path) -> None:
     """Not the time that a run stands for."""
-    play = Play(configured(tmp_path, 'cron = "0 * * * *"\njitter = "30m"'), START, 0)
+    play = SimulatedTask(configured(tmp_path, 'cron = "0 * * * *"\njitter = "30m"'), START, 0)
     first = next(play.until(START + DAY))
     assert 0 < first.starts_at - first.at < 30 * 60_000
     assert first.at % 3_600_000 == 0
