@@ -131,9 +131,9 @@ def test_a_file_that_a_reload_would_refuse(daemon: Daemon, text: str) -> None:
 
 
 @pytest.mark.lent
-def test_runs_end_under_the_policy_of_their_start(daemon: Daemon) -> None:
+def test_runs_end_under_the_policy_of_their_start(daemon: Daemon, tmp_path: Path) -> None:
     """Runs are judged and retried by the definition at their start, whatever the file says now."""
-    gate, early = daemon.directory / "gate", daemon.directory / "early"
+    gate, early = tmp_path / "gate", tmp_path / "early"
     waits, waits_less = (f"until [ -e '{path}' ]; do sleep 0.01; done" for path in (gate, early))
     daemon.write(
         f'[tasks.codes]\nrun = "{waits}; exit 7"\nexit_codes = [7]\n'

@@ -254,7 +254,6 @@ def test_http_settings_replace_the_api_server(daemon: Daemon) -> None:
     assert daemon.helper("ringward scheduler").pid == scheduler
 
 
-@pytest.mark.lent
 def test_durability_replaces_the_scheduler(daemon: Daemon) -> None:
     """A changed durability restarts the scheduler at once; runs continue."""
     daemon.write(f"[services.s]\nrun = {SLEEPER}\n")
