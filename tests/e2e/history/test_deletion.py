@@ -112,6 +112,7 @@ def test_a_deleted_run_is_hidden_and_restored(daemon: Daemon) -> None:
     assert told[0]["taskName"] == "bar"
 
 
+@pytest.mark.lent
 def test_unfinished_runs_and_deletion(daemon: Daemon) -> None:
     """A running run is not deleted; a pending one ends as stopped, its stream says deleted, and it never starts."""
     daemon.write(TASKS)
@@ -128,7 +129,7 @@ def test_unfinished_runs_and_deletion(daemon: Daemon) -> None:
     assert daemon.request("POST", f"/api/runs/{running}/stop").status == 204
     daemon.ended(running)
     assert [run["id"] for run in daemon.runs("waits")] == [running]
-    assert bulk(daemon, "restore", match_all=True)["affected"] == 1
+    assert bulk(daemon, "restore", ids=[waiting])["affected"] == 1
     assert daemon.run(waiting)["endReason"] == "stopped"
 
 

@@ -71,6 +71,7 @@ def test_kill_spares_runs_below_the_limit(daemon: Daemon) -> None:
     assert daemon.get(f"/api/runs/{run['id']}/log/raw").body == PRINTED[:400_000]
 
 
+@pytest.mark.lent
 def test_logs_stop_growing_below_min_free_space(daemon: Daemon) -> None:
     """Below min_free_space, log files do not grow.
 

@@ -74,6 +74,7 @@ def test_a_compressed_log_is_the_same_log(daemon: Daemon) -> None:
     assert daemon.stop() == 0
 
 
+@pytest.mark.lent
 def test_a_log_is_compressed_soon_after_its_end(daemon: Daemon) -> None:
     """The end of a run starts a janitor, which exits when its work is done; the log of a running run is left alone."""
     live_task = '[tasks.live]\nrun = "seq 99; exec sleep 600"\n'

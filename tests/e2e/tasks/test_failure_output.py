@@ -58,7 +58,6 @@ def test_lines_that_end_in_crlf(daemon: Daemon) -> None:
     until(lambda: daemon.task("s")["state"] == "running", "the service to be ready")
 
 
-@pytest.mark.own
 def test_a_match_survives_a_killed_scheduler(daemon: Daemon, tmp_path: Path) -> None:
     """A match is kept when the scheduler is killed, and when the run ends while no scheduler runs."""
     flag = tmp_path / "flag"
