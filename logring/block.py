@@ -283,7 +283,7 @@ class Block:
         for index in range(self.header.entries + 1 if self.header.lines else 0):
             entry = self._stored_entry(index)
             if not previous.end < entry.end <= len(self.text) or entry.ts < previous.ts:
-                return index, "ends or times go backwards"
+                return index, "offsets or times decrease"
             if entry.stream >= len(STREAM_NAMES):
                 return index, f"stream {entry.stream}"
             text = self.text[entry.begin : entry.end]

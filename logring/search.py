@@ -56,7 +56,7 @@ class Pattern:
     """The pattern to search for.
 
     Args:
-        text: a plain text, or with `regex` a regular expression in RE2's syntax.
+        text: a plain text, or with `regex` a regular expression in RE2 syntax.
         regex: whether `text` is a regular expression.
         ignore_case: take upper and lower case for the same.
 
@@ -68,9 +68,9 @@ class Pattern:
         try:
             plain = text.encode()
         except UnicodeEncodeError as err:
-            raise BadPattern("is no UTF-8") from err
+            raise BadPattern("is not UTF-8") from err
         if b"\n" in plain:
-            raise BadPattern("has a newline, and no line has one")
+            raise BadPattern("contains a newline, which no line does")
         self._plain = plain
         self._regexp = None
         self._required = required(text) if regex and not ignore_case else ()

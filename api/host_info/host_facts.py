@@ -204,7 +204,9 @@ class System:
         """
         # The timeout includes callers that share an answer; otherwise each would wait for all before it.
         with (
-            gevent.Timeout(_PATIENCE_S, unavailable("Cannot read the state of the host: a file system hangs")),
+            gevent.Timeout(
+                _PATIENCE_S, unavailable("Cannot read the state of the host: a file system does not respond")
+            ),
             self._asking,
         ):
             known = self._known

@@ -286,7 +286,9 @@ _STOPPED_STATES = frozenset({"stopped", "exited"})
     role=Role.VIEWER,
     query=(
         integer("days", "Number of days, including today.", _UPTIME_DAYS, minimum=1, maximum=_YEAR_DAYS),
-        integer("changes", "Most changes of each instance.", _SHOWN_CHANGES, minimum=0, maximum=KEPT_CHANGES),
+        integer(
+            "changes", "Maximum number of changes of each instance.", _SHOWN_CHANGES, minimum=0, maximum=KEPT_CHANGES
+        ),
     ),
     answers={200: json_of(ServiceUptime)},
     refusals=(404, 409, 422),

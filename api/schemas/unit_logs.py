@@ -29,9 +29,7 @@ class UnitLine(Struct, rename="camel"):
     ts: Annotated[Int64, Meta(description="Unix time, ms.")]
     stream: StreamName
     text: str
-    continued: Annotated[bool, Meta(description="True if it goes on with the stream's line before.")] | UnsetType = (
-        UNSET
-    )
+    continued: Annotated[bool, Meta(description="True if it continues the stream's previous line.")] | UnsetType = UNSET
     frame_count: Annotated[Int64, Meta(description="Number of kept frames, if it was redrawn.", ge=1)] | UnsetType = (
         UNSET
     )

@@ -50,7 +50,7 @@ class Written:
             return None
         static = Static.parse(page, path, KIND_FILE)
         if static.run_id != run_id.encode():
-            raise ForeignFile(f"{path} is another run's")
+            raise ForeignFile(f"{path} belongs to another run")
         found = Publication.latest(page[_PAIR])
         if found is None:
             return None
@@ -77,7 +77,7 @@ def reopen(ring_path: str, run_id: str, written: Written | None) -> RingWriter |
         return None
     if ring.static.run_id != run_id.encode() or ring.static.boot_id != boot_id():
         ring.close()
-        raise ForeignFile(f"{ring_path} is another run's, or of another boot")
+        raise ForeignFile(f"{ring_path} belongs to another run or another boot")
     writer = RingWriter.resume(ring)
     ring.taken = min(ring.slots, writer.head_block + 1)
     if written is not None:

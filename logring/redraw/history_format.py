@@ -65,7 +65,7 @@ def parse_header(data: bytes, path: str) -> tuple[bytes, int, int]:
         Corrupt: damaged.
     """
     if data[: len(MAGIC)] != MAGIC:
-        raise ForeignFile(f"{path} holds no frames")
+        raise ForeignFile(f"{path} is not a file of frames")
     _, version, _, block_size, blocks, run_id = _HEADER.unpack_from(data)
     if version > VERSION:
         raise NewerFormat(f"{path} has format {version}, this release knows {VERSION}")

@@ -323,7 +323,7 @@ def _parts(url: str) -> Mapping[str, Any]:
     except psycopg.Error:
         # Without the reason, which quotes the URL, and that has the password.
         raise Unusable(
-            'the URL of the database cannot be read; it is written "postgresql://user:password@host:5432/database",'
+            'the URL of the database is invalid; use "postgresql://user:password@host:5432/database",'
             " with %XX for characters that have a meaning in URLs"
         ) from None
 
@@ -449,7 +449,7 @@ def _holder(connection: Connection) -> str:
 
 def _check_set_up(connection: Connection) -> None:
     if not _is_ours(connection):
-        raise NotReady(f"{connection.place} was not set up yet")
+        raise NotReady(f"{connection.place} has not been set up yet")
 
 
 def _check_kept(connection: Connection) -> None:
@@ -458,7 +458,7 @@ def _check_kept(connection: Connection) -> None:
         _check_set_up(connection)
         check_readable(connection)
     except NotReady as err:
-        why = "its tables are gone: restore them, or restart the daemon to begin without"
+        why = "its tables are gone: restore them, or restart the daemon to begin with an empty history"
         raise Unusable(f"{connection.place}: {why}") from err
 
 

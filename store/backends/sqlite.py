@@ -511,7 +511,7 @@ def _claim(connection: Connection) -> None:
 
 def _check_set_up(connection: Connection) -> None:
     if _application_id(connection) == 0:
-        raise NotReady(f"{connection.place} was not set up yet")
+        raise NotReady(f"{connection.place} has not been set up yet")
     _check_application(connection)
 
 

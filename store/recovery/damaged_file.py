@@ -53,7 +53,7 @@ class Wreck:
             try:
                 for row in self._connection.execute(query, [at]):
                     if row[0] < at:
-                        raise apsw.CorruptError("keys that are not in order")
+                        raise apsw.CorruptError("keys out of order")
                     at = row[0] + 1
                     yield row
                     if self.late():

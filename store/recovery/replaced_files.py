@@ -78,7 +78,7 @@ def rescue(writer: apsw.Connection, path: str, opened: Files, placing: Callable[
             raise Replaced(f"{name}")
     if now.database != NO_FILE:
         _move_wal(writer)
-        text = f"The -wal or -shm of {path} was removed while it was open; their content was saved; nothing is lost."
+        text = f"The -wal or -shm of {path} was removed while it was open; its content was saved, nothing is lost."
         return Rescued(text, moved=False)
     new = f"{path}.rescued"
     with contextlib.suppress(FileNotFoundError):

@@ -49,7 +49,7 @@ def encode(status: str, end_reason: str | None) -> int:
     try:
         return _CODES[status, end_reason]
     except KeyError:
-        raise ValueError(f"no state of a run: {status!r} with end reason {end_reason!r}") from None
+        raise ValueError(f"unknown state of a run: {status!r} with end reason {end_reason!r}") from None
 
 
 def decode(state: int) -> tuple[str, str | None]:
@@ -65,5 +65,5 @@ def select(phases: Collection[str], reasons: Collection[str]) -> frozenset[int]:
     """
     for word in (*phases, *reasons):
         if word not in (PHASES if word in phases else END_REASONS):
-            raise ValueError(f"no phase or end reason of a run: {word!r}")
+            raise ValueError(f"unknown phase or end reason: {word!r}")
     return frozenset(code for code, (phase, reason) in _NAMES.items() if phase in phases or reason in reasons)

@@ -125,7 +125,7 @@ def parsed(row: Sequence[Any]) -> Usage:
     usage = Usage._make((*sums, _unpacked(points)))
     numbers = [*usage[:-1], *(number for point in usage.points for number in point)]
     if not all(isinstance(number, int) for number in numbers if number is not None):
-        raise ValueError("something else than numbers")
+        raise ValueError("not a list of numbers")
     return usage
 
 

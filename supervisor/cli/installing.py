@@ -132,6 +132,5 @@ def warnings_of(wanted: "Wanted") -> list[str]:
         return [f"cannot tell who can change the files that root would run: {err.filename}: {err.strerror}"]
     if found is None:
         return []
-    return [
-        f"root would run files that others can change: {found.path} {found.why}; install Ringward below /opt, as root"
-    ]
+    remedy = "install Ringward below /opt, as root"
+    return [f"root would run files that other users can change: {found.path} {found.why}; {remedy}"]

@@ -33,7 +33,7 @@ COMMANDS = {
     "pause": ("units.control", "Pause the schedules of tasks."),
     "resume": ("units.control", "Resume the schedules of tasks."),
     "ack": ("units.ack", "Acknowledge the failure of a task or service."),
-    "wait": ("units.wait", "Wait until units or runs are in a state."),
+    "wait": ("units.wait", "Wait until units or runs reach a state."),
     "next": ("units.next", "Show the next times of tasks."),
     "simulate": ("units.simulate", "Simulate the schedules."),
     "rm": ("runs.rm", "Delete ended runs."),

@@ -150,7 +150,7 @@ class Http:
         IdentityTable(), None, "headers of a proxy that authenticates people, and their roles", API
     )
     """Headers with which such a proxy names the person of a request; None: no proxy does."""
-    hosts: tuple[str, ...] = key(ListOf(HostName(), 64), [], "more names under which clients may reach the API", API)
+    hosts: tuple[str, ...] = key(ListOf(HostName(), 64), [], "additional host names of the API", API)
     """Names in lower case, some with a ``*.`` in front."""
     external_url: str | None = key(Url(), None, "address under which clients reach the API, for links", API)
     """Without a slash at the end."""
@@ -167,7 +167,7 @@ class Http:
     public: tuple[str, ...] = key(
         ListOf(Name("the name of a task or service"), 100),
         [],
-        "tasks and services whose state anybody may see at /status and /badge/NAME.svg",
+        "tasks and services with a public state at /status and /badge/NAME.svg",
         API,
     )
     """Names of the tasks and services whose state needs no authentication."""
@@ -421,7 +421,7 @@ class _Scheduling:
     settle_ms: int = key(
         Duration(high_ms=3_600_000),
         "1s",
-        "time without a further change after which the run of on_change starts",
+        "the run of on_change starts after this time without a further change",
         name="settle",
     )
     """Time without a change after which a run starts for all files that changed."""
@@ -525,7 +525,7 @@ class _Supervision:
         Attempts(), 5, "an instance that fails more often than this within flap_window is flapping; unlimited: never"
     )
     """An instance that fails more often than this within `flap_window_ms` is flapping; infinity: never."""
-    flap_window_ms: int = key(Duration(low_ms=1000), "10m", "the time of flap_restarts", name="flap_window")
+    flap_window_ms: int = key(Duration(low_ms=1000), "10m", "the period for flap_restarts", name="flap_window")
     ready: Probe | None = key(READY, None, "readiness probe: notify, http, tcp, exec or log", RESTART)
     """The readiness probe of an instance; None: it is ready when it has a process."""
     live: Probe | None = key(
@@ -533,7 +533,7 @@ class _Supervision:
     )
     """The liveness probe of a ready instance; None: it is alive while it has a process."""
     depends_on: tuple[Dependency, ...] = key(
-        ListOf(Depends(), 100), [], "services and tasks that it waits for before it starts"
+        ListOf(Depends(), 100), [], "services and tasks that must be up before it starts"
     )
     autostart: bool = key(Flag(), True, "false: it is stopped at the start of the daemon", NEXT_START)
     priority: int = key(Integer(0, 1000), 100, "services with a lower number start earlier and stop later")

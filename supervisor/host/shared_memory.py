@@ -70,4 +70,4 @@ def _own(directory: str) -> None:
         if status.st_uid != os.geteuid():
             raise Unfit(f"{directory} belongs to user {status.st_uid}") from None
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise Unfit(f"{directory} is writable by others") from None
+            raise Unfit(f"{directory} is writable by other users") from None

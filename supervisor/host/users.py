@@ -46,7 +46,7 @@ def resolve(text: str) -> Account:
     else:
         raise NoSuchAccount(f"no such user: {name}" + (" (a number needs a group)" if _is_number(name) else ""))
     if os.geteuid() != 0 and not account.ours:
-        raise NoSuchAccount(f"only root can run something as {text}, and the daemon runs as user {os.geteuid()}")
+        raise NoSuchAccount(f"only root can run commands as {text}, and the daemon runs as user {os.geteuid()}")
     return account
 
 

@@ -72,19 +72,19 @@ _CURSOR = (
 _UNIT_PARAMS = (
     integer(
         "from",
-        "A negative number: begin with so many last lines of all runs together, before stream and grep choose."
-        " 0: begin with the first line that is kept. 1: begin with the lines to come."
+        "-N: begin with the last N lines of all runs together, counted before stream and grep apply."
+        " 0: begin with the first kept line. 1: begin with new lines only."
         f" Default: -{LAST_LINES}, or 0 with since.",
         minimum=-50_000,
         maximum=1,
     ),
-    flag("follow", "false: end with done when the lines that there are now were sent; default: true."),
+    flag("follow", "false: end with done once all present lines are sent; default: true."),
     instant("since", "Only lines read at this time or later.", up=True),
     instant(
         "until", "Only lines read at this time or earlier; the stream ends with done when all were sent.", up=False
     ),
     choice("stream", "Only lines of this stream.", STREAM_NAMES),
-    text_param("grep", "Only lines that match this regular expression, in RE2's syntax."),
+    text_param("grep", "Only lines that match this regular expression, in RE2 syntax."),
 )
 
 

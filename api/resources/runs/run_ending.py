@@ -123,7 +123,7 @@ def _newest_of_each(db: Database, wanted: RunFilter, limit: int) -> list[Run]:
     query=(
         several("runs", "Comma-separated ids: only these runs, if they failed.", RUN_ID, _MOST_RUNS),
         instant("since", "Only runs created at this time or after.", up=True),
-        integer("limit", "Most runs, without `runs`.", 20, minimum=1, maximum=_MOST_RUNS),
+        integer("limit", "Maximum number of runs, without `runs`.", 20, minimum=1, maximum=_MOST_RUNS),
     ),
     answers={200: json_of(Failures)},
     refusals=(422,),

@@ -226,7 +226,7 @@ def _newest(db: Database, names: list[str], limit: int) -> list[tuple[str, list[
     scoped=True,
     query=(
         several("tasks", "Comma-separated names of tasks and services.", TASK_NAME, _MOST_TASKS),
-        integer("limit", "Most runs of each.", 20, minimum=1, maximum=_MOST_NEWEST),
+        integer("limit", "Maximum number of runs of each.", 20, minimum=1, maximum=_MOST_NEWEST),
     ),
     answers={200: json_of(schemas.NewestRuns)},
     refusals=(422,),

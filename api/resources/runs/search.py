@@ -206,7 +206,7 @@ _WHAT = (
         description="The text or pattern to find within a line.",
         required=True,
     ),
-    flag("regex", "Whether q is a regular expression, in RE2's syntax; default: false."),
+    flag("regex", "Whether q is a regular expression, in RE2 syntax; default: false."),
     flag("case", "Whether the search is case-sensitive; default: false."),
     choice("stream", "Only lines of this stream.", STREAM_NAMES),
     instant("since", "Only lines read at this time or later.", up=True),

@@ -159,7 +159,7 @@ def confirm_all(names: Callable[[], list[str]], verb: str) -> None:
         Failure: the answer is no.
     """
     if not is_interactive():
-        raise click.UsageError("--all needs --yes, because nobody can be asked here")
+        raise click.UsageError("--all needs --yes unless standard input is a terminal")
     found = names()
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     click.echo(f"{', '.join(found[:_SHOWN])}{more}", err=True)

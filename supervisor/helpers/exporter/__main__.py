@@ -82,7 +82,7 @@ def _export(job: ExportJob, sock: socket.socket) -> int:
     try:
         cursors = Cursors(path)
     except UnknownFormat as err:
-        log.error(f"exports.{job.name}: {err}; the export begins anew with the active runs")
+        log.error(f"exports.{job.name}: {err}; the export starts over with the active runs")
         os.replace(path, f"{path}.damaged")
         cursors = Cursors(path)
     report = Report(job, log, lambda frame: sock.sendall(encode(frame)))

@@ -144,7 +144,7 @@ class TaskWatch(threading.Thread):
         except OSError as err:  # EMFILE: fs.inotify.max_user_instances
             self._say(
                 "",
-                f"inotify cannot be used ({err.strerror}): files are found within {_LIST_S:.0f} s;"
+                f"inotify cannot be used ({err.strerror}): listing directories every {_LIST_S:.0f} s;"
                 " raise fs.inotify.max_user_instances",
             )
         with self._lock:
@@ -225,7 +225,7 @@ class TaskWatch(threading.Thread):
             except OSError as err:
                 why = f"{err.strerror} (for ENOSPC, raise fs.inotify.max_user_watches)"
         if not why and is_shared(kind := self._file_system(directory.path)):
-            why = f"it is on a file system of type {kind}, which other hosts change without an event"
+            why = f"its file system, {kind}, sends no events for changes by other hosts"
         directory.polled = bool(why)
         # The list comes after the watch, so that nothing is missed in between.
         self._list(directory, now_s)
@@ -266,7 +266,7 @@ class TaskWatch(threading.Thread):
             self._say(
                 f"{directory.path}/",
                 f"more than {MAX_KNOWN} files match on_change: a restart may report files again;"
-                " let the task move its files elsewhere",
+                " let the task move processed files elsewhere",
             )
 
     # Events.
@@ -316,7 +316,7 @@ class TaskWatch(threading.Thread):
         except FileNotFoundError:
             return Changes(settle_s)
         except (OSError, LookupError, TypeError, ValueError, AttributeError) as err:
-            self._say("", f"{self._saved} cannot be used ({err}): files that changed meanwhile are not found")
+            self._say("", f"{self._saved} cannot be used ({err}): changes since the last start are not detected")
             return Changes(settle_s)
 
     def _save(self) -> None:
@@ -339,4 +339,4 @@ class TaskWatch(threading.Thread):
             self._send({"op": "said", "level": "warning", "text": f"{self._task}: {text}"})
 
 
-_OVERFLOW = "events of inotify were lost; all directories are listed (fs.inotify.max_queued_events)"
+_OVERFLOW = "inotify events were lost; listing all directories (fs.inotify.max_queued_events)"

@@ -268,7 +268,7 @@ def deliver(request: DeliveryRequest) -> DeliveryResult:
         )
         if done and captured.lost is None:
             return DeliveryResult()
-        why = captured.lost or "; ".join(dict.fromkeys(captured.messages)) or "the service refused it"
+        why = captured.lost or "; ".join(dict.fromkeys(captured.messages)) or "the service rejected the message"
         return DeliveryResult(masked(" ".join(why.split()), request.url)[:_MAX_ERROR], captured.retry_after_ms)
     except Exception as err:  # noqa: BLE001 - any exception of a plugin is the result of this message
         return DeliveryResult(masked(f"{type(err).__name__}: {err}", request.url)[:_MAX_ERROR], captured.retry_after_ms)

@@ -117,7 +117,7 @@ def recover(
             found.log, found.stalled_at_s = RunLog.load(exact.log), exact.log.since_s
         return found
     if stored is None:
-        raise Unusable("none of its records is left")
+        raise Unusable("it has no record")
     found.record, found.identities = stored.record, stored.pipes
     if found.exited is None:
         found.instance = _adopted(state, stored, found)
@@ -165,7 +165,7 @@ def _reopen_log(found: RecoveredRun, path: str, stored: Stored) -> None:
     writer = reopen(stored.ring, found.run, written)
     if writer is None:
         if written is not None and not written.sealed and found.exited is None:
-            raise Unusable("its ring is gone")
+            raise Unusable("its ring is missing")
         found.lines = written.lines if written is not None else None
         return
     log = found.log = RunLog(found.run, path, writer)
@@ -219,9 +219,9 @@ def _read(run: str, fds: list[int], wanted: dict[str, Any], ring: str, log: Log)
         raise Unusable("it has no record")
     differing = [name for name, value in wanted.items() if known.about.get(name) != value]
     if differing:
-        raise Unusable(f"the record is of another {differing[0]}")
+        raise Unusable(f"the record has another {differing[0]}")
     if known.state.run != run:
-        raise Unusable("the record is another run's")
+        raise Unusable("the record belongs to another run")
     return known.state, Stored(fds, record, known.fds, ring, log, {memory})
 
 

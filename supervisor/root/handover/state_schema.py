@@ -502,7 +502,7 @@ def unpack(data: bytes) -> RunProgress:
     known = dataclasses.fields(RunProgress)
     count = next((n for n in range(1, len(known) + 1) if struct.calcsize(_CODE[: n + 1]) == len(data)), None)
     if count is None:
-        raise Foreign(f"{len(data)} bytes of progress are not known")
+        raise Foreign(f"{len(data)} bytes of progress are unknown")
     found: dict[str, Any] = {}
     for one, value in zip(known, struct.unpack(_CODE[: count + 1], data), strict=False):
         if one.type is ProcessState:

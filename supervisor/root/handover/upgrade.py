@@ -118,7 +118,7 @@ class Trial:
             self._then(None)
             return
         how = f"exit status {status}" if status > 0 else f"signal {-status}"
-        self._then(_reason(self._output.decode(errors="replace")) or f"it exited with {how} and without a message")
+        self._then(_reason(self._output.decode(errors="replace")) or f"it exited with {how} and printed nothing")
 
     def _let_go(self) -> None:
         self._watch.remove(self._pidfd)
@@ -180,7 +180,7 @@ def requested_python(path: str) -> str | None:
         status = os.fstat(fd)
         os.unlink(path)  # it is for one upgrade
         if status.st_uid not in owners or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise NotTrusted(f"{path} can be written by other users than the daemon's and root")
+            raise NotTrusted(f"{path} is writable by users other than root and the daemon's user")
         data = file.read(_MAX_REQUEST)
     try:
         request = json.loads(data)
@@ -190,7 +190,7 @@ def requested_python(path: str) -> str | None:
     for one in (python, *more):
         found = exposed(one, owners)
         if found is not None:
-            raise NotTrusted(f"the daemon would execute files that others can change: {found}")
+            raise NotTrusted(f"the daemon would execute files that other users can change: {found}")
     return python
 
 
@@ -342,7 +342,7 @@ class Upgrade:
 
     def _try(self, held: bool) -> None:
         if not held:
-            self._refuse("a disk with logs hangs")
+            self._refuse("a disk with logs does not respond")
             return
         keep = Keep()
         try:
@@ -369,7 +369,7 @@ class Upgrade:
 
     def _execute(self, held: bool) -> None:
         if not held:
-            self._refuse("a disk with logs hangs")
+            self._refuse("a disk with logs does not respond")
             return
         # From here on a signal stays with the kernel until the next root takes it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -399,7 +399,7 @@ class Upgrade:
             self._stage = Stage.PAUSING
             self._hold.begin(self._execute)
         elif self._stage is Stage.SCHEDULER_RETIRED and now_s >= self._no_start_by_s:
-            self._refuse("a starting run does not finish its start")
+            self._refuse("a run has not finished starting")
 
     def cancel(self, why: str) -> None:
         """Give up, whatever it is that is under way."""

@@ -544,7 +544,7 @@ class ControlThread:
             self._ending.hurry(now_s)
             return
         self._upgrade.cancel("the daemon is shutting down")
-        self._log.info(f"{why}: shutting down with {counted(len(self._processes.live), 'instance')}")
+        self._log.info(f"{why}: shutting down with {counted(len(self._processes.live), 'active run')}")
         managed = "NOTIFY_SOCKET" in os.environ
         self._ending = Ending(now_s, self._boot.shutdown_timeout_ms / 1000, managed=managed, at_once=at_once)
         notify(f"STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC={self._ending.patience_us(now_s)}")
@@ -579,7 +579,7 @@ class ControlThread:
         self._exit_status = self._exit_status or _EX_LEFT
         lost = len(self._processes.live) + len(self._processes.exits)
         if lost:
-            self._log.error(f"gave up waiting for {counted(lost, 'instance')}: each will show as crashed")
+            self._log.error(f"gave up waiting for {counted(lost, 'run')}: each will show as crashed")
         else:
             self._log.error("gave up waiting for the scheduler: some of its changes are not stored")
         return True

@@ -365,7 +365,7 @@ class ProcessManager:
             self.starts.begin(wanted, self._others)
         else:
             self.starts.drop()
-            self.on_short(Start(wanted, None), "there is no memory left")
+            self.on_short(Start(wanted, None), "out of memory")
 
     def _put_back(self, _run: str, detail: tuple[Start, str]) -> None:
         start, why = detail
@@ -501,7 +501,7 @@ class ProcessManager:
         leftovers.kill(self._trees, instance)
 
     def _give_up(self, instance: ManagedProcess, _detail: None) -> None:
-        why = "signalling it is not permitted" if instance.outcome.not_permitted else "uninterruptible?"
+        why = "not permitted to signal it" if instance.outcome.not_permitted else "uninterruptible?"
         self._abandon(instance, f"still there {_GIVE_UP_S:g} s after SIGKILL ({why})")
         self._log.error(f"{instance.spawn.task} {instance.run}: {instance.outcome.log_notes[-1]}")
 

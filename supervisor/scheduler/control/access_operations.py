@@ -22,11 +22,11 @@ from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.reload.config_files import ConfigFiles
 
 _TOKEN_REFUSALS = {
-    "taken": "A token with this name exists; revoke it first",
+    "taken": "A token with this name already exists; revoke it first",
     "full": f"The limit of {tokens.MAX_TOKENS} tokens is reached; revoke some first",
 }
 _ACCOUNT_REFUSALS = {
-    "taken": "An account with this name exists; remove it first, or change its password",
+    "taken": "An account with this name already exists; remove it first, or change its password",
     "full": f"The limit of {accounts.MAX_ACCOUNTS} accounts is reached; remove some first",
 }
 

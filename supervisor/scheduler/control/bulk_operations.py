@@ -308,7 +308,7 @@ def _unpacked(ids: str) -> list[str]:
 
 
 def _failed(reply: Reply) -> Callable[[BaseException], None]:
-    return lambda error: reply(refused(503, f"it was not finished: {error}"))
+    return lambda error: reply(refused(503, f"it did not finish: {error}"))
 
 
 def _delete(db: Database, run_id: str, now_ms: int) -> str | None:

@@ -191,7 +191,7 @@ class RunOperations:
             slot = holders[caller.id]
             message = (
                 f"A run of {unit.name} would wait for the slot {slot}, which the requesting run {caller.id} of"
-                f" {caller.unit.name} holds; start it after the end of {caller.unit.name}, or raise slots.{slot}.size"
+                f" {caller.unit.name} holds; start it after {caller.unit.name} has ended, or raise slots.{slot}.size"
             )
             reply(refused(409, message))
             return

@@ -61,10 +61,10 @@ class DiskReserve:
         if self._there or self.missing:
             return
         self.missing = True
-        kept = f"the disk with {self._directory} has no room for the {BYTES >> 20} MiB that are kept for the database"
-        self._log.error(f"{kept}: what happens is stored only as long as there is any")
+        kept = f"the disk with {self._directory} has no room for the {BYTES >> 20} MiB reserved for the database"
+        self._log.error(f"{kept}: nothing more can be stored once the disk is full")
         with self._committer.changing() as change:
-            self._notifications.disk_full(f"T{kept[1:]}. What happens is stored only as long as there is any.", change)
+            self._notifications.disk_full(f"T{kept[1:]}. Nothing more can be stored once the disk is full.", change)
         self._loop.after(_AGAIN_MS, self._keep)
 
     def _keep(self) -> None:

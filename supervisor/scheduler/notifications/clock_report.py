@@ -64,7 +64,7 @@ class ClockReport:
     @operation(_By)
     def clock_trust(self, asked: _By, reply: Reply) -> None:
         """Trust the wall clock as it is set, for removals too."""
-        self._log.info(f"{asked.by} confirmed the wall clock; removals follow it")
+        self._log.info(f"{asked.by} confirmed the wall clock; runs are removed by age again")
         self._clock.believe()
         with self._committer.changing(unavailable(reply)) as change:
             state = self._clock.state()

@@ -285,7 +285,7 @@ class Notifications:
         text = f"{config.path}, or a file that it includes, was edited. Reload to apply the change."
         if not has_same_zone(config):
             title = "The time zone of the host has changed"
-            text = f"It is no longer {config.host_zone}. Commands use the new one at once, schedules after a reload."
+            text = f"It is no longer {config.host_zone}. Commands use the new one now; schedules use it after a reload."
         self._report(change, notification_kinds.CONFIG_STALE, title, text)
 
     def database_failing(self, why: str, change: Change) -> None:
@@ -308,10 +308,10 @@ class Notifications:
     def memory(self, change: Change, *, short: bool) -> None:
         """Report that the supervisor is out of memory, or recovered."""
         if short:
-            text = "The supervisor gets no more memory. Active runs continue, and nothing starts."
+            text = "The daemon is out of memory. Active runs continue; new runs wait."
             self._report(change, notification_kinds.MEMORY_SHORT, "Out of memory", text)
         else:
-            text = "The supervisor gets memory again. Waiting runs start."
+            text = "The daemon has memory again. Waiting runs start."
             self._report(change, notification_kinds.MEMORY_RECOVERED, "Memory is available again", text)
 
     def tasks_silent(self, silent: Sequence[tuple[str, int]], change: Change) -> None:
@@ -319,11 +319,11 @@ class Notifications:
         listed = "".join(f"\n{name} runs again at {stamp(at)}." for name, at in silent[:_SILENT_LISTED])
         more = len(silent) - _SILENT_LISTED
         rest = f"\n{counted(more, 'more task')}: ringward status." if more > 0 else ""
-        text = f"No time runs twice, so {counted(len(silent), 'task')} will not run until then:"
+        text = f"No scheduled time runs twice, so {counted(len(silent), 'task')} will not run until then:"
         self._report(
             change,
             notification_kinds.CLOCK_SET_BACK,
-            "The clock was set back, and tasks do not run",
+            "The clock was set back, and tasks are waiting for it",
             text + listed + rest,
         )
 
@@ -332,7 +332,7 @@ class Notifications:
         where = "forward" if step_ms > 0 else "back"
         text = (
             f"It was set {where} by {abs(step_ms) // 86_400_000} days. Nothing is removed by age before"
-            f" {stamp(until_ms)}, if the clock stays as it is. If it is right, run: ringward trust-clock."
+            f" {stamp(until_ms)}. If the clock is right, run: ringward trust-clock."
         )
         self._report(change, notification_kinds.CLOCK_DOUBTED, "The clock was set by more than a day", text)
 
@@ -342,7 +342,7 @@ class Notifications:
             text = f"{counted(waiting, 'run')} cannot start and wait: {why}. Active runs continue."
             self._report(change, notification_kinds.STARTS_WAITING, "Runs cannot start", text)
         else:
-            text = "The supervisor starts runs again. None waits any more."
+            text = "All waiting runs have started."
             self._report(change, notification_kinds.STARTS_RECOVERED, "Runs start again", text)
 
     def export_failing(self, name: str, why: str, behind: int, change: Change) -> None:
@@ -353,7 +353,7 @@ class Notifications:
     def export_recovered(self, name: str, since: int, change: Change) -> None:
         """Report that an export delivers again."""
         lasted = format_duration((change.now_ms - since) // 1000 * 1000)
-        text = f"It failed for {lasted}. Lines that the logs still have are delivered now."
+        text = f"It failed for {lasted}. It now delivers all lines that are still in the logs."
         self._report(change, notification_kinds.EXPORT_RECOVERED, f"Export {name} works again", text)
 
     def _raise(self, db: Database, draft: Notification) -> Events:

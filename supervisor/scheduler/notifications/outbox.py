@@ -216,7 +216,7 @@ class Outbox:
         if due:
             change.write(lambda db: deliveries.failed(db, name, due, why, now_ms))
         if lost:
-            self._log.error(f"the notifier {name}: gave up {len(lost)} notifications after a day")
+            self._log.error(f"the notifier {name}: dropped {len(lost)} notifications after a day of failures")
             change.write(lambda db: deliveries.give_up(db, name, lost, why, now_ms))
             if any(one.kind != DELIVERY_FAILED for one in together if one.seq in lost):
                 self._on_lost(name, len(lost), why, change)

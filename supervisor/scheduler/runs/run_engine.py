@@ -197,7 +197,7 @@ class RunEngine:
         except OSError as err:
             if not run.attempt:
                 raise
-            self._log.warning(f"{run.unit.name} {run.id}: its secret parameters cannot be kept: {err}")
+            self._log.warning(f"{run.unit.name} {run.id}: cannot store its secret parameters: {err}")
 
     def _keep_files(self, run: LiveRun) -> None:
         """Write the names of changed files, as :meth:`_keep_secrets`."""
@@ -206,7 +206,7 @@ class RunEngine:
         except OSError as err:
             if not run.attempt:
                 raise
-            self._log.warning(f"{run.unit.name} {run.id}: the names of its files cannot be kept: {err}")
+            self._log.warning(f"{run.unit.name} {run.id}: cannot store the names of its files: {err}")
 
     def _forget_private(self, run: LiveRun, change: Change) -> None:
         """Remove secrets and names of files of a run whose end is stored, or which was never stored."""

@@ -36,7 +36,7 @@ def take(data_dir: str) -> int:
             _kill(pid, fd)
         if not _taken(fd, _WAIT_S):
             os.close(fd)
-            raise Locked("another scheduler of this data directory does not exit")
+            raise Locked("another scheduler still runs on this data directory")
     return fd
 
 

@@ -103,7 +103,7 @@ def export(data_dir: str, name: str) -> Finding:
         text += f", {counted(status.lost_runs, 'run')} removed before delivery"
     if status.error is not None and status.failing_since is not None:
         text = f"failing since {stamp(status.failing_since)}: {status.error}; {text}"
-        return Finding(what, "fail", text, "fix the cause; delivery goes on by itself")
+        return Finding(what, "fail", text, "fix the cause; delivery then continues")
     return Finding(what, "ok", text)
 
 

@@ -198,7 +198,7 @@ class _File:
         """Return the options without those in which a launcher would find a placeholder."""
         for option in options:
             if PLACEHOLDER.search(option):
-                self._outcome.note(place, f"{option} is not carried over: a launcher takes names in braces for its own")
+                self._outcome.note(place, f"{option} is not carried over: names in braces are placeholders here")
         return [option for option in options if not PLACEHOLDER.search(option)]
 
     def _image(self, name: str, service: Service, place: str) -> str:

@@ -139,7 +139,7 @@ def as_run(command: str, shell: str, *, input_text: str = "") -> Command:
     advice = []
     if os.path.basename(shell) not in _BASH and (text := _both_redirected(command)) != command:
         command = text
-        advice.append(f"&> is of bash, {shell} may read it as &: written as > FILE 2>&1")
+        advice.append(f"&> is bash syntax, which {shell} may read as &; written as > FILE 2>&1")
     if (text := _foreground(command)) != command:
         command = text
         advice.append("stays in the foreground here: the run lasts as long as the command")
@@ -207,8 +207,8 @@ _INPUT = "RINGWARD_INPUT"
 _PATH = "/usr/bin:/bin"
 _SHELL = "/bin/sh"
 _ENVIRONMENT = (
-    f"cron starts these in the home directory of their user with few variables (PATH={_PATH});"
-    " here they have the daemon's: set user, working_dir and env_base where that matters"
+    f"cron starts these jobs in the home directory of their user with few variables (PATH={_PATH});"
+    " here they inherit the daemon's: set user, working_dir and env_base if that matters"
 )
 
 

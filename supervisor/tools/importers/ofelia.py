@@ -75,7 +75,7 @@ def add(job: Job, containers: Callable[[str | None], str], place: str, outcome: 
     else:
         options = _options(job, {"user": "user", "environment": "env", "network": "network", "volume": "volume"})
         if not (image := job.said.get("image")):
-            outcome.note(where, f"the job is not carried over, for it names no image: {dict(job.said)}")
+            outcome.note(where, f"the job is not carried over: it names no image: {dict(job.said)}")
             return
         keys["run"] = ["docker", "run", "--rm", *options, image, *command]
     outcome.add("tasks", job.name, keys, where)

@@ -91,7 +91,7 @@ class Outcome:
             report = self.note if said else self.advise
             report(
                 place,
-                f"a stop of the daemon kills after its shutdown_timeout ({_SHUTDOWN}), before these {graceful_stop}: "
+                f"a shutdown kills runs after shutdown_timeout ({_SHUTDOWN}), before these {graceful_stop}: "
                 f"set a longer shutdown_timeout in [daemon] of the main file",
             )
 

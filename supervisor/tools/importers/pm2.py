@@ -61,7 +61,7 @@ def read(path: str, text: str, outcome: Outcome) -> None:
     for number, app in enumerate(apps):
         place = f"{path} apps[{number}]"
         if not isinstance(app, Mapping) or not isinstance(app.get("script"), str):
-            outcome.note(place, f"is not carried over, for it has no script: {json.dumps(app)}")
+            outcome.note(place, f"is not carried over: it has no script: {json.dumps(app)}")
             continue
         try:
             _app(app, os.path.dirname(os.path.abspath(path)), place, outcome)
@@ -136,8 +136,8 @@ def _instances(app: App, program: str, place: str, outcome: Outcome) -> int:
     if mode.startswith("cluster") and wanted > 1:
         outcome.note(
             place,
-            f"instances = {said} in cluster mode: one instance here, for instances share no port: give each"
-            " a port of its own behind a proxy, or use node:cluster in the program",
+            f"instances = {said} in cluster mode: one instance here, because instances cannot share a port: give"
+            " each its own port behind a proxy, or use node:cluster in the program",
         )
         return 1
     if said in ("max", "0", 0) or (isinstance(said, int) and said < 0):
@@ -231,7 +231,7 @@ def _limits(app: App, keys: dict[str, Any], place: str, outcome: Outcome) -> Non
         outcome.note(place, f"max_memory_restart = {said} is not carried over")
         return
     keys["limits"] = {"memory": f"{found[1]}{found[2].lower()}b"}
-    outcome.advise(place, f"max_memory_restart = {said}: the kernel kills it there, and it is restarted")
+    outcome.advise(place, f"max_memory_restart = {said}: the kernel kills it at this limit, and it is restarted")
 
 
 def _report(app: App, place: str, outcome: Outcome) -> None:
@@ -239,11 +239,11 @@ def _report(app: App, place: str, outcome: Outcome) -> None:
         if key in _LOOKED_AT or key in _NOT_NEEDED or value in (None, False):
             continue
         if key in _FILES:
-            outcome.note(place, f"{key} = {_text(value)}: the logs of Ringward keep the output instead")
+            outcome.note(place, f"{key} = {_text(value)}: Ringward keeps the output in its logs instead")
         elif key == "wait_ready":
             outcome.note(place, "wait_ready is not carried over; set ready = { http = … } or { log = … }")
         elif key == "watch":
-            outcome.note(place, "watch is not carried over: run ringward restart from what deploys")
+            outcome.note(place, "watch is not carried over: run ringward restart after a deployment")
         else:
             outcome.note(place, f"{key} = {_text(value)} is not carried over")
 

@@ -133,7 +133,7 @@ def _program(
         elif key in _KEYS:
             _carry(key, expanded(value), keys, place, outcome)
         elif not _is_nothing(key, value):
-            file = ": the logs of Ringward keep the output instead" if key.endswith("_logfile") else ""
+            file = ": Ringward keeps the output in its logs instead" if key.endswith("_logfile") else ""
             outcome.note(place, f"{key} = {value}{file or ' is not carried over'}")
     outcome.stops_within(place, keys["graceful_stop"], said="stopwaitsecs" in said)
     in_shell = {one: value for one, value in env.items() if _of_the_instance(value)}

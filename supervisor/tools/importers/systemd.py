@@ -317,7 +317,7 @@ def _supervision(
         if kind in _NOTIFY:
             keys["ready"] = {"notify": True, "timeout": endless_span(start) if start else _TIME}
         elif start and said.get("ExecStartPre"):
-            outcome.note(path, f"TimeoutStartSec={start} is not carried over: it would hold for ExecStartPre")
+            outcome.note(path, f"TimeoutStartSec={start} is not carried over: it would also apply to ExecStartPre")
         if watchdog and watchdog != "infinity" and span(watchdog):
             keys["live"] = {"notify": True, "every": seconds(span(watchdog)), "failures": 1}
     except ValueError:
@@ -384,7 +384,7 @@ def _command(line: str, path: str, outcome: Outcome) -> _Command:
     if "@" in marks:
         outcome.note(path, f"the second word of {bare} stays an argument")
     if set("+!") & set(marks):
-        outcome.note(path, f"{bare} runs with all privileges there, and as the unit's user here")
+        outcome.note(path, f"{bare} runs with full privileges under systemd, and as the unit's user here")
     if _has_specifier(bare):
         outcome.note(path, f"specifiers such as %n are not replaced: {bare}")
     words = [";" if word == r"\;" else _unquoted(word) for word in _words(bare.replace("%%", "%"))]
@@ -400,7 +400,7 @@ def _carry(
 ) -> None:
     try:
         if key == "WorkingDirectory" and value.startswith("-/"):
-            outcome.note(path, f"{key}={value}: has to exist here")
+            outcome.note(path, f"{key}={value}: must exist here")
         if key in _LIMITS:
             limit, parse = _LIMITS[key]
             keys["limits"][limit] = parse(value)

@@ -32,7 +32,7 @@ def span(text: str) -> float:
     """
     found = _SPAN.findall(text)
     if not found or _SPAN.sub("", text).strip() or any(unit not in _UNITS for _, unit in found):
-        raise ValueError(f"no time span: {text}")
+        raise ValueError(f"not a time span: {text}")
     return float(sum(float(number) * _UNITS[unit] for number, unit in found))
 
 

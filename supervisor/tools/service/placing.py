@@ -62,7 +62,7 @@ def _look(file: File, place: str) -> Found:
             text = there.read(_MAX_CHARS)
         if text == file.text:
             return Found(file, place, "same")
-        lines = difflib.unified_diff(text.splitlines(), file.text.splitlines(), place, "as it would be", lineterm="")
+        lines = difflib.unified_diff(text.splitlines(), file.text.splitlines(), place, "new", lineterm="")
         own = unchanged(text) and not os.path.islink(place)
         return Found(file, place, "older" if own else "changed", "\n".join(lines))
     return Found(file, place, "changed", f"{place} is a broken link")

@@ -268,7 +268,7 @@ def test_not_finished(daemon: Daemon) -> None:
     """503 says that part of it may be done, unlike other commands."""
 
     def fail(_arguments: dict[str, Any]) -> dict[str, Any]:
-        raise Refusal(503, "it was not finished: The disk is full, so nothing was stored (/srv/data/ringward.db: full)")
+        raise Refusal(503, "it did not finish: The disk is full, so nothing was stored (/srv/data/ringward.db: full)")
 
     daemon.scheduler.operations["bulk_delete"] = fail
     answer = post(daemon, "delete", {"match_all": True})
@@ -285,14 +285,14 @@ def test_not_run_again(daemon: Daemon) -> None:
     """
 
     def fail(_arguments: dict[str, Any]) -> dict[str, Any]:
-        raise Refusal(503, "it was not finished: The disk is full, so nothing was stored (/srv/data/ringward.db: full)")
+        raise Refusal(503, "it did not finish: The disk is full, so nothing was stored (/srv/data/ringward.db: full)")
 
     def die(_arguments: dict[str, Any]) -> dict[str, Any]:
         daemon.scheduler.stop()
         return {"triggered": []}
 
     for answer, told in (
-        (fail, "It was not finished; nothing was changed"),
+        (fail, "It did not finish; nothing was changed"),
         (die, "The scheduler is down; check whether the tasks have run before you repeat this"),
     ):
         daemon.scheduler.operations["bulk_rerun"] = answer

@@ -106,5 +106,5 @@ def test_a_damaged_sidecar(daemon: Daemon) -> None:
     Path(sidecar.path).write_bytes(b"#" * 9999)
     answer = daemon.get(history(run, 0))
     assert answer.status == 500
-    assert "holds no frames" in answer.json["detail"]
+    assert "is not a file of frames" in answer.json["detail"]
     assert daemon.get(f"/api/runs/{run.id}/log").json["lines"][0]["text"] == "2"

@@ -125,7 +125,7 @@ class Scheduler:
     def _token_create(self, args: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             if tokens.create(self._db, tokens.Token(**args)):
-                raise Refusal(409, "A token with this name exists")
+                raise Refusal(409, "A token with this name already exists")
         return {}
 
     def _token_delete(self, args: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Scheduler:
     def _account_create(self, args: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             if accounts.create(self._db, accounts.Account(**args)):
-                raise Refusal(409, "An account with this name exists")
+                raise Refusal(409, "An account with this name already exists")
         return {}
 
     def _found(self, function: Callable[..., bool], *args: Any) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def test_what_cannot_be_created(ringward: Ringward, daemon: FakeDaemon, argument
 
 def test_a_name_that_is_taken(ringward: Ringward, daemon: FakeDaemon) -> None:
     """Says so."""
-    daemon.on("POST", "/api/tokens", problem(409, "A token with this name exists; revoke it first"))
+    daemon.on("POST", "/api/tokens", problem(409, "A token with this name already exists; revoke it first"))
     result = ringward("token", "create", "ci", "--role", "viewer")
     assert result.exit_code == exit_codes.REFUSED
     assert "revoke it first" in result.stderr

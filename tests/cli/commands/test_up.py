@@ -430,7 +430,7 @@ class TestRuntimeDirectory:
         with pytest.raises(NotStarted) as caught:
             runtime_directory.prepare(self.ID, {})
         assert caught.value.cause is Cause.DATA_DIRECTORY
-        expected = ["link is not a directory", "file is not a directory", "open is writable by others"]
+        expected = ["link is not a directory", "file is not a directory", "open is writable by other users"]
         for text in expected + ["foreign belongs to user 12345"] * (os.geteuid() == 0):
             assert text in str(caught.value)
 

@@ -69,7 +69,7 @@ def test_frozen_logs_block_only_their_writers(daemon: FrozenLogs, tmp_path: Path
         assert f"{small['id']}.log" not in daemon.log_files()
         assert daemon.get(f"/api/runs/{big}/log?from=-1").json()["totalLines"] == printed
         # The kernel cannot exec before the file thread's write has ended.
-        assert upgrade(daemon) == {**answer(daemon), "state": "refused", "why": "a disk with logs hangs"}
+        assert upgrade(daemon) == {**answer(daemon), "state": "refused", "why": "a disk with logs does not respond"}
     finally:
         daemon.thaw()
     assert daemon.ended(big)["endReason"] == "succeeded"

@@ -66,7 +66,7 @@ def test_the_reserve_stores_runs_on_a_full_disk(daemon: SmallDisk) -> None:
     assert not reserve.exists()
     until(lambda: "disk.full" in daemon.kinds(), "the notification")
     until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "the probe to say so")
-    told = "has no room for the 16 MiB that are kept for the database"
+    told = "has no room for the 16 MiB reserved for the database"
     until(lambda: told in daemon.output.read_text(), "a word about it")
     # More changes than the reserve holds: whatever cannot be stored is not done.
     more = daemon.fill("more")

@@ -135,7 +135,7 @@ def test_the_daemon_checks_the_request_itself(daemon: Installation, newer: Insta
         (json.dumps({**named, "python": "python"}), 0o600, '"python" is not an absolute path'),
         ("{", 0o600, f"{request} does not name an environment"),
         (json.dumps([named]), 0o600, f"{request} does not name an environment"),
-        (json.dumps(named), 0o666, f"{request} can be written by other users"),
+        (json.dumps(named), 0o666, f"{request} is writable by users other than root"),
     ]
     for number, (text, mode, why) in enumerate(requests, 1):
         request.write_text(text)

@@ -63,7 +63,7 @@ def test_a_file_system_that_others_change(tmp_path: Path) -> None:
     place.mkdir()
     watched = Watched(tmp_path, [f"{place}/*"], file_system=lambda _path: "nfs4")
     text = watched.next("said")["text"]
-    why = "it is on a file system of type nfs4, which other hosts change without an event"
+    why = "its file system, nfs4, sends no events for changes by other hosts"
     assert text == f"t: {place} is listed every 10 s: {why}"
 
 
@@ -98,7 +98,7 @@ def test_a_damaged_state(tmp_path: Path) -> None:
     place.mkdir()
     (place / "old").write_text("")
     watched = Watched(tmp_path, [f"{place}/*"])
-    assert "files that changed meanwhile are not found" in watched.next("said")["text"]
+    assert "changes since the last start are not detected" in watched.next("said")["text"]
     watched.is_listed("old")
     (place / "new").write_text("")
     assert watched.burst() == ["new"]

@@ -205,7 +205,7 @@ def test_an_older_and_a_newer_progress() -> None:
     data = pack(known(3).state.progress)
     assert unpack(data) == known(3).state.progress
     assert unpack(data[:-8]) == known(3).state.progress
-    with pytest.raises(Foreign, match="not known"):
+    with pytest.raises(Foreign, match="unknown"):
         unpack(data + b"12345678")
 
 

@@ -63,7 +63,7 @@ def test_schemas(postgres: PostgresServer) -> None:
 def test_not_ready(postgres: PostgresServer) -> None:
     """Before a writer has been there a reader says so; a schema that is missing is named."""
     url = postgres.create()
-    with pytest.raises(NotReady, match="not set up yet"):
+    with pytest.raises(NotReady, match="not been set up yet"):
         open_reader(url)
     with pytest.raises(Unusable, match="search_path"):
         open_writer(postgres.within("nowhere"))

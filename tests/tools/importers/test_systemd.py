@@ -144,7 +144,7 @@ def test_time_spans() -> None:
     assert span("90") == 90
     assert span("1h 30min 2s") == 5402
     for text in ("infinity", "5 parsecs", ""):
-        with pytest.raises(ValueError, match="no time span"):
+        with pytest.raises(ValueError, match="not a time span"):
             span(text)
 
 

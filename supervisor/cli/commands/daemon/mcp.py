@@ -489,15 +489,15 @@ def _reasons(unit: Record) -> list[str]:
         return reasons
     active = unit["active"]
     if active["running"]:
-        reasons.append(f"it runs now: {active['running']} runs are running")
+        reasons.append(f"it is running now: {active['running']} active runs")
     if active["pending"]:
-        reasons.append(f"{active['pending']} runs wait; waitingFor of their details says for what")
+        reasons.append(f"{active['pending']} runs wait; waitingFor in their details has the reasons")
     if unit["paused"]:
         reasons.append(f"its schedule is paused; to resume it: ringward resume {unit['name']}")
     elif unit.get("nextRunAt"):
         reasons.append(f"its next time is {unit['nextRunAt']}")
     else:
-        reasons.append("it has no next time: it starts by hand, by a webhook or a changed file, if at all")
+        reasons.append("it has no next time; it starts only by hand, by a webhook or by a changed file")
     last = unit.get("lastRun") or {}
     if last.get("endReason") in NEVER_RAN:
         reasons.append(f"its newest run never started: {NEVER_RAN[last['endReason']]}")
@@ -510,7 +510,7 @@ def _of_the_daemon(daemon: Record | None, task: str) -> list[str]:
         return ["the token may not read the state of the daemon, which can be another reason"]
     reasons = []
     if not daemon["schedulerActive"]:
-        reasons.append("the scheduler of the daemon does not run at this moment")
+        reasons.append("the daemon's scheduler is not running")
     if daemon.get("databaseProblem"):
         reasons.append(f"the daemon cannot store anything: {daemon['databaseProblem']}")
     reasons += [

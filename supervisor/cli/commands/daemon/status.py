@@ -20,7 +20,7 @@ _UNWELL = {
     "fatal": "fatal: failed too often in a row",
     "backoff": "failed, restarts soon",
 }
-_FLAPPING = "flapping: fails again and again, and is restarted each time"
+_FLAPPING = "flapping: keeps failing and is restarted each time"
 _SHOWN = 20
 _KEPT = ("version", "hostname", "startedAt", "configPath", "configStale", "configWarnings", "schedulerActive")
 """The displayed state of the daemon."""

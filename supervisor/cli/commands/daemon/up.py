@@ -36,7 +36,7 @@ _ADVICE_S = 1.0
     "--listen",
     metavar="HOST:PORT",
     multiple=True,
-    help="Replaces the addresses of the configuration; may be repeated; port 0: any free port.",
+    help="Replace the addresses of the configuration; may be repeated; port 0: any free port.",
 )
 @click.option(
     "--ready-fd",

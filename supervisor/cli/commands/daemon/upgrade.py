@@ -66,7 +66,9 @@ def command(settings: Settings, from_here: bool, if_different: bool, as_json: bo
         remedy = _RESTART if _EARLIER in answer["why"] else ""
         raise Failure(f"not upgraded, {answer['version']} continues: {answer['why']}{remedy}", exit_codes.REFUSED)
     if moves and _is_elsewhere(answer["environment"]):
-        message = f"another upgrade was under way: the daemon runs from {answer['environment']}; run the command again"
+        message = (
+            f"another upgrade was in progress: the daemon runs from {answer['environment']}; run the command again"
+        )
         raise Failure(message, exit_codes.REFUSED)
     if moves:
         cgroup = procfs.read(daemon.pid, "cgroup").decode(errors="replace").rpartition("::")[2].strip()
@@ -132,7 +134,7 @@ def check_owners(here: dict[str, Any], owners: set[int]) -> None:
         raise Failure(f"not upgraded: {err.filename}: {err.strerror}", exit_codes.NOT_PERMITTED) from err
     if found is not None:
         raise Failure(
-            f"not upgraded: the daemon would execute files that others can change: {found}", exit_codes.REFUSED
+            f"not upgraded: the daemon would execute files that other users can change: {found}", exit_codes.REFUSED
         )
 
 

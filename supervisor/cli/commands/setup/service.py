@@ -63,7 +63,7 @@ def command() -> None:
 @click.option(
     "--program", metavar="FILE", shell_complete=files, help="The ringward executable of the service; default: this one."
 )
-@click.option("--user", metavar="NAME", help="The daemon's user; tasks then cannot have another one. Default: root.")
+@click.option("--user", metavar="NAME", help="The daemon's user; all tasks then run as this user. Default: root.")
 @click.option("--hardened", is_flag=True, help="systemd: remove privileges from the daemon and its tasks.")
 @click.option("--now", is_flag=True, help="Also enable and start it.")
 @pass_settings
