@@ -39,7 +39,7 @@ class Helper:
         self.at_work = False
         """It has said that it is ready, and is still connected."""
         self.has_worked = False
-        """A process of this kind has said that it is ready, under this root or the one before its upgrade."""
+        """A process of this kind has reported readiness, to this root or to its predecessor in an upgrade."""
         self.decoder = Decoder()
         self.watched_backlog = False
         """Whether the loop watches the socket for writing."""
@@ -119,7 +119,7 @@ class Helper:
 
     @property
     def says_more(self) -> bool:
-        """Whether there is something of it that we have not read."""
+        """Whether unread messages of the helper exist."""
         if self.sock is None:
             return False
         try:

@@ -26,7 +26,7 @@ _EX_SOFTWARE = 70
 
 
 class _RootLog(Log):
-    """The root's own lines go where everybody's go: into the daemon's ring, which it writes itself."""
+    """The root's log: it writes to the daemon's ring directly."""
 
     def __init__(self, level: str) -> None:
         super().__init__("supervisor", level)

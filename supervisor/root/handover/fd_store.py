@@ -28,7 +28,7 @@ class DescriptorStore:
 
     def __init__(self, address: str) -> None:
         self.there = bool(address)
-        """Whether there is anybody to send anything to."""
+        """Whether the service manager offers a descriptor store."""
         # A leading @ stands for the NUL of an abstract address (unix(7)).
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._waiting: dict[str, list[int] | None] = {}
@@ -38,7 +38,7 @@ class DescriptorStore:
         """Monotonic time at which :meth:`tend` is due; None: never."""
 
     def keep(self, run: str, fds: list[int]) -> None:
-        """Have these descriptors stored."""
+        """Store these descriptors."""
         if not self.there:
             return
         if self._waiting or not self._sent(run, fds):
@@ -46,7 +46,7 @@ class DescriptorStore:
             self._again()
 
     def forget(self, run: str) -> None:
-        """Have the descriptors of a run removed."""
+        """Remove the descriptors of a run from the store."""
         if not self.there:
             return
         waiting = self._waiting.pop(run, None)

@@ -14,12 +14,12 @@ from supervisor.root.output.run_log import RunLog
 
 _PROCESSES = ("spawner", "scheduler", "watcher", "filewatcher", "janitor", "notifier", "exporter")
 _API = "api"
-"""Our processes; each knows ``--check``, with which it only loads all that it needs."""
+"""The daemon's processes. With ``--check``, each only loads its modules."""
 
 
 @dataclass(frozen=True)
 class Inherited:
-    """The state of the previous root, and the objects that were made of it."""
+    """The state of the previous root, and the objects made from it."""
 
     state: Handover
     runs: list[RecoveredRun]
@@ -48,7 +48,7 @@ class Inherited:
 
 
 def check(fd: int) -> int:
-    """Try whether this version could go on with a table, and whether each of its processes can begin.
+    """Check whether this version accepts a table, and whether each of its processes can start.
 
     Returns the exit status; anything that is not as it should be is an error that ends the process. It holds pipes and
     processes of the root that has started it, so it ends with that; locks and listeners it does not have.

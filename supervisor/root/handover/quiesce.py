@@ -21,12 +21,12 @@ class Gate:
         self._open = threading.Event()
 
     def wait(self) -> None:
-        """Say that we are here, and wait. From the thread that is to be held."""
+        """Report the arrival of the thread to hold, and block it."""
         self._arrived()
         self._open.wait()
 
     def open(self) -> None:
-        """Let it go on."""
+        """Release the thread."""
         self._open.set()
 
 
@@ -78,7 +78,7 @@ class Quiesce:
                 self._then(False)
 
     def release(self) -> None:
-        """Let them go on."""
+        """Release both threads."""
         self.due_s = None
         for gate in self._gates:
             gate.open()

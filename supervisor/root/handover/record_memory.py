@@ -28,7 +28,7 @@ FORMAT = 2
 
 _MIB = 1 << 20
 _HEADER = struct.Struct("<QII")
-"""Sequence number, length and checksum of what follows."""
+"""Sequence number, length and checksum of the data after it."""
 _FORMAT_1 = (0, 16 * _MIB)
 _HELD = (32 * _MIB, 32 * _MIB + 65536)
 _PROGRESS = (33 * _MIB, 33 * _MIB + 4096)
@@ -38,7 +38,7 @@ _MAX_BYTES = {_START: 16 * _MIB, _DETAILS: 8 * _MIB}
 _HELD_HEADER = struct.Struct("<IQ")
 """Length of the held-back text of standard output, and the number of replaced secrets."""
 _DETAILS_NUMBER = struct.Struct("<Q")
-"""Of the details that belong to some progress."""
+"""Number of the details that belong to a progress."""
 
 
 class Known(NamedTuple):
@@ -78,7 +78,7 @@ class Record:
         return cls(os.memfd_create("ringward-run", os.MFD_CLOEXEC))
 
     def write(self, known: Known) -> None:
-        """Write the state of now. Of `start` and `fds` only the first ones count.
+        """Write the current state. `start` and `fds` are written only the first time.
 
         Raises:
             OSError: there is no memory, or not so much.
@@ -101,7 +101,7 @@ class Record:
             self._of_format_1 = False
 
     def read(self) -> Known | None:
-        """Return the content that was written last; None: there is none.
+        """Return the content written last; None if there is none.
 
         Raises:
             Foreign, KeyError, TypeError, ValueError: it is not what this version knows.
@@ -118,7 +118,7 @@ class Record:
         return Known(about, begun["fds"], state)
 
     def hold(self, out: bytes, err: bytes, masked: int) -> None:
-        """Write the text that masks hold back of both outputs, and the number of replaced secrets.
+        """Write the text that masks hold back from both outputs, and the number of replaced secrets.
 
         Raises:
             OSError: there is no memory.
@@ -136,7 +136,7 @@ class Record:
         return text[:length], text[length:], masked
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the memory."""
         os.close(self.fd)
 
 
@@ -146,7 +146,7 @@ class _Found(NamedTuple):
 
 
 def _newest(fd: int) -> tuple[int, int, _Found | None]:
-    """Return the newest progress with whole details, and the numbers of both; zeros when there is none."""
+    """Return the newest progress with intact details, and the numbers of both; zeros if there is none."""
     details = dict(_whole(fd, _DETAILS))
     for seq, data in sorted(_whole(fd, _PROGRESS), reverse=True):
         (number,) = _DETAILS_NUMBER.unpack_from(data)
@@ -187,5 +187,5 @@ def _whole(fd: int, places: tuple[int, int]) -> list[tuple[int, bytes]]:
 
 
 def _read(fd: int, places: tuple[int, int]) -> tuple[int, bytes]:
-    """Return the newer whole copy with its number; -1 when there is none."""
+    """Return the newer intact copy with its number; -1 if there is none."""
     return max(_whole(fd, places), default=(-1, b""))

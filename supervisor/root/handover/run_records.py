@@ -70,7 +70,7 @@ class RunRecords:
             self._begun.note(run)
 
     def start_of(self, pid: int) -> int:
-        """Return the start of a process in clock ticks since the boot; 0: it is gone, or no next root would need it."""
+        """Return the start of a process in clock ticks since the boot; 0 if it has ended or no next root needs it."""
         process = look(pid) if self.store.there else None
         return 0 if process is None else process.start
 

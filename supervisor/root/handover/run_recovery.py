@@ -92,7 +92,7 @@ class RecoveredRun:
 def recover(
     state: RunState, exact: ExactState | None, stored: Stored | None = None, *, drained: bool = False
 ) -> RecoveredRun:
-    """Return a run that goes on. In an upgrade nothing is changed by that.
+    """Return a run that continues. In an upgrade this changes nothing.
 
     Args:
         state: what another root knew of it.
@@ -226,7 +226,7 @@ def _read(run: str, fds: list[int], wanted: dict[str, Any], ring: str, log: Log)
 
 
 def limit_again(instances: Iterable[ManagedProcess], log: Log) -> None:
-    """Set the limits of adopted runs, whose controllers were taken away for the start of this root."""
+    """Set the limits of adopted runs again: the service manager removed their controllers when it started this root."""
     for instance in instances:
         cgroup, limits = instance.cgroup, instance.spawn.limits
         if not instance.main.adopted or cgroup is None:

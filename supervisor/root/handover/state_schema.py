@@ -27,7 +27,7 @@ from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.transitions import State
 
 PHASES = (ProcessState.RUNNING, ProcessState.DRAINING, ProcessState.SEALING)
-"""By their numbers in the packed form."""
+"""Indexed by their numbers in the packed form."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RunProgress:
     abandoned: bool = False
     adopted: bool = False
     unexecuted: bool = False
-    """Its process may yet tell why the command cannot be executed."""
+    """Its process may still report why the command cannot be executed."""
     status: int | None = None
     ended_at: int | None = None
     lines: int | None = None
@@ -90,7 +90,7 @@ class RunDetails:
     remarks: list[str] = field(default_factory=list)
     usage: Usage | None = None
     says: str | None = None
-    """The newest status that it told by sd_notify."""
+    """The newest status from sd_notify."""
     exited: Exited | None = None
     """How the run ended, until the scheduler has stored that; None: it has not ended."""
 
@@ -117,7 +117,7 @@ class PipeState(NamedTuple):
 
 
 class LeftState(NamedTuple):
-    """Whose processes may go on writing to the pipes of an ended run."""
+    """An ended run with processes that may still write to its pipes."""
 
     task: str
     secrets: list[str]
@@ -133,7 +133,7 @@ class LogProgress(NamedTuple):
 
 @dataclass(frozen=True)
 class LogState:
-    """A log with all that is not written yet.
+    """A log, including unwritten data.
 
     The writer holds output that is not published, text that masks hold back, screen and redrawn lines, and frames on
     their way to the disk.
@@ -168,7 +168,7 @@ class RunLogState(LogState):
 
 @dataclass(frozen=True)
 class ExactState:
-    """State that only the same process can keep. A killed root leaves nothing of it."""
+    """State that only the same process can keep. It is lost when the root is killed."""
 
     pidfd: int | None = None
     """None: the main process has ended, and is a zombie of ours."""
@@ -178,7 +178,7 @@ class ExactState:
     resume_at_s: float | None = None
     """When that is listened to again, after a flood."""
     look_s: float = 0.0
-    """Seconds until the next look for processes that are left."""
+    """Seconds until the next search for leftovers."""
     log: RunLogState | None = None
     """None: the log is complete and written."""
 
@@ -187,7 +187,7 @@ class ExactState:
 
 
 class RunHandover(NamedTuple):
-    """A run that goes on."""
+    """A run that continues."""
 
     state: RunState
     exact: ExactState
@@ -367,7 +367,7 @@ _CONVERSIONS: dict[Any, tuple[_Conversion, _Conversion]] = {
 
 class _Field(NamedTuple):
     default: Any
-    """A function that makes it; None: the field is in all versions."""
+    """Creates the value if it is missing; None: all versions have the field."""
     to_json: _Conversion | None
     from_json: _Conversion | None
 

@@ -46,7 +46,7 @@ _OF_DETAILS = ("cause", "by", "reason", "cgroup", "remarks", "usage")
 
 
 class NotAccepted(Exception):
-    """A table that this version cannot go on with."""
+    """This version cannot use the table."""
 
 
 class Keep:
@@ -100,7 +100,7 @@ _BEFORE = Schema(
     ),
     enums={"Phase": ProcessState},
 )
-"""How instances were written in handovers of the formats 1 and 2, and in records of format 1."""
+"""The form of processes in handovers of formats 1 and 2, and in records of format 1."""
 
 
 def _state(found: dict[str, Any], heard: dict[str, Any] | None, exited: Exited | None = None) -> RunState:
@@ -185,7 +185,7 @@ CONVERSIONS: dict[int, Callable[[Table], Table]] = {
     1: lambda table: table,  # the fields that came with format 2 have defaults
     2: _from_2,
 }
-"""By format, what makes the next one of it."""
+"""Converters to the next format, by format."""
 
 
 def read(fd: int) -> Table:

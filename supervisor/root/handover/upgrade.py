@@ -68,7 +68,7 @@ class Trial:
         self._then = then
         self._output = b""
         self.due_s = time.monotonic() + LIMIT_S
-        """When :meth:`end` is due, for want of an answer."""
+        """The time of :meth:`end` if there is no answer."""
         self._reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             self.pid = os.posix_spawn(
@@ -222,13 +222,13 @@ class UpgradingRoot(Protocol):
         """Ask the scheduler to leave, and call :meth:`Upgrade.scheduler_retired` when it has left."""
 
     def restart_scheduler(self) -> None:
-        """Have a scheduler started again after :meth:`retire_scheduler`."""
+        """Start a scheduler again after :meth:`retire_scheduler`."""
 
     def is_starting(self) -> bool:
         """Return whether a run is just being started."""
 
     def refuse_upgrade(self, why: str) -> None:
-        """Tell the scheduler why there is no upgrade."""
+        """Report to the scheduler why the upgrade was refused."""
 
     def caught_signals(self) -> set[int]:
         """Return the signals that were caught and not yet acted upon."""
@@ -287,7 +287,7 @@ class Upgrade:
 
     @property
     def scheduler_retires(self) -> bool:
-        """Whether no scheduler is to be started."""
+        """Whether no scheduler may be started."""
         return self._stage in (Stage.SCHEDULER_RETIRES, Stage.SCHEDULER_RETIRED, Stage.PAUSING)
 
     def due_s(self) -> float | None:
@@ -390,7 +390,7 @@ class Upgrade:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def tend(self, now_s: float) -> None:
-        """Give up what takes too long."""
+        """End steps that take too long."""
         self._hold.tend(now_s)
         if self._trial is not None and now_s >= self._trial.due_s:
             self._end_trial()

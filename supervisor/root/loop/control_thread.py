@@ -50,7 +50,7 @@ _QUIET_S = 60.0
 
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INIT_SHUTDOWN_SIGNALS = (signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3)
-"""By which container engines and service managers, too, ask a process 1 to end; else they would be lost there."""
+"""More signals that ask process 1 to stop; the kernel ignores them for process 1 without a handler."""
 _HEEDED_SIGNALS = (signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
 
 
@@ -105,11 +105,11 @@ class ControlThread:
         self._caught: set[int] = set()
         """Signals that the root before us caught."""
         self._asked_for_upgrade = False
-        """Whether the scheduler wants to hear that there is none."""
+        """Whether the scheduler must be told if the upgrade is refused."""
         self.kept = KeptDescriptors([], [])
         """Descriptors besides ours that the next root needs."""
         self.ready_fd: int | None = None
-        """Where to tell that the daemon is ready, besides the service manager's socket."""
+        """Receives the report of readiness, in addition to the service manager's socket."""
         self._upgrade = Upgrade(
             self._watch,
             log,
@@ -128,7 +128,7 @@ class ControlThread:
             self,
         )
         self._received = memoryview(mmap.mmap(-1, _READ_BYTES))
-        """Made once: when memory is short it is there."""
+        """Allocated in advance, for times without memory."""
         self._snapshot_for: int | None = None
         """Epoch of the scheduler that waits for a snapshot."""
         self._operations: dict[str, Callable[[Frame], None]] = {
@@ -400,7 +400,7 @@ class ControlThread:
         self._upgrade.request(ready=True, ending=self._ending is not None)
 
     def refuse_upgrade(self, why: str) -> None:
-        """Tell the scheduler why there is no upgrade, if it asked for one."""
+        """Report to the scheduler why the upgrade was refused, if it requested one."""
         if self._asked_for_upgrade:
             self._asked_for_upgrade = False
             self._scheduler.send({"op": "upgrade_refused", "why": why})
@@ -411,7 +411,7 @@ class ControlThread:
             self._upgrade.scheduler_retired()
 
     def restart_scheduler(self) -> None:
-        """Have a scheduler started again after a refused upgrade."""
+        """Start a scheduler again after a refused upgrade."""
         if self._scheduler.pid is None:
             self._scheduler.start_at_s = time.monotonic()
 

@@ -21,7 +21,7 @@ class EpollWatch:
         self._handlers: dict[int, Handler] = {}
 
     def __contains__(self, fd: int) -> bool:
-        """Whether a descriptor is waited for."""
+        """Return whether a descriptor has a handler."""
         return fd in self._handlers
 
     def add(self, fd: int, handler: Handler) -> None:

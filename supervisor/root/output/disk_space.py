@@ -10,7 +10,7 @@ _BACK_SHARE = 10
 
 
 class DiskSpace:
-    """Tells when log files must not grow any more, so that the disk keeps a reserve for everything else.
+    """Reports when log files must not grow any more, so that the disk keeps a reserve for everything else.
 
     Free inodes count too: 5 % of them are the reserve, where the file system has a fixed number.
 

@@ -47,7 +47,7 @@ def is_empty(fd: int) -> bool:
 
 
 def capacity(fd: int) -> int:
-    """Return how many bytes a pipe or pseudo-terminal can hold at most."""
+    """Return the capacity of a pipe or pseudo-terminal in bytes."""
     try:
         return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
     except OSError as err:
@@ -57,7 +57,7 @@ def capacity(fd: int) -> int:
 
 
 def is_wide(fd: int) -> bool:
-    """Whether a pipe holds as much as `widen` lets it."""
+    """Return whether a pipe has the capacity that `widen` sets."""
     return capacity(fd) >= _WIDE_BYTES
 
 
@@ -81,7 +81,7 @@ _ROUND_BYTES = 131072
 _HELPER_READ_BYTES = 65536
 _BUSY_BYTES = 32768
 _WIDE_PIPES = 32
-"""8 MiB of the 64 MiB that the pipes of a user who is not root may hold; who has more gets small ones."""
+"""8 MiB of the 64 MiB that pipes of a non-root user may hold; beyond that, the user gets small pipes."""
 _BIG_READ_BYTES = 16384
 _TRICKLE_BYTES = 4096
 _TRICKLE_ROUNDS = 16
@@ -256,7 +256,7 @@ class Pump(threading.Thread):
             self._left.read(fd)
 
     def _pre_wake(self, events: list[tuple[int, int]]) -> None:
-        """Have who follows the first of these get ready while we read."""
+        """Announce the first of these logs to its followers, so that they wake up while the pump reads."""
         fd, mask = events[0] if events else (-1, 0)
         source = self._by_fd.get(fd)
         if source is not None and mask & select.EPOLLIN:
@@ -291,7 +291,7 @@ class Pump(threading.Thread):
 
     @property
     def rings_are_gone(self) -> bool:
-        """Whether a ring was removed."""
+        """Return whether a ring was removed."""
         return any(log.ring_is_gone for log in (self._daemon, *self._by_run.values()))
 
     def move(self, runtime_dir: str) -> None:

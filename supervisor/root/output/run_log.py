@@ -111,7 +111,7 @@ class RunLog:
         """Some of its history could not be written, and that was said."""
         self.finished = False
         self.record: Record | None = None
-        """Record for text held back by masks; None: there are no masks, or no next root would find it."""
+        """Recovery record for text that masks hold back; None: there are no masks or no records."""
         self.held = b"", b"", 0
         """The last recorded state."""
 
@@ -126,7 +126,7 @@ class RunLog:
 
     @property
     def silent(self) -> bool:
-        """Return whether the log is empty: then there is no writer, no ring and no file."""
+        """Return whether the log is empty, and has no writer, ring or file."""
         return self._writer is None
 
     @property

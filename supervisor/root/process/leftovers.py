@@ -87,7 +87,7 @@ _MAX_NAMED = 20
 
 
 def nobody_left(trees: ProcessTrees, instance: ManagedProcess) -> bool:
-    """Whether everything of a run has ended; its cgroup is gone then."""
+    """Return whether all processes of a run have ended; its cgroup is then removed."""
     if instance.cgroup is not None:
         usage = instance.cgroup.usage()
         if not instance.cgroup.remove():

@@ -32,7 +32,7 @@ class ProcessState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MainProcess:
-    """The main process of a run; nothing of it changes."""
+    """The main process of a run; immutable."""
 
     pid: int
     pidfd: int
@@ -63,7 +63,7 @@ class Outcome:
     not_permitted: set[int] = field(default_factory=set)
     """Ids of processes that we may not signal."""
     log_notes: list[str] = field(default_factory=list)
-    """For the end of its log."""
+    """Lines to add at the end of the log."""
     lines: int | None = None
     """Of its log, when that is complete."""
 
@@ -194,7 +194,7 @@ def status_of(instance: ManagedProcess) -> int | None:
 
 
 def exit_report(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
-    """Return the exit of a run whose log has so many lines."""
+    """Return the exit of a run, with `lines` in its log."""
     usage = instance.outcome.usage
     read_bytes, write_bytes = _most(reaped, usage)
     user_us, system_us = reaped.user_us, reaped.system_us

@@ -35,9 +35,9 @@ _MAX_BYTES = 4096
 _MAX_STATUS = 200
 _UCRED = struct.Struct("3i")
 _FDS = 253
-"""As many as a datagram can have (SCM_MAX_FD): what we did not take would be closed in the middle of receiving."""
+"""Maximum per datagram (SCM_MAX_FD). With a smaller buffer, the kernel would close the rest during the receive call."""
 _MOST_CLOSED = 16
-"""Of one run, so many datagrams' descriptors may be on their way to be closed; then nothing more is heard of it."""
+"""While the descriptors of this many datagrams of a run wait to be closed, the socket is not read."""
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_UCRED.size) + socket.CMSG_SPACE(_FDS * array.array("i").itemsize)
 
 
@@ -238,7 +238,7 @@ def _close(fds: "array.array[int]") -> None:
 
 
 def _aside(close: Callable[[], object], closed: Callable[[], None]) -> bool:
-    """Have a thread close something, since that may wait, and tell; False: no more threads may be had."""
+    """Close something in a thread, because close(2) may block; return False if no thread can be started."""
 
     def run() -> None:
         # As in supervisor.host.process_environ: sending to the process must not wait for a hanging thread.

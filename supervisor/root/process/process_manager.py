@@ -91,13 +91,13 @@ class ProcessManager:
         self.exits: dict[str, Exited] = {}
         """By run id, as are the others."""
         self.failed_starts: dict[str, str] = {}
-        """Why nothing could be started, until the log that says so is sealed."""
+        """Reasons of failed starts, until the log with the reason is sealed."""
         self.memory = MemoryReserve(log, lambda short: send({"op": "memory", "short": short}))
         self._left = LeftRunning(send)
         self._ended_pipes: dict[str, bool] = {}
         """The runs whose pipes are at their end, and whether they printed nothing."""
         self._noted: set[str] = set()
-        """The runs in whose logs we have written."""
+        """Runs with lines of the daemon in their logs."""
         self.notices = PumpReports(watch, self._happen, send, self.ran_short)
         """Receives the reports of the pump."""
 
@@ -202,7 +202,7 @@ class ProcessManager:
         self._records.load(state.records)
 
     def expect(self, instances: int) -> None:
-        """Reserve descriptors for so many runs to adopt."""
+        """Reserve descriptors for the adopted runs."""
         self.starts.descriptors.reserve(instances)
 
     def adopt(self, found: RecoveredRun) -> None:
@@ -552,7 +552,7 @@ class ProcessManager:
         self._happen(instance.run, Event.TRACED if reaped is None else Event.REAPED, reaped)
 
     def _report(self, instance: ManagedProcess, reaped: Reaped) -> None:
-        """Say how the run ended."""
+        """Report how the run ended."""
         run = instance.run
         del self.live[run]
         self._ended_pipes.pop(run, None)
@@ -589,12 +589,12 @@ class ProcessManager:
         self._happen(frame["run"], Event.KILL if frame.get("force") else Event.STOP, frame)
 
     def stop_all(self, cause: str) -> None:
-        """Have everything end."""
+        """Stop all runs."""
         for run in (*self.live, *self._waiting, *self.starts.under_way):
             self.stop({"run": run, "cause": cause})
 
     def kill_all(self, cause: str) -> None:
-        """Have everything that has a process end at once."""
+        """Kill all runs that have a process."""
         for run in list(self.live):
             self.stop({"run": run, "cause": cause, "force": True})
 

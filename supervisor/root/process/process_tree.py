@@ -23,11 +23,11 @@ _GENERATIONS = 1000
 _REAP_S = 0.01
 """How long strangers stay zombies: all that end in that time are looked for together."""
 _PATIENCE_S = 0.05
-"""How long an orphan that cannot be looked at holds up everything else, once."""
+"""Time for which an unreadable orphan delays the end of all runs, once."""
 _DYING_S = 1.0
 """How long a dying process of unknown origin keeps runs from ending."""
 _PASSES = 20
-"""Sweeps of one call; what forks faster than that is met again at the next one."""
+"""Maximum sweeps per call; processes that fork faster are found by the next call."""
 
 
 class ProcessTrees:
@@ -127,7 +127,7 @@ class ProcessTrees:
 
     @staticmethod
     def _main_lives(instance: ManagedProcess) -> bool:
-        """Whether its id is still the main process's; if that is not our child, only as long as it lives."""
+        """Return whether the id still belongs to the main process; if that is not our child, only while it lives."""
         if not instance.main.adopted:
             return True
         process = look(instance.main.pid)
@@ -177,7 +177,10 @@ class ProcessTrees:
         return found
 
     def nobody(self, instance: ManagedProcess) -> bool:
-        """Whether no process of an instance is left. Who forks while we look is met again, or leaves a zombie."""
+        """Return whether the run has no processes.
+
+        A process that forks meanwhile is found again, or leaves a zombie.
+        """
         for _ in range(_PASSES):
             self._ended = False
             if self.members(instance):
@@ -187,7 +190,7 @@ class ProcessTrees:
         return False
 
     def has(self, instance: ManagedProcess, pid: int) -> bool:
-        """Whether a process, perhaps a zombie, belongs to an instance whose main process is not reaped."""
+        """Return whether a process, possibly a zombie, belongs to a run with an unreaped main process."""
         if instance.cgroup is not None and pid in instance.cgroup.members():
             return True
         for _ in range(_GENERATIONS):

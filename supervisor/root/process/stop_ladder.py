@@ -20,7 +20,7 @@ from supervisor.root.process.process_tree import ProcessTrees
 
 _REPORT_AFTER_S = 10.0
 _ASK_SHARE = 0.75
-"""Of the time for a shutdown. Within half of it the scheduler has stopped all runs; a hanging scheduler stops none."""
+"""Share of the shutdown time-out. The scheduler stops all runs within half of it, unless it hangs."""
 _KILLED_S = 1.0
 """How long after the kill the killed may take to end, and the scheduler to store their exits, at least."""
 _PROGRESS_S = 5.0
@@ -87,11 +87,11 @@ class Ending:
         self._extend_at_s = now_s + timeout_s
 
     def hurry(self, now_s: float) -> None:
-        """Kill what still runs now."""
+        """Kill the remaining runs now."""
         self.kill_at_s = min(self.kill_at_s, now_s)
 
     def look(self, now_s: float, left: int) -> None:
-        """Note how much there is still to be done; less than before is progress."""
+        """Note the number of remaining runs; a decrease is progress."""
         if self._left is None or left < self._left:
             self._progress_s = now_s
         self._left = left
@@ -104,7 +104,7 @@ class Ending:
         return self.patience_us(now_s)
 
     def patience_us(self, now_s: float) -> int:
-        """Return how long it takes from now on, if there is no progress."""
+        """Return the remaining time if there is no progress."""
         return round((self.give_up_at_s - now_s + _MARGIN_S) * 1_000_000)
 
     @property

@@ -53,13 +53,13 @@ class Event(enum.Enum):
     PREPARE = "prepare"
     """The scheduler announces a start."""
     DROPPED = "dropped"
-    """The prepared process is gone."""
+    """The prepared process has ended."""
     SPAWN = "spawn"
     """The scheduler requests a start."""
     REJECTED = "rejected"
     """The scheduler knows that the requested start cannot succeed; the log of the run says why."""
     TURN = "turn"
-    """No start is before this one."""
+    """This start is the next in the queue."""
     STARTED = "started"
     REFUSED = "refused"
     """The process cannot be started."""
@@ -152,7 +152,7 @@ ALIVE = frozenset({_S.RUNNING, _S.STOPPING, _S.KILLED})
 DRAINS = frozenset({_S.DRAINING, _S.DRAINED, _S.CLOSING, _S.SWEPT, _S.KILLING})
 """States between the exit of the main process and the end of the log."""
 OVERDUE = frozenset({_S.KILLED, _S.CLOSING, _S.SWEPT, _S.KILLING})
-"""States after the time for a voluntary end."""
+"""States after the deadline for a voluntary exit."""
 CLOSES = frozenset({_S.CLOSING, _S.SWEPT})
 """States in which the root closes the pipes."""
 
@@ -275,7 +275,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.REAPING, _E.REAPED): (_S.REPORTED, (_A.REPORT,)),
     (_S.REPORTED, _E.ACKNOWLEDGED): (_S.UNKNOWN, (_A.FORGET,)),
 }
-"""The pairs in which something happens."""
+"""The transitions; all other pairs change nothing."""
 
 
 def step(state: State, event: Event) -> _Outcome:

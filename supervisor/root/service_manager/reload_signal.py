@@ -20,11 +20,11 @@ class Terminal:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.ends_us = os.isatty(fd) and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-        """Whether its end is ours."""
+        """Whether the daemon ends with the terminal."""
 
     @property
     def gone(self) -> bool:
-        """Whether it was one and has hung up."""
+        """Return whether the terminal has hung up."""
         if not self.ends_us:
             return False
         poll = select.poll()
@@ -33,17 +33,17 @@ class Terminal:
 
 
 class ReloadSignal:
-    """Passes the wish on to the scheduler, and tells the service manager when it has been carried out."""
+    """Passes reload requests to the scheduler, and reports their completion to the service manager."""
 
     def __init__(self, send: Callable[[dict[str, object]], None]) -> None:
-        """`send` gives a frame to the scheduler, when there is one."""
+        """Start; `send` passes a message to the scheduler, if there is one."""
         self._send = send
         self._under_way = False
         self.asked = False
         """Whether the scheduler has still to read the configuration again."""
 
     def begin(self) -> None:
-        """Have the configuration read again."""
+        """Request a reload of the configuration."""
         self.asked = True
         self.announce()
         self._send({"op": "reload"})

@@ -21,14 +21,14 @@ def notify(text: str, address: str | None = None) -> None:
 
 
 def tell_descriptor(fd: int) -> None:
-    """Say that we are ready as s6, dinit and OpenRC want it: a line on a descriptor, which is closed then."""
+    """Report readiness to s6, dinit or OpenRC: write a line to the descriptor and close it."""
     with contextlib.suppress(OSError):  # EPIPE, EAGAIN: there is no receiver any more
         os.write(fd, b"\n")
     os.close(fd)
 
 
 class Watchdog:
-    """Signs of life of the loop that tends it, twice as often as the service manager wants them.
+    """Sends keep-alives of the loop, twice as often as the service manager requires.
 
     See sd_watchdog_enabled(3).
 

@@ -30,7 +30,7 @@ Pipes = tuple[int, int | None]
 
 
 class Started:
-    """The parts of a new instance that the root holds on to."""
+    """The parts of a new process that the root keeps."""
 
     __slots__ = ("pid", "pidfd", "pipes", "status_fd")
 
@@ -111,7 +111,7 @@ class Plan:
         return ends
 
     def _open_pipe(self) -> int:
-        """Return a pipe that never ends: its descriptor holds both of its ends (fifo(7), O_RDWR)."""
+        """Return an endless pipe: its descriptor holds both of its ends (fifo(7), O_RDWR)."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
             both = os.open(f"/proc/self/fd/{reading}", os.O_RDWR | os.O_CLOEXEC)

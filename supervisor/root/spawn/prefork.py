@@ -24,12 +24,12 @@ from supervisor.root.spawn.zygote import MAX_MESSAGE_BYTES, Direct, Request
 
 _PATIENCE_S = 2.0
 _AGAIN_S = 1.0
-"""Between two spawners, at least; twice as long each time that one has ended soon, up to the longest."""
+"""Minimum time between two zygotes; it doubles, up to the maximum, each time one ends soon."""
 _LONGEST_S = 60.0
 _SOON_S = 10.0
 _END_S = 1.0
 _NEVER = frozenset({ENOSYS, E2BIG, EINVAL, EPERM, EACCES})
-"""Why the kernel will not make processes in cgroups: too old, or a filter of system calls, or not delegated."""
+"""Errors if the kernel cannot create processes in cgroups: too old, a system-call filter, or no delegation."""
 _WORD_BYTES = 64
 
 
@@ -47,7 +47,7 @@ class _Child:
 
 
 class HeldChild:
-    """A spare that knows what to become, and waits for our word."""
+    """A spare that has its plan and waits to execute it."""
 
     def __init__(self, spare: _Child, plan: Plan) -> None:
         self._spare = spare
@@ -55,7 +55,7 @@ class HeldChild:
         self.cgroup = spare.cgroup
 
     def go(self) -> Started | None:
-        """Let it become that; None when it is gone."""
+        """Let the spare execute its plan; return None if it has ended."""
         spare = self._spare
         if _has_ended(spare.pidfd):  # the spawner may still have the channel open
             return None
@@ -111,7 +111,7 @@ class PreforkPool:
         self._again_s = _AGAIN_S / 2
         self._launched_s = -self._again_s
         self._wake_at_s: float | None = None
-        """When there is to be another spawner."""
+        """Time to start the next zygote."""
         self._useful = True
 
     @property
@@ -130,7 +130,7 @@ class PreforkPool:
         return self._spare is not None and self._spare.pidfd < 0
 
     def wake(self) -> None:
-        """Have a spawner, if there can be one."""
+        """Start the zygote, if possible."""
         now_s = time.monotonic()
         if self._spawner is None and self._useful and now_s - self._launched_s >= self._again_s:
             self._launched_s = now_s
@@ -180,7 +180,7 @@ class PreforkPool:
     # The spare.
 
     def order(self) -> bool:
-        """Have one made, while there is none; False when that is not possible now."""
+        """Request a spare if there is none; return False if that is not possible now."""
         self.wake()
         self._ordered = not self._listening
         if self._sock is None or not self._listening:
@@ -232,7 +232,7 @@ class PreforkPool:
             self._disconnect()
 
     def take(self, plan: Plan) -> HeldChild | None:
-        """Tell the spare what to become in its cgroup; None when that is not possible."""
+        """Pass the plan to the spare; return None if that is not possible."""
         spare, message = self._spare, _message(plan)
         if spare is None or message is None:
             return None

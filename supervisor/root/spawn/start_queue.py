@@ -66,7 +66,7 @@ class StartObserver(Protocol):
         """Handle a start that has to wait for a resource."""
 
     def on_dropped(self, run: str) -> None:
-        """Handle a prepared run whose preparation is gone."""
+        """Handle the loss of a prepared run."""
 
 
 class StartQueue:
@@ -100,7 +100,7 @@ class StartQueue:
         self._joined_s = -_QUIET_S
         """When a process was last started that joins its cgroup."""
         self._order_at_s: float | None = None
-        """When there is to be another spare."""
+        """Time to request the next spare."""
         self._prepared: tuple[Start, HeldChild] | None = None
         self._drop_at_s: float | None = None
         """When that has waited for long enough."""
@@ -240,7 +240,7 @@ class StartQueue:
             self._failed(start, err)
 
     def _by_spares(self, now_s: float) -> bool:
-        """Whether a spare is better than to join."""
+        """Return whether to use a spare instead of joining a cgroup."""
         return self._cgroup_manager.directory is not None and now_s - self._joined_s >= _QUIET_S
 
     def _by_spare(self, start: Start) -> None:
@@ -249,7 +249,7 @@ class StartQueue:
             self._failed(start, err)
 
     def _become(self, start: Start) -> OSError | ValueError | None:
-        """Have the spare become it, or start it the other way; return why it was not started."""
+        """Start a run by the spare, or else directly; return the error if it was not started."""
         held = self._hold(start)
         if held is not None:
             started = held.go()
@@ -261,7 +261,7 @@ class StartQueue:
         return self._join(start)
 
     def _hold(self, start: Start) -> HeldChild | None:
-        """Have the spare wait to become this; None when that is not possible."""
+        """Pass a run to the spare, which then waits; return None if that is not possible."""
         cgroup = self.spares.cgroup
         self._order_at_s = time.monotonic() + _REST_S
         if cgroup is None:

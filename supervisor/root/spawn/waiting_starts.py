@@ -8,7 +8,7 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Frame, Spawn
 
 _LOOK_S = (0.25, 5.0)
-"""Between two attempts: the first time, and at most."""
+"""Interval between two attempts: the first, and the longest."""
 _TELL_S = 60.0
 """Delay before people are notified."""
 _RESERVE_BYTES = 8 << 20
@@ -156,7 +156,7 @@ class MemoryReserve:
             self.enough()
 
     def enough(self) -> bool:
-        """Whether something may be started that takes memory."""
+        """Return whether there is memory for a start."""
         if self._seen:
             return True
         free = _mapped(_RESERVE_BYTES if self._kept is not None else 2 * _RESERVE_BYTES)
