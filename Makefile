@@ -12,7 +12,7 @@ SOAK ?=
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat test-packages test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb rpm release clean-dist lock audit clean
+.PHONY: help run test test-quick test-repeat test-packages test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb rpm image release clean-dist lock audit clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -39,6 +39,7 @@ help:
 	@echo "make dist    build sdist, wheel, bill of materials and list of licences, dist/"
 	@echo "make deb     build the Debian package, dist/ringward_VERSION_ARCHITECTURE.deb"
 	@echo "make rpm     build the RPM package, dist/ringward-VERSION-1.ARCHITECTURE.rpm; needs rpmbuild"
+	@echo "make image   build the container image localhost/ringward; needs buildah and mmdebstrap, but no registry of images"
 	@echo "make release VERSION=0.2.0  release a version: checks, artefacts and tag; DRY_RUN=1 only checks that it can"
 	@echo "make lock    choose the newest versions of what Ringward needs, and write their hashes to deploy/locked"
 	@echo "make audit   check the locked packages against the package index and its security advisories"
@@ -124,6 +125,9 @@ deb: dist man
 
 rpm: dist man
 	$(BIN)/python -m deploy.rpm.build dist build/man dist
+
+image:
+	sh deploy/container/build.sh ringward
 
 release: $(VENV)/.dev-installed
 	$(BIN)/python -m deploy.release.release $(VERSION) $(if $(DRY_RUN),--dry-run)
