@@ -20,7 +20,7 @@ from pathlib import Path
 from deploy.release.build import epoch
 from deploy.release.lock import LOCKED
 from deploy.release.materials import licences
-from deploy.zipapp.build import version, wanted
+from deploy.zipapp.build import EXTRAS, version, wanted
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
 from supervisor.tools.service import systemd
 from supervisor.tools.service.plan import NAME, Wanted
@@ -107,7 +107,7 @@ class Package:
             command = [sys.executable, "-I", "-m", NAME, "completion", shell]
             self.write(path, subprocess.run(command, capture_output=True, check=True).stdout)
         self.write(f"{_DOCS}/changelog.gz", packed((ROOT / "CHANGELOG.rst").read_bytes()))
-        self.write(f"{_DOCS}/licences.txt", licences())
+        self.write(f"{_DOCS}/licences.txt", licences(EXTRAS))
 
     def debian_documents(self, maintainer: str, seconds: int) -> None:
         """Write the files that only Debian wants."""

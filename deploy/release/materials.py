@@ -1,6 +1,7 @@
 """The bill of materials (CycloneDX) and the list of licences.
 
-They list the packages in the environment of the Python that runs this, and the libraries in the dashboard.
+They list the packages in the environment of the Python that runs this, and the libraries in the dashboard. The packages
+that only extras of Ringward need are optional.
 """
 
 import json
@@ -18,6 +19,8 @@ from deploy.zipapp.build import ROOT, needs, version
 VENDORED = ROOT / "api/static/vendor/LICENSES.txt"
 _LIBRARY = re.compile(r"(?P<name>@?[\w/-]+) (?P<version>\d+\.\d+\.\d+) \((?P<licence>[\w.-]+)\)")
 _OURS = "ringward"
+EXTRAS = "mcp,otlp,postgresql"
+"""The extras for users: all but those for developers."""
 _UNSAID = {"peewee": "MIT"}
 """Licences that a package has in a file, but not in its metadata."""
 _NAMESPACE = uuid.UUID("6f1c0c0e-4d3c-4c5e-9d3e-7a0f3b6f5a11")
@@ -40,10 +43,10 @@ def _licence(name: str) -> str:
     return words or " or ".join(classifiers) or _UNSAID[name]
 
 
-def _packages() -> dict[str, Material]:
+def _packages(extras: str) -> dict[str, Material]:
     """Return the packages of Python by their names, Ringward among them."""
     found = {}
-    for name in sorted(needs()):
+    for name in sorted(needs(extras)):
         number = version() if name == _OURS else distribution(name).version
         found[name] = Material(name, number, _licence(name), f"pkg:pypi/{name}@{number}")
     return found
@@ -56,12 +59,13 @@ def _libraries() -> Iterator[Material]:
         yield Material(name, number, found["licence"], f"pkg:npm/{quote(name)}@{number}")
 
 
-def _component(one: Material, kind: str) -> dict[str, Any]:
+def _component(one: Material, kind: str, scope: str = "required") -> dict[str, Any]:
     return {
         "type": kind,
         "bom-ref": one.purl,
         "name": one.name,
         "version": one.version,
+        "scope": scope,
         "licenses": [{"license": {"name": one.licence}}],
         "purl": one.purl,
     }
@@ -69,13 +73,17 @@ def _component(one: Material, kind: str) -> dict[str, Any]:
 
 def bill(seconds: int) -> dict[str, Any]:
     """Return the bill of materials in the format CycloneDX 1.6, with this time."""
-    packages, libraries = _packages(), list(_libraries())
+    packages, libraries = _packages(EXTRAS), list(_libraries())
+    always = needs(extras="").keys() | {one.name for one in libraries}
     needed = {
         packages[name].purl: {packages[one].purl for one in direct} | {one.purl for one in libraries if name == _OURS}
-        for name, direct in needs().items()
+        for name, direct in needs(EXTRAS).items()
     }
     ours = packages.pop(_OURS)
-    components = [_component(one, "library") for one in (*packages.values(), *libraries)]
+    components = [
+        _component(one, "library", "required" if one.name in always else "optional")
+        for one in (*packages.values(), *libraries)
+    ]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -91,9 +99,9 @@ def bill(seconds: int) -> dict[str, Any]:
     }
 
 
-def licences() -> str:
-    """Return the licences as a table."""
-    rows = [("NAME", "VERSION", "LICENCE"), *(one[:3] for one in (*_packages().values(), *_libraries()))]
+def licences(extras: str) -> str:
+    """Return a table of licences: of Ringward, what it and these extras need, and the dashboard's libraries."""
+    rows = [("NAME", "VERSION", "LICENCE"), *(one[:3] for one in (*_packages(extras).values(), *_libraries()))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join("  ".join(map(str.ljust, row, widths)).rstrip() + "\n" for row in rows)
 
@@ -102,4 +110,4 @@ def write_lists(output: Path, seconds: int) -> None:
     """Write both lists."""
     name = f"{_OURS}-{version()}"
     (output / f"{name}.cdx.json").write_text(json.dumps(bill(seconds), indent=2) + "\n")
-    (output / f"{name}.licences.txt").write_text(licences())
+    (output / f"{name}.licences.txt").write_text(licences(EXTRAS))

@@ -27,15 +27,17 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can store."""
 
 
-def needs() -> dict[str, set[str]]:
+def needs(extras: str = EXTRAS) -> dict[str, set[str]]:
     """Return the names of the direct dependencies: of Ringward, and of each of its direct and indirect dependencies.
+
+    `extras` are the extras of Ringward that count, with commas between them.
 
     Raises:
         importlib.metadata.PackageNotFoundError: a dependency is not installed.
     """
     found: dict[str, set[str]] = {}
     seen = set()
-    waiting = [Requirement(f"ringward[{EXTRAS}]")]
+    waiting = [Requirement(f"ringward[{extras}]")]
     while waiting:
         wanted = waiting.pop()
         name = canonicalize_name(wanted.name)

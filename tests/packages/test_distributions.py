@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from deploy.release.materials import EXTRAS
 from supervisor.version import VERSION
 from tests.packages.environment import EPOCH, Environment, sources
 from tests.support.paths import ROOT
@@ -127,11 +128,19 @@ def test_the_description_leads_nowhere_wrong(released: Path) -> None:
 
 
 def test_the_lists_name_everything(released: Path) -> None:
-    """The bill of materials and the list of licences have each dependency and each library of the dashboard."""
+    """The bill of materials and the list of licences have each dependency and each library of the dashboard.
+
+    They also have the dependencies of the extras for users. The bill calls these optional.
+    """
     bill = json.loads((released / f"ringward-{VERSION}.cdx.json").read_text())
     names = {one["name"] for one in bill["components"]}
     declared = [Requirement(one) for one in about(released).get_all("Requires-Dist")]
     assert {canonicalize_name(one.name) for one in declared if one.marker is None or one.marker.evaluate()} <= names
+    scopes = {one["name"]: one["scope"] for one in bill["components"]}
+    assert [scopes[name] for name in ("falcon", "greenlet", "uplot")] == ["required"] * 3
+    assert [scopes[name] for name in ("mcp", "protobuf", "psycopg")] == ["optional"] * 3
+    extras = set(about(released).get_all("Provides-Extra")) - {"dev", "docs"}
+    assert set(EXTRAS.split(",")) == extras
     assert {"preact", "uplot", "cronstrue", "psycopg-binary", "greenlet"} <= names
     assert all(one["licenses"] for one in bill["components"])
     places = {one["bom-ref"] for one in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]}
