@@ -12,7 +12,7 @@ SOAK ?=
 SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat test-packages test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb rpm image release clean-dist lock audit clean
+.PHONY: help run test test-quick test-repeat test-packages test-pythons test-newest test-lowest lint format bench bench-peers fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb rpm image release clean-dist lock audit clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
@@ -20,6 +20,7 @@ help:
 	@echo "make test    run all tests"
 	@echo "make test-repeat  run all tests RUNS=20 times, every second time beside busy loops, and list what failed"
 	@echo "make test-packages  build the distributions, and install them into fresh environments: some minutes"
+	@echo "make test-pythons  run test-quick with every CPython from 3.11 up that this host has or can get, in .venv-3.11 and so on"
 	@echo "make test-newest  run all tests with the newest versions of all dependencies, in .venv-newest"
 	@echo "make test-lowest  run all tests with the lowest versions that setup.cfg allows, in .venv-lowest"
 	@echo "make lint    run ruff and mypy, as CI does"
@@ -59,6 +60,9 @@ test-repeat: $(VENV)/.dev-installed
 
 test-packages: $(VENV)/.dev-installed
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -m packages tests/packages
+
+test-pythons: $(VENV)/.dev-installed
+	$(BIN)/python -m tests.pythons
 
 test-newest:
 	@rm -f .venv-newest/.dev-installed
@@ -150,4 +154,4 @@ $(VENV)/.dev-installed: $(SOURCES)
 	@touch $(VENV)/.run-installed $@
 
 clean:
-	rm -rf $(VENV) .venv-newest .venv-lowest build dist api/static/bundle *.egg-info examples/data .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-newest .venv-lowest .venv-3.* build dist api/static/bundle *.egg-info examples/data .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -15,8 +15,12 @@ from tests.test_architecture import FILES
 SETUP = Path(__file__).parent.parent / "setup.cfg"
 OURS = {"api", "logring", "store", "supervisor"}
 LATER_PYTHON = {"compression"}
-OTLP = {"google": ["protobuf"], "opentelemetry": ["opentelemetry-exporter-otlp-proto-http"]}
-"""Packages of the extra otlp and the distributions that bring them: others may have parts of them, too."""
+DISTRIBUTIONS = {
+    "backports": ["backports.zstd"],
+    "google": ["protobuf"],
+    "opentelemetry": ["opentelemetry-exporter-otlp-proto-http"],
+}
+"""Distributions of packages that this Python does not need, or that other distributions can have parts of."""
 
 
 def imported(path: Path) -> set[str]:
@@ -46,7 +50,7 @@ def normal(name: str) -> str:
 
 def test_each_imported_package_is_required() -> None:
     """Each package that our code imports is a requirement of its own, not only one of another package."""
-    known = {**packages_distributions(), **OTLP}
+    known = {**packages_distributions(), **DISTRIBUTIONS}
     required = {normal(re.split(r"[^\w.-]", line)[0]) for line in [*requirements(SETUP), *optional()]}
     packages = set().union(*map(imported, FILES)) - OURS - LATER_PYTHON - set(sys.stdlib_module_names)
     missing = {name for name in packages if not required & {normal(one) for one in known.get(name, [name])}}
