@@ -1,8 +1,9 @@
-"""``python -m deploy.debian.build DIST MAN OUTPUT``: build the Debian package.
+"""``python -m deploy.debian.build DIST MAN OUTPUT [ENVIRONMENT]``: build the Debian package.
 
-DIST has the wheel, and MAN the man pages. The package has its own environment in ``/usr/lib/ringward``, which uses
-Debian's Python (``DEBIAN_PYTHON``, by default ``/usr/bin/python3``). pip gets the dependencies from the package index,
-in the versions and with the hashes of ``deploy/locked``.
+DIST has the wheel, and MAN the man pages. ENVIRONMENT is a copy of the environment from an earlier build. The package
+has its own environment in ``/usr/lib/ringward``, which uses Debian's Python (``DEBIAN_PYTHON``, by default
+``/usr/bin/python3``). pip gets the dependencies from the package index, in the versions and with the hashes of
+``deploy/locked``.
 ``DEBFULLNAME`` and ``DEBEMAIL`` name the maintainer; lintian rejects the defaults.
 """
 
@@ -66,9 +67,12 @@ class Package:
         place.write_bytes(content.encode() if isinstance(content, str) else content)
         place.chmod(mode)
 
-    def environment(self, wheel: Path) -> None:
-        """Install the wheel and its dependencies into an environment, as ``python -m venv`` makes it."""
+    def environment(self, wheel: Path, copy: Path | None = None) -> None:
+        """Install the wheel and its dependencies into an environment, as ``python -m venv`` makes it, or copy one."""
         place = self.root / PLACE.lstrip("/")
+        if copy is not None:
+            shutil.copytree(copy, place, symlinks=True)
+            return
         packages = place / f"lib/{self.name}/site-packages"
         pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", "--no-compile"]
         pip += ["--target", str(packages)]
@@ -85,9 +89,12 @@ class Package:
         subprocess.run(["strip", "--strip-unneeded", *map(str, packages.rglob("*.so*"))], check=True)  # noqa: S607
         home = f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {self.release}\n"
         self.write(f"{PLACE}/pyvenv.cfg", home)
-        program = f"#!{PLACE}/bin/python -I\nfrom ringward import main\n\nmain()\n"
-        self.write(f"{PLACE}/bin/{NAME}", program, 0o755)
+        script = f"#!{PLACE}/bin/python -I\nfrom ringward import main\n\nmain()\n"
+        self.write(f"{PLACE}/bin/{NAME}", script, 0o755)
         (place / "bin/python").symlink_to(f"/usr/bin/{self.name}")
+
+    def program(self) -> None:
+        """Put the program into PATH."""
         (self.root / "usr/bin").mkdir(parents=True)
         (self.root / "usr/bin" / NAME).symlink_to(f"../lib/{NAME}/bin/{NAME}")
 
@@ -156,14 +163,15 @@ def _version() -> str:
     return f"{version()}-{_REVISION}"
 
 
-def build(dist: Path, man: Path, output: Path) -> Path:
+def build(dist: Path, man: Path, output: Path, environment: Path | None = None) -> Path:
     """Build the package; return its path."""
     os.umask(0o022)
     seconds = epoch()
     maintainer = f"{os.environ.get('DEBFULLNAME', 'Ringward')} <{os.environ.get('DEBEMAIL', 'root@localhost')}>"
     with tempfile.TemporaryDirectory() as name:
         package = Package(Path(name) / NAME, os.environ.get("DEBIAN_PYTHON", "/usr/bin/python3"))
-        package.environment(dist / f"{NAME}-{version()}-py3-none-any.whl")
+        package.environment(dist / f"{NAME}-{version()}-py3-none-any.whl", environment)
+        package.program()
         package.service()
         package.documents(man)
         package.debian_documents(maintainer, seconds)
@@ -177,4 +185,4 @@ def build(dist: Path, man: Path, output: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])))
+    print(build(*map(Path, sys.argv[1:])))

@@ -1,4 +1,4 @@
-"""``python -m deploy.rpm.build DIST MAN OUTPUT``: build the RPM package.
+"""``python -m deploy.rpm.build DIST MAN OUTPUT [ENVIRONMENT]``: build the RPM package.
 
 It has the same files as the Debian package, with the same environment in ``/usr/lib/ringward``, which uses the Python
 of the distribution (``RPM_PYTHON``, by default ``/usr/bin/python3``). Build it on the distribution that it is for, or
@@ -33,14 +33,15 @@ def _files(root: Path) -> str:
     return "\n".join(lines)
 
 
-def build(dist: Path, man: Path, output: Path) -> Path:
+def build(dist: Path, man: Path, output: Path, environment: Path | None = None) -> Path:
     """Build the package; return its path."""
     os.umask(0o022)
     seconds = epoch()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         package = Package(place / NAME, os.environ.get("RPM_PYTHON", "/usr/bin/python3"))
-        package.environment(dist / f"{NAME}-{version()}-py3-none-any.whl")
+        package.environment(dist / f"{NAME}-{version()}-py3-none-any.whl", environment)
+        package.program()
         package.service()
         package.documents(man)
         shutil.move(package.root / "lib/systemd", package.root / "usr/lib/systemd")  # /lib is a link there
@@ -65,4 +66,4 @@ def build(dist: Path, man: Path, output: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])))
+    print(build(*map(Path, sys.argv[1:])))

@@ -1,12 +1,15 @@
-"""Environments, for which these tests need a package index."""
+"""Environments, for which these tests need a package index, and fixtures for packages of distributions."""
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.packages.environment import Environment
+from tests.packages.environment import Environment, Parts
+from tests.packages.host import Host
+from tests.support.daemon import Daemon
 
 SUPERVISORD = "supervisor==4.3.0"
 
@@ -24,3 +27,25 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture
 def environment(index: None, tmp_path: Path) -> Environment:  # noqa: ARG001 - it skips
     return Environment(tmp_path / "environment")
+
+
+@pytest.fixture(scope="session")
+def parts(index: None, tmp_path_factory: pytest.TempPathFactory) -> Parts:  # noqa: ARG001 - it skips
+    """Wheel, man pages and environment, built once for all packages."""
+    return Parts.build(tmp_path_factory.mktemp("parts"))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """Requests to the daemon of the package, which systemd starts."""
+    one = Daemon(tmp_path)
+    yield one
+    one.clean()
+
+
+@pytest.fixture
+def host(daemon: Daemon, tmp_path: Path) -> Iterator[Host]:
+    """A systemd on a copy of this host."""
+    one = Host(daemon, tmp_path)
+    yield one
+    one.close()

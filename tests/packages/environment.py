@@ -7,9 +7,12 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import NamedTuple
 
+from deploy.debian.build import PLACE, Package
 from supervisor.version import VERSION
 from tests.support.daemon import Daemon
+from tests.support.host_features import require
 from tests.support.paths import ROOT
 
 _GENERATED = {ROOT / name for name in ("build", "dist", "examples/data", "api/static/bundle")}
@@ -42,6 +45,45 @@ def wheel(directory: Path, version: str = VERSION) -> Path:
     """Build the wheel alone."""
     (found,) = build(sources(directory / "sources", version), directory / "dist", "--wheel")
     return found
+
+
+class Parts(NamedTuple):
+    """The parts of every distribution's package."""
+
+    wheel: Path
+    man: Path
+    environment: Path
+    """The one in /usr/lib/ringward."""
+
+    @classmethod
+    def build(cls, place: Path) -> "Parts":
+        """Build the parts from the working tree."""
+        require("strip", "/usr/bin/python3")
+        built = wheel(place)
+        manual = [sys.executable, "-m", "sphinx", "-q", "-b", "man", "docs", str(place / "man")]
+        subprocess.run(manual, cwd=ROOT, check=True)
+        Package(place / "root", "/usr/bin/python3").environment(built)
+        return cls(built, place / "man", place / "root" / PLACE.lstrip("/"))
+
+    def changed(self, place: Path, path: str, text: str) -> "Parts":
+        """Copy the environment to this new directory, with this text in a file of ours."""
+        shutil.copytree(self.environment, place, symlinks=True)
+        (file,) = place.glob(f"lib/python3*/site-packages/ringward/{path}")
+        file.write_text(text)
+        return self._replace(environment=place)
+
+    def package(self, kind: str, output: Path, directory: Path = ROOT) -> Path:
+        """Build a package, such as "debian", by the program in this directory of sources; return its path."""
+        words = [str(self.wheel.parent), str(self.man), str(output), str(self.environment)]
+        done = subprocess.run(
+            [sys.executable, "-m", f"deploy.{kind}.build", *words],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH, "DEBFULLNAME": "A Maintainer", "DEBEMAIL": "deb@debian.org"},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return Path(done.stdout.strip())
 
 
 class Environment:

@@ -1,9 +1,9 @@
 """The Debian package, checked by lintian, and installed under a real systemd."""
 
 import os
+import platform
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,35 +11,22 @@ import pytest
 
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
 from supervisor.version import VERSION
-from tests.e2e.service_manager.test_systemd import HERE, SMALL, Systemd
-from tests.packages.environment import EPOCH, wheel
+from tests.packages.environment import Parts
+from tests.packages.host import Host
 from tests.support.daemon import Daemon
-from tests.support.host_features import require, require_cgroups
-from tests.support.paths import ROOT
-from tests.support.waiting import until
+from tests.support.host_features import require
 
 pytestmark = pytest.mark.packages
 UNTOUCHED = "--force-confold"
 """The option of dpkg that keeps a configuration that someone has changed."""
+APT = ["apt-get", "--quiet", "--yes", "--no-install-recommends", f"--option=Dpkg::Options::={UNTOUCHED}"]
 
 
 @pytest.fixture(scope="module")
-def package(index: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001 - it skips
+def package(parts: Parts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package of the working tree."""
-    require("dpkg-deb", "strip", "/usr/bin/python3")
-    place = tmp_path_factory.mktemp("deb")
-    built = wheel(place)
-    manual = [sys.executable, "-m", "sphinx", "-q", "-b", "man", "docs", str(place / "man")]
-    subprocess.run(manual, cwd=ROOT, check=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "deploy.debian.build", str(built.parent), str(place / "man"), str(place)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH, "DEBFULLNAME": "A Maintainer", "DEBEMAIL": "deb@debian.org"},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Path(done.stdout.strip())
+    require("dpkg-deb")
+    return parts.package("debian", tmp_path_factory.mktemp("deb"))
 
 
 def changed(package: Path, directory: Path, version: str, path: str, text: str) -> Path:
@@ -56,33 +43,25 @@ def changed(package: Path, directory: Path, version: str, path: str, text: str) 
     return built
 
 
-class Host(Systemd):
-    """A booted systemd on a host without Ringward."""
-
-    def _write_units(self, daemon: Daemon, place: Path, sockets: str) -> None:  # noqa: ARG002
-        units = place / "installed/etc/systemd/system"
-        (units / "ringward.service.d").mkdir(parents=True)
-        (units / "small.target").write_text(SMALL)
-        (units / "ringward.service.d/zz.conf").write_text(HERE.format(places=f"{place} {sockets}"))
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """Requests to the daemon of the package, which systemd starts."""
-    one = Daemon(tmp_path)
-    yield one
-    one.clean()
-
-
-@pytest.fixture
-def host(daemon: Daemon, tmp_path: Path) -> Iterator[Host]:
+@pytest.fixture(scope="module")
+def clean_debian(index: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:  # noqa: ARG001 - it skips
+    """A minimal root of this host's Debian version, with apt and systemd, but without Python."""
+    require("mmdebstrap")
     if os.geteuid() != 0:
         pytest.skip("only root can boot systemd in namespaces")
-    require("/lib/systemd/systemd", "unshare", "nsenter", "deb-systemd-invoke")
-    require_cgroups().close()
-    daemon.write("[tasks.long]\nrun = 'echo ready; sleep 1000'\n[services.s]\nrun = 'exec sleep 1000'\n")
-    daemon.config.write_text(daemon.config.read_text().replace('"data"', f'"{SYSTEM_DATA}"'))
-    one = Host(daemon, tmp_path)
+    suite = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    root = tmp_path_factory.mktemp("debian") / suite
+    command = ["mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd", "--dpkgopt=force-unsafe-io"]
+    done = subprocess.run([*command, suite, root], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    yield root
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def clean_host(clean_debian: Path, daemon: Daemon, tmp_path: Path) -> Iterator[Host]:
+    """A systemd on the minimal root."""
+    one = Host(daemon, tmp_path, clean_debian)
     yield one
     one.close()
 
@@ -113,41 +92,45 @@ def test_the_package_has_everything(package: Path) -> None:
     assert conffiles == f"{SYSTEM_FILE}\n"
 
 
-def test_an_upgrade_restarts_nothing(package: Path, host: Host, daemon: Daemon, tmp_path: Path) -> None:
+def test_apt_in_a_clean_debian(package: Path, clean_host: Host, tmp_path: Path) -> None:
+    """On a minimal Debian, apt installs the package with all that it needs, and the daemon runs under systemd.
+
+    The removal leaves configuration and data, and a later installation continues with them. The purge leaves nothing.
+    """
+    copy = str(shutil.copy(package, tmp_path))
+    install = [*APT, "install", copy]
+    assert clean_host.call("find", "/usr/bin", "-name", "python3*") == ""
+    clean_host.call(*APT, "update")
+    clean_host.call(*install)
+    clean_host.wait()
+    assert clean_host.call("ringward", "run", "--detach", "long")
+    assert clean_host.call("dpkg", "--audit") == ""
+    clean_host.call(*APT, "remove", "ringward")
+    clean_host.check_removal()
+    clean_host.call(*install)
+    clean_host.wait()
+    assert len(clean_host.daemon.runs("long")) == 1
+    clean_host.call(*APT, "purge", "ringward")
+    assert clean_host.call("find", "/etc/ringward", SYSTEM_DATA, "/usr/lib/ringward", check=False) == ""
+    assert clean_host.call("systemctl", "list-unit-files", "--no-legend", "ringward.service", check=False) == ""
+
+
+def test_an_upgrade_restarts_nothing(package: Path, host: Host, tmp_path: Path) -> None:
     """Under systemd the installation starts the daemon, and a newer package replaces its version, but no process of it.
 
     Tasks and services continue. If the new version does not work, dpkg says so, and the daemon continues. The removal
     stops everything and leaves configuration and data; the purge leaves nothing.
     """
+    require("deb-systemd-invoke")
+    install = ["dpkg", UNTOUCHED, "--install"]
     host.call("rm", "-f", "/usr/sbin/policy-rc.d")
-    host.call("install", "-D", "-m", "640", str(daemon.config), SYSTEM_FILE)
-    host.call("dpkg", UNTOUCHED, "--install", str(shutil.copy(package, tmp_path)))
-    until(lambda: daemon.get("/api/tasks/long").status == 200, "the task")
-    assert host.call("ringward", "--version") == f"ringward, version {VERSION}\n"
+    host.call(*install, str(shutil.copy(package, tmp_path)))
+    host.wait()
     assert "ringward" in host.call("systemctl", "list-unit-files", "--state=enabled", "ringward.service")
-    main = host.show("MainPID")
-    run = daemon.trigger("long")
-    until(lambda: daemon.texts(run), "its first line")
-    services = until(lambda: daemon.runs("s"), "the service")
-
-    host.call(
-        "dpkg",
-        UNTOUCHED,
-        "--install",
-        str(changed(package, tmp_path, "99.0", "supervisor/version.py", 'VERSION = "99.0"\n')),
-    )
-    assert daemon.get("/api/daemon").json()["version"] == "99.0"
+    newer = changed(package, tmp_path, "99.0", "supervisor/version.py", 'VERSION = "99.0"\n')
     broken = changed(package, tmp_path, "99.1", "api/serve.py", "raise RuntimeError('broken')\n")
-    said = host.call("sh", "-c", '"$@" 2>&1', "sh", "dpkg", UNTOUCHED, "--install", str(broken))
-    assert "the daemon continues in its version" in said
-    assert daemon.get("/api/daemon").json()["version"] == "99.0"
-    assert (host.show("MainPID"), host.show("NRestarts")) == (main, "0")
-    assert daemon.run(run)["status"] == "running"
-    assert [one["id"] for one in daemon.runs("s")] == [one["id"] for one in services]
-
+    host.upgrade([*install, str(newer)], [*install, str(broken)])
     host.call("dpkg", "--remove", "ringward")
-    assert host.show("ActiveState") == "inactive"
-    assert host.call("ls", SYSTEM_FILE, f"{SYSTEM_DATA}/ringward.db")
-    assert host.call("find", "/usr/lib/ringward", check=False) == ""
+    host.check_removal()
     host.call("dpkg", "--purge", "ringward")
     assert host.call("find", "/etc/ringward", SYSTEM_DATA, check=False) == ""

@@ -1,39 +1,27 @@
-"""The RPM package, installed below another directory."""
+"""The RPM package, installed below another directory, and with its scripts under a real systemd."""
 
 import os
+import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from supervisor.config.files.lookup import SYSTEM_FILE
 from supervisor.version import VERSION
-from tests.packages.environment import EPOCH, wheel
+from tests.packages.environment import Parts, sources
+from tests.packages.host import Host
 from tests.support.host_features import require
-from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.packages
 SCRIPTS = ("%{POSTIN}", "%{PREUN}", "%{POSTUN}")
 
 
 @pytest.fixture(scope="module")
-def package(index: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001 - it skips
+def package(parts: Parts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package of the working tree."""
-    require("rpmbuild", "strip", "/usr/bin/python3")
-    place = tmp_path_factory.mktemp("rpm")
-    built = wheel(place)
-    manual = [sys.executable, "-m", "sphinx", "-q", "-b", "man", "docs", str(place / "man")]
-    subprocess.run(manual, cwd=ROOT, check=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "deploy.rpm.build", str(built.parent), str(place / "man"), str(place)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Path(done.stdout.strip())
+    require("rpmbuild")
+    return parts.package("rpm", tmp_path_factory.mktemp("rpm"))
 
 
 def rpm(*arguments: str | Path) -> str:
@@ -92,3 +80,27 @@ def test_an_installation(package: Path, tmp_path: Path) -> None:
     rpm("--root", root, "--nodeps", "--noscripts", "-e", "ringward")
     assert not (root / "usr/lib/ringward").exists()
     assert not (root / "etc/ringward").exists()
+
+
+def test_an_upgrade_restarts_nothing(package: Path, parts: Parts, host: Host, tmp_path: Path) -> None:
+    """Under systemd, the scripts of the package create the user, and a newer package replaces only the version.
+
+    Tasks and services continue. If the new version does not work, rpm says so, and the daemon continues. The removal
+    stops everything and leaves configuration and data.
+    """
+    newer = parts.changed(tmp_path / "newer", "supervisor/version.py", 'VERSION = "99.0"\n')
+    broken = parts.changed(tmp_path / "broken", "api/serve.py", "raise RuntimeError('broken')\n")
+    built = {VERSION: str(shutil.copy(package, tmp_path))}
+    for version, one in {"99.0": newer, "99.1": broken}.items():
+        directory = sources(tmp_path / f"sources-{version}", version)
+        built[version] = str(one.package("rpm", tmp_path / version, directory))
+    # Debian's rpm knows no installed packages, so nothing could satisfy dependencies.
+    command = ["rpm", "--force-debian", "--nodeps"]
+    assert "systemctl enable --now ringward" in host.told(*command, "--install", built[VERSION])
+    assert host.call("cat", SYSTEM_FILE) == host.daemon.config.read_text()
+    host.call("systemctl", "enable", "--now", "ringward")
+    host.wait()
+    host.upgrade([*command, "--upgrade", built["99.0"]], [*command, "--upgrade", built["99.1"]])
+    host.call(*command, "--erase", "ringward")
+    host.check_removal(f"{SYSTEM_FILE}.rpmsave")
+    assert "ringward" in host.call("getent", "passwd", "ringward")

@@ -1,6 +1,8 @@
 """The wheel in fresh environments: it shares them with others, and runs as a checkout does."""
 
+import os
 import shutil
+import subprocess
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -55,6 +57,18 @@ def test_every_file_is_installed(ours: Path) -> None:
         assert [name for name, path in files.items() if file.read(name) != path.read_bytes()] == []
     modes = {name: bool(one.external_attr >> 16 & 0o100) for name, one in infos.items()}
     assert modes == {name: bool(path.stat().st_mode & 0o100) for name, path in files.items()}
+
+
+def test_pipx_installs_it(ours: Path, environment: Environment, tmp_path: Path) -> None:
+    """A user can install the command with pipx; the removal leaves nothing."""
+    environment.pip("install", "pipx")
+    places = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
+    pipx = [environment.directory / "bin/pipx"]
+    subprocess.run([*pipx, "install", ours], env=os.environ | places, check=True)
+    told = subprocess.run([tmp_path / "bin/ringward", "--version"], capture_output=True, text=True)
+    assert told.stdout == f"ringward, version {VERSION}\n", told.stderr
+    subprocess.run([*pipx, "uninstall", "ringward"], env=os.environ | places, check=True)
+    assert list(tmp_path.glob("bin/*")) == list(tmp_path.glob("home/venvs/ringward")) == []
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["supervisord first", "supervisord last"])

@@ -27,14 +27,15 @@ set -eu
 mount --make-rprivate /
 mount -t tmpfs none "$PLACE/over"
 mkdir "$PLACE/over/upper" "$PLACE/over/work" "$PLACE/over/root"
-mount -t overlay none -o "lowerdir=/,upperdir=$PLACE/over/upper,workdir=$PLACE/over/work" "$PLACE/over/root"
+mount -t overlay none -o "lowerdir=$LOWER,upperdir=$PLACE/over/upper,workdir=$PLACE/over/work" "$PLACE/over/root"
 cd "$PLACE/over/root"
 mount -t proc none proc
 mount --bind proc/sys proc/sys
 mount -o remount,ro,bind proc/sys
 mount -t sysfs -o ro none sys
 mount -t cgroup2 none sys/fs/cgroup
-for place in run tmp dev; do mount -t tmpfs -o mode=755 none "$place"; done
+for place in run dev; do mount -t tmpfs -o mode=755 none "$place"; done
+mount -t tmpfs -o mode=1777 none tmp
 mkdir dev/pts dev/shm
 mount -t devpts -o newinstance,ptmxmode=666 none dev/pts
 ln -s pts/ptmx dev/ptmx
@@ -44,7 +45,7 @@ for device in null zero full random urandom tty; do
     touch "dev/$device"
     mount --bind "/dev/$device" "dev/$device"
 done
-for place in "$PLACE" "$SOCKETS" "$CLONE" "$PYTHON" "$BASE_PYTHON"; do  # the tmpfs above may hide them
+for place; do  # the tmpfs above may hide them
     mkdir -p ".$place"
     mount --bind "$place" ".$place"
 done
@@ -74,9 +75,9 @@ PrivateTmp=no
 
 
 class Systemd:
-    """A booted systemd."""
+    """A booted systemd, on a temporary copy of this host's files or of another root."""
 
-    def __init__(self, daemon: Daemon, place: Path) -> None:
+    def __init__(self, daemon: Daemon, place: Path, other: Path | None = None) -> None:
         hierarchy = Cgroups.find()
         assert hierarchy is not None
         self._cgroup = Path(hierarchy.directory).parent / f"test-systemd-{os.getpid()}"
@@ -84,18 +85,14 @@ class Systemd:
         (place / "over").mkdir()
         sockets = str(Path(daemon.socket).parent)
         self._write_units(daemon, place, sockets)
+        places = [str(place), sockets]
+        if other is None:
+            places += [str(ROOT), sys.prefix, sys.base_prefix]
         join = f"echo $$ >{self._cgroup}/cgroup.procs && exec "
         apart = "unshare --mount --pid --ipc --uts --cgroup --fork --kill-child sh -c"
         self._process = subprocess.Popen(
-            ["sh", "-c", f'{join}{apart} "$0"', BOOT],
-            env={
-                "PATH": os.environ["PATH"],
-                "PLACE": str(place),
-                "SOCKETS": sockets,
-                "CLONE": str(ROOT),
-                "PYTHON": sys.prefix,
-                "BASE_PYTHON": sys.base_prefix,
-            },
+            ["sh", "-c", f'{join}{apart} "$0" boot "$@"', BOOT, *places],
+            env={"PATH": os.environ["PATH"], "LOWER": str(other or "/"), "PLACE": str(place)},
             start_new_session=True,
         )
         (self._init,) = until(psutil.Process(self._process.pid).children, "process 1")
@@ -110,7 +107,7 @@ class Systemd:
         (units / "ringward.service.d" / "zz.conf").write_text(HERE.format(places=f"{place} {sockets}"))
 
     def call(self, *words: str, check: bool = True) -> str:
-        """Run a command there and wait for its end."""
+        """Run a command there and wait for its end; without a deadline, because the end of process 1 also ends it."""
         enter = [
             "nsenter",
             "--target",
@@ -122,7 +119,7 @@ class Systemd:
             "--root",
             "--wd=/",
         ]
-        done = subprocess.run([*enter, *words], capture_output=True, text=True, timeout=90)
+        done = subprocess.run([*enter, *words], capture_output=True, text=True)
         assert not check or done.returncode == 0, (done, self.journal())
         return done.stdout
 
