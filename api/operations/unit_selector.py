@@ -1,6 +1,7 @@
 """Selecting tasks and services by name, glob, group and tag: parameters, and the names that they mean."""
 
 import fnmatch
+import functools
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,9 @@ from api.operations.parameters import Param, text
 from store import tasks as store_tasks
 from store.database import Database
 from store.runs import writes as store_runs
+from supervisor.ipc.unit_selection import ANY, NotSelected, Selector, select
 
 _NAME = re.compile(r"[a-zA-Z0-9._:*?\[\]!-]{1,200}")
-_GLOB = re.compile(r"[*?\[]")
 _MOST_NAMES = 1000
 
 
@@ -64,24 +65,20 @@ class Units:
         A name without a glob also selects a unit that the configuration no longer has, if it has runs.
 
         Raises:
-            ApiError: 404 a name, or group and tag together, select nothing.
+            ApiError: 404 a name, a glob, the group or the tag selects nothing.
         """
-        configured = {one.name: one.definition for one in store_tasks.standings(db) if self.sees(one.name)}
-        found: set[str] = set()
-        for name in self.names:
-            matching = fnmatch.filter(configured, name) if _GLOB.search(name) else [name]
-            known = matching and (matching[0] in configured or self._has_runs(db, name))
-            if not known:
-                raise ApiError(404, f'No task named "{name}", and no run of one')
-            found.update(matching)
-        if not self.names:
-            found.update(configured)
-        if self.group is None and self.tag is None:
-            return frozenset(found)
-        narrowed = frozenset(name for name in found if self._fits(configured.get(name)))
-        if not narrowed:
-            raise ApiError(404, f"None of the selected tasks and services has {self._wanted()}")
-        return narrowed
+        configured = {one.name: _Configured(one) for one in store_tasks.standings(db)}
+        former = {name for name in self.names if name not in configured and self._has_runs(db, name)}
+        names = tuple(name for name in self.names if name not in former)
+        if former and not names and self.group is None and self.tag is None:
+            return frozenset(former)
+        reach = None if self.tasks is None else (self.tasks,)
+        wanted = Selector(names if self.names else None, self.group, self.tag, reach)
+        try:
+            found = {unit.name for unit in select(configured.values(), wanted, ANY)}
+        except NotSelected as err:
+            raise ApiError(404, str(err)) from err
+        return frozenset(found if self.group is not None or self.tag is not None else found | former)
 
     def sees(self, name: str) -> bool:
         """Return whether the client may know of a unit."""
@@ -90,17 +87,28 @@ class Units:
     def _has_runs(self, db: Database, name: str) -> bool:
         return self.sees(name) and store_runs.has_runs(db, name)
 
-    def _fits(self, definition: str | None) -> bool:
-        if definition is None:
-            return False
-        values: dict[str, Any] = msgspec.json.decode(definition)
-        in_group = self.group is None or values.get("group") == self.group
-        return in_group and (self.tag is None or self.tag in (values.get("tags") or ()))
 
-    def _wanted(self) -> str:
-        group = f'the group "{self.group}"' if self.group is not None else ""
-        tag = f'the tag "{self.tag}"' if self.tag is not None else ""
-        return " and ".join(part for part in (group, tag) if part)
+class _Configured:
+    """A unit of the database as selectors look at it."""
+
+    kind = ""
+
+    def __init__(self, record: store_tasks.Standing) -> None:
+        self.name = record.name
+        self._definition = record.definition
+
+    @functools.cached_property
+    def _values(self) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.json.decode(self._definition)
+        return found
+
+    @property
+    def group(self) -> str | None:
+        return self._values.get("group")
+
+    @property
+    def tags(self) -> list[str]:
+        return self._values.get("tags") or []
 
 
 def units_of(call: Call) -> Units:

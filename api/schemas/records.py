@@ -141,11 +141,62 @@ class Run(RunSnake, kw_only=True):
     params: dict[str, str] | UnsetType = UNSET
 
 
+Obstacle = Annotated[
+    str,
+    Meta(
+        title="Obstacle",
+        description="slot; task: its max_concurrent; daemon: max_running; retry: its delay.",
+        extra_json_schema={"enum": ["slot", "task", "daemon", "retry"]},
+    ),
+]
+
+
+class Holder(Struct, kw_only=True, rename="camel"):
+    """A run that another one waits for."""
+
+    run_id: Ulid
+    task_name: str
+
+
+class WaitingFor(Struct, kw_only=True, rename="camel"):
+    """One reason why a run waits."""
+
+    kind: Obstacle
+    name: Annotated[str, Meta(description="Name of the slot or the task.")] | UnsetType = UNSET
+    size: Annotated[Int64, Meta(description="Number of places, or the limit.")] | UnsetType = UNSET
+    held_by: (
+        Annotated[list[Holder], Meta(description="Runs that hold places, then earlier waiting runs; at most 100.")]
+        | UnsetType
+    ) = UNSET
+    until: Annotated[DateTime, Meta(description="End of the retry delay.")] | UnsetType = UNSET
+
+
+class RunDetails(Document, kw_only=True, rename="camel"):
+    """Details of a run beyond its record. Values that are unknown are absent."""
+
+    by: Annotated[str, Meta(description="Who requested the run or its end.")] | UnsetType = UNSET
+    scheduled_for: Annotated[DateTime, Meta(description="The scheduled time of the run.")] | UnsetType = UNSET
+    slots: (
+        Annotated[dict[str, Int64], Meta(description="Places that an unfinished run holds or needs, by slot.")]
+        | UnsetType
+    ) = UNSET
+    waiting_for: (
+        Annotated[list[WaitingFor], Meta(description="Reasons why the run waits; absent while the scheduler is away.")]
+        | UnsetType
+    ) = UNSET
+
+
+Details = (
+    Annotated[dict[str, RunDetails], Meta(description="With extended=true: details of the runs, by id.")] | UnsetType
+)
+
+
 class TaskRuns(Document, kw_only=True):
     """A page of a task's runs."""
 
     items: list[RunCamel] | None
     total: Annotated[Int64, Meta(description="Number of matching runs.")]
+    details: Details = UNSET
 
 
 class NewestOfTask(Struct, kw_only=True, rename="camel"):
@@ -166,6 +217,7 @@ class TaskRunsSnake(Document, kw_only=True):
 
     items: list[RunSnakeWithParams] | None
     total: Int64
+    details: Details = UNSET
 
 
 class Runs(Document, kw_only=True):
@@ -173,6 +225,7 @@ class Runs(Document, kw_only=True):
 
     runs: list[RunSnake] | None
     total: Annotated[Int64, Meta(description="Number of matching runs.")]
+    details: Details = UNSET
 
 
 class RunsCamel(Document, kw_only=True):
@@ -180,6 +233,7 @@ class RunsCamel(Document, kw_only=True):
 
     runs: list[RunCamel] | None
     total: Int64
+    details: Details = UNSET
 
 
 class Affected(Document, kw_only=True, forbid_unknown_fields=True):

@@ -6,15 +6,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from api.schemas.records import DateTime, Document, Int64, Line, Reason, RunCamel, StreamName, Ulid
 
-Obstacle = Annotated[
-    str,
-    Meta(
-        title="Obstacle",
-        description="slot; task: its max_concurrent; daemon: max_running; retry: its delay.",
-        extra_json_schema={"enum": ["slot", "task", "daemon", "retry"]},
-    ),
-]
-
 
 class DeletedRun(RunCamel, kw_only=True, rename="camel"):
     """A deleted run, with its exact end reason and trigger."""
@@ -27,41 +18,6 @@ class DeletedRuns(Document, kw_only=True):
 
     runs: list[DeletedRun]
     total: Annotated[Int64, Meta(description="Number of matching deleted runs.")]
-
-
-class Holder(Struct, kw_only=True, rename="camel"):
-    """A run that another one waits for."""
-
-    run_id: Ulid
-    task_name: str
-
-
-class WaitingFor(Struct, kw_only=True, rename="camel"):
-    """One reason why a run waits."""
-
-    kind: Obstacle
-    name: Annotated[str, Meta(description="Name of the slot or the task.")] | UnsetType = UNSET
-    size: Annotated[Int64, Meta(description="Number of places, or the limit.")] | UnsetType = UNSET
-    held_by: (
-        Annotated[list[Holder], Meta(description="Runs that hold places, then earlier waiting runs; at most 100.")]
-        | UnsetType
-    ) = UNSET
-    until: Annotated[DateTime, Meta(description="End of the retry delay.")] | UnsetType = UNSET
-
-
-class RunDetails(Document, kw_only=True, rename="camel"):
-    """Details of a run beyond its record. Values that are unknown are absent."""
-
-    by: Annotated[str, Meta(description="Who requested the run or its end.")] | UnsetType = UNSET
-    scheduled_for: Annotated[DateTime, Meta(description="The scheduled time of the run.")] | UnsetType = UNSET
-    slots: (
-        Annotated[dict[str, Int64], Meta(description="Places that an unfinished run holds or needs, by slot.")]
-        | UnsetType
-    ) = UNSET
-    waiting_for: (
-        Annotated[list[WaitingFor], Meta(description="Reasons why the run waits; absent while the scheduler is away.")]
-        | UnsetType
-    ) = UNSET
 
 
 class ResourceSample(Struct, kw_only=True, rename="camel"):

@@ -1,7 +1,7 @@
 """Lookups of API records by the task name or run id that a user typed."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 from supervisor.cli import exit_codes
@@ -11,7 +11,9 @@ from supervisor.cli.follow import gone
 from supervisor.cli.records import Foreign, Record, is_run_id
 
 _NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
+_PART = re.compile(r"[0-9A-HJKMNP-TV-Z]{6,25}")
 _PAGE = 1000
+_CANDIDATES = 10
 _KINDS = ("task", "service")
 
 Run = Record
@@ -22,8 +24,14 @@ class UnknownName(Failure):
 
 
 def find_run(api: Api, text: str) -> Run | None:
-    """Return the run whose id `text` is; None when it is no id, or nothing has it."""
+    """Return the run whose id `text` is, or begins or ends; None when there is none, or a unit has that name.
+
+    Raises:
+        Failure: several ids begin or end with it.
+    """
     run_id = text.upper()
+    if is_part(run_id) and find_task(api, text) is None:
+        return the_only(text, runs_with(api, "/api/runs", run_id))
     if not is_run_id(run_id):
         return None
     try:
@@ -37,8 +45,46 @@ def find_run(api: Api, text: str) -> Run | None:
     return run
 
 
-def runs_of(api: Api, task: str, *, status: str | None = None, limit: int = 0) -> Iterator[Run]:
+def is_part(text: str) -> bool:
+    """Return whether it can be the beginning or the end of a run's id."""
+    return _PART.fullmatch(text) is not None
+
+
+def runs_with(api: Api, path: str, part: str) -> list[Run]:
+    """Return the runs of a list of the API whose ids begin or end with `part`."""
+    query: dict[str, str | int | None] = {"search": part, "limit": _PAGE}
+    if path == "/api/runs":
+        query["naming"] = "camel"
+    found: list[Run] = []
+    offset = 0
+    while True:
+        page = api.get(path, {**query, "offset": offset})
+        runs = page["runs"]
+        found += [run for run in runs if run["id"].startswith(part) or run["id"].endswith(part)]
+        offset += len(runs)
+        if not runs or offset >= page["total"] or len(found) > _CANDIDATES:
+            return found
+
+
+def the_only(text: str, found: list[Run]) -> Run | None:
+    """Return the only run that was found; None if there is none.
+
+    Raises:
+        Failure: there are several.
+    """
+    if len(found) > 1:
+        listed = "".join(f"\n  {run['id']}  {run['taskName']}" for run in found[:_CANDIDATES])
+        more = "\n  ..." if len(found) > _CANDIDATES else ""
+        raise Failure(f"{text} is ambiguous; write more of the id:{listed}{more}")
+    return found[0] if found else None
+
+
+def runs_of(
+    api: Api, task: str, *, status: str | None = None, limit: int = 0, filters: Query | None = None
+) -> Iterator[Run]:
     """Runs of a task, newest first; all of them when `limit` is 0.
+
+    `filters` are more conditions, by the API's names.
 
     Raises:
         Failure: nothing has that name.
@@ -48,7 +94,7 @@ def runs_of(api: Api, task: str, *, status: str | None = None, limit: int = 0) -
     offset = 0
     while True:
         size = min(limit - offset, _PAGE) if limit else _PAGE
-        query = {"limit": size, "offset": offset, "status": status}
+        query = {**(filters or {}), "limit": size, "offset": offset, **({} if status is None else {"status": status})}
         try:
             page = api.get(f"/api/tasks/{segment(task)}/runs", query)
         except Refused as err:
@@ -109,13 +155,12 @@ def run_to_show(api: Api, text: str, *, follow: bool) -> Run:
     raise Failure(f"{text} has no runs yet")
 
 
-def upcoming(api: Api, task: str | None, count: int) -> list[Record]:
-    """Return the next times of a task, or of all tasks, the soonest first, at most `count`.
+def upcoming(api: Api, tasks: Iterable[str], count: int) -> list[Record]:
+    """Return the next times of tasks, the soonest first, at most `count`.
 
     Raises:
-        UnknownName: no task has that name.
+        UnknownName: no task has one of the names.
     """
-    tasks = [task] if task is not None else _soonest(api, count)
     return sorted((item for name in tasks for item in _schedule(api, name, count)), key=starts_at)[:count]
 
 
@@ -124,11 +169,10 @@ def starts_at(item: Record) -> str:
     return str(item.get("startsAt") or item["at"])
 
 
-def _soonest(api: Api, count: int) -> list[str]:
-    """As many tasks as can have one of the next `count` times."""
-    items = api.get("/api/tasks")["items"]
-    waiting = sorted((item for item in items if item.get("nextRunAt")), key=lambda item: str(item["nextRunAt"]))
-    return [str(item["name"]) for item in waiting[:count]]
+def soonest(tasks: Iterable[Record], count: int) -> list[str]:
+    """Return the names of as many tasks as can have one of the next `count` times."""
+    scheduled = [task for task in tasks if task.get("nextRunAt")]
+    return [str(task["name"]) for task in sorted(scheduled, key=lambda task: str(task["nextRunAt"]))[:count]]
 
 
 def _schedule(api: Api, name: str, count: int) -> list[Record]:

@@ -1,16 +1,20 @@
 """The runs that a command applies to: named runs, or all runs that match filters."""
 
+import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
+from supervisor.cli.naming import all_names
 from supervisor.cli.records import Record, is_run_id
+from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, is_interactive
 from supervisor.ipc.counted import counted
+from supervisor.ipc.unit_selection import ANY, is_glob
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
@@ -20,28 +24,62 @@ Run = Record
 
 _TRIGGERS = ("cron", "api", "cloud", "service", "startup")
 _NOT_ENDED = ("pending", "running")
+_EXIT_CODES = re.compile(r"(-?[0-9]{1,10})(?:-([0-9]{1,10}))?")
 _TIMEOUT_S = 600.0
 """Hundreds of thousands of runs take a while, and the answer comes when all is done."""
 _LISTED = 1000
 _SHOWN = 10
 
 
-def selecting(function: F) -> F:
-    """Add the arguments that say which runs a command is about; :func:`selection_of` takes them."""
+def filtering(function: F) -> F:
+    """Add the options that say which runs of units a command is about; :func:`filters_of` takes them."""
     for add in reversed(
         (
-            click.argument("runs", metavar="[RUN]...", nargs=-1),
-            click.option("--task", metavar="NAME", help="Runs of this task or service."),
             click.option("--status", metavar="LIST", help="Runs in these phases or with these end reasons: a,b."),
             click.option("--trigger", type=click.Choice(_TRIGGERS), help="Runs with this trigger."),
-            click.option("--after", metavar="TIME", help="Runs created at this time or later (RFC 3339)."),
-            click.option("--before", metavar="TIME", help="Runs created at this time or earlier."),
+            click.option("--after", metavar="TIME", help="Runs created since: 10m (ago), 14:30, 2026-11-20, RFC 3339."),
+            click.option("--before", metavar="TIME", help="Runs created until then."),
             click.option("--search", metavar="TEXT", help="Runs with this text in the task's name or the id."),
-            click.option("--all", "everything", is_flag=True, help="All runs."),
+            click.option("--exit-code", metavar="N[-M]", help="Runs with this exit code, or one from N to M."),
         )
     ):
         function = add(function)
     return function
+
+
+def filters_of(**given: str | None) -> dict[str, str]:
+    """Return the conditions for the arguments of :func:`filtering`, by the API's names.
+
+    Raises:
+        click.UsageError: one means nothing.
+    """
+    from supervisor.cli.units.unit_logs import option_moment
+
+    names = {"task": "task_name", "trigger": "triggered_by", "after": "created_after", "before": "created_before"}
+    found = {name: value for name, value in given.items() if value is not None}
+    if not all(value.strip(" ,") for value in found.values()):
+        raise click.UsageError("an option has an empty value, which would select all runs")
+    try:
+        "".join(found.values()).encode()
+    except UnicodeEncodeError as err:  # bytes that are no UTF-8 came as lone surrogates
+        raise click.UsageError("the value of an option is not UTF-8") from err
+    filters: dict[str, str] = {}
+    for name, value in found.items():
+        if name == "exit_code":
+            codes = _EXIT_CODES.fullmatch(value)
+            if codes is None:
+                raise click.UsageError(f"--exit-code must be a number or a range such as 1-255: {value}")
+            filters |= {"exit_code_min": codes[1], "exit_code_max": codes[2] or codes[1]}
+        else:
+            moment = option_moment(value) if name in ("after", "before") else None
+            filters[names.get(name, name)] = moment or value
+    return filters
+
+
+def selecting(function: F) -> F:
+    """Add the arguments that say which runs a command is about; :func:`selection_of` takes them."""
+    function = click.option("--task", metavar="NAME", help="Runs of this task or service.")(filtering(function))
+    return choosing(all_names, "[RUN|TASK|SERVICE]...")(function)
 
 
 def asking(function: F) -> F:
@@ -56,22 +94,37 @@ class Selection:
 
     Attributes:
         ids: Ids of the named runs.
-        filters: Conditions on all selected runs, by the API's names; None: the named runs.
+        filters: Conditions on all other selected runs, by the API's names; None: only the named runs.
+        units: Names of the tasks and services of those runs; None: of all.
+        everything: Whether ``--all`` selected them.
     """
 
     ids: tuple[str, ...]
     filters: dict[str, str] | None
+    units: tuple[str, ...] | None = None
+    everything: bool = False
 
-    def change(self, api: "Api", operation: str) -> Any:
-        """Have a bulk operation done, and return its answer.
+    def change(self, api: "Api", operation: str) -> Record:
+        """Have a bulk operation done, and return its answers as one.
 
         Raises:
             Failure: a filter is not valid, or there is no answer.
         """
-        body: dict[str, Any] = {"ids": list(self.ids)}
-        if self.filters is not None:
-            body = {"match_all": True, "filter": self.filters}
-        return api.post(f"/api/runs/bulk/{operation}", body=body, timeout_s=_TIMEOUT_S)
+        bodies: list[dict[str, Any]] = [{"ids": list(self.ids)}] if self.ids else []
+        bodies += [{"match_all": True, "filter": _numbers(one)} for one in self._queries()]
+        answers = [api.post(f"/api/runs/bulk/{operation}", body=body, timeout_s=_TIMEOUT_S) for body in bodies]
+        merged = Record(answers[0]) if answers else Record({"affected": 0, "triggered": []})
+        for answer in answers[1:]:
+            for name in ("affected", "triggered"):
+                if name in answer:
+                    merged[name] = merged[name] + answer[name]
+        return merged
+
+    def _queries(self) -> list[dict[str, str]]:
+        """Return the filters for each unit."""
+        if self.filters is None:
+            return []
+        return [self.filters] if self.units is None else [{**self.filters, "task_name": name} for name in self.units]
 
     def listed(self, api: "Api", limit: int = _LISTED, *, ended: bool) -> tuple[list[Run], int]:
         """Return the newest selected runs, and the number of selected runs; `ended`: only runs that have ended.
@@ -81,18 +134,20 @@ class Selection:
         """
         from supervisor.cli.lookups import find_run
 
-        if self.filters is None:
-            named = [run for one in self.ids if (run := find_run(api, one))]
-            named = [run for run in named if run["status"] == "ended" or not ended]
-            return named[:limit], len(named)
-        query: dict[str, str | int | None] = {**self.filters, "naming": "camel", "limit": limit}
-        if ended:
-            words = self.filters.get("status", "ended").split(",")
-            query["status"] = ",".join(word for word in words if word.strip() not in _NOT_ENDED)
-            if not query["status"]:
-                return [], 0
-        page = api.get("/api/runs", query)
-        return page["items"] if "items" in page else page["runs"], int(page["total"])
+        runs = [run for one in self.ids if (run := find_run(api, one))]
+        runs = [run for run in runs if run["status"] == "ended" or not ended]
+        total = len(runs)
+        for filters in self._queries():
+            query: dict[str, str | int | None] = {**filters, "naming": "camel", "limit": limit}
+            if ended:
+                words = filters.get("status", "ended").split(",")
+                query["status"] = ",".join(word for word in words if word.strip() not in _NOT_ENDED)
+                if not query["status"]:
+                    continue
+            page = api.get("/api/runs", query)
+            runs += page["items"] if "items" in page else page["runs"]
+            total += int(page["total"])
+        return sorted(runs, key=lambda run: str(run["createdAt"]), reverse=True)[:limit], total
 
     def preview(self, api: "Api", *, ended: bool, as_json: bool) -> None:
         """Print which runs are meant.
@@ -109,13 +164,20 @@ class Selection:
             _show(runs, total)
 
     def asks(self) -> bool:
-        """Return whether to ask before a change: on a terminal, and unless every run was named."""
+        """Return whether to ask before a change: on a terminal, and unless every run was named.
+
+        Raises:
+            click.UsageError: ``--all`` was given, and nobody can be asked.
+        """
+        if self.everything and not is_interactive():
+            raise click.UsageError("--all needs --yes, because nobody can be asked here")
         return self.filters is not None and is_interactive()
 
     def confirm(self, api: "Api", verb: str, *, ended: bool) -> None:
         """Ask whether to change all those runs, on a terminal and unless every run was named.
 
         Raises:
+            click.UsageError: ``--all`` was given, and nobody can be asked.
             Failure: they are not.
         """
         if not self.asks():
@@ -126,41 +188,88 @@ class Selection:
             raise Failure("nothing was changed")
 
 
-def selection_of(runs: tuple[str, ...], *, everything: bool, **filters: str | None) -> Selection:
+def selection_of(
+    api: "Callable[[], Api]",
+    names: tuple[str, ...],
+    group: str | None,
+    tag: str | None,
+    *,
+    everything: bool,
+    runs_path: str = "/api/runs",
+    **filters: str | None,
+) -> Selection:
     """Return the selection for the arguments of :func:`selecting`.
+
+    Args:
+        api: returns the daemon.
+        names: ids of runs or parts of them, names of units, and globs.
+        group: only runs of units in this group.
+        tag: only runs of units with this tag.
+        everything: whether ``--all`` was given.
+        runs_path: the list of the API that has the runs.
+        filters: the other arguments.
 
     Raises:
         click.UsageError: they mean nothing, or contradict each other.
+        Failure: a name matches nothing, or a part of an id matches several.
     """
-    names = {"task": "task_name", "trigger": "triggered_by", "after": "created_after", "before": "created_before"}
-    given = {names.get(name, name): value for name, value in filters.items() if value is not None}
-    if not all(value.strip(" ,") for value in given.values()):
-        raise click.UsageError("an option has an empty value, which would select all runs")
-    try:
-        "".join(given.values()).encode()
-    except UnicodeEncodeError as err:  # bytes that are no UTF-8 came as lone surrogates
-        raise click.UsageError("the value of an option is not UTF-8") from err
-    if bool(runs) + bool(given) + everything != 1:
-        raise click.UsageError("name runs, select runs by options, or use --all")
-    for one in runs:
-        if not is_run_id(one.upper()):
-            raise click.UsageError(f"{one} is not a run id; ringward runs lists them")
-    ids = tuple(dict.fromkeys(one.upper() for one in runs))
-    return Selection(ids, None if ids else given)
+    conditions = filters_of(**filters)
+    chosen = bool(names) or group is not None or tag is not None
+    if not chosen and not everything and not conditions:
+        raise click.UsageError("name runs, tasks or services, select runs by options, or use --all")
+    choice = choice_of(names, group, tag, everything=everything)
+    if "task_name" in conditions and (chosen or everything):
+        raise click.UsageError("--task cannot be combined with names, --group, --tag or --all")
+    if not chosen:
+        return Selection((), conditions, everything=everything)
+    narrowed = bool(conditions) or group is not None or tag is not None
+    daemon = api()
+    ids: dict[str, str] = {}
+    for one in names:
+        if is_run_id(one.upper()):
+            ids[one] = one.upper()
+        elif (run := _by_part(daemon, runs_path, one)) is not None:
+            ids[one] = run["id"]
+    if ids and narrowed:
+        raise click.UsageError(f"{next(iter(ids))} is a run, which is selected without other options")
+    rest = replace(choice, names=tuple(one for one in names if one not in ids))
+    units = _units(daemon, rest) if rest.names or narrowed else None
+    return Selection(tuple(dict.fromkeys(ids.values())), None if units is None else conditions, units)
 
 
-def is_interactive() -> bool:
-    """Return whether a user can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
+def _by_part(api: "Api", path: str, name: str) -> Run | None:
+    from supervisor.cli.lookups import find_task, is_part, runs_with, the_only
+
+    if not is_part(name.upper()) or find_task(api, name) is not None:
+        return None
+    return the_only(name, runs_with(api, path, name.upper()))
+
+
+def _units(api: "Api", choice: UnitChoice) -> tuple[str, ...]:
+    """Return the names of the chosen units, and of exactly named ones that are no longer configured but have runs."""
+    from supervisor.cli.lookups import find_task, runs_of
+
+    former = []
+    for name in choice.names:
+        if not is_glob(name) and find_task(api, name) is None:
+            next(runs_of(api, name, limit=1), None)  # raises for a name that nothing has
+            former.append(name)
+    rest = replace(choice, names=tuple(name for name in choice.names if name not in former))
+    configured = [] if rest == UnitChoice() else rest.records(api, ANY)
+    return (*former, *(str(unit["name"]) for unit in configured))
+
+
+def _numbers(filters: dict[str, str]) -> dict[str, Any]:
+    """Return filters as the body of a request has them."""
+    return {name: int(value) if name.startswith("exit_code") else value for name, value in filters.items()}
 
 
 def _show(runs: list[Run], total: int) -> None:
     """List runs, and say how many more there are."""
-    from supervisor.cli.commands.runs.runs import COLUMNS, GIVES_WAY, row
-    from supervisor.cli.tables import show_table
+    from supervisor.cli.tables import RUN_COLUMNS, RUNS_GIVE_WAY, run_row, show_table
 
     if runs:
-        show_table(COLUMNS, [row(run) for run in runs], gives_way=GIVES_WAY)
+        show_table(RUN_COLUMNS, [run_row(run) for run in runs], gives_way=RUNS_GIVE_WAY)
     sys.stdout.flush()
     if total > len(runs):
         click.echo(f"... and {total - len(runs)} more", err=True)

@@ -24,6 +24,11 @@ _COLOURS = {
     "stopped": "yellow",
     "paused": "yellow",
 }
+RUN_COLUMNS = ("RUN", "TASK", "INSTANCE", "RESULT", "TRIGGER", "STARTED", "TOOK")
+RUNS_GIVE_WAY = ("INSTANCE", "TRIGGER", "TOOK", "STARTED")
+"""Columns of runs that a narrow terminal does not show."""
+_SHOWN_ID = 8
+"""Characters of an id on a terminal: the last ones differ, while runs of 17 minutes share the first 6."""
 _GAP = 2
 """Cells between two columns."""
 _LEAST_PROSE = 16
@@ -178,3 +183,18 @@ def outcome(run: dict[str, Any]) -> str:
     reason = str(run.get("endReason", "ended"))
     code = run.get("exitCode", -1)
     return f"{reason} ({code})" if isinstance(code, int) and code > 0 else reason
+
+
+def run_row(run: dict[str, Any]) -> list[str]:
+    """Return a run (naming A) in cells for `RUN_COLUMNS`."""
+    attempt = run.get("retryAttempt", 0)
+    trigger = str(run["triggeredBy"])
+    return [
+        str(run["id"])[-_SHOWN_ID:] if sys.stdout.isatty() else str(run["id"]),
+        str(run["taskName"]),
+        str(run["instanceIndex"]),
+        outcome(run),
+        f"{trigger}, retry {attempt}" if attempt else trigger,
+        when(run.get("startedAt")),
+        duration(run.get("startedAt"), run.get("endedAt")),
+    ]

@@ -4,15 +4,23 @@ The output of a run is data: a pipe gets it unchanged. A terminal gets it withou
 set its title or read its clipboard. Only colours (SGR, ECMA-48 8.3.117) pass.
 """
 
+import io
 import json
 import re
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from datetime import datetime
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 _CLIPPED, _WRAPPED = b"\x1b[?7l", b"\x1b[?7h"
 """Text that is too long for a row of the terminal is cut off there, or continues in the next row."""
 _WIPE = b"\r\x1b[K"
+_ENTER, _LEAVE = "\x1b[?1049h", "\x1b[?1049l"
+"""Switch to the alternate screen of the terminal, and back to the lines before."""
+_HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _SPLIT_BYTES = 16 * 1024 - 4
@@ -146,3 +154,52 @@ def moment(ms: int) -> str:
         return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):  # EOVERFLOW
         return str(ms)
+
+
+class _Picture(io.StringIO):
+    """Takes what is printed, for the terminal or pipe that standard output is."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+class Screen:
+    """Draws a picture again and again: in place on a terminal, one after the other elsewhere."""
+
+    def __init__(self) -> None:
+        self._out = sys.stdout
+        self._terminal = self._out.isatty()
+        self._last = ""
+
+    def __enter__(self) -> Self:
+        if self._terminal:
+            self._out.write(_ENTER)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        if self._terminal:
+            self._out.write(f"{_LEAVE}{self._last}")  # the last picture stays
+            self._out.flush()
+
+    def draw(self, show: Callable[[], None]) -> None:
+        """Draw what `show` prints; nothing if it has not changed."""
+        picture = _Picture(terminal=self._terminal)
+        with redirect_stdout(picture):
+            show()
+        text = picture.getvalue()
+        if text == self._last:
+            return
+        if self._terminal:
+            rows = text.splitlines()
+            height = shutil.get_terminal_size().lines
+            if len(rows) >= height:
+                rows = [*rows[: height - 2], f"... and {len(rows) - height + 2} more lines"]
+            self._out.write(_HOME + "".join(f"{row}{_REST_OF_LINE}\n" for row in rows) + _REST_OF_SCREEN)
+        else:
+            self._out.write(f"\n{text}" if self._last else text)
+        self._out.flush()
+        self._last = text

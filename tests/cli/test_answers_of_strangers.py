@@ -26,6 +26,7 @@ TASK = {
 }
 SERVICE = {**TASK, "name": "web", "kind": "service"}
 UNITS = {"affected": 1, "units": [{"name": "web", "result": "restarted", "runIds": [RUN]}]}
+WAITS = {"kind": "slot", "name": "db", "heldBy": [{"taskName": "job"}]}
 PAGE = {"items": [RECORD], "total": 1}
 LINES = {"lines": [line(0, "one")], "totalLines": 1}
 ENDING = {
@@ -85,7 +86,7 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/api/tasks/job/log/search"): {"items": [{"runId": RUN, "n": 1, "text": "x"}]},
     ("POST", "/api/tasks/job/run"): RECORD,
     **{("POST", f"/api/units/{action}"): UNITS for action in ("start", "stop", "restart", "pause", "resume")},
-    ("GET", "/api/runs"): PAGE,
+    ("GET", "/api/runs"): {"runs": [RECORD], "total": 1, "details": {RUN: {"waitingFor": [WAITS]}}},
     ("GET", "/api/runs/summary"): {"total": 1, "failed": 1, "missed": 1},
     ("GET", f"/api/runs/{RUN}"): RECORD,
     ("GET", f"/api/runs/{RUN}/ending"): ENDING,

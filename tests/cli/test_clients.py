@@ -275,10 +275,9 @@ class TestLogs:
 
     def test_unknown_names_are_told(self, ringward: Ringward, daemon: FakeDaemon) -> None:
         """With the nearest name."""
-        daemon.on("GET", "/api/tasks", {"items": [{"name": "jab", "kind": "task", "tags": []}]})
-        for name in ("job", "job,x"):
-            daemon.on("GET", "/api/logs/stream", problem(404, "no such task"))
-            assert f'no task, service or run named "{name}"' in ringward("logs", name).stderr
+        daemon.on("GET", "/api/logs/stream", problem(404, 'no task or service named "job" (did you mean "jab"?)'))
+        assert 'no task or service named "job" (did you mean "jab"?)' in ringward("logs", "job").stderr
+        assert 'not a name: "job,x"' in ringward("logs", "job,x").stderr
 
 
 class TestLists:
@@ -311,10 +310,11 @@ class TestLists:
         """Filtered by the daemon."""
         daemon.on("GET", "/api/runs", {"runs": [run(retryAttempt=2)], "total": 1})
         daemon.on("GET", "/api/tasks/job/runs", runs_page(run(status="running", endReason=None)))
+        daemon.on("GET", "/api/tasks/job", self.TASK)
         rows = [row.split("\t") for row in ringward("runs", "--status", "failed", "--limit", "5").stdout.splitlines()]
-        assert rows[1] == [RUN, "job", "succeeded", "cron, retry 2", "2026-11-21T03:00:00.000Z", "1.5s"]
+        assert rows[1] == [RUN, "job", "0", "succeeded", "cron, retry 2", "2026-11-21T03:00:00.000Z", "1.5s"]
         assert daemon.asked("/api/runs")[0].query == {"naming": "camel", "limit": "5", "status": "failed"}
-        assert ringward("runs", "job").stdout.splitlines()[1].split("\t")[2] == "running"
+        assert ringward("runs", "job").stdout.splitlines()[1].split("\t")[3] == "running"
         assert json.loads(ringward("runs", "--json").stdout)[0]["id"] == RUN
 
     def test_a_terminal_gets_aligned_columns(
@@ -338,17 +338,18 @@ class TestLists:
         monkeypatch: pytest.MonkeyPatch,
         columns: int,
     ) -> None:
-        """No row is wider than the terminal as long as names fit; names and ids are always whole."""
+        """No row is wider than the terminal as long as names fit; names are always whole, and ids have their ends."""
         monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _self: True)
         monkeypatch.setenv("COLUMNS", str(columns))
         name = "nightly-export"
-        daemon.on("GET", "/api/runs", {"runs": [run(taskName=name, retryAttempt=2)] * 2, "total": 2})
-        daemon.on("GET", "/api/tasks", {"items": [self.SERVICE | {"name": name}, self.TASK | {"name": name}]})
+        page = {"runs": [run(taskName=name, retryAttempt=2)] * 2, "total": 2, "details": {RUN: {}}}
+        daemon.on("GET", "/api/runs", page)
+        daemon.on("GET", "/api/tasks", {"items": [self.SERVICE | {"name": name}, self.TASK | {"name": f"{name}2"}]})
         entry = {"at": "2026-11-21T03:00:00.000Z", "who": "token deploy-production", "from": "127.0.0.1", "status": 403}
         entry |= {"operation": "triggerTask", "target": name, "reason": "the token may not trigger this task"}
         daemon.on("GET", "/api/audit", {"items": [entry]})
         for command, whole in (
-            ("runs", (name, RUN)),
+            ("runs", (name, RUN[-8:])),
             ("ps", (name,)),
             ("audit", ("trigger task", "token deploy-production")),
         ):

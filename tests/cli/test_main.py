@@ -171,11 +171,8 @@ def test_what_is_no_url_is_64(ringward: Ringward, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("run", "\udcff"),
-        ("next", "\udcff"),
         ("search", "\udcff", "text"),
         ("search", "job", "text", "--run", "\udcff"),
-        ("runs", "--status", "\udcff"),
         ("notify", "test", "\udcff"),
         ("token", "revoke", "\udcff"),
     ],

@@ -13,6 +13,7 @@ from tests.support.command_line import Ringward
 from tests.support.fake_daemon import RUN, Answer, FakeDaemon, Request, as_json, problem, run
 
 DELETE, RESTORE, RERUN = (f"/api/runs/bulk/{name}" for name in ("delete", "restore", "rerun"))
+CODES = {"search": "x", "exit_code_min": 1, "exit_code_max": 3}
 TRIGGERED = {"triggered": [{"run_id": OTHER, "task_name": "job"}]}
 
 
@@ -26,7 +27,7 @@ def sent(daemon: FakeDaemon, path: str) -> Any:
     ("arguments", "selector"),
     [
         ([RUN, OTHER.lower(), RUN], {"ids": [RUN, OTHER]}),
-        (["--all"], {"match_all": True, "filter": {}}),
+        (["--search", "x", "--exit-code", "1-3"], {"match_all": True, "filter": CODES}),
         (["--task", "job"], {"match_all": True, "filter": {"task_name": "job"}}),
         (
             ["--status", "failed,timeout", "--trigger", "cron", "--search", "x"],
@@ -36,7 +37,7 @@ def sent(daemon: FakeDaemon, path: str) -> Any:
             ["--after", "2026-11-01T00:00:00Z", "--before", "2026-11-02T00:00:00Z"],
             {
                 "match_all": True,
-                "filter": {"created_after": "2026-11-01T00:00:00Z", "created_before": "2026-11-02T00:00:00Z"},
+                "filter": {"created_after": "2026-11-01T00:00:00.000Z", "created_before": "2026-11-02T00:00:00.000Z"},
             },
         ),
     ],
@@ -60,9 +61,12 @@ def test_selections(
         ["--yes"],
         [RUN, "--task", "job"],
         [RUN, "--all"],
+        [RUN, "--group", "shop"],
+        [RUN, "job", "--tag", "eu"],
+        [RUN, "--status", "failed"],
         ["--all", "--task", "job"],
-        ["job"],
-        [f"{RUN}0"],
+        ["--exit-code", "x"],
+        ["--all"],
         ["--trigger=me"],
         ["--task", "", "--status", "failed"],
         ["--all", "--search", ""],
@@ -72,9 +76,22 @@ def test_selections(
     ],
 )
 def test_selections_without_a_meaning(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]) -> None:
-    """Nothing is deleted by mistake: no selection, two at once, an empty one (``--task "$UNSET"``), an invalid id."""
+    """Nothing is deleted by mistake: no selection, two at once, an empty one, all of them where nobody can be asked."""
     assert ringward("rm", *arguments).exit_code == exit_codes.USAGE
     assert daemon.requests == []
+
+
+@pytest.mark.parametrize(("command", "path"), [("rm", DELETE), ("rerun", RERUN)])
+def test_all_runs_without_a_terminal(ringward: Ringward, daemon: FakeDaemon, command: str, path: str) -> None:
+    """Other options do not replace the confirmation that ``--all`` needs."""
+    daemon.on("POST", path, TRIGGERED if command == "rerun" else {"affected": 2})
+    everything = (command, "--all", "--status", "failed")
+    refused = ringward(*everything)
+    assert refused.exit_code == exit_codes.USAGE
+    assert "--all needs --yes" in refused.stderr
+    assert daemon.requests == []
+    assert ringward(*everything, "--yes").exit_code == 0
+    assert sent(daemon, path) == {"match_all": True, "filter": {"status": "failed"}}
 
 
 def test_a_filter_that_is_not_valid(ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -92,7 +109,7 @@ def test_a_filter_that_is_not_valid(ringward: Ringward, daemon: FakeDaemon) -> N
         ([RUN, OTHER], 2, 0, "2 runs deleted\n", ""),
         ([RUN, OTHER], 1, 1, "1 run deleted\n", "1 run cannot be deleted"),
         ([RUN], 0, 1, "0 runs deleted\n", "1 run cannot be deleted"),
-        (["--all"], 0, 0, "0 runs deleted\n", ""),
+        (["--all", "--yes"], 0, 0, "0 runs deleted\n", ""),
         ([RUN, OTHER, "--json"], 1, 1, '{\n  "affected": 1\n}\n', ""),
     ],
 )
@@ -204,6 +221,17 @@ def test_a_rerun_asks_about_the_runs_that_it_starts(terminal: FakeDaemon) -> Non
         "16 runs of a, b\nStart 2 runs, one of each task? [y/N]" in answered(terminal, "n\n", "rerun", "--all").stderr
     )
     assert "Start 1 run? [y/N]" in answered(terminal, "n\n", "rerun", "--task", "a").stderr
+
+
+@pytest.mark.parametrize(("command", "path"), [("rm", DELETE), ("rerun", RERUN)])
+def test_all_runs_on_a_terminal(terminal: FakeDaemon, command: str, path: str) -> None:
+    """The question about ``--all`` comes also if other options narrow the runs."""
+    terminal.on("GET", "/api/tasks", {"items": [{"name": "job", "kind": "task"}]})
+    terminal.on("GET", "/api/tasks/job", {"name": "job", "kind": "task", "definition": {"apiTrigger": True}})
+    result = answered(terminal, "n\n", command, "--all", "--status", "failed")
+    assert result.exit_code == exit_codes.REFUSED
+    assert "[y/N]" in result.stderr
+    assert not terminal.asked(path)
 
 
 def test_completion() -> None:

@@ -158,6 +158,8 @@ RUNS = (
     Field("runs", "array", required=True, nullable=True, items=SNAKE),
     _integer("total", required=True),
 )
+DETAILS = Field("details", "object")
+"""Only with extended=true."""
 DONE = (_integer("finalLine", required=True), Field("status", required=True))
 PROBLEM = (
     SCHEMA_LINK,
@@ -274,8 +276,8 @@ ENDPOINTS = (
     Endpoint("POST", "/api/runs/bulk/delete", body=SELECTOR, answer=AFFECTED),
     Endpoint("POST", "/api/runs/bulk/rerun", body=SELECTOR, answer=TRIGGERED),
     Endpoint("POST", "/api/runs/bulk/restore", body=SELECTOR, answer=AFFECTED),
-    Endpoint("GET", "/api/tasks/{taskName}/runs", OF_TASK_RUNS, answer=TASK_RUNS),
-    Endpoint("GET", "/api/runs", OF_RUNS, answer=RUNS),
+    Endpoint("GET", "/api/tasks/{taskName}/runs", OF_TASK_RUNS, answer=TASK_RUNS, described=(*TASK_RUNS, DETAILS)),
+    Endpoint("GET", "/api/runs", OF_RUNS, answer=RUNS, described=(*RUNS, DETAILS)),
     Endpoint(
         "GET",
         "/api/runs/{runId}",

@@ -1,6 +1,7 @@
 """Handlers for runs: lists, deleted runs, one run, stopping it, and the resources that runs use."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,16 +28,14 @@ from api.resources.daemon import META_KEY as INFO_KEY
 from api.schemas import records as schemas
 from api.schemas import run_view
 from api.schemas.known_times import known_rfc3339
+from api.schemas.records import Holder, RunDetails, WaitingFor
 from api.schemas.run_details import (
     AllResources,
     DeletedRun,
     DeletedRuns,
-    Holder,
     Resources,
     ResourceSample,
-    RunDetails,
     RunningResources,
-    WaitingFor,
 )
 from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
@@ -113,6 +112,10 @@ def list_params(*, camel: bool) -> tuple[Param, ...]:
         ),
         text("search", "Part of the task's name or of the run's id; case-insensitive."),
         NAMING,
+        flag(
+            "extended",
+            "Add `details`: who requested each run, its slots, and why it waits, by id of the run.",
+        ),
     )
 
 
@@ -176,10 +179,11 @@ def list_runs(context: Context, call: Call) -> None:
     """List all runs."""
     camel = call.query["naming"] == "camel"
     found, total = _page(context, call, camel=False, folded=not camel, task=None)
+    details = _details(context, call, found) if call.query["extended"] else UNSET
     if camel:
-        call.answer(schemas.RunsCamel(runs=[run_view.camel(run) for run in found], total=total))
+        call.answer(schemas.RunsCamel(runs=[run_view.camel(run) for run in found], total=total, details=details))
     else:
-        call.answer(schemas.Runs(runs=[run_view.snake(run) for run in found], total=total))
+        call.answer(schemas.Runs(runs=[run_view.snake(run) for run in found], total=total, details=details))
 
 
 @Operation(
@@ -199,11 +203,12 @@ def list_task_runs(context: Context, call: Call) -> None:
     found, total = _page(context, call, camel=True, folded=False, task=name)
     if not total and not context.reads(known, name):
         raise ApiError(404, f'No task named "{name}", and no runs of one')
+    details = _details(context, call, found) if call.query["extended"] else UNSET
     if call.query["naming"] == "snake":
         items = [run_view.snake_with_params(run) for run in found]
-        call.answer(schemas.TaskRunsSnake(items=items, total=total))
+        call.answer(schemas.TaskRunsSnake(items=items, total=total, details=details))
     else:
-        call.answer(schemas.TaskRuns(items=[run_view.camel(run) for run in found], total=total))
+        call.answer(schemas.TaskRuns(items=[run_view.camel(run) for run in found], total=total, details=details))
 
 
 _MOST_TASKS = 100
@@ -278,6 +283,8 @@ def get_run(context: Context, call: Call) -> None:
         call.answer(run_view.both(run))
 
 
+_ASKED_AT_ONCE = 50
+"""The scheduler answers other requests in between."""
 _AWAY = (400, 503)
 """The scheduler is down, or of the release before and does not know the operation."""
 
@@ -304,17 +311,28 @@ def describe_run(context: Context, call: Call) -> None:
     Without the scheduler, return only the stored details.
     """
     run = the_run(context, call.path["runId"])
-    details = RunDetails(by=run.requested_by or UNSET, scheduled_for=known_rfc3339(run.scheduled_at))
-    if run.status != "ended":
+    call.answer(_details(context, call, [run])[run.id])
+
+
+def _details(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDetails]:
+    """Return the details of runs by their ids."""
+    found = {
+        run.id: RunDetails(by=run.requested_by or UNSET, scheduled_for=known_rfc3339(run.scheduled_at)) for run in runs
+    }
+    active = [run.id for run in runs if run.status != "ended"]
+    for first in range(0, len(active), _ASKED_AT_ONCE):
+        asked_for = active[first : first + _ASKED_AT_ONCE]
         try:
-            found = asked(lambda: context.control.call("run_waits", run=run.id))
+            answer = asked(functools.partial(context.control.call, "runs_wait", runs=asked_for))
         except ApiError as err:
             if err.status not in _AWAY:
                 raise
-        else:
-            details.slots = found["uses"]
-            details.waiting_for = [_waiting_for(call, one) for one in found["waiting_for"]]
-    call.answer(details)
+            break
+        for run_id in asked_for:
+            waits = answer["runs"].get(run_id, {"uses": {}, "waiting_for": []})  # it has ended meanwhile
+            found[run_id].slots = waits["uses"]
+            found[run_id].waiting_for = [_waiting_for(call, one) for one in waits["waiting_for"]]
+    return found
 
 
 @Operation(
@@ -377,7 +395,7 @@ def summarize_runs(context: Context, call: Call) -> None:
     )
 
 
-_OF_OTHER_LISTS = {"sort_field", "sort_direction", "naming"}
+_OF_OTHER_LISTS = {"sort_field", "sort_direction", "naming", "extended"}
 
 
 def _deleted_run(run: Run) -> DeletedRun:

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,15 +10,15 @@ import click
 
 from supervisor.cli.failure import Failure
 from supervisor.cli.naming import Names
+from supervisor.ipc.unit_selection import is_glob
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
     from supervisor.cli.records import Record
-    from supervisor.config.unit_selection import Kinds
+    from supervisor.ipc.unit_selection import Kinds
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_GLOB = frozenset("*?[")
 _NAME_OR_GLOB = re.compile(r"[a-zA-Z0-9._:*?\[\]!^-]{1,100}")
 _SHOWN = 10
 
@@ -69,15 +69,23 @@ class UnitChoice:
             Failure: a name, glob, group or tag matches nothing, or a name is of the wrong kind.
         """
         from supervisor.cli.lookups import find_task
-        from supervisor.config.unit_selection import NotSelected, Selector, select
 
         if self.exact:
             found = {name: find_task(api, name) for name in self.names}
             if all(unit is not None and kinds.fits(_Listed(unit)) for unit in found.values()):
                 return [unit for unit in found.values() if unit is not None]
-        listed = [_Listed(item) for item in api.get("/api/tasks")["items"]]
+        return self.among(api.get("/api/tasks")["items"], kinds)
+
+    def among(self, items: "Iterable[Record]", kinds: "Kinds") -> "list[Record]":
+        """Return the chosen ones among the records of all units.
+
+        Raises:
+            Failure: a name, glob, group or tag matches nothing, or a name is of the wrong kind.
+        """
+        from supervisor.ipc.unit_selection import NotSelected, Selector, select
+
         try:
-            chosen = select(listed, Selector(self.names or None, self.group, self.tag), kinds)
+            chosen = select(map(_Listed, items), Selector(self.names or None, self.group, self.tag), kinds)
         except NotSelected as err:
             raise Failure("\n".join(dict.fromkeys(str(error["message"]) for error in err.errors))) from err
         return [one.record for one in chosen]
@@ -96,6 +104,11 @@ class _Listed:
     @property
     def kind(self) -> str:
         return str(self.record["kind"])
+
+    @property
+    def can_be_run(self) -> bool:
+        """Whether users may run it."""
+        return self.kind == "task" and bool(self.record["definition"].get("apiTrigger", True))
 
     @property
     def group(self) -> str | None:
@@ -139,11 +152,6 @@ def choice_of(
     if needed is not None and not narrowed and not everything:
         raise click.UsageError(f"name {needed}, or use --group, --tag or --all")
     return UnitChoice(names, group, tag, everything or not narrowed)
-
-
-def is_glob(name: str) -> bool:
-    """Return whether it is a pattern; names have no such characters."""
-    return not _GLOB.isdisjoint(name)
 
 
 def is_interactive() -> bool:

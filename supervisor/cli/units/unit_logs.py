@@ -4,69 +4,50 @@ The API merges the logs of all runs into one stream. Each event has a cursor, wi
 the last printed line.
 """
 
-import fnmatch
+import queue
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
-from supervisor.cli.client import Api, Query, Refused
-from supervisor.cli.follow import Patience
-from supervisor.cli.lookups import find_task, unknown
+from supervisor.cli.client import Api, Query
+from supervisor.cli.failure import Failure
+from supervisor.cli.follow import Follower, Patience
+from supervisor.cli.lookups import find_task
 from supervisor.cli.records import Foreign, Record, parse, parse_list
 from supervisor.cli.sse import EventParser
 from supervisor.cli.terminal import LogPrinter
+from supervisor.cli.units.unit_choice import UnitChoice
 from supervisor.config.value_types.durations import parse_duration
+from supervisor.ipc.unit_selection import ANY, is_glob
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 """SGR foregrounds: cyan, yellow, green, magenta, blue, and the bright ones."""
 _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
-_GLOB = re.compile(r"[*?\[]")
 
 
-@dataclass(frozen=True)
-class Selected:
-    """The units on the command line: names and globs, narrowed by group and tag; no names: all."""
+def query_of(choice: UnitChoice) -> dict[str, str | int | None]:
+    """Return the parameters that select the units."""
+    return {"task": ",".join(choice.names) or None, "group": choice.group, "tag": choice.tag}
 
-    names: tuple[str, ...]
-    group: str | None
-    tag: str | None
 
-    def query(self) -> dict[str, str | int | None]:
-        """Return the parameters that select them."""
-        return {"task": ",".join(self.names) or None, "group": self.group, "tag": self.tag}
-
-    @property
-    def is_one(self) -> bool:
-        """Return whether it is one exact name."""
-        return len(self.names) == 1 and not _GLOB.search(self.names[0]) and self.group is None and self.tag is None
-
-    def labels(self, api: Api) -> list[str] | None:
-        """Return the labels of all their instances, in order; None: there is only one."""
-        if self.is_one:
-            task = find_task(api, self.names[0])
-            labels = _labels(task) if task is not None else []
-            return labels if len(labels) > 1 else None
-        units = [task for task in api.get("/api/tasks")["items"] if self._has(task)]
-        return [label for task in units for label in _labels(task)]
-
-    def _has(self, task: dict[str, Any]) -> bool:
-        named = not self.names or any(fnmatch.fnmatchcase(task["name"], name) for name in self.names)
-        in_group = self.group is None or task.get("group") == self.group
-        return named and in_group and (self.tag is None or self.tag in task["tags"])
-
-    def refusal(self, api: Api, refused: Refused) -> Exception:
-        """Return the failure for a selection that the daemon does not know: it suggests the nearest name."""
-        if refused.status == HTTPStatus.NOT_FOUND:
-            configured = {task["name"] for task in api.get("/api/tasks")["items"]}
-            for name in self.names:
-                if not _GLOB.search(name) and name not in configured:
-                    return unknown(api, name)
-        return refused
+def labels_of(choice: UnitChoice, api: Api) -> list[str] | None:
+    """Return the labels of all instances of the chosen units, in order; None: there is only one."""
+    if choice.exact and len(choice.names) == 1:
+        task = find_task(api, choice.names[0])
+        labels = _labels(task) if task is not None else []
+        return labels if len(labels) > 1 else None
+    items = api.get("/api/tasks")["items"]
+    configured = {item["name"] for item in items}
+    known = tuple(name for name in choice.names if is_glob(name) or name in configured)
+    if choice.names and not known:  # units that the configuration no longer has
+        return []
+    return [label for task in replace(choice, names=known).among(items, ANY) for label in _labels(task)]
 
 
 def _labels(task: dict[str, Any]) -> list[str]:
@@ -227,3 +208,68 @@ def moment_of(text: str, now: datetime) -> str:
     if found.tzinfo is None:
         found = found.astimezone()
     return found.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _LabelledPrinter(LogPrinter):
+    """Writes whole lines behind a label; several write to the same files."""
+
+    def __init__(self, out: BinaryIO, err: BinaryIO, lock: threading.Lock, label: str, *, timestamps: bool) -> None:
+        super().__init__(out, err, timestamps=timestamps)
+        self._lock = lock
+        self._label = label
+
+    def line(self, line: dict[str, Any], prefix: str = "") -> None:
+        """Write one line."""
+        with self._lock:
+            super().line(line, prefix or self._label)
+
+    def lines(self, batch: dict[str, Any]) -> None:
+        """Write the lines of a batch."""
+        for number, text in enumerate(str(batch["text"]).split("\n"), int(batch["n"])):
+            self.line({"n": number, "ts": batch["ts"], "stream": batch["stream"], "text": text})
+
+    def region(self, region: dict[str, Any]) -> None:
+        """Write nothing: there is no row for a line that is being redrawn."""
+
+    def flush(self) -> None:
+        """Hand everything over that was written."""
+        with self._lock:
+            super().flush()
+
+
+def follow_all(api: Api, runs: Mapping[str, str], *, timestamps: bool) -> list[Record]:
+    """Print the logs of runs until all have ended; return their records.
+
+    Args:
+        api: the daemon.
+        runs: the name of the task of each run, by id.
+        timestamps: begin each line with its time.
+
+    Raises:
+        Failure: the daemon was away for too long, or a log may not be read.
+    """
+    ended: queue.SimpleQueue[Record | Failure] = queue.SimpleQueue()
+    lock, width = threading.Lock(), max(map(len, runs.values()), default=0)
+    coloured = sys.stdout.isatty()
+
+    def follow(run_id: str, number: int) -> None:
+        label = f"{runs[run_id]:{width}} | "
+        if coloured:
+            label = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{label}\x1b[0m"
+        printer = _LabelledPrinter(sys.stdout.buffer, sys.stderr.buffer, lock, label, timestamps=timestamps)
+        patience = Patience(lambda text: click.echo(f"ringward: {text}", err=True))
+        try:
+            Follower(api, run_id, printer, patience).follow()
+            ended.put(patience.insist(lambda: api.get(f"/api/runs/{run_id}")))
+        except Failure as err:
+            ended.put(err)
+
+    for number, run_id in enumerate(runs):
+        threading.Thread(target=follow, args=(run_id, number), daemon=True).start()  # Ctrl-C waits for none of them
+    found = []
+    for _ in runs:
+        one = ended.get()
+        if isinstance(one, Failure):
+            raise one
+        found.append(one)
+    return found

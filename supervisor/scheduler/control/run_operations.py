@@ -34,8 +34,6 @@ from supervisor.scheduler.runs.parameters import InvalidParameters, take
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.run_rows import answer_row
 
-_MOST_HOLDERS = 100
-"""The number of runs that are listed as an obstacle."""
 _PATIENCE_S = 0.01
 """How long to wait for the environment of a process that hangs."""
 _OTHER = "The key was used for another request"
@@ -58,11 +56,12 @@ class Trigger(Arguments):
     from_process: Annotated[int, Meta(ge=1, le=(1 << 31) - 1)] | None = None
 
 
-class _Id(Arguments):
+class _Runs(Arguments):
+    runs: list[str]
+
+
+class _Stop(Arguments):
     run: str
-
-
-class _Stop(_Id):
     by: str
     force: bool
 
@@ -216,22 +215,29 @@ class RunOperations:
             run_id = next((owner for owner in owners if owner in self._engine.live), None)
         return self._engine.live[run_id] if run_id is not None and run_id in holders else None
 
-    @operation(_Id)
-    def run_waits(self, asked: _Id, reply: Reply) -> None:
-        """Answer with the slots of an unfinished run, and the reasons why it waits; empty for other runs."""
-        run = self._engine.live.get(asked.run)
-        if run is None:
-            reply(done(uses={}, waiting_for=[]))
-            return
-        waiting_for: list[dict[str, Any]] = []
-        if run.state is run_transitions.State.WAITING:
-            waiting_for.append({"kind": "retry", "until": run.queued_at})
-        elif run.state is run_transitions.State.QUEUED:
-            live = self._engine.live
-            for one in self._engine.obstacles(run):
-                holders = [(other, live[other].unit.name) for other in one.held_by[:_MOST_HOLDERS]]
-                waiting_for.append({"kind": one.kind, "name": one.name, "size": one.size, "held_by": holders})
-        reply(done(uses=run.definition.uses, waiting_for=waiting_for))
+    @operation(_Runs)
+    def runs_wait(self, asked: _Runs, reply: Reply) -> None:
+        """Answer with the slots of each run that has not ended, and the reasons why it waits."""
+        live = self._engine.live
+        runs = [live[run_id] for run_id in asked.runs if run_id in live]
+        queued = [run for run in runs if run.state is run_transitions.State.QUEUED]
+        waiting_for: dict[str, list[dict[str, Any]]] = {
+            run.id: [{"kind": "retry", "until": run.queued_at}]
+            for run in runs
+            if run.state is run_transitions.State.WAITING
+        }
+        for run, reasons in zip(queued, self._engine.obstacles(queued), strict=True):
+            waiting_for[run.id] = [
+                {
+                    "kind": one.kind,
+                    "name": one.name,
+                    "size": one.size,
+                    "held_by": [(other, live[other].unit.name) for other in one.held_by],
+                }
+                for one in reasons
+            ]
+        found = {run.id: {"uses": run.definition.uses, "waiting_for": waiting_for.get(run.id, [])} for run in runs}
+        reply(done(runs=found))
 
     @operation(_Stop)
     def stop(self, asked: _Stop, reply: Reply) -> None:

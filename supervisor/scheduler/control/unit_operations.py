@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from store.database import Database
 from store.tasks import get_task, update_task
-from supervisor.config.unit_selection import Kinds, NotSelected, Selector, select
+from supervisor.ipc.unit_selection import ANY, Kinds, NotSelected, Selector, select
 from supervisor.schedule.instants import upcoming
 from supervisor.scheduler.control.operation import Arguments, Number, Reply, done, operation, refused, unavailable
 from supervisor.scheduler.database.commits import Change, Write
@@ -40,7 +40,6 @@ _TASKS = Kinds(
     "task",
     lambda unit: f"{unit.name} is a service and has no schedule; use ringward stop {unit.name}",
 )
-_ALL = Kinds(lambda _unit: True, "task or service")
 
 _UNCHANGED = "unchanged"
 _BUSY = "busy"
@@ -182,7 +181,7 @@ class UnitOperations:
     @operation(_Acknowledgement)
     def acknowledge(self, asked: _Acknowledgement, reply: Reply) -> None:
         """Store that a person knows of the present failure of a unit: of a run, and of a service that is flapping."""
-        unit = self._unit(_ALL, asked, reply)
+        unit = self._unit(ANY, asked, reply)
         if unit is None:
             return
         change = self._committer.change(unavailable(reply))
@@ -200,7 +199,7 @@ class UnitOperations:
     @operation(_Unit)
     def unacknowledge(self, asked: _Unit, reply: Reply) -> None:
         """Withdraw the acknowledgement of a unit."""
-        unit = self._unit(_ALL, asked, reply)
+        unit = self._unit(ANY, asked, reply)
         if unit is not None:
             self._store_acknowledged(unit, None, self._committer.change(unavailable(reply)), reply)
 
@@ -252,7 +251,7 @@ class UnitOperations:
         verb = self._verbs.get(asked.verb)
         try:
             definitions = [unit.definition for unit in self._units.values()]
-            chosen = select(definitions, wanted, _ALL if verb is None else verb.kinds)
+            chosen = select(definitions, wanted, ANY if verb is None else verb.kinds)
         except NotSelected as err:
             reply(refused(err.status, str(err), err.errors))
             return

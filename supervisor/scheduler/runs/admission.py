@@ -12,9 +12,13 @@ reaches the same decision.
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
 
 POINT_MS = 60_000
 """The waiting time that is worth a point of priority."""
+MOST_HOLDERS = 100
+"""The number of runs that are listed as an obstacle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +105,13 @@ class WaitingRuns:
         """Return the first run of each line, in order."""
         return sorted((line[0] for line in self._lines.values()), key=_order)
 
-    def before(self, claim: Claim) -> Iterator[Claim]:
-        """Return the runs that are earlier than a run and share a slot with it."""
-        for line in self._lines.values():
-            if not line[0].uses.keys().isdisjoint(claim.uses):
-                yield from line[: bisect_left(line, claim.order, key=_order)]
+    def before(self, claim: Claim, slot: str) -> Iterator[Claim]:
+        """Yield the runs that are earlier than a run and need the same slot, in order."""
+        lines = self._lines_of(slot)
+        return merge(*(islice(line, bisect_left(line, claim.order, key=_order)) for line in lines), key=_order)
+
+    def _lines_of(self, slot: str) -> list[list[Claim]]:
+        return [line for line in self._lines.values() if slot in line[0].uses]
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -123,25 +129,32 @@ def admit(capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns) ->
     return None
 
 
-def obstacles(capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns, claim: Claim) -> list[Obstacle]:
-    """Return the reasons why a run waits; empty: it starts at once."""
+def obstacles(
+    capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns, claims: Iterable[Claim]
+) -> list[list[Obstacle]]:
+    """Return the reasons why each of some runs waits; empty: it starts at once."""
     held = list(running)
     load = _Load(held)
-    earlier = sorted(waiting.before(claim), key=_order)
+    return [_obstacles(capacity, held, load, waiting, claim) for claim in claims]
+
+
+def _obstacles(
+    capacity: Capacity, held: list[Claim], load: "_Load", waiting: WaitingRuns, claim: Claim
+) -> list[Obstacle]:
     found = []
     for name, count in claim.uses.items():
-        first = tuple(one.run for one in earlier if name in one.uses)
+        first = tuple(one.run for one in islice(waiting.before(claim, name), MOST_HOLDERS))
         size = capacity.slots.get(name, 0)
         if first or load.slots.get(name, 0) + count > size:
-            holders = tuple(one.run for one in held if name in one.uses)
-            found.append(Obstacle("slot", name, size, holders + first))
+            holders = (*(one.run for one in held if name in one.uses), *first)
+            found.append(Obstacle("slot", name, size, holders[:MOST_HOLDERS]))
     if claim.limit is not None:
         if load.units.get(claim.unit, 0) >= claim.limit:
             own = tuple(one.run for one in held if one.unit == claim.unit)
-            found.append(Obstacle("task", claim.unit, claim.limit, own))
+            found.append(Obstacle("task", claim.unit, claim.limit, own[:MOST_HOLDERS]))
         if capacity.max_running is not None and load.tasks >= capacity.max_running:
             counted = tuple(one.run for one in held if one.limit is not None)
-            found.append(Obstacle("daemon", "", capacity.max_running, counted))
+            found.append(Obstacle("daemon", "", capacity.max_running, counted[:MOST_HOLDERS]))
     return found
 
 

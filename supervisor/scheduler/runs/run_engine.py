@@ -5,6 +5,7 @@ after the store. Only stop requests do not wait for it.
 """
 
 from bisect import insort
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -254,15 +255,16 @@ class RunEngine:
         run.unit.active[run.id] = run
         self._held[run.id] = _claim_of(run)
 
-    def obstacles(self, run: LiveRun) -> list[Obstacle]:
-        """Return the reasons why a queued run waits."""
-        return obstacles(self._capacity, self._held.values(), self._queued, _claim_of(run))
+    def obstacles(self, runs: Iterable[LiveRun]) -> list[list[Obstacle]]:
+        """Return the reasons why each of some queued runs waits."""
+        return obstacles(self._capacity, self._held.values(), self._queued, map(_claim_of, runs))
 
     def holders_in_the_way(self, task: Task, now_ms: int) -> dict[str, str]:
         """Return the runs that hold a slot which a new run of `task` would wait for, each with the slot."""
         claim = Claim("", task.name, task.uses, task.max_concurrent, rank_of(task.queue_priority, now_ms))
-        found = obstacles(self._capacity, self._held.values(), self._queued, claim)
-        return {run: one.name for one in found if one.kind == "slot" for run in one.held_by if run in self._held}
+        (found,) = obstacles(self._capacity, self._held.values(), self._queued, [claim])
+        full = [one.name for one in found if one.kind == "slot"]
+        return {one.run: name for name in full for one in self._held.values() if name in one.uses}
 
     # Events from outside.
 

@@ -381,7 +381,7 @@ def test_a_waiting_run(daemon: Daemon) -> None:
     """The reasons come from the scheduler; a limited token sees no holders beyond its tasks."""
     run = daemon.insert(make_run(task="mine-1", requested_by="alice", scheduled_at=1_780_000_000_000))
     mine, other = new_ulid(), new_ulid()
-    daemon.scheduler.operations["run_waits"] = lambda _args: {
+    waits = {
         "uses": {"db": 2},
         "waiting_for": [
             {"kind": "slot", "name": "db", "size": 2, "held_by": [[other, "other"], [mine, "mine-2"]]},
@@ -389,6 +389,7 @@ def test_a_waiting_run(daemon: Daemon) -> None:
             {"kind": "retry", "until": 1_780_000_000_000},
         ],
     }
+    daemon.scheduler.operations["runs_wait"] = lambda args: {"runs": dict.fromkeys(args["runs"], waits)}
     found = details(daemon, run.id)
     holders = [{"runId": other, "taskName": "other"}, {"runId": mine, "taskName": "mine-2"}]
     assert found == {
@@ -405,10 +406,27 @@ def test_a_waiting_run(daemon: Daemon) -> None:
     assert seen["waitingFor"][0]["heldBy"] == holders[1:]
 
 
+def test_an_extended_list(daemon: Daemon) -> None:
+    """The details of each run are beside the records, which stay as documented; other lists have none."""
+    run = daemon.insert(make_run(task="waits", requested_by="alice"))
+    ended = daemon.insert(make_run(task="waits", status="ended", end_reason="failed"))
+    reasons = [{"kind": "daemon", "name": "", "size": 1, "held_by": []}]
+    daemon.scheduler.operations["runs_wait"] = lambda args: {
+        "runs": {one: {"uses": {"db": 1}, "waiting_for": reasons} for one in args["runs"]}
+    }
+    for path, key in (("/api/runs?task_name=waits", "runs"), ("/api/tasks/waits/runs?limit=50", "items")):
+        plain = daemon.get(path).json
+        found = daemon.get(f"{path}&extended=true").json
+        details = {"by": "alice", "slots": {"db": 1}, "waitingFor": [{"kind": "daemon", "size": 1, "heldBy": []}]}
+        assert found.pop("details") == {run.id: details, ended.id: {}}
+        assert found == plain
+        assert len(found[key]) == 2
+
+
 def test_without_an_answer_of_the_scheduler(daemon: Daemon) -> None:
     """A scheduler of the previous release omits the reasons; for an ended run, the scheduler is not asked."""
     run = daemon.insert(make_run(task="t"))
-    daemon.scheduler.operations["run_waits"] = _unknown
+    daemon.scheduler.operations["runs_wait"] = _unknown
     assert details(daemon, run.id) == {}
     ended = daemon.insert(make_run(task="t", status="ended", end_reason="failed"))
     daemon.scheduler.calls.clear()
@@ -418,4 +436,4 @@ def test_without_an_answer_of_the_scheduler(daemon: Daemon) -> None:
 
 
 def _unknown(_args: dict[str, Any]) -> dict[str, Any]:
-    raise Refusal(400, "unknown operation run_waits")
+    raise Refusal(400, "unknown operation runs_wait")

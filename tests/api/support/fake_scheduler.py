@@ -55,7 +55,7 @@ class Scheduler:
         self.operations = {
             "trigger": self._trigger,
             "stop": lambda _args: {},
-            "run_waits": lambda _args: {"uses": {}, "waiting_for": []},
+            "runs_wait": lambda _args: {"runs": {}},
             "session_create": self._session_create,
             "session_delete": lambda args: self._with_db(sessions.delete, args["hash"]),
             "session_touch": lambda args: self._touch(sessions.touch, args["hash"]),

@@ -116,7 +116,7 @@ def test_refusals(ringward: Ringward, daemon: FakeDaemon, action: str, answer: A
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("logs", "bakcup"), 'no task, service or run named "bakcup" (did you mean "backup"?)'),
+        (("ending", "bakcup"), 'no task, service or run named "bakcup" (did you mean "backup"?)'),
         (("run", "bakcup"), 'no task named "bakcup" (did you mean "backup"?)'),
         (("run", "wbe"), 'no task named "wbe"'),
         (("next", "bakcup"), 'no task named "bakcup" (did you mean "backup"?)'),

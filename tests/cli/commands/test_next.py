@@ -4,7 +4,7 @@ import json
 
 from supervisor.cli import exit_codes
 from tests.support.command_line import Ringward
-from tests.support.fake_daemon import FakeDaemon, problem
+from tests.support.fake_daemon import FakeDaemon
 
 GAP = {"at": "2026-03-29T01:00:00.000Z", "local": "2026-03-29T03:00:00+02:00", "note": "gap"}
 LATER = {
@@ -19,12 +19,20 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_of_one_task(ringward: Ringward, daemon: FakeDaemon) -> None:
-    """As many as are wanted, with what daylight saving time does to them, and with the start that jitter gives."""
+    """As many as are wanted, with the effects of clock changes and jitter, and the slots that the runs will need."""
+    definition = {"uses": {"db": 1, "gpu": 2}}
+    daemon.on("GET", "/api/tasks/backup", {"name": "backup", "kind": "task", "definition": definition})
     daemon.on("GET", "/api/tasks/backup/schedule", {"items": [LATER, GAP]})
+    slots = "slots db, gpu (2)"
     assert rows(ringward("next", "backup", "-n", "2").stdout) == [
         ["TASK", "STARTS", "LOCAL TIME", "NOTE"],
-        ["backup", "2026-03-29T00:07:00.000Z", "2026-03-29T01:00:00+01:00", ""],
-        ["backup", "2026-03-29T01:00:00.000Z", "2026-03-29T03:00:00+02:00", "gap: this local time does not exist"],
+        ["backup", "2026-03-29T00:07:00.000Z", "2026-03-29T01:00:00+01:00", f"needs {slots}"],
+        [
+            "backup",
+            "2026-03-29T01:00:00.000Z",
+            "2026-03-29T03:00:00+02:00",
+            f"gap: this local time does not exist; needs {slots}",
+        ],
     ]
     assert daemon.asked("/api/tasks/backup/schedule")[0].query == {"count": "2"}
     assert json.loads(ringward("next", "--json", "backup").stdout)[1] == {"taskName": "backup", **GAP}
@@ -51,7 +59,9 @@ def test_of_all_tasks(ringward: Ringward, daemon: FakeDaemon) -> None:
 
 def test_of_an_unknown_task(ringward: Ringward, daemon: FakeDaemon) -> None:
     """It is refused, and named."""
-    daemon.on("GET", "/api/tasks/x/schedule", problem(404, "There is no task x"))
-    result = ringward("next", "x")
+    units = [{"name": "backup", "kind": "task"}, {"name": "web", "kind": "service"}]
+    daemon.on("GET", "/api/tasks", {"items": units})
+    result = ringward("next", "bakcup", "web")
     assert result.exit_code == exit_codes.REFUSED
-    assert "x" in result.stderr
+    assert 'no task named "bakcup" (did you mean "backup"?)' in result.stderr
+    assert "web is a service without a schedule" in result.stderr

@@ -155,7 +155,7 @@ def test_a_command_that_is_mistyped(ringward: Ringward) -> None:
     [
         (("schedule",), "Did you mean next?"),
         (("tail",), "Did you mean logs?"),
-        (("runs", "--since", "1h"), None),
+        (("runs", "--since", "1h"), "--after"),
         (("rm", "--since", "1h"), "--after"),
         (("rm", "--statsu", "failed"), "--status"),
         (("logs", "--tail", "5", "x"), "--lines"),

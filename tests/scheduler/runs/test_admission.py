@@ -88,13 +88,14 @@ def test_what_a_run_waits_for() -> None:
     first, second = claim("a", {"db": 2}, rank=1), claim("b", DB, unit="t", limit=1, rank=2)
     running = [claim("x", DB), claim("y", unit="t", limit=1), service("s", DB), claim("z")]
     waiting = WaitingRuns([first, second])
-    assert obstacles(CAPACITY, running, waiting, second) == [
+    of_second, of_first = obstacles(CAPACITY, running, waiting, [second, first])
+    assert of_second == [
         Obstacle("slot", "db", 2, ("x", "s", "a")),
         Obstacle("task", "t", 1, ("y",)),
         Obstacle("daemon", "", 3, ("x", "y", "z")),
     ]
-    assert obstacles(CAPACITY, running, waiting, first)[0] == Obstacle("slot", "db", 2, ("x", "s"))
-    assert obstacles(CAPACITY, [], WaitingRuns([first]), first) == []
+    assert of_first[0] == Obstacle("slot", "db", 2, ("x", "s"))
+    assert obstacles(CAPACITY, [], WaitingRuns([first]), [first]) == [[]]
 
 
 class Play:

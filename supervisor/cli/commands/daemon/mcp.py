@@ -19,7 +19,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.client import Api, Refused, segment
 from supervisor.cli.failure import Failure
-from supervisor.cli.lookups import ask_of, find_run, find_task, unknown, upcoming
+from supervisor.cli.lookups import ask_of, find_run, find_task, soonest, unknown, upcoming
 from supervisor.cli.paths import files
 from supervisor.cli.records import Record
 from supervisor.cli.settings import Settings, client_options, pass_settings
@@ -363,7 +363,8 @@ class Tools:
     def next_runs(self, task: str | None = None, count: int = 10) -> Any:
         """Show the next scheduled times of a task, or of all tasks, the soonest first. count: at most 100."""
         count = min(max(count, 1), _MOST_TIMES)
-        return {"times": _fitting(upcoming(self.api, task, count))}
+        tasks = [task] if task is not None else soonest(self.api.get("/api/tasks")["items"], count)
+        return {"times": _fitting(upcoming(self.api, tasks, count))}
 
     def daemon_status(self) -> Any:
         """Show the daemon: version, uptime, configuration, problems of the database and the clock, and numbers of runs.

@@ -12,9 +12,7 @@ from supervisor.cli.settings import Settings, client_options
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
     from supervisor.cli.terminal import LogPrinter
-
-_OF_UNITS = ("group", "tag", "everything", "since", "until", "stream", "grep")
-"""Parameters that a run does not take."""
+    from supervisor.cli.units.unit_choice import UnitChoice
 
 
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,6 +63,7 @@ def command(
     """
     from supervisor.cli.lookups import find_run
     from supervisor.cli.terminal import LogPrinter
+    from supervisor.cli.units.unit_choice import choice_of
 
     if raw and (follow or timestamps or as_json or lines is not None or any(chosen.values()) or len(what) != 1):
         raise click.UsageError("--raw takes one name or run, and cannot be combined with other options but --force")
@@ -74,10 +73,8 @@ def command(
         raise click.UsageError(
             "--raw would print the run's control sequences to this terminal; redirect the output, or add --force"
         )
-    if not what and not (chosen["group"] or chosen["tag"] or chosen["everything"]):
-        raise click.UsageError("name tasks, services or a run, or use --group, --tag or --all")
-    if what and chosen["everything"]:
-        raise click.UsageError("--all cannot be combined with names")
+    chosen_units = {name: chosen.pop(name) for name in ("group", "tag", "everything")}
+    choice = choice_of(what, **chosen_units, needed="tasks, services or a run")
     api = ctx.ensure_object(Settings).api()
     if raw:
         _print_raw(api, what[0])
@@ -85,11 +82,11 @@ def command(
     printer = LogPrinter(sys.stdout.buffer, timestamps=timestamps, as_json=as_json)
     runs = [run for name in what if (run := find_run(api, name))]
     if not runs:
-        _print_units(api, what, printer, follow=follow, lines=lines, **chosen)
+        _print_units(api, choice, printer, follow=follow, lines=lines, **chosen)
         return
     if len(what) > 1:
         raise click.UsageError(f"{runs[0]['id']} is a run, which is shown alone")
-    if given := [name for name in _OF_UNITS if chosen[name]]:
+    if given := [name for name, value in (*chosen_units.items(), *chosen.items()) if value]:
         raise click.UsageError(f"--{given[0]} is for tasks and services, and {runs[0]['id']} is a run")
     count = 100 if lines is None else lines
     if follow:
@@ -110,28 +107,23 @@ def _print_raw(api: "Api", name: str) -> None:
 
 def _print_units(
     api: "Api",
-    names: tuple[str, ...],
+    choice: "UnitChoice",
     printer: "LogPrinter",
     *,
     follow: bool,
     lines: int | None,
-    group: str | None,
-    tag: str | None,
-    everything: bool,  # noqa: ARG001 - is what no names mean
     since: str | None,
     until: str | None,
     stream: str | None,
     grep: str | None,
 ) -> None:
-    from supervisor.cli.client import Refused
     from supervisor.cli.follow import Patience
-    from supervisor.cli.units.unit_logs import Selected, UnitFollower, UnitPrinter, option_moment
+    from supervisor.cli.units.unit_logs import UnitFollower, UnitPrinter, labels_of, option_moment, query_of
 
-    selected = Selected(names, group, tag)
     # A search is meant to find lines wherever they are.
     begin = (0 if since or grep else -100) if lines is None else -lines or 1
     query = {
-        **selected.query(),
+        **query_of(choice),
         "from": begin,
         "since": option_moment(since),
         "until": option_moment(until),
@@ -139,12 +131,8 @@ def _print_units(
         "stream": stream,
         "grep": grep,
     }
-    try:
-        labels = selected.labels(api)
-        unit_printer = UnitPrinter(printer, labels, coloured=sys.stdout.isatty())
-        UnitFollower(api, query, unit_printer, Patience(say)).follow()
-    except Refused as err:
-        raise selected.refusal(api, err) from err
+    unit_printer = UnitPrinter(printer, labels_of(choice, api), coloured=sys.stdout.isatty())
+    UnitFollower(api, query, unit_printer, Patience(say)).follow()
 
 
 def _follow(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:

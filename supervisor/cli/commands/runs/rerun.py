@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-@click.command("rerun", epilog="Example: ringward rerun --status failed --after 2026-11-21T00:00:00Z")
+@click.command("rerun", epilog="Example: ringward rerun --group shop --status failed --after 2026-11-21")
 @client_options
 @selecting
 @asking
@@ -24,13 +24,16 @@ _SHOWN = 10
 def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, **selecting: Any) -> int:
     """Run the tasks of the selected runs again, each task once, and print the new runs.
 
-    Name runs, or select them by options. The newest run of a task supplies the parameters. Services, and tasks with
-    api_trigger = false, are left out. Exits with 1 if nothing was started.
+    Name runs, or tasks for their runs, or select runs by options. The newest run of a task supplies the parameters.
+    Services, and tasks with api_trigger = false, are left out. An id may be shortened to its first or last 6 characters
+    or more. --all asks, unless --yes is given. Exits with 1 if nothing was started.
     """
     from supervisor.cli.tables import show_json, show_table
 
-    selection = selection_of(**selecting)
+    selection = selection_of(settings.api, **selecting)
     api = settings.api()
+    if selection.ids and selection.filters is not None:
+        raise click.UsageError("name runs, or tasks and services, so that no task runs twice")
     if dry_run:
         selection.preview(api, ended=False, as_json=as_json)
         return exit_codes.OK
@@ -71,13 +74,12 @@ def _started(api: "Api", selection: Selection) -> tuple[list[str], int]:
     """Return the names of the tasks that would run, and how many runs of any task or service are selected."""
     from dataclasses import replace
 
-    filters = selection.filters or {}
     runs, total = selection.listed(api, ended=False)
     names = {str(run["taskName"]) for run in runs}
-    if total > len(runs) and "task_name" not in filters:
-        for task in api.get("/api/tasks")["items"]:
-            name = str(task["name"])
-            one = replace(selection, filters={**filters, "task_name": name})
+    if total > len(runs) and "task_name" not in (selection.filters or {}):
+        units = selection.units or tuple(str(task["name"]) for task in api.get("/api/tasks")["items"])
+        for name in units:
+            one = replace(selection, ids=(), units=(name,))
             if name not in names and one.listed(api, 1, ended=False)[1]:
                 names.add(name)
     return sorted(name for name in names if _may_be_started(api, name)), total

@@ -17,7 +17,7 @@ def command(settings: Settings, /, *, as_json: bool, **selecting: Any) -> int:
     """Restore deleted runs within undo_window: named runs, or all that the options select."""
     from supervisor.cli.tables import show_json
 
-    selection = selection_of(**selecting)
+    selection = selection_of(settings.api, runs_path="/api/runs/deleted", **selecting)
     answer = selection.change(settings.api(), "restore")
     if as_json:
         show_json(answer)

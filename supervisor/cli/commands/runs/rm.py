@@ -8,20 +8,22 @@ from supervisor.cli.selection import asking, changed, selecting, selection_of
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 
-@click.command("rm", epilog="Example: ringward rm --task backup --status failed,timeout --before 2026-11-01T00:00:00Z")
+@click.command("rm", epilog="Example: ringward rm backup 'db-*' --status failed,timeout --before 2026-11-01")
 @client_options
 @selecting
 @asking
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @pass_settings
 def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, **selecting: Any) -> int:
-    """Delete ended runs with their logs: named runs, or all that the options select.
+    """Delete ended runs with their logs: named runs, runs of tasks and services, or all that the options select.
+
+    An id may be shortened to its first or last 6 characters or more. --all asks, unless --yes is given.
 
     ringward restore brings them back within undo_window.
     """
     from supervisor.cli.tables import show_json
 
-    selection = selection_of(**selecting)
+    selection = selection_of(settings.api, **selecting)
     api = settings.api()
     if dry_run:
         selection.preview(api, ended=True, as_json=as_json)

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.cli import exit_codes
+from supervisor.cli.client import Refused
 from supervisor.cli.failure import Failure
 from supervisor.cli.naming import task_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
+from supervisor.cli.units.unit_choice import choice_of, choosing, confirm_all
+from supervisor.ipc.unit_selection import Kinds
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
@@ -24,9 +27,20 @@ NEVER_RAN = {
 """Why a run never started, by its end reason."""
 
 
+_RUNNABLE = Kinds(
+    lambda unit: unit.can_be_run,
+    "task",
+    lambda unit: (
+        f"{unit.name} has api_trigger = false: only its schedule may run it"
+        if unit.kind == "task"
+        else f"{unit.name} is a service; use ringward start {unit.name}"
+    ),
+)
+
+
 @click.command("run", epilog="Example: ringward run export -p DAY=2026-11-21 -p format=csv")
 @client_options
-@click.argument("task", shell_complete=task_names)
+@choosing(task_names, "[TASK]...")
 @click.option(
     "-p",
     "--param",
@@ -37,20 +51,48 @@ NEVER_RAN = {
 )
 @click.option("-d", "--detach", is_flag=True, help="Print the id of the run and do not wait.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
+@click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="With --detach: print the run's record as JSON.")
 @pass_settings
 def command(
-    settings: Settings, task: str, given: tuple[str, ...], detach: bool, timestamps: bool, as_json: bool
+    settings: Settings,
+    names: tuple[str, ...],
+    group: str | None,
+    tag: str | None,
+    everything: bool,
+    given: tuple[str, ...],
+    detach: bool,
+    timestamps: bool,
+    yes: bool,
+    as_json: bool,
 ) -> int:
-    """Run a task now and show its output.
+    """Run a task now and show its output, or run several tasks at the same time.
 
-    Exits with the exit code of the run, or with 125 if there is no such task or the run never started. Ctrl-C stops
-    following; the run continues.
+    Exits with the exit code of the run, or with 125 if there is no such task or the run never started. With several
+    tasks, lines begin with the name of the task, and the command exits with 1 unless all runs succeed. Ctrl-C stops
+    following; the runs continue.
     """
     if as_json and not detach:
         raise click.UsageError("--json needs --detach")
     params = _params(given)
+    choice = choice_of(names, group, tag, everything=everything, needed="tasks")
     api = settings.api()
+    if choice.exact and len(choice.names) == 1:
+        return _run_one(api, choice.names[0], params, detach=detach, timestamps=timestamps, as_json=as_json)
+    if params:
+        raise click.UsageError("-p needs a single task")
+    try:
+        tasks = [str(task["name"]) for task in choice.records(api, _RUNNABLE)]
+    except Refused:
+        raise
+    except Failure as err:
+        raise Failure(err.message, exit_codes.NEVER_RAN) from err
+    if everything and not yes:
+        confirm_all(lambda: tasks, "Run")
+    return _run_many(api, tasks, detach=detach, timestamps=timestamps, as_json=as_json)
+
+
+def _run_one(api: "Api", task: str, params: dict[str, str], *, detach: bool, timestamps: bool, as_json: bool) -> int:
     run = _trigger(api, task, params)
     if detach:
         return _detached(api, run, as_json)
@@ -65,6 +107,45 @@ def command(
         )
         return exit_codes.INTERRUPTED
     return _result(api, ended)
+
+
+def _run_many(api: "Api", tasks: list[str], *, detach: bool, timestamps: bool, as_json: bool) -> int:
+    """Run tasks at the same time; return 1 unless all of them succeed."""
+    from supervisor.cli.tables import show_json
+    from supervisor.cli.units.unit_logs import follow_all
+
+    runs: list[dict[str, Any]] = []
+    failed = False
+    for task in tasks:
+        try:
+            runs.append(_trigger(api, task, {}))
+        except Failure as err:
+            failed = True
+            click.echo(f"ringward: {task}: {err.message}", err=True)
+    if detach:
+        if as_json:
+            show_json(runs)
+        else:
+            click.echo("".join(f"{run['id']}\n" for run in runs), nl=False)
+        ended = [api.get(f"/api/runs/{run['id']}") for run in runs if run["status"] == "ended"]
+    else:
+        try:
+            ended = follow_all(api, {str(run["id"]): str(run["task_name"]) for run in runs}, timestamps=timestamps)
+        except KeyboardInterrupt:
+            names = " ".join(tasks)
+            click.echo(f"\nringward: the runs continue; stop them: ringward stop {names}", err=True)
+            return exit_codes.INTERRUPTED
+    for run in ended:
+        try:
+            code = _result(api, run)
+        except Failure as err:
+            code = exit_codes.NEVER_RAN
+            click.echo(f"ringward: {run['taskName']}: {err.message}", err=True)
+        else:
+            if run["exitCode"] and run.get("endReason") == "failed":
+                click.echo(f"ringward: {run['taskName']}: run {run['id']} exited with code {code}", err=True)
+        failed = failed or code != exit_codes.OK
+    return exit_codes.REFUSED if failed else exit_codes.OK
 
 
 def _params(given: tuple[str, ...]) -> dict[str, str]:
@@ -96,7 +177,7 @@ def _params(given: tuple[str, ...]) -> dict[str, str]:
 def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
     from http import HTTPStatus
 
-    from supervisor.cli.client import Refused, segment
+    from supervisor.cli.client import segment
     from supervisor.cli.follow import gone
     from supervisor.cli.lookups import unknown
 

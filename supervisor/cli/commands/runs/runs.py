@@ -1,52 +1,63 @@
 """``ringward runs``: past runs, newest first."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from supervisor.cli.naming import all_names
+from supervisor.cli.selection import filtering, filters_of
 from supervisor.cli.settings import Settings, client_options, pass_settings
+from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing
 
-COLUMNS = ("RUN", "TASK", "RESULT", "TRIGGER", "STARTED", "TOOK")
-GIVES_WAY = ("TRIGGER", "TOOK", "STARTED")
-"""Columns that a narrow terminal does not show."""
+if TYPE_CHECKING:
+    from supervisor.cli.client import Api
+    from supervisor.cli.records import Record
 
 
-@click.command("runs", epilog="Example: ringward runs backup --status failed,timeout --limit 10")
+@click.command("runs", epilog="Example: ringward runs backup 'db-*' --status failed,timeout --after 2h")
 @client_options
-@click.argument("task", required=False, shell_complete=all_names)
+@choosing(all_names)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number of runs.")
-@click.option("--status", metavar="LIST", help="Only these phases or end reasons, separated by commas.")
+@filtering
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 @pass_settings
-def command(settings: Settings, task: str | None, limit: int, status: str | None, as_json: bool) -> None:
-    """List runs, newest first."""
-    from supervisor.cli.lookups import runs_of
-    from supervisor.cli.tables import show_json, show_table
+def command(
+    settings: Settings,
+    /,
+    *,
+    names: tuple[str, ...],
+    group: str | None,
+    tag: str | None,
+    everything: bool,
+    limit: int,
+    as_json: bool,
+    **filters: str | None,
+) -> None:
+    """List runs, newest first: of all tasks and services, or of those that are named.
 
-    api = settings.api()
-    if task:
-        runs = list(runs_of(api, task, status=status, limit=limit))
-    else:
-        answer = api.get("/api/runs", {"naming": "camel", "limit": limit, "status": status})
-        runs = answer["runs"] if "runs" in answer else answer["items"]
+    A terminal shows the end of each id, which other commands accept; a pipe gets the whole id.
+    """
+    from supervisor.cli.tables import RUN_COLUMNS, RUNS_GIVE_WAY, run_row, show_json, show_table
+
+    choice = choice_of(names, group, tag, everything=everything)
+    conditions = filters_of(**filters)
+    runs = _runs(settings.api(), choice, conditions, limit)
     if as_json:
         show_json(runs)
     else:
-        show_table(COLUMNS, [row(run) for run in runs], gives_way=GIVES_WAY)
+        show_table(RUN_COLUMNS, [run_row(run) for run in runs], gives_way=RUNS_GIVE_WAY)
 
 
-def row(run: dict[str, Any]) -> list[str]:
-    """Return a run (naming A) in cells, for COLUMNS."""
-    from supervisor.cli.tables import duration, outcome, when
+def _runs(api: "Api", choice: UnitChoice, conditions: dict[str, str], limit: int) -> "list[Record]":
+    from supervisor.cli.lookups import find_task, runs_of
+    from supervisor.ipc.unit_selection import ANY
 
-    attempt = run.get("retryAttempt", 0)
-    trigger = str(run["triggeredBy"])
-    return [
-        str(run["id"]),
-        str(run["taskName"]),
-        outcome(run),
-        f"{trigger}, retry {attempt}" if attempt else trigger,
-        when(run.get("startedAt")),
-        duration(run.get("startedAt"), run.get("endedAt")),
-    ]
+    if choice.everything:
+        answer = api.get("/api/runs", {**conditions, "naming": "camel", "limit": limit})
+        found: list[Record] = answer["runs"] if "runs" in answer else answer["items"]
+        return found
+    units = list(choice.names)
+    if len(units) != 1 or not choice.exact or find_task(api, units[0]) is not None:  # else it may be a former unit
+        units = [str(unit["name"]) for unit in choice.records(api, ANY)]
+    found = [run for name in units for run in runs_of(api, name, limit=limit, filters=conditions)]
+    return sorted(found, key=lambda run: (run["createdAt"], run["id"]), reverse=True)[:limit]

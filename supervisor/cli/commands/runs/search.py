@@ -85,23 +85,28 @@ class _Search:
     def __init__(self, api: "Api", names: list[str], group: str | None, tag: str | None, run: str | None) -> None:
         from supervisor.cli.client import segment
         from supervisor.cli.lookups import find_run, unknown
-        from supervisor.cli.units.unit_logs import Selected
+        from supervisor.cli.units.unit_choice import UnitChoice
+        from supervisor.cli.units.unit_logs import query_of
 
         self._api = api
-        self._selected = Selected(tuple(names), group, tag)
+        choice = UnitChoice(tuple(names), group, tag, everything=not names and group is None and tag is None)
         self._path = "/api/logs/search"
-        self._query: dict[str, str | int | None] = self._selected.query()
+        self._query = query_of(choice)
+        self._name: str | None = None
+        """The only task or service."""
+        run_id = None
         if run is not None:
             if len(names) > 1 or group is not None or tag is not None:
                 raise click.UsageError("--run cannot be combined with several names, --group or --tag")
-            if not names:
-                found = find_run(api, run)
-                if found is None:
-                    raise unknown(api, run, what="run")
-                names = [str(found["taskName"])]
-        if self._selected.is_one or run is not None:
+            found = find_run(api, run)
+            if found is None and not names:
+                raise unknown(api, run, what="run")
+            run_id = run.upper() if found is None else str(found["id"])
+            names = names or [str(found["taskName"]) if found is not None else ""]
+        if run is not None or (choice.exact and len(names) == 1):
+            self._name = names[0]
             self._path = f"/api/tasks/{segment(names[0])}/log/search"
-            self._query = {"runId": run.upper() if run else None}
+            self._query = {"runId": run_id}
 
     def page(self, query: "Query") -> dict[str, Any]:
         """Return a page.
@@ -110,11 +115,15 @@ class _Search:
             Failure: the selection is not known, the pattern is not valid, or there is no answer.
         """
         from supervisor.cli.client import Refused
+        from supervisor.cli.follow import gone
+        from supervisor.cli.lookups import find_task, unknown
 
         try:
             found: dict[str, Any] = self._api.get(self._path, {**self._query, **query})
         except Refused as err:
-            raise self._selected.refusal(self._api, err) from err
+            if self._name is not None and gone(err) and find_task(self._api, self._name) is None:
+                raise unknown(self._api, self._name) from err
+            raise
         return found
 
 

@@ -10,7 +10,8 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.naming import Names, all_names, service_names, task_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
-from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, confirm_all, is_glob
+from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, confirm_all
+from supervisor.ipc.unit_selection import is_glob
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api

@@ -1,53 +1,109 @@
 """``ringward ps``: tasks and services at a glance."""
 
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from supervisor.cli.naming import all_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
+from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
+    from supervisor.cli.records import Record
 
 _COLUMNS = ("NAME", "KIND", "STATE", "LAST RESULT", "LAST RUN", "NEXT RUN", "ACTIVE")
-_NOT_FOUND = 404
+_TOO_OLD = (404, 422)
+"""Answers of a daemon of an earlier version."""
+_PAUSE_S = 2.0
 _GIVES_WAY = ("KIND", "ACTIVE", "LAST RUN", "NEXT RUN", "LAST RESULT")
 
 
-@click.command("ps", epilog="Example: ringward ps --json")
+@click.command("ps", epilog="Example: ringward ps --group shop --watch")
 @client_options
+@choosing(all_names)
+@click.option("-w", "--watch", is_flag=True, help="Show the list again whenever it changes, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 @pass_settings
-def command(settings: Settings, as_json: bool) -> None:
-    """List tasks and services."""
-    from supervisor.cli.tables import show_json, show_table
+def command(
+    settings: Settings,
+    names: tuple[str, ...],
+    group: str | None,
+    tag: str | None,
+    everything: bool,
+    watch: bool,
+    as_json: bool,
+) -> None:
+    """List tasks and services, or those that are named.
 
+    With --watch, a terminal is redrawn every two seconds. A pipe gets the list again after each change.
+    """
+    from supervisor.cli.tables import show_json
+    from supervisor.ipc.unit_selection import ANY
+
+    if watch and as_json:
+        raise click.UsageError("--watch cannot be combined with --json")
+    choice = choice_of(names, group, tag, everything=everything)
     api = settings.api()
-    items = api.get("/api/tasks")["items"]
-    if as_json:
-        show_json(items)
+    if watch:
+        _watch(lambda: _table(api, choice))
+    elif as_json:
+        show_json(choice.records(api, ANY))
     else:
-        show_table(_COLUMNS, [_row(item, _waits(api, item)) for item in items], prose={"STATE"}, gives_way=_GIVES_WAY)
+        _table(api, choice)
 
 
-def _waits(api: "Api", item: dict[str, Any]) -> str | None:
-    """Return why the oldest waiting run of a task or service waits; None: no run waits, or the reason is unknown."""
-    from supervisor.cli.client import Refused, segment
+def _table(api: "Api", choice: UnitChoice) -> None:
+    from supervisor.cli.tables import show_table
+    from supervisor.ipc.unit_selection import ANY
 
-    if not (item.get("active") or {}).get("pending"):
-        return None
+    items = choice.records(api, ANY)
+    waits = _waits(api) if any((item.get("active") or {}).get("pending") for item in items) else {}
+    rows = [_row(item, waits.get(str(item["name"]))) for item in items]
+    show_table(_COLUMNS, rows, prose={"STATE"}, gives_way=_GIVES_WAY)
+
+
+def _watch(show: Callable[[], None]) -> None:
+    """Print what `show` prints, again and again until Ctrl-C, also while the daemon restarts."""
+    from supervisor.cli.follow import Patience
+    from supervisor.cli.terminal import Screen
+
+    patience = Patience(lambda text: click.echo(f"ringward: {text}", err=True))
+    with Screen() as screen, suppress(KeyboardInterrupt):
+        while True:
+            patience.insist(lambda: screen.draw(show))
+            patience.heard()
+            time.sleep(_PAUSE_S)
+
+
+def _waits(api: "Api") -> dict[str, str]:
+    """Return what the oldest waiting run of each unit waits for, by name of the unit, where that is known."""
+    from supervisor.cli.client import Refused
+    from supervisor.cli.records import Foreign, Record
+
+    query: dict[str, str | int | None] = {"status": "pending", "extended": "true", "naming": "camel", "limit": 1000}
     try:
-        oldest: dict[str, str | int | None] = {"status": "pending", "sortDirection": "asc", "limit": 1}
-        runs = api.get(f"/api/tasks/{segment(str(item['name']))}/runs", oldest)["items"]
-        found = api.get(f"/api/runs/{runs[0]['id']}/details").get("waitingFor") if runs else None
+        page = api.get("/api/runs", {**query, "sort_field": "created_at", "sort_direction": "asc"})
     except Refused as err:
-        if err.status != _NOT_FOUND:
+        if err.status not in _TOO_OLD:
             raise
-        return None  # the run was deleted, or the daemon is of an earlier version
-    slots = [one for one in found or [] if one["kind"] == "slot"]
+        return {}
+    details = page["details"]
+    oldest = {str(run["taskName"]): details.get(run["id"]) for run in reversed(page["runs"])}
+    if not all(isinstance(one, Record) for one in oldest.values()):
+        raise Foreign('the response has an invalid "details"')
+    found = {name: _reason(one.get("waitingFor") or []) for name, one in oldest.items()}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def _reason(reasons: "list[Record]") -> str | None:
+    slots = [one for one in reasons if one["kind"] == "slot"]
     if slots:
         return "waits for " + "; ".join(_slot(one) for one in slots)
-    return "waits for max_running" if any(one["kind"] == "daemon" for one in found or []) else None
+    return "waits for max_running" if any(one["kind"] == "daemon" for one in reasons) else None
 
 
 def _slot(reason: dict[str, Any]) -> str:

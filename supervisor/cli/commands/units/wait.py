@@ -75,7 +75,7 @@ def _wanted(api: "Api", choice: UnitChoice, state: str | None) -> "list[Wanted]"
 
     from supervisor.cli.lookups import find_run, runs_of
     from supervisor.cli.units.waiting import Wanted
-    from supervisor.config.unit_selection import Kinds
+    from supervisor.ipc.unit_selection import Kinds
 
     runs = {name: run for name in choice.names if (run := find_run(api, name)) is not None}
     if runs and state not in (None, "ended"):

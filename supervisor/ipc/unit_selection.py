@@ -68,6 +68,10 @@ class Kinds:
     misfit: Callable[[Any], str] = lambda unit: f"{unit.name} is a {unit.kind}"
 
 
+ANY = Kinds(lambda _unit: True, "task or service")
+"""All tasks and services."""
+
+
 class NotSelected(Exception):
     """The selector is refused: `status` is 404 for an unknown name, 409 for a unit of the wrong kind."""
 

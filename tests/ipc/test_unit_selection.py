@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.config.load import load
 from supervisor.config.model import Service, Task
-from supervisor.config.unit_selection import Kinds, NotSelected, Selector, select
+from supervisor.ipc.unit_selection import Kinds, NotSelected, Selector, select
 
 CONFIG = """
 [tasks.backup]
