@@ -69,6 +69,7 @@ def get_daemon(context: Context, call: Call) -> None:
                 schemas.SilentTask(one["name"], rfc3339(one["runs_again_at"])) for one in info.get("silent_tasks", ())
             ],
             removals_held_until=known_rfc3339(info.get("removals_held_until")),
+            inotify_problems=info.get("inotify_problems", []),
         )
     )
 

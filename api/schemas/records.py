@@ -582,6 +582,10 @@ class DaemonInfo(Document, kw_only=True, rename="camel"):
         Annotated[DateTime, Meta(description="When removals by age resume after the clock was set by more than a day.")]
         | UnsetType
     ) = UNSET
+    inotify_problems: Annotated[
+        list[str],
+        Meta(description="Why inotify does not watch directories of `on_change`, and the remedy for each reason."),
+    ] = []
 
 
 class ChangedUnit(Struct):

@@ -60,7 +60,7 @@ _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (_is_list_of(is_run_id), "runIds"),
     (_is_list_of(_is_record), "changed dependsOn errors instances items lastLines lines runs silentTasks triggered"),
     (_is_list_of(_is_record), "heldBy units waitingFor"),
-    (_is_list_of(_is_text), "added configWarnings killedLeftovers reasons removed rows tags warnings"),
+    (_is_list_of(_is_text), "added configWarnings inotifyProblems killedLeftovers reasons removed rows tags warnings"),
     (_is_number, "affected after count done exitCode failed failureLine failures gracefulStopMs index instanceIndex"),
     (_is_number, "missed missedCount n pending r retryAttempt running silentTaskCount timeoutMs total totalLines ts"),
     (_is_word, "status"),

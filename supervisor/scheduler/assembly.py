@@ -364,6 +364,7 @@ class Scheduler(CommitListener, StoreListener):
             or self._info["config_unconfirmed"],
             "exports": self._exports.found(),
             **self._clock_report.found(),
+            **self._file_changes.found(),
         }
 
     def logs_may_grow(self) -> bool:

@@ -112,6 +112,60 @@ def test_a_disk_without_room_for_the_database(tmp_path: Path, monkeypatch: pytes
     assert look.disk(str(tmp_path), 0).verdict == ("ok" if kept else "fail")
 
 
+def process(proc: Path, pid: int, name: str, *watches: int) -> None:
+    """A process with an instance of inotify for each number of watches."""
+    folder = proc / str(pid)
+    for part in ("fd", "fdinfo"):
+        (folder / part).mkdir(parents=True)
+    (folder / "comm").write_text(f"{name}\n")
+    for fd, count in enumerate(watches):
+        (folder / "fd" / str(fd)).symlink_to("anon_inode:inotify")
+        (folder / "fdinfo" / str(fd)).write_text("pos:\t0\n" + "inotify wd:1 ino:2\n" * count)
+    (folder / "fd" / "9").symlink_to("/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("needed", "raised"),
+    [
+        ((2, 7), ""),
+        ((3, 7), "fs.inotify.max_user_instances"),
+        ((2, 8), "fs.inotify.max_user_watches"),
+        ((3, 8), "fs.inotify.max_user_instances and fs.inotify.max_user_watches"),
+    ],
+)
+def test_limits_of_inotify(tmp_path: Path, needed: tuple[int, int], raised: str) -> None:
+    """The need must fit beside the use of other programs; our own file watcher is not one of them."""
+    limits = tmp_path / "sys/fs/inotify"
+    limits.mkdir(parents=True)
+    (limits / "max_user_instances").write_text("4\n")
+    (limits / "max_user_watches").write_text("10\n")
+    process(tmp_path, 7, "editor", 2, 1)
+    process(tmp_path, 8, "ringward filewa", 5)
+    finding = host.inotify(*needed, proc=str(tmp_path))
+    instances, watches = needed
+    used = "used by other programs of this user"
+    assert finding.text == f"instances: {instances} needed, 2 of 4 {used}; watches: {watches} needed, 3 of 10 {used}"
+    assert finding.verdict == ("warn" if raised else "ok")
+    assert finding.remedy == (f"raise {raised} with sysctl, and in /etc/sysctl.d" if raised else None)
+
+
+def test_a_kernel_without_inotify(tmp_path: Path) -> None:
+    """The effect on tasks with on_change is a warning."""
+    finding = host.inotify(1, 1, proc=str(tmp_path))
+    assert (finding.verdict, finding.remedy) == ("warn", "use a kernel with CONFIG_INOTIFY_USER")
+
+
+def test_inotify_concerns_tasks_with_on_change_alone(ringward: Ringward, config: Path) -> None:
+    """Each such task needs an instance, and a watch for each of its directories."""
+    config.write_text(
+        "[tasks.a]\nrun = 'true'\non_change = ['/in/*.a', '/in/*.b', '/more/*']\n"
+        "[tasks.b]\nrun = 'true'\non_change = '/in/*'\n[tasks.c]\nrun = 'true'\n"
+    )
+    _verdict, text = findings(ringward("doctor", "-c", str(config), "--json").output)["inotify"]
+    assert "instances: 2 needed" in text
+    assert "watches: 3 needed" in text
+
+
 def test_shared_memory_has_to_be_tmpfs(tmp_path: Path) -> None:
     """The first fit place is named; none is a failure."""
     place = str(tmp_path)

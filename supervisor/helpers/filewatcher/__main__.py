@@ -1,7 +1,8 @@
 """``python -m ringward filewatcher --fd N``: started by the scheduler, over whose descriptor messages go.
 
 From the scheduler: ``watch`` {directory, tasks: {name: [globs, settle_ms]}} once, and ``stored`` {task, id}. To it:
-``burst`` {task, id, files} and ``said`` {level, text}. Exits when the descriptor closes.
+``burst`` {task, id, files}, ``said`` {level, text}, and ``refused`` {problems}: what inotify refuses at present. Exits
+when the descriptor closes.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import sys
 import threading
 from typing import Any
 
+from supervisor.helpers.filewatcher.refusals import Refusals
 from supervisor.helpers.filewatcher.task_watch import TaskWatch
 from supervisor.host.osport import forbid_new_privileges, set_title
 from supervisor.ipc.messages import Decoder, encode
@@ -47,8 +49,9 @@ def _watch(directory: str, tasks: dict[str, Any], send: Any) -> dict[str, TaskWa
     for name in os.listdir(directory):
         if name.removesuffix(_SUFFIX) not in tasks:
             os.unlink(f"{directory}/{name}")
+    refusals = Refusals(send)
     watches = {
-        name: TaskWatch(name, globs, settle_ms / 1000, f"{directory}/{name}{_SUFFIX}", send)
+        name: TaskWatch(name, globs, settle_ms / 1000, f"{directory}/{name}{_SUFFIX}", send, refusals)
         for name, (globs, settle_ms) in tasks.items()
     }
     for one in watches.values():

@@ -1,8 +1,8 @@
 """The thread that watches the directories of one task. A directory that hangs delays no other task.
 
 inotify reports files that were closed after writing or moved to their place. Every two seconds the thread checks each
-directory, and watches and lists a new or replaced one. It also lists all directories after an overflow of inotify, and
-every ten seconds on file systems where other hosts change files without an event.
+directory, and watches and lists a new or replaced one. It also lists all directories after an overflow of inotify.
+Every ten seconds it lists each directory that inotify refuses, or that other hosts change without an event.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from supervisor.helpers.filewatcher.changes import MAX_KNOWN, Changes, Entry
+from supervisor.helpers.filewatcher.refusals import LIST_S, Refusals, Retries
 from supervisor.host import inotify
 from supervisor.host.inotify import Inotify
 from supervisor.host.shared_memory import file_system_types, type_of
@@ -25,7 +26,6 @@ from supervisor.host.shared_memory import file_system_types, type_of
 Send = Callable[[dict[str, Any]], None]
 
 _LOOK_S = 2.0
-_LIST_S = 10.0
 _SAVE_S = 60.0
 _WRITTEN = inotify.CLOSE_WRITE | inotify.MOVED_TO
 _GONE = inotify.MOVED_FROM | inotify.DELETE
@@ -85,7 +85,10 @@ class TaskWatch(threading.Thread):
         settle_s: Time without a change after which a burst is complete.
         saved: Path of the file with the state.
         send: Sends a message to the scheduler; may be called by any thread.
+        refusals: Of inotify, in all tasks.
         file_system: Returns the type of the file system of a path.
+        open_inotify: Makes an instance of inotify.
+        retries: When to ask inotify again.
     """
 
     def __init__(
@@ -95,13 +98,19 @@ class TaskWatch(threading.Thread):
         settle_s: float,
         saved: str,
         send: Send,
+        refusals: Refusals,
         file_system: Callable[[str], str] = lambda path: type_of(path, file_system_types()),
+        open_inotify: Callable[[], Inotify] = Inotify,
+        retries: Retries | None = None,
     ) -> None:
         super().__init__(name=task, daemon=True)
         self._task = task
         self._saved = saved
         self._send = send
+        self._refusals = refusals
         self._file_system = file_system
+        self._open_inotify = open_inotify
+        self._retries = retries or Retries()
         self._said: dict[str, str] = {}
         """The latest message about each directory."""
         self._lock = threading.Lock()
@@ -115,6 +124,8 @@ class TaskWatch(threading.Thread):
         self._changes = self._load(settle_s)
         self._changes.keep_globs(globs, self._matches)
         self._inotify: Inotify | None = None
+        self._poll = select.poll()
+        self._poll.register(self._bell, select.POLLIN)
         self._saved_s = 0.0
 
     def _matches(self, path: str) -> bool:
@@ -139,21 +150,9 @@ class TaskWatch(threading.Thread):
 
     def run(self) -> None:
         """Watch until the process ends."""
-        try:
-            self._inotify = Inotify()
-        except OSError as err:  # EMFILE: fs.inotify.max_user_instances
-            self._say(
-                "",
-                f"inotify cannot be used ({err.strerror}): listing directories every {_LIST_S:.0f} s;"
-                " raise fs.inotify.max_user_instances",
-            )
         with self._lock:
             if self._changes.pending is not None:
                 self._report()
-        poll = select.poll()
-        poll.register(self._bell, select.POLLIN)
-        if self._inotify is not None:
-            poll.register(self._inotify.fd, select.POLLIN)
         look_s = 0.0
         while True:
             with self._lock:
@@ -174,7 +173,7 @@ class TaskWatch(threading.Thread):
                     self._report()
                 due_s = self._changes.due_s()
             until_s = look_s if due_s is None else min(look_s, due_s)
-            poll.poll(max(0.0, until_s - time.monotonic()) * 1000 + 1)
+            self._poll.poll(max(0.0, until_s - time.monotonic()) * 1000 + 1)
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._bell)
             with self._lock:
@@ -189,21 +188,46 @@ class TaskWatch(threading.Thread):
     # Directories.
 
     def _look(self, now_s: float) -> None:
+        if self._retries.due(now_s):
+            self._retry()
         for directory in self._directories.values():
             try:
                 self._look_at(directory, now_s)
             except OSError as err:
                 self._leave(directory)
+                self._refusals.ended(self._place(directory))
                 self._say(directory.path, f"cannot watch {directory.path}: {err.strerror or err}; trying again")
+        if self._inotify is not None:
+            self._refusals.ended(self._task)
+        there = [one for one in self._directories.values() if one.identity is not None]
+        refused = self._inotify is None or any(one.watch is None for one in there)
+        self._retries.looked(now_s, refused=refused)
         self._changes.tend(now_s, entry_of)
         if self._changes.urgent or (self._changes.unsaved and now_s - self._saved_s >= _SAVE_S):
             self._save()
+
+    def _retry(self) -> None:
+        """Ask for an instance of inotify, and have the next look ask for the watches that it refused."""
+        if self._inotify is None:
+            try:
+                self._inotify = self._open_inotify()
+            except OSError as err:
+                self._refusals.refused(self._task, err)
+                return
+            self._poll.register(self._inotify.fd, select.POLLIN)
+        for directory in self._directories.values():
+            if directory.watch is None:
+                directory.identity = None
+
+    def _place(self, directory: _Directory) -> str:
+        return f"{self._task}: {directory.path}"
 
     def _look_at(self, directory: _Directory, now_s: float) -> None:
         try:
             status = os.stat(directory.path)
         except FileNotFoundError:
             self._leave(directory)
+            self._refusals.ended(self._place(directory))
             for glob in directory.patterns.values():
                 # All that comes into a directory that is made later is new.
                 self._changes.listed(glob, {}, lambda _path: False, now_s)
@@ -213,25 +237,29 @@ class TaskWatch(threading.Thread):
         if identity != directory.identity:
             self._enter(directory, now_s)
             directory.identity = identity
-        elif directory.polled and now_s - directory.listed_s >= _LIST_S:
+        elif directory.polled and now_s - directory.listed_s >= LIST_S:
             self._list(directory, now_s)
 
     def _enter(self, directory: _Directory, now_s: float) -> None:
         self._leave(directory)
-        why = "" if self._inotify is not None else "inotify cannot be used"
+        refusal: OSError | None = None
         if self._inotify is not None:
             try:
                 directory.watch = self._inotify.add(directory.path, _MASK)
             except OSError as err:
-                why = f"{err.strerror} (for ENOSPC, raise fs.inotify.max_user_watches)"
-        if not why and is_shared(kind := self._file_system(directory.path)):
-            why = f"its file system, {kind}, sends no events for changes by other hosts"
-        directory.polled = bool(why)
-        # The list comes after the watch, so that nothing is missed in between.
+                refusal = err
+        shared = is_shared(kind := self._file_system(directory.path))
+        directory.polled = shared or directory.watch is None
+        # The list comes after the watch, so that nothing is missed in between. It fails if the directory is at fault.
         self._list(directory, now_s)
-        if why:
-            self._say(directory.path, f"{directory.path} is listed every {_LIST_S:.0f} s: {why}")
-        elif self._said.pop(directory.path, None) is not None:
+        if refusal is not None:
+            self._refusals.refused(self._place(directory), refusal)
+        else:
+            self._refusals.ended(self._place(directory))
+        if shared:
+            why = f"its file system, {kind}, sends no events for changes by other hosts"
+            self._say(directory.path, f"{directory.path} is listed every {LIST_S:.0f} s: {why}")
+        elif directory.watch is not None and self._said.pop(directory.path, None) is not None:
             self._send({"op": "said", "level": "info", "text": f"{self._task}: {directory.path} is watched"})
 
     def _leave(self, directory: _Directory) -> None:

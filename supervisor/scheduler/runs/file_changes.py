@@ -39,6 +39,8 @@ class FileChanges(HelperClient):
         """Bursts without a run, by task."""
         self._retries = False
         """Whether a timer will try them again."""
+        self._problems: list[str] = []
+        """Why inotify does not watch directories, as the running watcher reported it last."""
         self._process = HelperProcess(loop, log, "filewatcher", self)
 
     def begin(self) -> None:
@@ -64,18 +66,25 @@ class FileChanges(HelperClient):
         """Return whether a task has ``on_change``."""
         return bool(self._tasks)
 
+    def found(self) -> dict[str, Any]:
+        """Return the problems for the ``info`` operation."""
+        return {"inotify_problems": self._problems if self._process.running else []}
+
     def helper_started(self) -> None:
         """Send the watched files of all tasks."""
         self._waiting.clear()
+        self._problems = []
         self._process.send(
             {"op": "watch", "directory": f"{self._daemon.boot.data_dir}/{_FOLDER}", "tasks": self._tasks}
         )
 
     def helper_sent(self, message: Frame) -> None:
-        """Create the run of a burst, or log a message."""
+        """Create the run of a burst, note problems, or log a message."""
         if message["op"] == "burst":
             self._waiting[message["task"]] = message
             self._try(message)
+        elif message["op"] == "refused":
+            self._problems = message["problems"]
         elif message["level"] == "warning":
             self._log.warning(message["text"])
         else:

@@ -1,5 +1,6 @@
-"""Checks of the host: cgroups, shared memory, descriptors."""
+"""Checks of the host: cgroups, shared memory, descriptors, inotify."""
 
+import contextlib
 import os
 import resource
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,8 @@ _NOT_APPLIED = "limits.memory and limits.cpu are not applied"
 _MIN_NOFILE = 4096
 _MIN_SHARED_BYTES = 64 << 20
 _OWN_CGROUP = "/proc/self/cgroup"
+_FILE_WATCHER = "ringward filewatcher"[:15]
+"""The name that the kernel keeps of that process."""
 
 
 def cgroups(types: Mapping[str, str], own: str = _OWN_CGROUP) -> Finding:
@@ -78,6 +81,51 @@ def descriptors() -> Finding:
         remedy = "raise the limit: LimitNOFILE= of the unit, or ulimit -Hn"
         return Finding(what, "warn", f"at most {hard}; each active run needs about 5", remedy)
     return Finding(what, "ok", "unlimited" if hard == resource.RLIM_INFINITY else f"at most {hard}")
+
+
+def inotify(instances: int, watches: int, proc: str = "/proc") -> Finding:
+    """Return whether the user may have the instances and watches of inotify that tasks with ``on_change`` need.
+
+    The instances and watches of a running file watcher do not count as used.
+    """
+    what = "inotify"
+    texts, short = [], []
+    for (kind, used), needed in zip(_inotify_use(proc).items(), (instances, watches), strict=True):
+        try:
+            with open(f"{proc}/sys/fs/inotify/max_user_{kind}", encoding="ascii") as file:
+                limit = int(file.read())
+        except OSError as err:
+            text = f"{err.filename}: {err.strerror}: on_change lists directories every 10 s"
+            return Finding(what, "warn", text, "use a kernel with CONFIG_INOTIFY_USER")
+        texts.append(f"{kind}: {needed} needed, {used} of {limit} used by other programs of this user")
+        if used + needed > limit:
+            short.append(f"fs.inotify.max_user_{kind}")
+    if short:
+        remedy = f"raise {' and '.join(short)} with sysctl, and in /etc/sysctl.d"
+        return Finding(what, "warn", "; ".join(texts), remedy)
+    return Finding(what, "ok", "; ".join(texts))
+
+
+def _inotify_use(proc: str) -> dict[str, int]:
+    """Return the instances and watches that other programs of this user have open."""
+    instances = watches = 0
+    for process in os.listdir(proc):
+        folder = f"{proc}/{process}"
+        # A process may end meanwhile, or belong to another security domain.
+        with contextlib.suppress(OSError):
+            if not process.isdecimal() or os.stat(folder).st_uid != os.geteuid() or _is_file_watcher(folder):
+                continue
+            for fd in os.listdir(f"{folder}/fd"):
+                if os.readlink(f"{folder}/fd/{fd}") == "anon_inode:inotify":
+                    instances += 1
+                    with open(f"{folder}/fdinfo/{fd}", encoding="ascii") as file:
+                        watches += sum(line.startswith("inotify ") for line in file)
+    return {"instances": instances, "watches": watches}
+
+
+def _is_file_watcher(folder: str) -> bool:
+    with open(f"{folder}/comm", encoding="utf-8", errors="replace") as file:
+        return file.read().rstrip("\n") == _FILE_WATCHER
 
 
 def _nearest(path: str) -> str:

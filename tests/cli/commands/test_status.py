@@ -67,6 +67,7 @@ def test_all_is_well(ringward: Ringward, daemon: FakeDaemon) -> None:
         ([service("web", "running") | {"flapping": True}], {}, "web"),
         ([], {"configStale": True}, "configuration"),
         ([], {"configWarnings": ["no such user"]}, "configuration"),
+        ([], {"inotifyProblems": ["raise fs.inotify.max_user_watches"]}, "on_change"),
         ([], {"schedulerActive": False}, "scheduler"),
         ([], {"schedulerActive": False, "readyz": problem(503, "Not ready")}, "scheduler"),
         ([], {"readyz": problem(503, "Not ready")}, "database"),

@@ -4,12 +4,14 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.support.daemon import Daemon
+from tests.support.host_features import require
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.lent
@@ -311,3 +313,51 @@ def test_the_file_belongs_to_the_user_of_the_run(daemon: Daemon) -> None:
     (run,) = daemon.runs("load")
     assert daemon.texts(run["id"]) == [str(place / "a.csv"), "nobody 600"]
     assert stat.S_IMODE(daemon.data.stat().st_mode) & 0o007 == 0
+
+
+class Refused(Daemon):
+    """A daemon whose user may not watch any directory with inotify, because of a limit of its user namespace."""
+
+    enter = ("unshare", "--user", "--map-root-user")
+    limit = "echo 0 >/proc/sys/user/max_inotify_watches"
+
+    def command(self) -> list[str]:
+        return [*self.enter, "sh", "-c", f'{self.limit} && exec "$@"', "sh", *super().command()]
+
+    def raise_limit(self) -> None:
+        enter = ["nsenter", "--user", "--preserve-credentials", f"--target={self.pid}"]
+        subprocess.run([*enter, "sh", "-c", self.limit.replace("0", "1000", 1)], check=True)
+
+
+@pytest.mark.own
+def test_inotify_refuses_watches(tmp_path: Path) -> None:
+    """The log names the limit once, status shows it until it is raised, and no file is missed meanwhile."""
+    require("unshare", "nsenter")
+    if subprocess.run([*Refused.enter, "sh", "-c", Refused.limit], capture_output=True).returncode != 0:
+        pytest.skip("user namespaces cannot be made here")
+    place = tmp_path / "in"
+    place.mkdir()
+    run = "tr '\\\\0' '\\\\n' <$RINGWARD_FILES"
+    task = f'on_change = ["{place}/*.csv"]\nsettle = "{SETTLE}"\nrun = "{run}"\n'
+    daemon = Refused(tmp_path)
+    daemon.write(f"[tasks.load]\n{task}[tasks.more]\n{task}")
+    problem = (
+        "all inotify watches of the user are in use, so on_change lists directories every 10 s;"
+        " raise fs.inotify.max_user_watches"
+    )
+    try:
+        daemon.start()
+        until(lambda: daemon.get("/api/daemon").json()["inotifyProblems"] == [problem], "the problem")
+        shown = daemon.cli("status")
+        assert shown.returncode == 1
+        assert "raise fs.inotify.max_user_watches" in " ".join(shown.stdout.split())
+        until((daemon.data / "on_change/load.json").exists, "the first list")
+        drop(place, "listed.csv")
+        each_loaded(daemon, {"listed.csv"})
+        daemon.raise_limit()
+        until(lambda: daemon.get("/api/daemon").json()["inotifyProblems"] == [], "the end of the problem")
+        until(lambda: "inotify watches all directories of on_change again" in daemon.said(), "the message")
+        assert daemon.said().count(problem) == 1
+        assert daemon.cli("status").returncode == 0
+    finally:
+        daemon.clean()

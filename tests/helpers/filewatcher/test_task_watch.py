@@ -1,5 +1,6 @@
 """The thread of one task, on real directories."""
 
+import errno
 import json
 import os
 import queue
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from supervisor.helpers.filewatcher.refusals import Refusals, Retries
 from supervisor.helpers.filewatcher.task_watch import TaskWatch, is_shared, matches
+from supervisor.host.inotify import Inotify
 from tests.support.waiting import until
 
 Watch = Callable[..., "Watched"]
@@ -21,7 +24,8 @@ class Watched:
     def __init__(self, directory: Path, globs: list[str], **more: Any) -> None:
         self.messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.saved = directory / "state.json"
-        self.thread = TaskWatch("t", globs, 0.05, str(self.saved), self.messages.put, **more)
+        send = self.messages.put
+        self.thread = TaskWatch("t", globs, 0.05, str(self.saved), send, Refusals(send), **more)
         self.thread.start()
 
     def next(self, op: str) -> dict[str, Any]:
@@ -89,6 +93,60 @@ def test_a_directory_that_cannot_be_watched(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     watched = Watched(tmp_path, [f"{tmp_path}/file/*"])
     assert watched.next("said")["text"] == f"t: cannot watch {tmp_path}/file: Not a directory; trying again"
+
+
+class Refused(Inotify):
+    """inotify with a limit of watches that can be raised."""
+
+    exhausted = True
+
+    def add(self, directory: str, mask: int) -> int:
+        if Refused.exhausted:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().add(directory, mask)
+
+
+def test_watches_that_the_kernel_refuses(tmp_path: Path) -> None:
+    """Refused directories are reported together, listed, and watched once the limit is raised."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    globs = [f"{tmp_path}/a/*", f"{tmp_path}/b/*"]
+    Refused.exhausted = True
+    watched = Watched(tmp_path, globs, open_inotify=Refused, retries=Retries(0.0))
+    text = watched.next("said")["text"]
+    assert text.startswith("all inotify watches of the user are in use")
+    assert text.endswith("raise fs.inotify.max_user_watches")
+    assert watched.next("refused")["problems"] == [text]
+    watched.is_listed()
+    (tmp_path / "b" / "listed").touch()
+    assert watched.burst() == ["listed"]
+    Refused.exhausted = False
+    assert watched.messages.get(timeout=60) == {
+        "op": "said",
+        "level": "info",
+        "text": "inotify watches all directories of on_change again",
+    }
+    assert watched.next("refused")["problems"] == []
+    (tmp_path / "a" / "seen").touch()
+    assert watched.burst() == ["seen"]
+
+
+def test_instances_that_the_kernel_refuses(tmp_path: Path) -> None:
+    """The task lists its directories until the kernel gives it an instance of inotify."""
+    place = tmp_path / "in"
+    place.mkdir()
+    refusals = [OSError(errno.EMFILE, "Too many open files")]
+
+    def open_inotify() -> Inotify:
+        if refusals:
+            raise refusals.pop()
+        return Inotify()
+
+    watched = Watched(tmp_path, [f"{place}/*"], open_inotify=open_inotify, retries=Retries(0.0))
+    assert watched.next("said")["text"].endswith("raise fs.inotify.max_user_instances")
+    assert watched.next("said")["text"] == "inotify watches all directories of on_change again"
+    (place / "seen").touch()
+    assert watched.burst() == ["seen"]
 
 
 def test_a_damaged_state(tmp_path: Path) -> None:

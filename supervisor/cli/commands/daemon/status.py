@@ -126,6 +126,8 @@ def _of_daemon(daemon: Mapping[str, Any], health: str) -> Iterator[dict[str, str
         yield {"what": "configuration", "text": "edited but not active; run: ringward reload"}
     for warning in daemon["configWarnings"]:
         yield {"what": "configuration", "text": str(warning)}
+    for problem in daemon.get("inotifyProblems", ()):
+        yield {"what": "on_change", "text": str(problem)}
     for one in daemon.get("exports", ()):
         if "error" in one:
             yield {"what": f"export {one['name']}", "text": f"{one['error']}; {_behind(one)}"}

@@ -13,7 +13,7 @@ from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 from supervisor.ipc.counted import counted
 
 if TYPE_CHECKING:
-    from supervisor.config.model import Config
+    from supervisor.config.model import Config, Task
     from supervisor.startup.api_user import ApiUser
     from supervisor.tools.doctor.finding import Finding
 
@@ -68,8 +68,15 @@ def _findings(settings: Settings) -> Iterator["Finding"]:
     yield host.shared_memory(places(os.environ, os.geteuid()), types)
     yield host.cgroups(types)
     yield host.descriptors()
+    if config is not None and (watched := [_folders(one) for one in config.tasks.values() if one.on_change]):
+        yield host.inotify(len(watched), sum(map(len, watched)))
     yield clock()
     yield _installation()
+
+
+def _folders(task: "Task") -> set[str]:
+    """Return the directories of ``on_change``; each takes a watch."""
+    return {os.path.dirname(glob) for glob in task.on_change}
 
 
 def _configuration(settings: Settings) -> "tuple[Finding, Config | None, ApiUser | None]":

@@ -1,0 +1,85 @@
+"""Refusals of inotify in all tasks: reported once per cause, and asked again with a growing delay. No I/O.
+
+While inotify refuses a directory, its task lists that directory at intervals.
+"""
+
+import errno
+import threading
+from collections.abc import Callable
+from typing import Any
+
+LIST_S = 10.0
+"""Time between two lists of a directory without events."""
+_FIRST_S = 5.0
+_LONGEST_S = 300.0
+_CAUSES = {
+    errno.EMFILE: ("all inotify instances of the user are in use", "raise fs.inotify.max_user_instances"),
+    errno.ENOSPC: ("all inotify watches of the user are in use", "raise fs.inotify.max_user_watches"),
+    errno.ENOMEM: (
+        "the kernel has no memory for inotify",
+        "free memory, or raise the memory limit of the daemon's cgroup",
+    ),
+}
+_WORKS = "inotify watches all directories of on_change again"
+
+
+class Refusals:
+    """What inotify refuses in this process, by cause. For all threads.
+
+    Args:
+        send: Sends a message to the scheduler.
+    """
+
+    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._problems: dict[str, str] = {}
+        """Problem by the refused directory of a task, or by the task whose instance is refused."""
+
+    def refused(self, what: str, error: OSError) -> None:
+        """Report a cause that is new."""
+        number = error.errno or 0
+        cause, remedy = _CAUSES.get(
+            number, (f"inotify cannot be used ({error.strerror})", "check the kernel and its system call filter")
+        )
+        self._set(what, f"{cause}, so on_change lists directories every {LIST_S:.0f} s; {remedy}")
+
+    def ended(self, what: str) -> None:
+        """Forget a refusal, because the directory is watched or gone; report the end of the last one."""
+        self._set(what, None)
+
+    def _set(self, what: str, problem: str | None) -> None:
+        with self._lock:
+            before = set(self._problems.values())
+            if problem is None:
+                self._problems.pop(what, None)
+            else:
+                self._problems[what] = problem
+            after = set(self._problems.values())
+            for text in sorted(after - before):
+                self._send({"op": "said", "level": "warning", "text": text})
+            if before and not after:
+                self._send({"op": "said", "level": "info", "text": _WORKS})
+            if before != after:
+                self._send({"op": "refused", "problems": sorted(after)})
+
+
+class Retries:
+    """When a task asks inotify again: after 5 s, then after twice the time, at most 5 minutes."""
+
+    def __init__(self, first_s: float = _FIRST_S) -> None:
+        self._first_s = self._delay_s = first_s
+        self._at_s: float | None = 0.0
+        """None: nothing is refused."""
+
+    def due(self, now_s: float) -> bool:
+        """Return whether it is time to ask, as it is at first."""
+        return self._at_s is not None and now_s >= self._at_s
+
+    def looked(self, now_s: float, *, refused: bool) -> None:
+        """Take in whether anything is refused at present."""
+        if not refused:
+            self._at_s, self._delay_s = None, self._first_s
+        elif self._at_s is None or now_s >= self._at_s:
+            self._at_s = now_s + self._delay_s
+            self._delay_s = min(2 * self._delay_s, _LONGEST_S)

@@ -1,0 +1,74 @@
+"""Refusals of inotify, and when it is asked again."""
+
+import errno
+from typing import Any
+
+from supervisor.helpers.filewatcher.refusals import Refusals, Retries
+
+NO_WATCH = OSError(errno.ENOSPC, "No space left on device")
+NO_INSTANCE = OSError(errno.EMFILE, "Too many open files")
+NO_MEMORY = OSError(errno.ENOMEM, "Cannot allocate memory")
+
+
+def said(sent: list[dict[str, Any]]) -> list[str]:
+    return [message["text"] for message in sent if message["op"] == "said"]
+
+
+def test_each_cause_is_reported_once() -> None:
+    """Further directories and further attempts add nothing; each cause has its own remedy."""
+    sent: list[dict[str, Any]] = []
+    refusals = Refusals(sent.append)
+    for _ in range(3):
+        refusals.refused("a: /in", NO_WATCH)
+        refusals.refused("a: /more", NO_WATCH)
+        refusals.refused("b", NO_INSTANCE)
+        refusals.refused("c: /in", NO_MEMORY)
+        refusals.refused("d", OSError(errno.EPERM, "Operation not permitted"))
+    so = ", so on_change lists directories every 10 s; "
+    texts = [
+        f"all inotify watches of the user are in use{so}raise fs.inotify.max_user_watches",
+        f"all inotify instances of the user are in use{so}raise fs.inotify.max_user_instances",
+        f"the kernel has no memory for inotify{so}free memory, or raise the memory limit of the daemon's cgroup",
+        f"inotify cannot be used (Operation not permitted){so}check the kernel and its system call filter",
+    ]
+    assert said(sent) == texts
+    assert [message["problems"] for message in sent if message["op"] == "refused"][-1] == sorted(texts)
+
+
+def test_the_end_is_reported_with_the_last_refusal() -> None:
+    """While one directory is refused, its problem stays; without a refusal nothing is reported."""
+    sent: list[dict[str, Any]] = []
+    refusals = Refusals(sent.append)
+    refusals.ended("a: /in")
+    assert sent == []
+    refusals.refused("a: /in", NO_WATCH)
+    refusals.refused("b: /in", NO_WATCH)
+    del sent[:]
+    refusals.ended("a: /in")
+    assert sent == []
+    refusals.ended("b: /in")
+    assert sent == [
+        {"op": "said", "level": "info", "text": "inotify watches all directories of on_change again"},
+        {"op": "refused", "problems": []},
+    ]
+
+
+def test_the_delay_doubles_up_to_five_minutes() -> None:
+    """The delay starts anew after a success, and looks between two attempts do not extend it."""
+    retries = Retries()
+    now_s, delays = 1000.0, []
+    for _ in range(9):
+        assert retries.due(now_s)
+        retries.looked(now_s, refused=True)
+        begin_s = now_s
+        while not retries.due(now_s):
+            now_s += 1
+            if not retries.due(now_s):
+                retries.looked(now_s, refused=True)
+        delays.append(now_s - begin_s)
+    assert delays == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    retries.looked(now_s, refused=False)
+    assert not retries.due(now_s + 1000)
+    retries.looked(now_s, refused=True)
+    assert not retries.due(now_s + 4)
+    assert retries.due(now_s + 5)
