@@ -38,7 +38,7 @@ ROOMS = (
 )
 """The longest name that fits is the room of a module. The last one has the entries of helpers, and the version."""
 
-LONE_IMPORTERS = 16
+LONE_IMPORTERS = 14
 
 _SMALL_LINES = 120
 _GROUND = {"logring", "store", "supervisor", "supervisor.host", "supervisor.ipc"}

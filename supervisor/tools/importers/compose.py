@@ -1,17 +1,19 @@
-"""Compose files: YAML with variables. Each service becomes a service that the docker launcher starts."""
+"""Compose files: YAML with variables. The docker launcher starts the services; jobs in ofelia labels become tasks."""
 
 import functools
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from supervisor.config.files.env_file import parse_variables
 from supervisor.config.problems import Invalid
 from supervisor.config.value_types.durations import parse_duration
 from supervisor.config.value_types.launchers import PLACEHOLDER
-from supervisor.tools.importers import docker_options, ofelia
+from supervisor.schedule.cron import validate
+from supervisor.tools.importers import docker_options
 from supervisor.tools.importers.docker_options import Project, pairs, text
 from supervisor.tools.importers.outcome import Outcome, Unreadable
 from supervisor.tools.importers.unit_values import FOR_EVER
@@ -105,8 +107,8 @@ class _File:
         for name, service in self._services.items():
             if _is_ofelia(service):
                 self._outcome.advise(self._place(name), "is not needed: its jobs are tasks here")
-            for job in ofelia.jobs(pairs(service.get("labels"))):
-                ofelia.add(job, functools.partial(self._container, name), self._place(name), self._outcome)
+            for job in _ofelia_jobs(pairs(service.get("labels"))):
+                _add_ofelia_job(job, functools.partial(self._container, name), self._place(name), self._outcome)
 
     def _place(self, name: str) -> str:
         return f"{self._path} services.{name}"
@@ -245,7 +247,7 @@ class _File:
     @staticmethod
     def _labels(service: Service) -> list[str]:
         labels = pairs(service.get("labels"))
-        return [f"--label={one}={value or ''}" for one, value in labels.items() if not one.startswith(ofelia.PREFIX)]
+        return [f"--label={one}={value or ''}" for one, value in labels.items() if not one.startswith(_OFELIA_PREFIX)]
 
     def _files(self, service: Service, place: str) -> Iterator[str]:
         """Yield options that mount secrets and configs of files."""
@@ -380,6 +382,98 @@ def _dependencies(service: Service) -> Iterator[tuple[str, str]]:
     for name in said:
         one = said[name] if isinstance(said, Mapping) else None
         yield str(name), str((one or {}).get("condition") or "service_started")
+
+
+_OFELIA_PREFIX = "ofelia."
+_OFELIA_LABEL = re.compile(r"ofelia\.(job-exec|job-run|job-local)\.([^.]+)\.(.+)")
+_OFELIA_EVERY = "@every "
+_OFELIA_KEYS = {
+    "job-exec": frozenset({"schedule", "command", "container", "user", "no-overlap", "tty", "environment"}),
+    "job-run": frozenset(
+        {"schedule", "command", "image", "user", "no-overlap", "network", "volume", "environment", "delete"}
+    ),
+    "job-local": frozenset({"schedule", "command", "dir", "no-overlap", "environment"}),
+}
+
+
+@dataclass(frozen=True)
+class _OfeliaJob:
+    """A job of ofelia, the scheduler of jobs beside compose services."""
+
+    kind: str
+    name: str
+    settings: Mapping[str, str]
+
+
+def _ofelia_jobs(labels: Mapping[str, str | None]) -> Iterator[_OfeliaJob]:
+    """Yield the ofelia jobs among the labels of a service."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for label, value in labels.items():
+        if parts := _OFELIA_LABEL.fullmatch(label):
+            found.setdefault((parts[1], parts[2]), {})[parts[3]] = value or ""
+    for (kind, name), settings in found.items():
+        yield _OfeliaJob(kind, name, settings)
+
+
+def _add_ofelia_job(job: _OfeliaJob, containers: Callable[[str | None], str], place: str, outcome: Outcome) -> None:
+    """Add an ofelia job as a task.
+
+    Args:
+        job: the job.
+        containers: return the shell words for the container with a name; None means the container of the service.
+        place: the place of the service in the file, for messages.
+        outcome: the result that the task is added to.
+    """
+    where = f"{place} {_OFELIA_PREFIX}{job.kind}.{job.name}"
+    schedule = job.settings.get("schedule", "")
+    keys: dict[str, Any] = {}
+    if wrong := _set_schedule(schedule, keys):
+        outcome.note(where, f"the job is not carried over: {wrong}: {dict(job.settings)}")
+        return
+    if job.settings.get("no-overlap", "").lower() in ("true", "1"):
+        keys["on_overlap"] = "skip"
+    command = shlex.split(job.settings.get("command", ""))
+    for key, value in job.settings.items():
+        if key not in _OFELIA_KEYS[job.kind]:
+            outcome.note(where, f"{key} = {value} is not carried over")
+    variables = job.settings.get("environment", "")
+    if job.kind == "job-local":
+        keys |= {"run": command, "working_dir": job.settings.get("dir")}
+        outcome.note(where, "ran in the container of ofelia; here it runs on this host")
+        if variables:
+            outcome.note(where, f"environment = {variables} is not carried over")
+    elif job.kind == "job-exec":
+        options = _ofelia_options(job, {"user": "user", "environment": "env"})
+        container = containers(job.settings.get("container"))
+        keys["run"] = f"exec docker exec {shlex.join(options)}{' ' if options else ''}{container} {shlex.join(command)}"
+    else:
+        options = _ofelia_options(job, {"user": "user", "environment": "env", "network": "network", "volume": "volume"})
+        if not (image := job.settings.get("image")):
+            outcome.note(where, f"the job is not carried over: it names no image: {dict(job.settings)}")
+            return
+        keys["run"] = ["docker", "run", "--rm", *options, image, *command]
+    outcome.add("tasks", job.name, keys, where)
+
+
+def _ofelia_options(job: _OfeliaJob, names: Mapping[str, str]) -> list[str]:
+    return [f"--{option}={job.settings[key]}" for key, option in names.items() if job.settings.get(key)]
+
+
+def _set_schedule(schedule: str, keys: dict[str, Any]) -> str | None:
+    """Set when a task runs, and return why that cannot be expressed."""
+    if schedule.startswith(_OFELIA_EVERY):
+        every = schedule.removeprefix(_OFELIA_EVERY).strip()
+        try:
+            if parse_duration(every) < 1000:
+                return f"its schedule cannot be expressed: {schedule}"
+        except ValueError:
+            return f"its schedule cannot be expressed: {schedule}"
+        keys["every"] = every
+        return None
+    if (wrong := validate(schedule)) is not None:
+        return f"its schedule cannot be expressed: {wrong}"
+    keys["cron"] = schedule
+    return None
 
 
 _TYPES = (
