@@ -24,6 +24,7 @@ from api.operations.parameters import parse_path, parse_query, raise_all
 from api.reading import DamageReport, Files, Reads
 from api.resources.pages import Site
 from api.server.client_address import Exposure
+from api.server.memory_watch import MemoryWatch
 from api.server.thread_pool import Threads
 from api.streams.ring_follower import Hub
 from api.worker_context import Context
@@ -37,8 +38,9 @@ from supervisor.ipc.messages import Boot
 class Route:
     """All operations of one path."""
 
-    def __init__(self, context: Context, operations: list[Operation]) -> None:
+    def __init__(self, context: Context, memory: MemoryWatch, operations: list[Operation]) -> None:
         self._context = context
+        self._memory = memory
         self.allow: list[str] = ["OPTIONS"]
         for operation in operations:
             methods = ["GET", "HEAD"] if operation.method == "GET" else [operation.method]
@@ -108,7 +110,7 @@ class Route:
 
     def _record(self, operation: Operation, call: Call, status: int, reason: str) -> None:
         """Watch for lack of memory, and audit changes by known clients; wrong passwords are audited where they fail."""
-        self._context.memory.record(operation.id, status)
+        self._memory.record(operation.id, status)
         if call.audited or call.identity is None or call.req.method not in permission.UNSAFE:
             return
         call.audited = True
@@ -126,9 +128,9 @@ def open_context(boot: Boot, daemon_pid: int) -> Context:
     """Create the context of one worker, after the fork."""
     with contextlib.suppress(StoreError):  # the reader reports it
         load_driver(boot.database)
-    reads, pages, aside = Reads(boot.database), Reads(boot.database), Threads(1)
     control = ControlClient(boot.control_socket, boot.token)
-    reads.on_damage = pages.on_damage = DamageReport(control).send
+    report = DamageReport(control).send
+    reads, pages, aside = Reads(boot.database, report), Reads(boot.database, report), Threads(1)
     auditor = Auditor(control, boot.audit_dir)
     auth = Authenticator(boot, reads, aside, control, auditor)
     hub = Hub(boot, reads, auth.valid)
@@ -137,7 +139,7 @@ def open_context(boot: Boot, daemon_pid: int) -> Context:
     )
 
 
-def build(context: Context) -> falcon.App[falcon.Request, falcon.Response]:
+def build(context: Context, memory: MemoryWatch) -> falcon.App[falcon.Request, falcon.Response]:
     """Build the application of one worker."""
     router = CompiledRouter()
     boot = context.boot
@@ -152,7 +154,7 @@ def build(context: Context) -> falcon.App[falcon.Request, falcon.Response]:
     for operation in OPERATIONS:
         paths[operation.path].append(operation)
     for path, operations in paths.items():
-        app.add_route(path, Route(context, operations))
+        app.add_route(path, Route(context, memory, operations))
     site = Site()
     for path in (*site.paths, "/static/{digest}/{name:path}"):
         app.add_route(path, site)

@@ -49,8 +49,10 @@ class Reads:
     authentication nor other requests.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, on_damage: Callable[[StoreError], None]) -> None:
+        """`on_damage` is called if a query meets damage, or if the database has disappeared; it never blocks."""
         self._path = path
+        self._on_damage = on_damage
         self._db: Database | None = None
         self._threads = Threads(_THREADS)
         self._turns = Turns(_TURNS)
@@ -60,8 +62,6 @@ class Reads:
         """Held by the one read that checks whether the database exists yet; the others wait for it."""
         self._patient = True
         """Whether the last such wait was successful."""
-        self.on_damage: Callable[[StoreError], None] = lambda _error: None
-        """Called if a query meets damage, or if the database has disappeared; it never blocks."""
         self._failures = Seldom(1)
 
     def start(self) -> None:
@@ -142,11 +142,11 @@ class Reads:
         except (Away, Unopened):  # the daemon notices these by itself
             raise
         except Damaged as err:
-            self.on_damage(err)
+            self._on_damage(err)
             raise
         except NotReady as err:
             if self._db is not None:  # otherwise the scheduler has not created it yet
-                self.on_damage(err)
+                self._on_damage(err)
             raise
 
 

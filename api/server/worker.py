@@ -64,6 +64,7 @@ from api.app import build, open_context
 from api.errors import write_error
 from api.server.client_address import Exposure
 from api.server.heartbeat import Pulse
+from api.server.memory_watch import MemoryWatch
 from api.server.sending import Response, taking
 from api.worker_context import Context
 from supervisor.host.osport import set_title, take_short_slices
@@ -120,10 +121,9 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self._pools: list[Pool] = []
         self.context: Context = open_context(self.app.boot, self.app.daemon_pid)
         self.context.stopping = self.stopping
-        self.context.memory.on_shortage = self._stop_server
         self._ends_server = False
         self.exposure = Exposure(self.app.boot)
-        self.wsgi = build(self.context)
+        self.wsgi = build(self.context, MemoryWatch(self._stop_server))
         self.context.start()
         # Exclude existing objects from garbage collection, which would delay streams by milliseconds.
         gc.freeze()

@@ -178,7 +178,7 @@ class Scheduler(CommitListener, StoreListener):
         self._exports = Exports(self._loop, boot, self._committer, self._notifications, self._info, log)
         self._exports.configure(self._config)
         self._build_operations(start, state, take_over)
-        root.attach(self._loop, self._on_frame, self._loop.end)
+        root.attach(self._loop, self._on_frame)
         self._config_applier.settings(start.resolved.boot)
         if not start.applied:
             self._active_config.applied()

@@ -1,5 +1,6 @@
 """The connection of the scheduler to the root, over a socketpair."""
 
+import functools
 import select
 import socket
 from collections.abc import Callable
@@ -34,8 +35,6 @@ class RootConnection:
         self._unsent = bytearray()
         self._watching_room = False
         self._loop: Loop | None = None
-        self._on_frame: Callable[[Frame], None] = self._early.append
-        self._on_gone: Callable[[], None] = lambda: None
 
     def hello(self) -> Boot:
         """Wait for the first message, and ask a root of another version to upgrade.
@@ -96,13 +95,11 @@ class RootConnection:
         """Send a message and block until it is sent. Only before :meth:`attach`."""
         self._sock.sendall(encode(frame))
 
-    def attach(self, loop: Loop, on_frame: Callable[[Frame], None], on_gone: Callable[[], None]) -> None:
-        """Pass messages to `on_frame` from the loop, and call `on_gone` when the root exits."""
+    def attach(self, loop: Loop, on_frame: Callable[[Frame], None]) -> None:
+        """Pass messages to `on_frame` from the loop, and end the loop when the root exits."""
         self._loop = loop
-        self._on_frame = on_frame
-        self._on_gone = on_gone
         self._sock.setblocking(False)
-        loop.watch(self._sock.fileno(), self._ready)
+        loop.watch(self._sock.fileno(), functools.partial(self._ready, loop, on_frame))
         for frame in self._early:
             on_frame(frame)
         self._early.clear()
@@ -128,7 +125,7 @@ class RootConnection:
             mask = select.EPOLLIN | (select.EPOLLOUT if self._watching_room else 0)
             self._loop.change(self._sock.fileno(), mask)
 
-    def _ready(self, mask: int) -> None:
+    def _ready(self, loop: Loop, on_frame: Callable[[Frame], None], mask: int) -> None:
         if mask & select.EPOLLOUT:
             self._flush()
         if not mask & (select.EPOLLIN | select.EPOLLHUP):
@@ -140,7 +137,7 @@ class RootConnection:
         except ConnectionResetError:
             data = b""
         if not data:
-            self._on_gone()
+            loop.end()
             return
         for frame in self._decoder.feed(data):
-            self._on_frame(frame)
+            on_frame(frame)

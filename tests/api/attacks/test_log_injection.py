@@ -115,7 +115,7 @@ def test_a_database_that_cannot_be_read_fills_no_log(own: Daemon) -> None:
 
 def test_streams_tell_as_seldom_of_a_database_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
     """They try it again every few seconds, all the time that a database server is away."""
-    reads = Reads("")
+    reads = Reads("", lambda _error: None)
     for what in ("rows of watched runs", "a token", "the newest sample") * 10:
         reads.tell(what, Away())
     assert len(caplog.records) == 1

@@ -17,8 +17,8 @@ import pytest
 from api.app import Route
 from api.errors import ApiError
 from api.operation_table import OPERATIONS
+from api.server.memory_watch import MemoryWatch
 from api.streams.ring_follower import unreadable
-from api.worker_context import MemoryWatch
 from tests.api.support.client import DEADLINE_S, Answer
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run
@@ -49,7 +49,7 @@ def test_no_memory_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Route, "_carry_out", carry_out)
-    route: Any = Route(SimpleNamespace(memory=MemoryWatch()), [])  # type: ignore[arg-type]
+    route: Any = Route(SimpleNamespace(), MemoryWatch(lambda: None), [])  # type: ignore[arg-type]
     for error in (lambda: route._run(OPERATIONS[0], None, None), unreadable_log):
         with pytest.raises(ApiError) as raised:
             error()

@@ -12,6 +12,10 @@ from store.database import Database, open_writer
 from store.errors import NotReady, StoreError, Unopened
 
 
+def ignore(_error: StoreError) -> None:
+    """Report damage to nobody."""
+
+
 def one(db: Database) -> object:
     return db.row("SELECT 1")
 
@@ -20,8 +24,8 @@ def test_a_database_that_is_not_made_yet_is_not_damaged(monkeypatch: pytest.Monk
     """A request before the end of the first start reports nothing."""
     monkeypatch.setattr(reading, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
-    reads, told = Reads(path), list[StoreError]()
-    reads.on_damage = told.append
+    told = list[StoreError]()
+    reads = Reads(path, told.append)
     with pytest.raises(NotReady):
         reads(one)
     assert told == []
@@ -34,7 +38,7 @@ def test_a_database_that_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(reading, "_COMING_S", 30.0)
     monkeypatch.setattr(reading, "_READ_S", 60.0)
     path = str(tmp_path / "ringward.db")
-    reads, tried = Reads(path), gevent.event.Event()
+    reads, tried = Reads(path, ignore), gevent.event.Event()
 
     def look(_s: float) -> None:
         tried.set()
@@ -52,7 +56,7 @@ def test_a_database_that_comes_after_a_disk_that_hung(monkeypatch: pytest.Monkey
     monkeypatch.setattr(reading, "_HUNG_S", 0.2)
     monkeypatch.setattr(reading, "_READ_S", 60.0)
     monkeypatch.setattr(reading, "_COMING_S", 0.5)
-    reads = Reads(str(tmp_path / "ringward.db"))
+    reads = Reads(str(tmp_path / "ringward.db"), ignore)
     reads._hung = True
     monkeypatch.setattr(reads, "_threads", lambda look: look())  # no thread, which could be late, has to say so
     with pytest.raises(NotReady):
@@ -63,7 +67,7 @@ def test_a_database_that_comes_after_a_disk_that_hung(monkeypatch: pytest.Monkey
 def test_waiting_in_vain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """After one request waited in vain, others fail at once, until the database is there again."""
     path = str(tmp_path / "ringward.db")
-    reads, waits = Reads(path), list[float]()
+    reads, waits = Reads(path, ignore), list[float]()
     monkeypatch.setattr(gevent, "sleep", waits.append)
     monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
     monkeypatch.setattr(reading, "_COMING_S", 0.1)
@@ -95,8 +99,8 @@ def test_a_database_that_was_there(
     monkeypatch.setattr(reading, "_COMING_S", 0.0)
     path = str(tmp_path / "ringward.db")
     open_writer(path).close()
-    reads, told = Reads(path), list[StoreError]()
-    reads.on_damage = told.append
+    told = list[StoreError]()
+    reads = Reads(path, told.append)
     assert reads(one) == (1,)
 
     def fail(_db: Database) -> None:
@@ -114,7 +118,7 @@ def test_no_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         raise RuntimeError("can't start new thread")
 
     open_writer(str(tmp_path / "ringward.db")).close()
-    reads = Reads(str(tmp_path / "ringward.db"))
+    reads = Reads(str(tmp_path / "ringward.db"), ignore)
     with monkeypatch.context() as limit:
         limit.setattr("gevent.threadpool.start_new_thread", none_left)
         with pytest.raises(StoreError, match="can't start new thread"):

@@ -71,7 +71,7 @@ def test_who_asks_the_database_for_much(tmp_path: Path) -> None:
     """Others do not wait for all of that."""
     path = str(tmp_path / "ringward.db")
     open_writer(path).close()
-    reads, order = Reads(path), list[str]()
+    reads, order = Reads(path, lambda _error: None), list[str]()
 
     def ask(who: str) -> None:
         with working_for(who):

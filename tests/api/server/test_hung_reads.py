@@ -25,7 +25,7 @@ def test_a_disk_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: py
     monkeypatch.setattr(reading, "_HUNG_S", 0.01)
     path = str(tmp_path_factory.mktemp("hung") / "ringward.db")
     open_writer(path).close()
-    reads, thawed = Reads(path), threading.Event()
+    reads, thawed = Reads(path, lambda _error: None), threading.Event()
     ended = [threading.Event(), threading.Event()]
 
     def hang(_db: Database, number: int) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.worker_context import MemoryWatch, has_room
+from api.server.memory_watch import MemoryWatch, has_room
 
 
 class Watched:
@@ -12,8 +12,7 @@ class Watched:
         self.now_s = 0.0
         self.room = False
         self.shortages = 0
-        self.watch = MemoryWatch(lambda: self.room, lambda: self.now_s)
-        self.watch.on_shortage = self.count
+        self.watch = MemoryWatch(self.count, lambda: self.room, lambda: self.now_s)
 
     def count(self) -> None:
         self.shortages += 1
