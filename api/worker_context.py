@@ -37,16 +37,20 @@ class SchedulerProbe:
         """Discard the report after a change, so that the next caller gets a new one."""
         self._until_s = 0.0
 
+    @staticmethod
+    def ask(context: "Context", operation: str, **arguments: Any) -> dict[str, Any] | None:
+        """Return the answer to `operation`, or None if the scheduler does not answer within a second or refuses."""
+        with contextlib.suppress(Unavailable, Refused), gevent.Timeout(_ASK_S, False):
+            return context.control.call(operation, **arguments)
+        return None
+
     def info(self, context: "Context") -> dict[str, Any] | None:
         """Return the report, or None if the scheduler does not answer within a second."""
         if time.monotonic() >= self._until_s:
             # Concurrent callers share the answer.
             with self._asking:
                 if time.monotonic() >= self._until_s:
-                    info = None
-                    with contextlib.suppress(Unavailable, Refused), gevent.Timeout(_ASK_S, False):
-                        info = context.control.call("info")
-                    self._info = info
+                    self._info = self.ask(context, "info")
                     self._until_s = time.monotonic() + _KEEP_S
         return self._info
 

@@ -1,4 +1,4 @@
-"""Handlers for the daemon: its state, identity, configuration, health checks and host."""
+"""Handlers for the daemon: its state, identity, configuration, health checks, slots and host."""
 
 import contextlib
 import hashlib
@@ -19,7 +19,7 @@ from api.operations.intermediaries import through_proxy
 from api.operations.operation import Access, Call, Operation, json_of
 from api.operations.parameters import flag, instant, integer
 from api.schemas import records as schemas
-from api.schemas.daemon_info import System, SystemMetrics
+from api.schemas.daemon_info import MaxRunning, Slot, SlotRun, Slots, System, SystemMetrics
 from api.schemas.known_times import known_rfc3339
 from api.schemas.wire_times import rfc3339
 from api.server.client_address import is_local_socket, parse_address
@@ -190,6 +190,53 @@ def get_readiness(context: Context, call: Call) -> None:
     call.answer(schemas.Health(status="degraded" if info.get("degraded") else "ok"))
 
 
+_LISTED = 20
+"""Runs of each slot that hold places, and runs that wait."""
+
+
+@Operation(
+    "GET",
+    "/api/slots",
+    role=Role.VIEWER,
+    scoped=True,
+    answers={200: json_of(Slots)},
+    refusals=(503,),
+    tag="daemon",
+)
+def list_slots(context: Context, call: Call) -> None:
+    """List the slots with their use, and the runs that hold them or wait for them.
+
+    Counts include all runs; the lists have only runs that the client may see.
+    """
+    found = asked(lambda: context.control.call("slots", listed=_LISTED))
+    limit = found["max_running"]["limit"]
+    call.answer(
+        Slots(
+            items=[
+                Slot(
+                    name=one["name"],
+                    size=one["size"],
+                    used=one["used"],
+                    waiting=one["waiting"],
+                    held_by=_visible(call, one["held_by"]),
+                    next_runs=_visible(call, one["next_runs"]),
+                )
+                for one in found["slots"]
+            ],
+            max_running=MaxRunning(limit=UNSET if limit is None else limit, running=found["max_running"]["running"]),
+        )
+    )
+
+
+def _visible(call: Call, runs: list[tuple[str, str, int]]) -> list[SlotRun]:
+    identity = call.identity
+    return [
+        SlotRun(run_id=run, task_name=task, places=places)
+        for run, task, places in runs
+        if identity is None or identity.sees(task)
+    ]
+
+
 _HOUR_MS = 3_600_000
 _MAX_STEP_S = 86_400
 
@@ -252,6 +299,7 @@ OPERATIONS = (
     reload_daemon,
     get_health,
     get_readiness,
+    list_slots,
     get_system,
     list_system_metrics,
 )

@@ -171,6 +171,8 @@ def get_metrics(context: Context, call: Call) -> None:
     rings = context.aside(_rings, context.boot.runtime_dir, stored.running)
     _daemon(text, context, scheduler_up=info is not None)
     _logs(text, rings)
+    # A scheduler that has just not answered is not asked again.
+    _slots(text, None if info is None else context.scheduler.ask(context, "slots"))
     if call.tasks is None:
         _of_all(text, rings, stored.unread)
         _exports(text, [] if info is None else info.get("exports", []))
@@ -273,6 +275,17 @@ def _of_all(text: Text, rings: _Rings, unread: int) -> None:
     text.sample(rings.size)
     text.family("ringward_notifications_unread", "gauge", "Unread notifications.")
     text.sample(unread)
+
+
+def _slots(text: Text, answer: dict[str, Any] | None) -> None:
+    for name, help_text in (
+        ("size", "Number of places in the slot."),
+        ("used", "Places in the slot that runs hold."),
+        ("waiting", "Queued runs that need the slot."),
+    ):
+        text.family(f"ringward_slot_{name}", "gauge", help_text)
+        for one in [] if answer is None else answer["slots"]:
+            text.sample(one[name], slot=one["name"])
 
 
 def _exports(text: Text, exports: list[dict[str, Any]]) -> None:

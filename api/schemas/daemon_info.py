@@ -1,4 +1,4 @@
-"""Schemas of the host, daily totals, schedules and notifications."""
+"""Schemas of the host, slots, daily totals, schedules and notifications."""
 
 from typing import Annotated
 
@@ -359,3 +359,38 @@ class Schedule(Document, kw_only=True):
     """The next scheduled times of a task."""
 
     items: list[Instant]
+
+
+class SlotRun(Struct, kw_only=True, rename="camel"):
+    """A run that holds or needs places in a slot."""
+
+    run_id: Ulid
+    task_name: str
+    places: Int64
+
+
+class Slot(Struct, kw_only=True, rename="camel"):
+    """The present use of a slot."""
+
+    name: str
+    size: Annotated[Int64, Meta(description="Number of places.")]
+    used: Annotated[
+        Int64, Meta(description="Places that runs hold; more than `size` after a reload with a smaller size.")
+    ]
+    waiting: Annotated[Int64, Meta(description="Number of queued runs that need the slot.")]
+    held_by: Annotated[list[SlotRun], Meta(description="Runs that hold places; at most 20.")]
+    next_runs: Annotated[list[SlotRun], Meta(description="The first queued runs that need the slot; at most 20.")]
+
+
+class MaxRunning(Struct, kw_only=True, rename="camel"):
+    """The limit `max_running` of the daemon, and the runs of tasks that it counts."""
+
+    limit: Annotated[Int64, Meta(description="Absent: no limit.")] | UnsetType = UNSET
+    running: Annotated[Int64, Meta(description="Number of active runs of tasks.")]
+
+
+class Slots(Document, kw_only=True, rename="camel"):
+    """The slots by name, and the limit of the daemon."""
+
+    items: list[Slot]
+    max_running: MaxRunning

@@ -348,6 +348,7 @@ OUR_OWN = (
     ("POST", "/api/units/pause"),
     ("POST", "/api/units/resume"),
     ("POST", "/api/hooks/{hookName}"),
+    ("GET", "/api/slots"),
     ("GET", "/api/runs/deleted"),
     ("GET", "/api/runs/{runId}/details"),
     ("GET", "/api/runs/{runId}/ending"),

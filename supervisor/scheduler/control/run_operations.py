@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from store import idempotency
 from store.errors import Conflict
-from store.idempotency import Claim
+from store.idempotency import Claim as KeyClaim
 from store.runs.ids import is_ulid
 from store.runs.writes import get_run
 from supervisor.host.owning_run import owning_runs
@@ -29,6 +29,7 @@ from supervisor.scheduler.control.operation import (
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs import run_transitions
+from supervisor.scheduler.runs.admission import MOST_HOLDERS, Claim
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.parameters import InvalidParameters, take
 from supervisor.scheduler.runs.run_engine import RunEngine
@@ -58,6 +59,11 @@ class Trigger(Arguments):
 
 class _Runs(Arguments):
     runs: list[str]
+
+
+class _Slots(Arguments):
+    listed: Annotated[int, Meta(ge=0, le=MOST_HOLDERS)] = 0
+    """How many of the runs that hold a slot to list, and how many of those that wait for it."""
 
 
 class _Stop(Arguments):
@@ -96,7 +102,7 @@ class IdempotencyKeys:
             claim.then(lambda found: self._answer(found, asked.request, finish, create))
 
     @staticmethod
-    def _answer(found: Claim | None, request: str, finish: Reply, create: Callable[[Reply], None]) -> None:
+    def _answer(found: KeyClaim | None, request: str, finish: Reply, create: Callable[[Reply], None]) -> None:
         if found is None:
             create(finish)
         elif found.request == request:
@@ -238,6 +244,27 @@ class RunOperations:
             ]
         found = {run.id: {"uses": run.definition.uses, "waiting_for": waiting_for.get(run.id, [])} for run in runs}
         reply(done(runs=found))
+
+    @operation(_Slots)
+    def slots(self, asked: _Slots, reply: Reply) -> None:
+        """Answer with the use of each configured slot and of ``max_running``."""
+
+        def runs(claims: list[Claim], slot: str) -> list[tuple[str, str, int]]:
+            return [(claim.run, claim.unit, claim.uses[slot]) for claim in claims]
+
+        slots = [
+            {
+                "name": one.name,
+                "size": one.size,
+                "used": one.used,
+                "waiting": one.waiting,
+                "held_by": runs(one.holders, one.name),
+                "next_runs": runs(one.next_runs, one.name),
+            }
+            for one in self._engine.slots(asked.listed)
+        ]
+        limit, running = self._engine.task_load()
+        reply(done(slots=slots, max_running={"limit": limit, "running": running}))
 
     @operation(_Stop)
     def stop(self, asked: _Stop, reply: Reply) -> None:

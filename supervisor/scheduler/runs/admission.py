@@ -10,6 +10,7 @@ reaches the same decision.
 """
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
@@ -63,6 +64,21 @@ class Obstacle:
     """Runs that hold places, then earlier waiting runs that go first."""
 
 
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """The present use of a slot."""
+
+    name: str
+    size: int
+    used: int
+    """Places that runs hold; more than `size` after a reload with a smaller size."""
+    waiting: int
+    """Number of queued runs that need the slot."""
+    holders: list[Claim]
+    next_runs: list[Claim]
+    """The first queued runs that need the slot, in order."""
+
+
 def rank_of(priority: int, since_ms: int) -> int:
     """Return the rank of a run that waits since `since_ms`; lower ranks start first."""
     return since_ms - priority * POINT_MS
@@ -110,6 +126,14 @@ class WaitingRuns:
         lines = self._lines_of(slot)
         return merge(*(islice(line, bisect_left(line, claim.order, key=_order)) for line in lines), key=_order)
 
+    def by_slot(self) -> dict[str, list[list[Claim]]]:
+        """Return the lines of the runs that need each slot."""
+        found = defaultdict[str, list[list[Claim]]](list)
+        for line in self._lines.values():
+            for slot in line[0].uses:
+                found[slot].append(line)
+        return found
+
     def _lines_of(self, slot: str) -> list[list[Claim]]:
         return [line for line in self._lines.values() if slot in line[0].uses]
 
@@ -156,6 +180,26 @@ def _obstacles(
             counted = tuple(one.run for one in held if one.limit is not None)
             found.append(Obstacle("daemon", "", capacity.max_running, counted[:MOST_HOLDERS]))
     return found
+
+
+def slot_uses(capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns, listed: int) -> list[SlotUse]:
+    """Return the use of all slots by name, each with up to `listed` runs that hold it and as many that wait."""
+    holders = defaultdict[str, list[Claim]](list)
+    for claim in running:
+        for name in claim.uses:
+            holders[name].append(claim)
+    lines = waiting.by_slot()
+    return [
+        SlotUse(
+            name,
+            size,
+            used=sum(claim.uses[name] for claim in holders[name]),
+            waiting=sum(map(len, lines[name])),
+            holders=holders[name][:listed],
+            next_runs=list(islice(merge(*lines[name], key=_order), listed)),
+        )
+        for name, size in sorted(capacity.slots.items())
+    ]
 
 
 class _Load:

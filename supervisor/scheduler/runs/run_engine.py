@@ -22,7 +22,17 @@ from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs import changed_files, run_transitions, secret_parameters
-from supervisor.scheduler.runs.admission import Capacity, Claim, Obstacle, WaitingRuns, admit, obstacles, rank_of
+from supervisor.scheduler.runs.admission import (
+    Capacity,
+    Claim,
+    Obstacle,
+    SlotUse,
+    WaitingRuns,
+    admit,
+    obstacles,
+    rank_of,
+    slot_uses,
+)
 from supervisor.scheduler.runs.end_reason import (
     CRASHED_EXIT_CODE,
     REASONS,
@@ -258,6 +268,14 @@ class RunEngine:
     def obstacles(self, runs: Iterable[LiveRun]) -> list[list[Obstacle]]:
         """Return the reasons why each of some queued runs waits."""
         return obstacles(self._capacity, self._held.values(), self._queued, map(_claim_of, runs))
+
+    def slots(self, listed: int) -> list[SlotUse]:
+        """Return the use of all slots by name, each with up to `listed` runs that hold it and as many that wait."""
+        return slot_uses(self._capacity, self._held.values(), self._queued, listed)
+
+    def task_load(self) -> tuple[int | None, int]:
+        """Return ``max_running`` (None: no limit), and the number of active runs of tasks."""
+        return self._capacity.max_running, sum(claim.limit is not None for claim in self._held.values())
 
     def holders_in_the_way(self, task: Task, now_ms: int) -> dict[str, str]:
         """Return the runs that hold a slot which a new run of `task` would wait for, each with the slot."""

@@ -65,6 +65,7 @@ def test_who_is_trusted_to_limit_itself() -> None:
         "streamEvents",
         "streamLogs",
         "searchLogs",
+        "listSlots",
         "getMetrics",
         "bulkDeleteRuns",
         "bulkRerunRuns",
@@ -197,6 +198,22 @@ def test_metrics(daemon: Daemon) -> None:
     assert "mine-1" in text
     assert '"other"' not in text
     assert not re.search("^ringward_(rings|ring_bytes|notifications_unread) ", text, re.MULTILINE)
+
+
+def test_slots(daemon: Daemon) -> None:
+    """Sizes and counts include other tasks; runs of other tasks are not listed."""
+    runs = [("01ARZ3NDEKTSV4RRFFQ69G5FAV", "other", 1), ("01ARZ3NDEKTSV4RRFFQ69G5FAW", "mine-1", 1)]
+    db = {"name": "db", "size": 2, "used": 2, "waiting": 2, "held_by": runs, "next_runs": runs[::-1]}
+    daemon.scheduler.operations["slots"] = lambda _args: {
+        "slots": [db],
+        "max_running": {"limit": None, "running": 2},
+    }
+    found = daemon.get("/api/slots", scoped(daemon, "viewer"), unix=False).json
+    mine = [{"runId": runs[1][0], "taskName": "mine-1", "places": 1}]
+    assert found["items"] == [{"name": "db", "size": 2, "used": 2, "waiting": 2, "heldBy": mine, "nextRuns": mine}]
+    assert found["maxRunning"] == {"running": 2}
+    text = daemon.get("/metrics", scoped(daemon, "viewer"), unix=False).body.decode()
+    assert 'ringward_slot_waiting{slot="db"} 2' in text
 
 
 def test_resources(daemon: Daemon) -> None:

@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from api.resources.prometheus import Text
 from store.notifications import Notification, notify
 from store.tasks import Instance, set_instance, update_task, upsert_task
 from tests.api.support.exposition import Family, parse
+from tests.api.support.fake_scheduler import Refusal
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run, now_ms
 
@@ -115,6 +117,22 @@ def test_without_a_scheduler(own: Daemon) -> None:
         assert value(scraped(own), "ringward_scheduler_up") == 0
     finally:
         own.scheduler.start()
+
+
+def test_slots(own: Daemon) -> None:
+    """Each slot has its size and use; a scheduler that does not know the slots costs no other metric."""
+    db = {"name": "db", "size": 2, "used": 1, "waiting": 0, "held_by": [], "next_runs": []}
+    own.scheduler.operations["slots"] = lambda _args: {"slots": [db], "max_running": {"limit": None, "running": 1}}
+    found = scraped(own)
+    assert [value(found, f"ringward_slot_{name}", slot="db") for name in ("size", "used", "waiting")] == [2, 1, 0]
+    own.scheduler.operations["slots"] = refuse
+    found = scraped(own)
+    assert value(found, "ringward_scheduler_up") == 1
+    assert value(found, "ringward_slot_size", slot="db") is None
+
+
+def refuse(_args: dict[str, Any]) -> dict[str, Any]:
+    raise Refusal(400, "unknown operation slots")
 
 
 def test_a_ring_that_goes(own: Daemon) -> None:

@@ -56,6 +56,7 @@ class Scheduler:
             "trigger": self._trigger,
             "stop": lambda _args: {},
             "runs_wait": lambda _args: {"runs": {}},
+            "slots": lambda _args: {"slots": [], "max_running": {"limit": None, "running": 0}},
             "session_create": self._session_create,
             "session_delete": lambda args: self._with_db(sessions.delete, args["hash"]),
             "session_touch": lambda args: self._touch(sessions.touch, args["hash"]),

@@ -16,9 +16,12 @@ from tests.support.waiting import until
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "ringward.json"
 CONFIG = f"""
+[slots.db]
+size = 2
 [tasks.good]
 run = "true"
 cron = "0 0 * * *"
+uses = ["db"]
 [tasks.bad]
 run = "exit 1"
 [services.up]

@@ -90,6 +90,49 @@ def test_who_waits_for_what(daemon: Daemon, tmp_path: Path) -> None:
     assert "slots" not in ended
 
 
+def test_the_use_of_slots(daemon: Daemon, tmp_path: Path) -> None:
+    """The list of slots and the metrics show each slot's use, also after the death of the scheduler."""
+    daemon.write(config(tmp_path, "[slots.api]\nsize = 3\n[slots.db]\nsize = 1\n"), daemon="max_running = 5\n")
+    daemon.start()
+    first, second, third = (daemon.trigger(name) for name in "abc")
+    until(lambda: begun(tmp_path) == 1, "the first process")
+    held, *queued = (
+        {"runId": run, "taskName": name, "places": 1} for run, name in zip((first, second, third), "abc", strict=True)
+    )
+    for _ in range(2):
+        found = daemon.get("/api/slots").json()
+        assert found["items"] == [
+            {"name": "api", "size": 3, "used": 0, "waiting": 0, "heldBy": [], "nextRuns": []},
+            {"name": "db", "size": 1, "used": 1, "waiting": 2, "heldBy": [held], "nextRuns": queued},
+        ]
+        assert found["maxRunning"] == {"limit": 5, "running": 1}
+        metrics = daemon.get("/metrics").body.decode()
+        for sample in ('size{slot="api"} 3', 'size{slot="db"} 1', 'used{slot="db"} 1', 'waiting{slot="db"} 2'):
+            assert f"ringward_slot_{sample}\n" in metrics
+        daemon.kill_helper("ringward scheduler")
+    (tmp_path / "go").touch()
+    daemon.ended(third)
+    assert [(one["used"], one["waiting"]) for one in daemon.get("/api/slots").json()["items"]] == [(0, 0), (0, 0)]
+
+
+@pytest.mark.own
+def test_metrics_with_a_scheduler_that_hangs(daemon: Daemon, tmp_path: Path) -> None:
+    """The metrics come without slots while the scheduler hangs, and with them when it works again."""
+    daemon.write(config(tmp_path))
+    daemon.start()
+    assert b'ringward_slot_used{slot="db"} 0\n' in daemon.get("/metrics").body
+    scheduler = daemon.helper("ringward scheduler")
+    scheduler.suspend()
+    try:
+        answer = daemon.get("/metrics")
+    finally:
+        scheduler.resume()
+    assert answer.status == 200
+    assert b"ringward_scheduler_up" in answer.body
+    assert b"ringward_slot_used{" not in answer.body
+    until(lambda: b"ringward_slot_used{" in daemon.get("/metrics").body, "the slots")
+
+
 @pytest.mark.own
 def test_a_killed_supervisor_frees_the_slots(daemon: Daemon, tmp_path: Path) -> None:
     """Its runs are killed and end as crashed; the waiting runs get their places, two at a time."""

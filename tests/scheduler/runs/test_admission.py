@@ -10,10 +10,12 @@ from supervisor.scheduler.runs.admission import (
     Capacity,
     Claim,
     Obstacle,
+    SlotUse,
     WaitingRuns,
     admit,
     obstacles,
     rank_of,
+    slot_uses,
 )
 
 DB = {"db": 1}
@@ -146,6 +148,18 @@ class Play:
         for one in tasks:
             assert one.limit is not None
             assert sum(other.unit == one.unit for other in tasks) <= one.limit
+
+
+def test_the_use_of_slots() -> None:
+    """Each configured slot has its size, the places that runs hold, and the runs that wait for it in order."""
+    held = [service("x", {"db": 2}), claim("y", {"db": 1, "gone": 1}), claim("z")]
+    last = claim("last", {"db": 1, "api": 1}, rank=3)
+    first, second = claim("first", DB, rank=1), claim("second", {"db": 2}, rank=2)
+    waiting = WaitingRuns([last, second, first, claim("other")])
+    assert slot_uses(CAPACITY, held, waiting, 2) == [
+        SlotUse("api", 1, used=0, waiting=1, holders=[], next_runs=[last]),
+        SlotUse("db", 2, used=3, waiting=3, holders=held[:2], next_runs=[first, second]),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(150))
