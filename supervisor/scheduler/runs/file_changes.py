@@ -5,6 +5,7 @@ killed process nor a full queue loses a file: while a task cannot take a run, it
 the burst after it. A burst that is reported again has the same id, under which its run is known for a day.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from store import idempotency
@@ -27,7 +28,15 @@ _FOLDER = "on_change"
 class FileChanges(HelperClient):
     """Runs the file watcher while tasks have ``on_change``."""
 
-    def __init__(self, loop: Loop, engine: RunEngine, units: dict[str, Unit], config: Config, log: Log) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        engine: RunEngine,
+        units: dict[str, Unit],
+        config: Config,
+        log: Log,
+        make_process: Callable[[Loop, Log, str, HelperClient], HelperProcess] = HelperProcess,
+    ) -> None:
         self._loop = loop
         self._engine = engine
         self._committer = engine.committer
@@ -41,7 +50,7 @@ class FileChanges(HelperClient):
         """Whether a timer will try them again."""
         self._problems: list[str] = []
         """Why inotify does not watch directories, as the running watcher reported it last."""
-        self._process = HelperProcess(loop, log, "filewatcher", self)
+        self._process = make_process(loop, log, "filewatcher", self)
 
     def begin(self) -> None:
         """Start watching."""

@@ -1,0 +1,308 @@
+"""Runs for bursts of changed files, with a file watcher that reports when the test says so."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from store.errors import DiskFull
+from supervisor.config.load import load
+from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Frame
+from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
+from supervisor.scheduler.loop.loop import Clock, Loop
+from supervisor.scheduler.runs.file_changes import FileChanges
+from supervisor.scheduler.runs.live_units import Unit
+from tests.scheduler.bench import Bench
+
+WATCHED = '[tasks.load]\nrun = "true"\non_change = "/in/*"\n'
+OTHER = '[tasks.other]\nrun = "true"\n'
+
+
+class HandClock(Clock):
+    """Its seconds pass when the test says so."""
+
+    now_s = 1000.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
+class Watcher(HelperProcess):
+    """A file watcher without a process: keeps the messages to it."""
+
+    def __init__(self, loop: Loop, log: Log, name: str, client: HelperClient) -> None:
+        super().__init__(loop, log, name, client)
+        self.client = client
+        self.sent: list[Frame] = []
+        self.up = False
+
+    @property
+    def running(self) -> bool:
+        return self.up
+
+    def ensure_started(self) -> None:
+        self.up = self.client.helper_wanted()
+        if self.up:
+            self.client.helper_started()
+
+    def send(self, frame: Frame) -> None:
+        if self.up:
+            self.sent.append(frame)
+
+    def close(self) -> None:
+        self.up = False
+
+    def reports(self, burst: str, *files: str, task: str = "load") -> None:
+        """Report a burst."""
+        self.client.helper_sent({"op": "burst", "task": task, "id": burst, "files": list(files)})
+
+    def stored(self) -> list[str]:
+        """Return the bursts that need not be reported again."""
+        return [frame["id"] for frame in self.sent if frame["op"] == "stored"]
+
+
+class Files(Bench):
+    """A bench whose tasks are started for changed files."""
+
+    def __init__(self, directory: Path, text: str) -> None:
+        self.hand = HandClock()
+        super().__init__(directory, text, self.hand)
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the client of the file watcher in the present scheduler."""
+        self.made: list[Watcher] = []
+
+        def make(loop: Loop, log: Log, name: str, client: HelperClient) -> Watcher:
+            self.made.append(Watcher(loop, log, name, client))
+            return self.made[-1]
+
+        self.changes = FileChanges(self.loop, self.engine, self.units, self.config, self.log, make)
+        self.changes.begin()
+        (self.files,) = self.made
+
+    @property
+    def load(self) -> Unit:
+        return self.units["load"]
+
+    def passes(self, seconds: float) -> None:
+        """Let the time pass, and store all changes of it."""
+        self.hand.now_s += seconds
+        self.loop.round(0)
+        self.store.work_all()
+
+    def spawned(self) -> list[str]:
+        """Return the ids of runs that the root was asked to start since the last call."""
+        self.store.work_all()
+        return self.root.take("spawn")
+
+    def count(self) -> int:
+        """Return the number of stored runs."""
+        return len(self.store.database.rows("SELECT id FROM runs", []))
+
+    def watches(self) -> bool:
+        """Return whether the file watcher runs."""
+        return self.files.running
+
+
+Make = Callable[[str], Files]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Files] = []
+
+    def new(text: str) -> Files:
+        made.append(Files(tmp_path, text))
+        return made[-1]
+
+    yield new
+    for one in made:
+        one.close()
+
+
+def test_the_watcher_gets_the_files_of_all_tasks(make: Make) -> None:
+    """The first message names the directory for its state, and the globs and the settle time of each task."""
+    one = make(WATCHED + OTHER + '[tasks.more]\nrun = "true"\non_change = ["/a", "/b/*"]\nsettle = "1s"\n')
+    settle = one.config.tasks["load"].settle_ms
+    tasks = {"load": [["/in/*"], settle], "more": [["/a", "/b/*"], 1000]}
+    assert one.files.sent == [{"op": "watch", "directory": f"{one.boot.data_dir}/on_change", "tasks": tasks}]
+
+
+def test_without_on_change_there_is_no_watcher(make: Make) -> None:
+    """No task has on_change."""
+    assert not make(OTHER).watches()
+
+
+def test_a_burst_is_acknowledged_once_its_run_is_stored(make: Make) -> None:
+    """Before that, a crash must have it reported again."""
+    one = make(WATCHED)
+    one.files.reports("1", "/in/a", "/in/b")
+    (run,) = one.engine.live.values()
+    assert (run.files, run.trigger) == (("/in/a", "/in/b"), "cron")
+    assert (one.files.stored(), one.count()) == ([], 0)
+    assert one.spawned() == [run.id]
+    assert (one.files.stored(), one.count()) == (["1"], 1)
+
+
+def test_a_burst_that_is_reported_again_has_one_run(make: Make) -> None:
+    """A watcher that did not hear of the run gets its answer; no second run exists, not even in memory."""
+    one = make(WATCHED + "max_concurrent = 2\n")
+    one.files.reports("1", "/in/a")
+    (run,) = one.spawned()
+    one.files.ensure_started()
+    one.files.reports("1", "/in/a")
+    assert one.spawned() == []
+    assert one.files.stored() == ["1", "1"]
+    assert (one.count(), list(one.engine.live)) == (1, [run])
+
+
+def test_a_watcher_that_dies_before_the_run_is_stored(make: Make) -> None:
+    """The next watcher reports the same burst while the run is being stored; it remains one run."""
+    one = make(WATCHED + "max_concurrent = 2\n")
+    one.files.reports("1", "/in/a")
+    one.files.ensure_started()
+    one.files.reports("1", "/in/a")
+    assert len(one.spawned()) == 1
+    one.passes(0.25)
+    assert one.count() == len(one.engine.live) == 1
+    assert set(one.files.stored()) == {"1"}
+
+
+def test_a_scheduler_that_dies_after_storing_the_run(make: Make) -> None:
+    """The next scheduler knows the burst by its id, and answers without another run."""
+    one = make(WATCHED + "max_concurrent = 2\n")
+    one.files.reports("1", "/in/a")
+    one.store.work_all()
+    one.take_up(first=False)
+    one.begin()
+    one.files.reports("1", "/in/a")
+    one.store.work_all()
+    assert (one.count(), one.files.stored()) == (1, ["1"])
+
+
+@pytest.mark.parametrize("policy", ["max_concurrent = 1\nqueue_max = 0", 'on_overlap = "skip"'])
+def test_a_burst_waits_while_its_run_would_be_refused(make: Make, policy: str) -> None:
+    """No refused run is stored; the burst is tried every 250 ms and gets its run when another ends."""
+    one = make(f"{WATCHED}{policy}\n")
+    one.files.reports("1", "/in/a")
+    (first,) = one.spawned()
+    one.started(first)
+    one.files.reports("2", "/in/b")
+    for _ in range(8):
+        one.passes(0.25)
+    assert (one.count(), one.files.stored(), one.spawned()) == (1, ["1"], [])
+    one.exited(first)
+    one.store.work_all()
+    one.passes(0.2)
+    assert one.spawned() == []
+    one.passes(0.05)
+    (second,) = one.spawned()
+    assert one.engine.live[second].files == ("/in/b",)
+    assert one.files.stored() == ["1", "2"]
+
+
+def test_one_run_with_files_waits(make: Make) -> None:
+    """The queue takes one of them; the next burst waits outside of it, although the queue has room."""
+    one = make(WATCHED)
+    one.files.reports("1", "/in/a")
+    (first,) = one.spawned()
+    one.started(first)
+    one.files.reports("2", "/in/b")
+    one.store.work_all()
+    one.files.reports("3", "/in/c")
+    one.passes(0.25)
+    assert [run.files for run in one.load.queue] == [("/in/b",)]
+    assert one.files.stored() == ["1", "2"]
+    one.exited(first)
+    (second,) = one.spawned()
+    one.passes(0.25)
+    assert [run.files for run in one.load.queue] == [("/in/c",)]
+    assert one.engine.live[second].files == ("/in/b",)
+    assert one.files.stored() == ["1", "2", "3"]
+
+
+def test_a_paused_task_keeps_its_burst(make: Make) -> None:
+    """The run starts after the pause."""
+    one = make(WATCHED)
+    one.load.paused = True
+    one.files.reports("1", "/in/a")
+    one.passes(0.25)
+    assert (one.count(), one.files.stored()) == (0, [])
+    one.load.paused = False
+    one.passes(0.25)
+    assert (one.count(), one.files.stored()) == (1, ["1"])
+
+
+def test_an_ending_daemon_starts_no_run(make: Make) -> None:
+    """The burst stays with the watcher, for the next daemon."""
+    one = make(WATCHED)
+    one.daemon.ending = True
+    one.files.reports("1", "/in/a")
+    one.passes(0.25)
+    assert (one.count(), one.files.stored()) == (0, [])
+
+
+def test_a_run_that_cannot_be_stored_is_tried_again(make: Make) -> None:
+    """The burst is not acknowledged until a later attempt stores its run."""
+    one = make(WATCHED)
+    one.files.reports("1", "/in/a")
+    one.store.fail(DiskFull())
+    assert (one.files.stored(), list(one.engine.live)) == ([], [])
+    one.passes(0.25)
+    assert (one.count(), one.files.stored()) == (1, ["1"])
+
+
+def test_bursts_of_other_tasks_do_not_wait(make: Make) -> None:
+    """Each task has its own waiting burst."""
+    one = make(WATCHED + '[tasks.more]\nrun = "true"\non_change = "/more"\n')
+    one.load.paused = True
+    one.files.reports("1", "/in/a")
+    one.files.reports("2", "/more", task="more")
+    assert len(one.spawned()) == 1
+    assert one.files.stored() == ["2"]
+
+
+def test_a_burst_of_a_removed_task_is_dropped(make: Make) -> None:
+    """A reload may remove the task, or its on_change, while a burst waits."""
+    one = make(WATCHED)
+    one.load.paused = True
+    one.files.reports("1", "/in/a")
+    one.files.reports("2", "/x", task="gone")
+    del one.units["load"]
+    for _ in range(3):
+        one.passes(0.25)
+    assert (one.count(), one.files.stored()) == (0, [])
+
+
+def test_a_reload_replaces_the_watcher_if_files_changed(make: Make) -> None:
+    """Other changes leave it alone; without on_change none is started."""
+    one = make(WATCHED)
+    one.changes.configure(one.config)
+    assert one.watches()
+    path = Path(one.config.path)
+    path.write_text(WATCHED.replace("/in/", "/other/"))
+    one.changes.configure(load(str(path)))
+    assert not one.watches()
+    one.files.ensure_started()
+    assert one.files.sent[-1]["tasks"]["load"][0] == ["/other/*"]
+    path.write_text(OTHER)
+    one.changes.configure(load(str(path)))
+    one.files.ensure_started()
+    assert not one.watches()
+    path.write_text(WATCHED)
+    one.changes.configure(load(str(path)))
+    assert one.watches()
+
+
+def test_problems_are_those_of_the_running_watcher(make: Make) -> None:
+    """A watcher that has ended has none, and its successor reports its own."""
+    one = make(WATCHED)
+    assert one.changes.found() == {"inotify_problems": []}
+    one.files.client.helper_sent({"op": "refused", "problems": ["no watches"]})
+    assert one.changes.found() == {"inotify_problems": ["no watches"]}
+    one.files.close()
+    assert one.changes.found() == {"inotify_problems": []}
+    one.files.ensure_started()
+    assert one.changes.found() == {"inotify_problems": []}
