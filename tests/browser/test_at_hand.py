@@ -65,6 +65,47 @@ def test_stop_and_restart_ask(page: Page, site: Site) -> None:
     until(lambda: site.get(f"/api/runs/{run}").json()["end_reason"] == "stopped", "the end of the run")
 
 
+def test_the_head_of_a_run_leads_to_its_neighbours(page: Page, site: Site) -> None:
+    """The keyboard steps through the runs of a task; at an end the link is disabled until there is a newer run."""
+    runs = [site.run_to_end("colours") for _ in range(2)]
+    newest = site.run_to_end("colours")
+    asked: list[str] = []
+    site.see(page, f"#/run/{runs[0]}")
+    page.on("request", lambda request: asked.append(request.url) if "/colours/runs?" in request.url else None)
+    crumbs = page.get_by_role("navigation", name="Breadcrumb")
+    expect(crumbs.get_by_role("listitem")).to_have_text(["Overview", "colours", re.compile("^Run of ")])
+    previous = page.get_by_role("link", name="Previous run")
+    following = page.get_by_role("link", name="Next run")
+    expect(following).to_have_attribute("href", f"#/run/{runs[1]}")
+    following.press("Enter")
+    expect(page).to_have_url(f"{site.url}#/run/{runs[1]}")
+    expect(previous).to_have_attribute("href", f"#/run/{runs[0]}")
+    expect(following).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{site.url}#/run/{newest}")
+    expect(previous).to_have_attribute("href", f"#/run/{runs[1]}")
+    expect(following).to_be_disabled()
+    expect(previous).to_be_focused()
+    asked.clear()
+    later = site.run_to_end("colours")
+    expect(following).to_have_attribute("href", f"#/run/{later}")
+    assert len(asked) == 2
+    crumbs.get_by_role("link", name="colours").click()
+    expect(page).to_have_url(f"{site.url}#/task/colours")
+
+
+def test_the_first_run_has_none_before_it(page: Page, site: Site) -> None:
+    """At an end a link is disabled, and stays in its place."""
+    run = site.run_to_end(LONG_NAME)
+    site.see(page, f"#/run/{run}")
+    page.get_by_role("region", name="Resources").wait_for()
+    for name in ("Previous run", "Next run"):
+        expect(page.get_by_role("link", name=name)).to_be_disabled()
+    crumb = page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Overview")
+    crumb.press("Enter")
+    expect(page).to_have_url(f"{site.url}#/")
+
+
 def test_the_overview_finds_states(page: Page, site: Site) -> None:
     """The filter of the overview finds units by their state."""
     site.see(page, "#/?q=failed")

@@ -147,7 +147,7 @@ def test_the_failed_backup_is_found_read_repaired_and_run_again(page: Page, site
     page.get_by_role("button", name="Run again").click()
     expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
     assert page.url != before
-    page.get_by_role("link", name="Overview").click()
+    page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link", name="Overview").click()
     expect(page.get_by_role("region", name="Needs attention")).not_to_contain_text("backup")
 
 

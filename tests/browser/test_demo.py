@@ -81,6 +81,6 @@ def test_the_failed_backup_of_last_tuesday(
     demonstration.held.unlink()
     expect(verdict).to_contain_text("Succeeded")
     expect(log).to_contain_text("ok  dump is complete")
-    page.get_by_role("link", name="Overview").click()
+    page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link", name="Overview").click()
     expect(page.get_by_role("region", name="Needs attention")).not_to_contain_text("backup")
     context.close()

@@ -71,7 +71,7 @@ def test_lines_of_stderr_are_marked(forced: Page, site: Site) -> None:
 def test_what_is_chosen_is_outlined(forced: Page, site: Site) -> None:
     """In forced colours the current page, pressed buttons and marked lines have an outline."""
     site.see(forced, f"#/run/{site.done['backup']}?line=1")
-    for chosen in ("nav [aria-current='page']", ".log-row.target"):
+    for chosen in (".nav [aria-current='page']", ".log-row.target"):
         expect(forced.locator(chosen)).to_have_css("outline-style", "solid")
     site.see(forced, "#/timeline")
     expect(forced.get_by_role("button", name="Hour")).to_have_css("outline-style", "solid")

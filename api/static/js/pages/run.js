@@ -4,13 +4,14 @@ import * as actions from "../actions.js";
 import { Refused, get, runPath } from "../api.js";
 import { duration, size, tookMs } from "../format.js";
 import { Attempts } from "../parts/attempts.js";
-import { Act, At, Card, Empty, Problem, RunBadge, Skeleton, Took, UnitLink, useLoad, useTitle } from "../parts/basics.js";
+import { Act, At, Card, Empty, Problem, RunBadge, Skeleton, Took, useLoad, useTitle } from "../parts/basics.js";
 import { CauseLine } from "../parts/cause.js";
 import { Chart } from "../parts/chart.js";
 import { Left, useExpected } from "../parts/expected.js";
 import { Icon } from "../parts/icon.js";
 import { LastGood } from "../parts/last_good.js";
 import { Menu } from "../parts/menu.js";
+import { Trail } from "../parts/neighbours.js";
 import { listen } from "../live.js";
 import { LogPanel, rangeOf } from "../log/panel.js";
 import { parametersOf, queryOf } from "../log/search.js";
@@ -44,8 +45,9 @@ export function RunPage({ id }) {
   const address = (changes) => link("run", id, { ...Object.fromEntries(query), ...changes });
   const ask = (wanted) => go(address({ q: undefined, regex: undefined, case: undefined, all: undefined, ...parametersOf(wanted) }), { replace: true });
   const at = { range: rangeOf(query.get("line")), stream: query.get("stream"), level: query.get("level"), filter: query.get("filter") };
-  return html`<div class="page-head">
-      <h1><${UnitLink} name=${run.taskName} />${run.instanceIndex || run.triggeredBy === "service" ? html`<span class="soft"> [${run.instanceIndex}]</span>` : ""}</h1>
+  return html`<${Trail} run=${run} ready=${logged} />
+    <div class="page-head">
+      <h1>${run.taskName}${run.instanceIndex || run.triggeredBy === "service" ? html`<span class="soft"> [${run.instanceIndex}]</span>` : ""}</h1>
       <${RunBadge} run=${run} />
       <span class="spring"></span><${RunActions} run=${run} />
     </div>

@@ -1,0 +1,65 @@
+// The way from a run to its task and the overview, and to the previous and the next run of the task.
+import { html, useEffect, useRef } from "../../vendor/preact.js";
+import { get, taskPath } from "../api.js";
+import { listen } from "../live.js";
+import { link } from "../routes.js";
+import { throttle } from "../state.js";
+import { At, UnitLink, useLoad } from "./basics.js";
+import { Icon } from "./icon.js";
+
+const TOGETHER = 10; // runs that are created in the same millisecond: the list has this run and they, too
+const AGAIN_MS = 1000;
+
+let stepped = null; // the link that led to this run: it keeps the focus
+
+/** The run in `list`, sorted by creation, that follows `run`; null: there is none. */
+function after(run, list) {
+  return list[list.findIndex((one) => one.id === run.id) + 1] ?? null;
+}
+
+/** {previous, next} of a run; asks for one after the other, so that at most one request is under way. */
+function useNeighbours(run, ready) {
+  const ask = async (filter, signal) => after(run, (await get(taskPath(run.taskName, "runs"), { ...filter, limit: TOGETHER }, signal)).items);
+  const { data, reload } = useLoad(
+    async (signal) => {
+      if (!ready) return null;
+      const previous = await ask({ createdBefore: run.createdAt }, signal);
+      return { id: run.id, previous, next: await ask({ createdAfter: run.createdAt, sortDirection: "asc" }, signal) };
+    },
+    [run.id, ready],
+  );
+  const known = data?.id === run.id ? data : null;
+  const newest = known !== null && known.next === null;
+  useEffect(() => {
+    if (!newest) return undefined;
+    const again = throttle(reload, AGAIN_MS);
+    return listen((kind, body) => (kind === "resumed" || (kind === "run.created" && body.taskName === run.taskName)) && again());
+  }, [run.id, newest]);
+  return known;
+}
+
+/** The head line of the page of a run. `ready`: what the reader came for is loaded. */
+export function Trail({ run, ready }) {
+  const found = useNeighbours(run, ready);
+  const nav = useRef(null);
+  useEffect(() => {
+    if (found === null || stepped === null) return;
+    const links = [...nav.current.querySelectorAll("a[href]")];
+    if (document.activeElement === document.body) (links.find((one) => one.rel === stepped) ?? links[0])?.focus();
+    stepped = null;
+  }, [found === null]);
+  const leave = (event) => {
+    stepped = event.target.closest("a[href]")?.rel ?? null;
+  };
+  const step = (label, rel, icon, to) =>
+    html`<a class="button" role="link" rel=${rel} href=${to ? link("run", to.id) : undefined} aria-disabled=${to ? undefined : "true"} aria-label=${`${label} run`}>${icon === "back" && html`<${Icon} name="back" />`}${label}${icon === "closed" && html`<${Icon} name="closed" />`}</a>`;
+  return html`<div class="page-head trail">
+    <nav aria-label="Breadcrumb"><ol>
+      <li><a href=${link()}>Overview</a></li>
+      <li class="clip"><${UnitLink} name=${run.taskName} /></li>
+      <li><span aria-current="page">Run of <${At} at=${run.createdAt} /></span></li>
+    </ol></nav>
+    <span class="spring"></span>
+    <nav class="row" aria-label="Neighbouring runs" ref=${nav} onClick=${leave}>${step("Previous", "prev", "back", found?.previous)}${step("Next", "next", "closed", found?.next)}</nav>
+  </div>`;
+}
