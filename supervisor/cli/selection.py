@@ -77,7 +77,7 @@ def filters_of(**given: str | None) -> dict[str, str]:
 
 
 def selecting(function: F) -> F:
-    """Add the arguments that say which runs a command is about; :func:`selection_of` takes them."""
+    """Add the options that say which runs a command is about; :func:`selection_of` takes them."""
     function = click.option("--task", metavar="NAME", help="Runs of this task or service.")(filtering(function))
     return choosing(all_names, "[RUN|TASK|SERVICE]...")(function)
 
@@ -190,51 +190,44 @@ class Selection:
 
 def selection_of(
     api: "Callable[[], Api]",
-    names: tuple[str, ...],
-    group: str | None,
-    tag: str | None,
+    units: UnitChoice,
     *,
-    everything: bool,
     runs_path: str = "/api/runs",
     **filters: str | None,
 ) -> Selection:
-    """Return the selection for the arguments of :func:`selecting`.
+    """Return the selection for the options of :func:`selecting`.
 
     Args:
         api: returns the daemon.
-        names: ids of runs or parts of them, names of units, and globs.
-        group: only runs of units in this group.
-        tag: only runs of units with this tag.
-        everything: whether ``--all`` was given.
+        units: the units as they were given; the names may be ids of runs, or parts of them.
         runs_path: the list of the API that has the runs.
-        filters: the other arguments.
+        filters: the other options.
 
     Raises:
         click.UsageError: they mean nothing, or contradict each other.
         Failure: a name matches nothing, or a part of an id matches several.
     """
     conditions = filters_of(**filters)
-    chosen = bool(names) or group is not None or tag is not None
-    if not chosen and not everything and not conditions:
+    if not units.narrowed and not units.everything and not conditions:
         raise click.UsageError("name runs, tasks or services, select runs by options, or use --all")
-    choice = choice_of(names, group, tag, everything=everything)
-    if "task_name" in conditions and (chosen or everything):
+    choice = choice_of(units)
+    if "task_name" in conditions and (units.narrowed or units.everything):
         raise click.UsageError("--task cannot be combined with names, --group, --tag or --all")
-    if not chosen:
-        return Selection((), conditions, everything=everything)
-    narrowed = bool(conditions) or group is not None or tag is not None
+    if not units.narrowed:
+        return Selection((), conditions, everything=units.everything)
+    filtered = bool(conditions) or units.group is not None or units.tag is not None
     daemon = api()
     ids: dict[str, str] = {}
-    for one in names:
+    for one in units.names:
         if is_run_id(one.upper()):
             ids[one] = one.upper()
         elif (run := _by_part(daemon, runs_path, one)) is not None:
             ids[one] = run["id"]
-    if ids and narrowed:
+    if ids and filtered:
         raise click.UsageError(f"{next(iter(ids))} is a run, which is selected without other options")
-    rest = replace(choice, names=tuple(one for one in names if one not in ids))
-    units = _units(daemon, rest) if rest.names or narrowed else None
-    return Selection(tuple(dict.fromkeys(ids.values())), None if units is None else conditions, units)
+    rest = replace(choice, names=tuple(one for one in units.names if one not in ids))
+    unit_names = _unit_names(daemon, rest) if rest.names or filtered else None
+    return Selection(tuple(dict.fromkeys(ids.values())), None if unit_names is None else conditions, unit_names)
 
 
 def _by_part(api: "Api", path: str, name: str) -> Run | None:
@@ -245,7 +238,7 @@ def _by_part(api: "Api", path: str, name: str) -> Run | None:
     return the_only(name, runs_with(api, path, name.upper()))
 
 
-def _units(api: "Api", choice: UnitChoice) -> tuple[str, ...]:
+def _unit_names(api: "Api", choice: UnitChoice) -> tuple[str, ...]:
     """Return the names of the chosen units, and of exactly named ones that are no longer configured but have runs."""
     from supervisor.cli.lookups import find_task, runs_of
 

@@ -3,13 +3,14 @@
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from supervisor.cli.failure import Failure
 from supervisor.cli.naming import Names
+from supervisor.cli.option_groups import grouped
 from supervisor.ipc.unit_selection import is_glob
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ _SHOWN = 10
 
 
 def choosing(complete: Names, metavar: str = "[NAME]...") -> Callable[[F], F]:
-    """Add the arguments that say which units a command is about; :func:`choice_of` takes them."""
+    """Add the options that say which units a command is about, as the argument `units` of :func:`choice_of`."""
 
     def add(function: F) -> F:
+        function = grouped("units", UnitChoice)(function)
         for one in reversed(
             (
                 click.argument("names", metavar=metavar, nargs=-1, shell_complete=complete),
@@ -49,6 +51,11 @@ class UnitChoice:
     group: str | None = None
     tag: str | None = None
     everything: bool = False
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether it has names, a group or a tag."""
+        return bool(self.names) or self.group is not None or self.tag is not None
 
     @property
     def exact(self) -> bool:
@@ -121,37 +128,26 @@ class _Listed:
         return found
 
 
-def choice_of(
-    names: tuple[str, ...],
-    group: str | None,
-    tag: str | None,
-    *,
-    everything: bool,
-    needed: str | None = None,
-) -> UnitChoice:
-    """Return the choice for the arguments of :func:`choosing`.
+def choice_of(units: UnitChoice, needed: str | None = None) -> UnitChoice:
+    """Return the valid choice for the options of :func:`choosing`.
 
     Args:
-        names: names and globs.
-        group: the group.
-        tag: the tag.
-        everything: whether ``--all`` was given.
+        units: the options as they were given.
         needed: the kind of units that must be named; None: no choice means all.
 
     Raises:
         click.UsageError: the arguments choose nothing, or contradict each other.
     """
-    if "" in (*names, group, tag):
+    if "" in (*units.names, units.group, units.tag):
         raise click.UsageError("a name, --group or --tag is empty")
-    for name in names:
+    for name in units.names:
         if not _NAME_OR_GLOB.fullmatch(name):
             raise Failure(f'not a name: "{name}"')
-    narrowed = bool(names) or group is not None or tag is not None
-    if everything and narrowed:
+    if units.everything and units.narrowed:
         raise click.UsageError("--all cannot be combined with names, --group or --tag")
-    if needed is not None and not narrowed and not everything:
+    if needed is not None and not units.narrowed and not units.everything:
         raise click.UsageError(f"name {needed}, or use --group, --tag or --all")
-    return UnitChoice(names, group, tag, everything or not narrowed)
+    return replace(units, everything=units.everything or not units.narrowed)
 
 
 def is_interactive() -> bool:

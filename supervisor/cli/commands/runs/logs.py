@@ -2,17 +2,39 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from supervisor.cli.naming import all_names
-from supervisor.cli.settings import Settings, client_options
+from supervisor.cli.option_groups import grouped
+from supervisor.cli.settings import Settings, client_options, pass_settings
+from supervisor.cli.units.unit_choice import UnitChoice, choice_of
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
     from supervisor.cli.terminal import LogPrinter
-    from supervisor.cli.units.unit_choice import UnitChoice
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The options that choose lines of tasks and services."""
+
+    since: str | None
+    until: str | None
+    stream: str | None
+    grep: str | None
+
+
+@dataclass(frozen=True)
+class _Output:
+    """The options that say how to print lines."""
+
+    timestamps: bool
+    raw: bool
+    force: bool
+    as_json: bool
 
 
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,7 +58,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("logs", epilog="Example: ringward logs -f -n 20 web worker")
 @client_options
-@click.argument("what", metavar="[NAME|RUN]...", nargs=-1, shell_complete=all_names)
+@click.argument("names", metavar="[NAME|RUN]...", nargs=-1, shell_complete=all_names)
 @click.option("-f", "--follow", is_flag=True, help="Follow: a run to its end, tasks and services until interrupted.")
 @click.option("-n", "--lines", type=click.IntRange(0, 50_000), help="Number of last lines.  [default: 100]")
 @_options
@@ -44,18 +66,12 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--raw", is_flag=True, help="Print the whole log of a run, byte for byte; to a file or pipe.")
 @click.option("--force", is_flag=True, help="With --raw: also to a terminal, with control sequences.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
-@click.pass_context
+@grouped("units", UnitChoice)
+@grouped("only", _Lines)
+@grouped("output", _Output)
+@pass_settings
 def command(
-    ctx: click.Context,
-    /,
-    what: tuple[str, ...],
-    follow: bool,
-    lines: int | None,
-    timestamps: bool,
-    raw: bool,
-    force: bool,
-    as_json: bool,
-    **chosen: Any,
+    settings: Settings, units: UnitChoice, only: _Lines, follow: bool, lines: int | None, output: _Output
 ) -> None:
     """Show the log of a run, or the merged logs of tasks and services.
 
@@ -63,30 +79,30 @@ def command(
     """
     from supervisor.cli.lookups import find_run
     from supervisor.cli.terminal import LogPrinter
-    from supervisor.cli.units.unit_choice import choice_of
 
-    if raw and (follow or timestamps or as_json or lines is not None or any(chosen.values()) or len(what) != 1):
+    given = [name for name, value in {**asdict(units), **asdict(only)}.items() if value and name != "names"]
+    alone = not (given or follow or output.timestamps or output.as_json) and lines is None and len(units.names) == 1
+    if output.raw and not alone:
         raise click.UsageError("--raw takes one name or run, and cannot be combined with other options but --force")
-    if force and not raw:
+    if output.force and not output.raw:
         raise click.UsageError("--force needs --raw")
-    if raw and not force and sys.stdout.isatty():
+    if output.raw and not output.force and sys.stdout.isatty():
         raise click.UsageError(
             "--raw would print the run's control sequences to this terminal; redirect the output, or add --force"
         )
-    chosen_units = {name: chosen.pop(name) for name in ("group", "tag", "everything")}
-    choice = choice_of(what, **chosen_units, needed="tasks, services or a run")
-    api = ctx.ensure_object(Settings).api()
-    if raw:
-        _print_raw(api, what[0])
+    choice = choice_of(units, needed="tasks, services or a run")
+    api = settings.api()
+    if output.raw:
+        _print_raw(api, units.names[0])
         return
-    printer = LogPrinter(sys.stdout.buffer, timestamps=timestamps, as_json=as_json)
-    runs = [run for name in what if (run := find_run(api, name))]
+    printer = LogPrinter(sys.stdout.buffer, timestamps=output.timestamps, as_json=output.as_json)
+    runs = [run for name in units.names if (run := find_run(api, name))]
     if not runs:
-        _print_units(api, choice, printer, follow=follow, lines=lines, **chosen)
+        _print_units(api, choice, printer, only, follow=follow, lines=lines)
         return
-    if len(what) > 1:
+    if len(units.names) > 1:
         raise click.UsageError(f"{runs[0]['id']} is a run, which is shown alone")
-    if given := [name for name, value in (*chosen_units.items(), *chosen.items()) if value]:
+    if given:
         raise click.UsageError(f"--{given[0]} is for tasks and services, and {runs[0]['id']} is a run")
     count = 100 if lines is None else lines
     if follow:
@@ -107,29 +123,26 @@ def _print_raw(api: "Api", name: str) -> None:
 
 def _print_units(
     api: "Api",
-    choice: "UnitChoice",
+    choice: UnitChoice,
     printer: "LogPrinter",
+    only: _Lines,
     *,
     follow: bool,
     lines: int | None,
-    since: str | None,
-    until: str | None,
-    stream: str | None,
-    grep: str | None,
 ) -> None:
     from supervisor.cli.follow import Patience
     from supervisor.cli.units.unit_logs import UnitFollower, UnitPrinter, labels_of, option_moment, query_of
 
     # A search is meant to find lines wherever they are.
-    begin = (0 if since or grep else -100) if lines is None else -lines or 1
+    begin = (0 if only.since or only.grep else -100) if lines is None else -lines or 1
     query = {
         **query_of(choice),
         "from": begin,
-        "since": option_moment(since),
-        "until": option_moment(until),
+        "since": option_moment(only.since),
+        "until": option_moment(only.until),
         "follow": None if follow else "false",
-        "stream": stream,
-        "grep": grep,
+        "stream": only.stream,
+        "grep": only.grep,
     }
     unit_printer = UnitPrinter(printer, labels_of(choice, api), coloured=sys.stdout.isatty())
     UnitFollower(api, query, unit_printer, Patience(say)).follow()

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,8 +11,9 @@ from supervisor.cli import exit_codes
 from supervisor.cli.client import Refused
 from supervisor.cli.failure import Failure
 from supervisor.cli.naming import task_names
+from supervisor.cli.option_groups import grouped
 from supervisor.cli.settings import Settings, client_options, pass_settings
-from supervisor.cli.units.unit_choice import choice_of, choosing, confirm_all
+from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, confirm_all
 from supervisor.ipc.unit_selection import Kinds
 
 if TYPE_CHECKING:
@@ -38,6 +40,15 @@ _RUNNABLE = Kinds(
 )
 
 
+@dataclass(frozen=True)
+class _Output:
+    """What the command prints of its runs."""
+
+    detach: bool
+    timestamps: bool
+    as_json: bool
+
+
 @click.command("run", epilog="Example: ringward run export -p DAY=2026-11-21 -p format=csv")
 @client_options
 @choosing(task_names, "[TASK]...")
@@ -53,18 +64,14 @@ _RUNNABLE = Kinds(
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="With --detach: print the run's record as JSON.")
+@grouped("output", _Output)
 @pass_settings
 def command(
     settings: Settings,
-    names: tuple[str, ...],
-    group: str | None,
-    tag: str | None,
-    everything: bool,
+    units: UnitChoice,
     given: tuple[str, ...],
-    detach: bool,
-    timestamps: bool,
+    output: _Output,
     yes: bool,
-    as_json: bool,
 ) -> int:
     """Run a task now and show its output, or run several tasks at the same time.
 
@@ -72,13 +79,13 @@ def command(
     tasks, lines begin with the name of the task, and the command exits with 1 unless all runs succeed. Ctrl-C stops
     following; the runs continue.
     """
-    if as_json and not detach:
+    if output.as_json and not output.detach:
         raise click.UsageError("--json needs --detach")
     params = _params(given)
-    choice = choice_of(names, group, tag, everything=everything, needed="tasks")
+    choice = choice_of(units, needed="tasks")
     api = settings.api()
     if choice.exact and len(choice.names) == 1:
-        return _run_one(api, choice.names[0], params, detach=detach, timestamps=timestamps, as_json=as_json)
+        return _run_one(api, choice.names[0], params, output)
     if params:
         raise click.UsageError("-p needs a single task")
     try:
@@ -87,17 +94,17 @@ def command(
         raise
     except Failure as err:
         raise Failure(err.message, exit_codes.NEVER_RAN) from err
-    if everything and not yes:
+    if units.everything and not yes:
         confirm_all(lambda: tasks, "Run")
-    return _run_many(api, tasks, detach=detach, timestamps=timestamps, as_json=as_json)
+    return _run_many(api, tasks, output)
 
 
-def _run_one(api: "Api", task: str, params: dict[str, str], *, detach: bool, timestamps: bool, as_json: bool) -> int:
+def _run_one(api: "Api", task: str, params: dict[str, str], output: _Output) -> int:
     run = _trigger(api, task, params)
-    if detach:
-        return _detached(api, run, as_json)
+    if output.detach:
+        return _detached(api, run, output.as_json)
     try:
-        ended = _show(api, run["id"], timestamps)
+        ended = _show(api, run["id"], output.timestamps)
     except KeyboardInterrupt:
         click.echo(
             f"\nringward: run {run['id']} continues\n"
@@ -109,7 +116,7 @@ def _run_one(api: "Api", task: str, params: dict[str, str], *, detach: bool, tim
     return _result(api, ended)
 
 
-def _run_many(api: "Api", tasks: list[str], *, detach: bool, timestamps: bool, as_json: bool) -> int:
+def _run_many(api: "Api", tasks: list[str], output: _Output) -> int:
     """Run tasks at the same time; return 1 unless all of them succeed."""
     from supervisor.cli.tables import show_json
     from supervisor.cli.units.unit_logs import follow_all
@@ -122,15 +129,17 @@ def _run_many(api: "Api", tasks: list[str], *, detach: bool, timestamps: bool, a
         except Failure as err:
             failed = True
             click.echo(f"ringward: {task}: {err.message}", err=True)
-    if detach:
-        if as_json:
+    if output.detach:
+        if output.as_json:
             show_json(runs)
         else:
             click.echo("".join(f"{run['id']}\n" for run in runs), nl=False)
         ended = [api.get(f"/api/runs/{run['id']}") for run in runs if run["status"] == "ended"]
     else:
         try:
-            ended = follow_all(api, {str(run["id"]): str(run["task_name"]) for run in runs}, timestamps=timestamps)
+            ended = follow_all(
+                api, {str(run["id"]): str(run["task_name"]) for run in runs}, timestamps=output.timestamps
+            )
         except KeyboardInterrupt:
             names = " ".join(tasks)
             click.echo(f"\nringward: the runs continue; stop them: ringward stop {names}", err=True)

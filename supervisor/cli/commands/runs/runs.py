@@ -25,10 +25,7 @@ def command(
     settings: Settings,
     /,
     *,
-    names: tuple[str, ...],
-    group: str | None,
-    tag: str | None,
-    everything: bool,
+    units: UnitChoice,
     limit: int,
     as_json: bool,
     **filters: str | None,
@@ -39,7 +36,7 @@ def command(
     """
     from supervisor.cli.tables import RUN_COLUMNS, RUNS_GIVE_WAY, run_row, show_json, show_table
 
-    choice = choice_of(names, group, tag, everything=everything)
+    choice = choice_of(units)
     conditions = filters_of(**filters)
     runs = _runs(settings.api(), choice, conditions, limit)
     if as_json:

@@ -4,11 +4,13 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from supervisor.cli.naming import all_names
+from supervisor.cli.option_groups import grouped
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 if TYPE_CHECKING:
@@ -18,6 +20,43 @@ if TYPE_CHECKING:
 _PAGE = 1000
 _PLACE, _MATCH, _RESET = "\x1b[36m", "\x1b[1;31m", "\x1b[0m"
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+
+
+@dataclass(frozen=True)
+class _Logs:
+    """The options that say which logs to search."""
+
+    group: str | None
+    tag: str | None
+    run: str | None
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The options that say which lines match."""
+
+    regex: bool
+    ignore_case: bool
+    stream: str | None
+    since: str | None
+    until: str | None
+
+    def query(self, pattern: str) -> dict[str, str | None]:
+        """Return the parameters of the request.
+
+        Raises:
+            click.UsageError: a time is not valid.
+        """
+        from supervisor.cli.units.unit_logs import option_moment
+
+        return {
+            "q": pattern,
+            "regex": "true" if self.regex else None,
+            "case": None if self.ignore_case else "true",
+            "stream": self.stream,
+            "since": option_moment(self.since),
+            "until": option_moment(self.until),
+        }
 
 
 @click.command("search", epilog="Example: ringward search backup 'error|failed' --regex -i")
@@ -33,38 +72,22 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 @click.option("--run", metavar="RUN", help="Only this run.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
+@grouped("logs", _Logs)
+@grouped("lines", _Lines)
 @pass_settings
-def command(
-    settings: Settings,
-    /,
-    words: tuple[str, ...],
-    regex: bool,
-    ignore_case: bool,
-    limit: int,
-    as_json: bool,
-    run: str | None,
-    **chosen: str | None,
-) -> int:
+def command(settings: Settings, words: tuple[str, ...], logs: _Logs, lines: _Lines, limit: int, as_json: bool) -> int:
     """Search the logs of all runs, newest run first, and print the lines that contain PATTERN.
 
     NAME limits the search to tasks and services, and may be a glob such as 'w*'. Exits with 0 if a line matches, and
     with 1 if none does.
     """
     from supervisor.cli import exit_codes
-    from supervisor.cli.units.unit_logs import option_moment
 
     *names, pattern = words
-    query = {
-        "q": pattern,
-        "regex": "true" if regex else None,
-        "case": None if ignore_case else "true",
-        "stream": chosen["stream"],
-        "since": option_moment(chosen["since"]),
-        "until": option_moment(chosen["until"]),
-    }
+    query = lines.query(pattern)
     shown = 0
-    printer = _Printer(pattern, regex=regex, ignore_case=ignore_case, as_json=as_json)
-    for hit in _hits(_Search(settings.api(), names, chosen["group"], chosen["tag"], run), query, limit + 1):
+    printer = _Printer(pattern, regex=lines.regex, ignore_case=lines.ignore_case, as_json=as_json)
+    for hit in _hits(_Search(settings.api(), names, logs), query, limit + 1):
         if shown == limit:
             sys.stdout.buffer.flush()
             click.echo(f"ringward: more than {limit} lines match; show more with -n", err=True)
@@ -82,13 +105,14 @@ class _Search:
         Failure: nothing has the name or the id.
     """
 
-    def __init__(self, api: "Api", names: list[str], group: str | None, tag: str | None, run: str | None) -> None:
+    def __init__(self, api: "Api", names: list[str], logs: _Logs) -> None:
         from supervisor.cli.client import segment
         from supervisor.cli.lookups import find_run, unknown
         from supervisor.cli.units.unit_choice import UnitChoice
         from supervisor.cli.units.unit_logs import query_of
 
         self._api = api
+        group, tag, run = logs.group, logs.tag, logs.run
         choice = UnitChoice(tuple(names), group, tag, everything=not names and group is None and tag is None)
         self._path = "/api/logs/search"
         self._query = query_of(choice)

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,6 +13,7 @@ import click
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.installing import check_combination, everything, init_system, wanted_of, warnings_of
+from supervisor.cli.option_groups import grouped
 from supervisor.cli.paths import directories, files
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 from supervisor.cli.suggesting import SuggestingGroup
@@ -42,7 +44,21 @@ _FORCE = click.option("--force", is_flag=True, help="Also replace or remove file
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the changes as JSON.")
 
 
+@dataclass(frozen=True)
+class _Options:
+    """The options of both commands."""
+
+    kind: str | None
+    scan_dir: str | None
+    root: str
+    dry_run: bool
+    force: bool
+    as_json: bool
+
+
 def _common(function: F) -> F:
+    """Add the options of both commands, as the argument `options`."""
+    function = grouped("options", _Options)(function)
     for option in (_JSON, _FORCE, _DRY, _ROOT, _SCAN, _INIT):
         function = option(function)
     return function
@@ -69,17 +85,12 @@ def command() -> None:
 @pass_settings
 def install(
     settings: Settings,
-    kind: str | None,
-    scan_dir: str | None,
-    root: str,
+    options: _Options,
+    *,
     program: str | None,
     user: str | None,
-    *,
     hardened: bool,
-    dry_run: bool,
-    force: bool,
     now: bool,
-    as_json: bool,
 ) -> int:
     """Install the service files for the init system.
 
@@ -90,18 +101,18 @@ def install(
     from supervisor.tools.service.placing import Changed, below, look, write
     from supervisor.tools.service.planning import plan
 
-    found_kind = init_system(kind)
-    check_combination(found_kind, root, user, hardened=hardened, now=now)
-    wanted = wanted_of(settings, found_kind, root, program, user, hardened=hardened)
-    planned = plan(found_kind, wanted, scan_dir)
+    found_kind = init_system(options.kind)
+    check_combination(found_kind, options.root, user, hardened=hardened, now=now)
+    wanted = wanted_of(settings, found_kind, options.root, program, user, hardened=hardened)
+    planned = plan(found_kind, wanted, options.scan_dir)
     try:
-        found = look(planned, root)
-        if options := forgotten(wanted, found, root):
+        found = look(planned, options.root)
+        if repeated := forgotten(wanted, found, options.root):
             first = "repeat these options, or run first: ringward service uninstall"
-            raise Failure(f"it was installed with {' '.join(options)}; {first}")
-        if not dry_run:
-            write(found, force=force)
-        new_config = _configure(wanted, root, dry_run=dry_run)
+            raise Failure(f"it was installed with {' '.join(repeated)}; {first}")
+        if not options.dry_run:
+            write(found, force=options.force)
+        new_config = _configure(wanted, options.root, dry_run=options.dry_run)
     except Changed as err:
         shown = "\n".join(one.diff for one in err.files)
         raise Failure(f"changed by hand, and left alone (--force replaces it): {err}\n{shown}") from err
@@ -119,17 +130,17 @@ def install(
         "commands": [list(one) for one in planned.enable],
         "warnings": warnings,
     }
-    if as_json:
+    if options.as_json:
         _print_json(report)
     else:
-        _show_installed(found, below(root, wanted.config) if new_config else None, dry_run=dry_run)
+        _show_installed(found, below(options.root, wanted.config) if new_config else None, dry_run=options.dry_run)
         for one in warnings:
             click.echo(f"ringward: {one}", err=True)
-    if now and not dry_run:
-        _carry_out(planned.enable, quiet=as_json)
-    elif not as_json:
+    if now and not options.dry_run:
+        _carry_out(planned.enable, quiet=options.as_json)
+    elif not options.as_json:
         _show_commands("Next, run:", planned.enable)
-    if not as_json:
+    if not options.as_json:
         click.echo("When the daemon runs, ringward password prints the password for the dashboard.")
     return exit_codes.OK
 
@@ -138,44 +149,34 @@ def install(
 @_common
 @click.option("--now", is_flag=True, help="Stop and disable it first.")
 @pass_settings
-def uninstall(
-    _settings: Settings,
-    kind: str | None,
-    scan_dir: str | None,
-    root: str,
-    *,
-    dry_run: bool,
-    force: bool,
-    now: bool,
-    as_json: bool,
-) -> int:
+def uninstall(_settings: Settings, options: _Options, *, now: bool) -> int:
     """Remove the installed service files. Configuration, data and users stay."""
     from supervisor.tools.service.placing import Changed, look, remove
 
-    found_kind = init_system(kind)
-    check_combination(found_kind, root, None, hardened=False, now=now)
-    planned = everything(found_kind, scan_dir)
-    links = _links(planned, root)
-    if links and now and not dry_run:
-        _carry_out(planned.disable, quiet=as_json)
-    elif links and not dry_run:
+    found_kind = init_system(options.kind)
+    check_combination(found_kind, options.root, None, hardened=False, now=now)
+    planned = everything(found_kind, options.scan_dir)
+    links = _links(planned, options.root)
+    if links and now and not options.dry_run:
+        _carry_out(planned.disable, quiet=options.as_json)
+    elif links and not options.dry_run:
         commands = "\n".join(f"  {shlex.join(one)}" for one in planned.disable)
         raise Failure(f"the service is enabled ({links[0]}); use --now, or run first:\n{commands}")
     try:
-        gone = [one for one in look(planned, root) if one.state != "new"]
-        if not dry_run:
-            gone = remove(planned, root, gone, force=force)
+        gone = [one for one in look(planned, options.root) if one.state != "new"]
+        if not options.dry_run:
+            gone = remove(planned, options.root, gone, force=options.force)
     except Changed as err:
         raise Failure(f"changed by hand, and left alone (--force removes it): {err}") from err
     except OSError as err:
         raise _cannot(err) from err
-    if as_json:
+    if options.as_json:
         _print_json({"init": found_kind, "files": [one.place for one in gone]})
-    for one in () if as_json else gone:
-        click.echo(f"{'would remove' if dry_run else 'removed'} {one.place}")
-    if gone and planned.forget and now and not dry_run:
-        _carry_out(planned.forget, quiet=as_json)
-    elif gone and planned.forget and not as_json:
+    for one in () if options.as_json else gone:
+        click.echo(f"{'would remove' if options.dry_run else 'removed'} {one.place}")
+    if gone and planned.forget and now and not options.dry_run:
+        _carry_out(planned.forget, quiet=options.as_json)
+    elif gone and planned.forget and not options.as_json:
         _show_commands("Next, run:", planned.forget)
     return exit_codes.OK
 

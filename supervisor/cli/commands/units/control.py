@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.naming import Names, all_names, service_names, task_names
+from supervisor.cli.option_groups import grouped
 from supervisor.cli.settings import Settings, client_options, pass_settings
 from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, confirm_all
 from supervisor.ipc.unit_selection import is_glob
@@ -101,44 +102,48 @@ _VERBS = {
 }
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    """The options of commands that wait for the result."""
+
+    timeout: str | None = None
+    no_wait: bool = False
+
+
 def _command(name: str, verb: _Verb) -> click.Command:
     def call(
         settings: Settings,
-        names: tuple[str, ...],
-        group: str | None,
-        tag: str | None,
-        everything: bool,
+        units: UnitChoice,
         as_json: bool,
-        timeout: str | None = None,
-        no_wait: bool = False,
+        waiting: _Waiting = _Waiting(),
         yes: bool = False,
         **flags: bool,
     ) -> int:
         from supervisor.cli.units.waiting import Missed, seconds, wait_for
 
-        choice = choice_of(names, group, tag, everything=everything, needed=verb.what)
-        timeout_s = seconds(timeout)
-        if no_wait and timeout_s is not None:
+        choice = choice_of(units, needed=verb.what)
+        timeout_s = seconds(waiting.timeout)
+        if waiting.no_wait and timeout_s is not None:
             raise click.UsageError("--timeout cannot be combined with --no-wait")
         api = settings.api()
-        if name == "stop" and everything and not yes:
+        if name == "stop" and units.everything and not yes:
             confirm_all(lambda: [unit["name"] for unit in api.get("/api/tasks")["items"]], "Stop")
         query = {flag: "true" for flag, given in flags.items() if given}
         runs = _named_runs(api, choice.names) if name == "stop" else {}
         choice = replace(choice, names=tuple(one for one in choice.names if one not in runs))
-        units = _act(api, name, choice, query, runs) if choice != UnitChoice() else []
+        changed = _act(api, name, choice, query, runs) if choice != UnitChoice() else []
         stopped = [run for found in runs.values() for run in found]
         for run in stopped:
             api.tell(f"/api/runs/{run['id']}/stop", query or None)
-        ids = [*(run["id"] for run in stopped), *(run_id for unit in units for run_id in unit.get("runIds") or ())]
+        ids = [*(run["id"] for run in stopped), *(run_id for unit in changed for run_id in unit.get("runIds") or ())]
         if name == "stop" and not as_json:
-            _show_runs(ids, names)
-        missed = [Missed(one["name"], "a rolling restart is in progress") for one in units if one["result"] == "busy"]
-        if verb.waits is not None and not no_wait:
-            wanted = _wanted(api, name, units, stopped, rolling="rolling" in query)
+            _show_runs(ids, units.names)
+        missed = [Missed(one["name"], "a rolling restart is in progress") for one in changed if one["result"] == "busy"]
+        if verb.waits is not None and not waiting.no_wait:
+            wanted = _wanted(api, name, changed, stopped, rolling="rolling" in query)
             missed += wait_for(api, wanted, timeout_s, lambda text: click.echo(f"ringward: {text}", err=True))
         if as_json:
-            _show_json(api, name, choice, units, ids, missed)
+            _show_json(api, name, choice, changed, ids, missed)
         for one in missed:
             one.tell(verb.waits or "is unchanged")
         return exit_codes.REFUSED if missed else exit_codes.OK
@@ -146,6 +151,7 @@ def _command(name: str, verb: _Verb) -> click.Command:
     function: Callable[..., Any] = pass_settings(call)
     function = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(function)
     if verb.waits is not None:
+        function = grouped("waiting", _Waiting)(function)
         function = click.option("--timeout", metavar="DURATION", help="Maximum wait, such as 30s.")(function)
         function = click.option("--no-wait", is_flag=True, help="Do not wait for the result.")(function)
     if name == "stop":

@@ -6,7 +6,7 @@ import click
 
 from supervisor.cli.naming import task_names
 from supervisor.cli.settings import Settings, client_options, pass_settings
-from supervisor.cli.units.unit_choice import choice_of, choosing
+from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing
 
 _COLUMNS = ("TASK", "STARTS", "LOCAL TIME", "NOTE")
 _NOTES = {
@@ -25,10 +25,7 @@ _NOTES = {
 @pass_settings
 def command(
     settings: Settings,
-    names: tuple[str, ...],
-    group: str | None,
-    tag: str | None,
-    everything: bool,
+    units: UnitChoice,
     count: int,
     as_json: bool,
 ) -> None:
@@ -37,7 +34,7 @@ def command(
     from supervisor.cli.tables import show_json, show_table, when
     from supervisor.ipc.unit_selection import Kinds
 
-    choice = choice_of(names, group, tag, everything=everything)
+    choice = choice_of(units)
     kinds = Kinds(lambda unit: unit.kind == "task", "task", lambda unit: f"{unit.name} is a service without a schedule")
     api = settings.api()
     tasks = choice.records(api, kinds)

@@ -30,10 +30,7 @@ _GIVES_WAY = ("KIND", "ACTIVE", "LAST RUN", "NEXT RUN", "LAST RESULT")
 @pass_settings
 def command(
     settings: Settings,
-    names: tuple[str, ...],
-    group: str | None,
-    tag: str | None,
-    everything: bool,
+    units: UnitChoice,
     watch: bool,
     as_json: bool,
 ) -> None:
@@ -46,7 +43,7 @@ def command(
 
     if watch and as_json:
         raise click.UsageError("--watch cannot be combined with --json")
-    choice = choice_of(names, group, tag, everything=everything)
+    choice = choice_of(units)
     api = settings.api()
     if watch:
         _watch(lambda: _table(api, choice))

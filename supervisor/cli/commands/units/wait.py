@@ -36,10 +36,7 @@ _STATES = {
 @pass_settings
 def command(
     settings: Settings,
-    names: tuple[str, ...],
-    group: str | None,
-    tag: str | None,
-    everything: bool,
+    units: UnitChoice,
     state: str | None,
     timeout: str | None,
 ) -> int:
@@ -53,7 +50,7 @@ def command(
     """
     from supervisor.cli.units.waiting import seconds, wait_for
 
-    choice = choice_of(names, group, tag, everything=everything, needed="runs, tasks or services")
+    choice = choice_of(units, needed="runs, tasks or services")
     timeout_s = seconds(timeout)
     api = settings.api()
     wanted = _wanted(api, choice, state)

@@ -1,0 +1,22 @@
+"""Options of a command that belong together, as one argument."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def grouped(name: str, group: type[Any]) -> Callable[[F], F]:
+    """Pass the options that are named like the fields of the dataclass `group` as one argument `name`."""
+
+    def add(function: F) -> F:
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            values = {field.name: given.pop(field.name) for field in fields(group)}
+            return function(*args, **{name: group(**values)}, **given)
+
+        return cast("F", call)
+
+    return add
