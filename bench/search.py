@@ -21,7 +21,7 @@ from logring.layout import STDOUT, RingShape
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
-from logring.search import Pattern, search
+from logring.search import Limits, Pattern, search
 
 SHARED_MEMORY = "/dev/shm"
 BAR_MB_S = 500
@@ -89,7 +89,7 @@ def ours(path: str, case: Case) -> tuple[float, int]:
     pattern = Pattern(case.text, regex=case.regex, ignore_case=case.ignore_case)
     hits = line = 0
     while True:
-        found = search(reader, pattern, line, limit=LIMIT, max_bytes=SLICE)
+        found = search(reader, pattern, line, limits=Limits(LIMIT, SLICE))
         assert not found.damaged
         hits += len(found.hits)
         line = found.next

@@ -184,43 +184,18 @@ class RingShape(NamedTuple):
     block_size: int = BLOCK_SIZE
 
 
-class Static:
+class Static(NamedTuple):
     """The part that is written once, when a ring or a file is made."""
 
-    __slots__ = (
-        "block_size",
-        "boot_id",
-        "created_ms",
-        "file_blocks",
-        "first_line",
-        "kind",
-        "ring_blocks",
-        "run_id",
-        "writer_pid",
-    )
-
-    def __init__(
-        self,
-        *,
-        kind: int,
-        block_size: int,
-        ring_blocks: int,
-        file_blocks: int,
-        writer_pid: int,
-        first_line: int,
-        created_ms: int,
-        run_id: bytes,
-        boot_id: bytes,
-    ) -> None:
-        self.kind = kind
-        self.block_size = block_size
-        self.ring_blocks = ring_blocks
-        self.file_blocks = file_blocks
-        self.writer_pid = writer_pid
-        self.first_line = first_line
-        self.created_ms = created_ms
-        self.run_id = run_id
-        self.boot_id = boot_id
+    kind: int
+    block_size: int
+    ring_blocks: int
+    file_blocks: int
+    writer_pid: int
+    first_line: int
+    created_ms: int
+    run_id: bytes
+    boot_id: bytes
 
     def pack(self) -> bytes:
         """Return the 256 bytes."""

@@ -189,15 +189,27 @@ class Wanted(NamedTuple):
 ALL = Wanted()
 
 
+class Limits(NamedTuple):
+    """When a call of `search` stops."""
+
+    hits: int
+    """Maximum number of hits, at least 1."""
+    max_bytes: int
+    """Stop behind the block with which this much text was passed; damaged blocks count."""
+    until_s: float = math.inf
+    """Stop after this time (of `time.monotonic`) once some text was searched.
+
+    The slowest patterns search 50 KB a second, so the time is also checked within blocks.
+    """
+
+
 def search(
     reader: LogReader,
     pattern: Pattern,
     start: int = 0,
     *,
-    limit: int,
-    max_bytes: int,
+    limits: Limits,
     wanted: Wanted = ALL,
-    until_s: float = math.inf,
 ) -> Found:
     """Search lines from number `start` on.
 
@@ -205,11 +217,8 @@ def search(
         reader: of the log.
         pattern: the pattern to search for.
         start: where to begin; to go on, the `next` of the call before.
-        limit: most hits to return, at least 1.
-        max_bytes: stop behind the block with which so much text was passed; damaged blocks count.
+        limits: when to stop.
         wanted: which lines count.
-        until_s: stop after this time (of `time.monotonic`) once some text was searched. The slowest patterns search 50
-            KB a second, so the time is also checked within blocks.
 
     Raises:
         LogError: the log cannot be read at all. (Single blocks that cannot be read are counted.)
@@ -218,9 +227,9 @@ def search(
     hits: list[Hit] = []
     scanned = damaged = spent = 0
     following = start
-    pace = _Pace(until_s)
+    pace = _Pace(limits.until_s)
     for block in reader.blocks(start):
-        if scanned + spent >= max_bytes or len(hits) >= limit or (scanned and pace.is_over()):
+        if scanned + spent >= limits.max_bytes or len(hits) >= limits.hits or (scanned and pace.is_over()):
             return Found(hits, following, exhausted=False, scanned=scanned, damaged=damaged)
         if isinstance(block, LogError):
             damaged += 1
@@ -233,7 +242,7 @@ def search(
             continue
         try:
             finder = _InBlock(block, pattern, wanted, start, pace)
-            hits += finder.hits(limit - len(hits))
+            hits += finder.hits(limits.hits - len(hits))
         except Corrupt:
             damaged += 1
             spent += BLOCK_SIZE

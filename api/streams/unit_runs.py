@@ -240,24 +240,15 @@ def _resolved(db: Any, units: Units, names: frozenset[str]) -> frozenset[str]:
         return names
 
 
-def tail(
-    reads: Reads,
-    files: Files,
-    paths: Callable[[Run], tuple[str, str]],
-    names: Collection[str],
-    running: list[Run],
-    *,
-    lines: int,
-    since_ms: int,
-) -> Tail:
-    """Return the last lines of all logs together: at most `lines`, which were read at or after `since_ms`.
+def tail(reads: Reads, files: Files, finder: "TailFinder", names: Collection[str], running: list[Run]) -> Tail:
+    """Return the last lines of all logs together, of which the new `finder` has the limits.
 
     Without any, a stream begins with the lines to come.
 
     Raises:
         StoreError: the database cannot be read.
     """
-    finder = _TailFinder(paths, lines, since_ms)
+    lines = finder.limit
     files(finder.read, running)
     before = _BEHIND_ALL
     while lines:
@@ -267,17 +258,22 @@ def tail(
             break
         before = found[-1].created_at, found[-1].id
     found_tail = finder.result(running)
-    return found_tail if lines else found_tail._replace(floor_ms=max(since_ms, time.time_ns() // 1_000_000))
+    return found_tail if lines else found_tail._replace(floor_ms=max(finder.since_ms, time.time_ns() // 1_000_000))
 
 
-class _TailFinder:
-    """Collects the newest lines of logs, and drops lines that turn out to be older than the last `limit` ones."""
+class TailFinder:
+    """Collects the newest lines of logs, and drops lines that turn out to be older than the last `limit` ones.
+
+    Attributes:
+        limit: the maximum number of lines.
+        since_ms: the time before which lines do not count.
+    """
 
     def __init__(self, paths: Callable[[Run], tuple[str, str]], limit: int, since_ms: int) -> None:
         self.logs = 0
         self._paths = paths
-        self._limit = limit
-        self._since_ms = since_ms
+        self.limit = limit
+        self.since_ms = since_ms
         self._batches: list[tuple[int, str, int, int]] = []
         """Time, run, first line and number of lines; a heap whose first is the oldest."""
         self._count = 0
@@ -287,9 +283,9 @@ class _TailFinder:
     @property
     def floor_ms(self) -> int:
         """Return the time before which no line can be one of the last."""
-        if self._batches and self._count >= self._limit:
-            return max(self._since_ms, self._batches[0][0])
-        return self._since_ms
+        if self._batches and self._count >= self.limit:
+            return max(self.since_ms, self._batches[0][0])
+        return self.since_ms
 
     def read(self, runs: Iterable[Run]) -> None:
         """Read the ends of these runs' logs."""
@@ -304,12 +300,12 @@ class _TailFinder:
         try:
             head = reader.head()
             self._ends[run.id] = head.lines
-            position = max(head.first_available, head.lines - self._limit)
+            position = max(head.first_available, head.lines - self.limit)
             latest_ms = 0
             while position < head.lines:
                 page = reader.read_batches(position, head.lines - position, _TAIL_BYTES)
                 for batch in page.lines:
-                    if batch.ts < self._since_ms:
+                    if batch.ts < self.since_ms:
                         continue
                     latest_ms = max(latest_ms, batch.ts)
                     heapq.heappush(self._batches, (latest_ms, run.id, batch.n, batch.lines))
@@ -319,13 +315,13 @@ class _TailFinder:
             self._ends.setdefault(run.id, run.lines)
         finally:
             reader.close()
-        while self._batches and self._count - self._batches[0][3] >= self._limit:
+        while self._batches and self._count - self._batches[0][3] >= self.limit:
             self._count -= heapq.heappop(self._batches)[3]
 
     def result(self, running: list[Run]) -> Tail:
         """Return the collected lines."""
         starts = {run.id: self._ends[run.id] for run in running}
-        surplus = max(0, self._count - self._limit) if self._batches else 0
+        surplus = max(0, self._count - self.limit) if self._batches else 0
         for index, (_, run_id, first, _) in enumerate(sorted(self._batches)):
             start = first + (surplus if not index else 0)
             starts[run_id] = min(start, starts.get(run_id, start))

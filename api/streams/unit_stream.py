@@ -24,7 +24,7 @@ from api.streams.log_merge import MAX_RUNS, BadCursor, Cursor, End, Gap, Item, M
 from api.streams.shared_feed import PACE_S, Feed, undamaged
 from api.streams.sse_response import EventStream
 from api.streams.stream_content import DONE_RETRY_MS
-from api.streams.unit_runs import UnitRuns, tail
+from api.streams.unit_runs import TailFinder, UnitRuns, tail
 from api.worker_context import Context
 from logring.block import Batch
 from logring.errors import LogError
@@ -164,15 +164,8 @@ class UnitStream(EventStream):
                 f" {MAX_RUNS} at once; select fewer",
             )
         if self._cursor is None and self._from:
-            found = tail(
-                self.context.reads,
-                self.context.files,
-                self.context.hub.paths,
-                runs.names,
-                running,
-                lines=max(0, -self._from),
-                since_ms=self._since_ms or 0,
-            )
+            finder = TailFinder(self.context.hub.paths, max(0, -self._from), self._since_ms or 0)
+            found = tail(self.context.reads, self.context.files, finder, runs.names, running)
             runs.begin_with(found)
         else:
             runs.begin(since_ms=self._since_ms or 0, cursor=self._cursor, running=running)

@@ -100,8 +100,7 @@ def _replace(path: str, before: os.stat_result, temporary: str) -> bool:
 def _write(source: StoredFile, file: BinaryIO, level: int) -> int:
     """Write the packed file; returns its size."""
     publication = source.publication()
-    static, head = source.static, publication.header.number
-    static.kind = KIND_PACKED
+    static, head = source.static._replace(kind=KIND_PACKED), publication.header.number
     first = max(0, head - static.file_blocks + 1)
     offsets = array("Q")
     file.write(bytes(PACKED_BLOCKS_AT))

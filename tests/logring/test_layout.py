@@ -46,7 +46,7 @@ def test_static_part_round_trip() -> None:
     packed = make_static().pack()
     assert len(packed) == STATIC_SIZE
     parsed = Static.parse(packed, "x")
-    assert all(getattr(parsed, name) == getattr(make_static(), name) for name in Static.__slots__)
+    assert all(getattr(parsed, name) == getattr(make_static(), name) for name in Static._fields)
 
 
 def test_static_part_damage() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from logring.block import Block
 from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT, SYSTEM
 from logring.reader import Line, LogReader
-from logring.search import BadPattern, Hit, Pattern, Wanted, search
+from logring.search import BadPattern, Hit, Limits, Pattern, Wanted, search
 from tests.logring.support.rings import T0, Log, read_all, texts
 
 BLOCK = 4096
@@ -95,7 +95,7 @@ def collect(
     found: list[Hit] = []
     scanned = 0
     for _ in range(100_000):
-        part = search(reader, pattern, start, limit=limit, max_bytes=max_bytes, wanted=wanted, until_s=until_s)
+        part = search(reader, pattern, start, limits=Limits(limit, max_bytes, until_s), wanted=wanted)
         assert len(part.hits) <= limit
         assert not part.damaged
         found += part.hits
@@ -226,7 +226,7 @@ def log(tmp_path: Path) -> Log:
 
 def found(log: Log, text: str, **options: bool) -> list[bytes]:
     pattern = Pattern(text, **options)
-    return [hit.text for hit in search(log.reader, pattern, limit=1000, max_bytes=1 << 30).hits]
+    return [hit.text for hit in search(log.reader, pattern, limits=Limits(1000, 1 << 30)).hits]
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_damaged_blocks_are_counted(log: Log) -> None:
         hits: set[int] = set()
         damaged, start, exhausted = 0, 0, False
         while not exhausted:
-            part = search(log.reader, Pattern("0"), start, limit=500, max_bytes=max_bytes)
+            part = search(log.reader, Pattern("0"), start, limits=Limits(500, max_bytes))
             assert part.exhausted or part.next > start
             hits |= {hit.n for hit in part.hits}
             damaged, start, exhausted = damaged + part.damaged, part.next, part.exhausted
@@ -351,7 +351,7 @@ def test_damaged_blocks_are_counted(log: Log) -> None:
 def test_an_absent_log_is_empty(log: Log) -> None:
     """As for all readers; and one is as good as done behind its end."""
     for start in (0, 5):
-        part = search(log.reader, Pattern("a"), start, limit=1, max_bytes=1)
+        part = search(log.reader, Pattern("a"), start, limits=Limits(1, 1))
         assert (part.hits, part.exhausted, part.next) == ([], True, start)
     log.close()
 
@@ -359,13 +359,13 @@ def test_an_absent_log_is_empty(log: Log) -> None:
 def test_a_live_log_goes_on(log: Log) -> None:
     """A search that reached the end can resume later; the unfinished line counts once it is finished."""
     log.feed(STDOUT, b"a1\nb\na2")
-    part = search(log.reader, Pattern("a"), limit=9, max_bytes=1 << 30)
+    part = search(log.reader, Pattern("a"), limits=Limits(9, 1 << 30))
     assert ([hit.n for hit in part.hits], part.next, part.exhausted) == ([0], 2, True)
     log.feed(STDOUT, b"\n")
-    part = search(log.reader, Pattern("a"), part.next, limit=9, max_bytes=1 << 30)
+    part = search(log.reader, Pattern("a"), part.next, limits=Limits(9, 1 << 30))
     assert ([hit.n for hit in part.hits], part.next, part.exhausted) == ([2], 3, True)
     log.feed(STDOUT, b"a3\n" * 5000)  # the block that was the last one goes on, and others follow
-    part = search(log.reader, Pattern("a"), part.next, limit=9999, max_bytes=1 << 30)
+    part = search(log.reader, Pattern("a"), part.next, limits=Limits(9999, 1 << 30))
     assert [hit.n for hit in part.hits] == list(range(3, 5003))
     log.close()
 

@@ -35,7 +35,7 @@ from api.worker_context import Context
 from logring.errors import LogError
 from logring.layout import STREAM_NAMES
 from logring.reader import LogReader
-from logring.search import BadPattern, Found, Hit, Pattern, Wanted
+from logring.search import BadPattern, Found, Hit, Limits, Pattern, Wanted
 from logring.search import search as search_log
 from store.database import Database
 from store.runs import of_units
@@ -138,10 +138,8 @@ class _Scan:
                 self._reader,
                 self._pattern,
                 self.line,
-                limit=self._limit - len(self.hits),
-                max_bytes=_STEP_BYTES,
+                limits=Limits(self._limit - len(self.hits), _STEP_BYTES, until_s),
                 wanted=self._wanted,
-                until_s=until_s,
             )
         except (LogError, OSError) as err:
             log.warning("a search skips the log of %s, which cannot be read: %s", run.id, err)

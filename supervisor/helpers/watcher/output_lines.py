@@ -6,7 +6,7 @@ import contextlib
 from logring.errors import LogError
 from logring.layout import SYSTEM
 from logring.reader import LogReader
-from logring.search import Pattern, search
+from logring.search import Limits, Pattern, search
 from supervisor.helpers.watcher.attempts import ProbeFailed
 from supervisor.ipc.doorbell import DoorbellClient
 from supervisor.ipc.probe_request import ProbeRequest
@@ -76,7 +76,7 @@ async def line(request: ProbeRequest, run: str, bell: RingWatcher) -> tuple[int,
         while True:
             news.clear()
             sealed = reader.head().sealed
-            found = search(reader, pattern, position, limit=1, max_bytes=_MAX_BYTES)
+            found = search(reader, pattern, position, limits=Limits(1, _MAX_BYTES))
             for hit in found.hits:
                 if hit.stream != SYSTEM:
                     return hit.n, shown(hit.text.removesuffix(b"\r"))

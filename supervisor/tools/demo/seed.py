@@ -23,6 +23,7 @@ from supervisor.tools.demo.jobs import BACKUP, INDEX
 
 _HOUR_MS = 3_600_000
 _HOURS = 24
+_SEVERITIES = {"run.failed": "error", "service.recovered": "info"}
 
 
 def samples(data_dir: str, now_ms: int) -> Iterator[Sample]:
@@ -249,26 +250,18 @@ def _notify(database: Database, runs: Sequence[Run]) -> None:
         how = f"with exit code {run.exit_code}" if run.end_reason == "failed" else "because it took too long"
         before = f", as did {run.retry_attempt} before it" if run.retry_attempt else ""
         told = _tell(
-            database,
-            "run.failed",
-            "error",
-            f"{run.task_name} failed",
-            f"The run {run.id} ended: {how}{before}.",
-            at,
-            run,
+            database, "run.failed", f"{run.task_name} failed", f"The run {run.id} ended: {how}{before}.", at, run
         )
         if at < runs[-1].created_at - 6 * 86_400_000:
             mark(database, told.id, at + 3_600_000)
-    _tell(database, "service.recovered", "info", "worker is back", "It was down for 5m12s.", runs[-1].created_at)
+    _tell(database, "service.recovered", "worker is back", "It was down for 5m12s.", runs[-1].created_at)
 
 
-def _tell(
-    database: Database, kind: str, severity: str, title: str, body: str, at: int, run: Run | None = None
-) -> Notification:
+def _tell(database: Database, kind: str, title: str, body: str, at: int, run: Run | None = None) -> Notification:
     draft = Notification(
         id=new_ulid(),
         kind=kind,
-        severity=severity,
+        severity=_SEVERITIES[kind],
         title=title,
         body=body,
         task_name=run.task_name if run else None,

@@ -1,5 +1,6 @@
 """Units of systemd: services and their timers, with ``OnCalendar`` of systemd.time(7) as cron expressions."""
 
+import functools
 import os
 import re
 import shlex
@@ -256,9 +257,10 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
     keys: dict[str, Any] = {"run": _run(said, path, outcome), "working_dir": "/"}
     keys["description"] = _last(sections, "Unit", "Description")
     keys["limits"] = {}
+    note = functools.partial(outcome.note, path)
     for key, values in said.items():
         value = " ".join(values) if key == "SuccessExitStatus" else values[-1]
-        _carry(key, value, keys, path, outcome, kind=kind, is_task=is_task)
+        _carry(key, value, keys, note, kind=kind, is_task=is_task)
     if said.get("Group"):
         keys["user"] = f"{keys.get('user', 'root')}:{said['Group'][-1]}"
     _environment(said, keys, path, outcome)
@@ -396,11 +398,11 @@ def _replaced(found: re.Match[str]) -> str:
 
 
 def _carry(
-    key: str, value: str, keys: dict[str, Any], path: str, outcome: Outcome, *, kind: str, is_task: bool
+    key: str, value: str, keys: dict[str, Any], note: Callable[[str], None], *, kind: str, is_task: bool
 ) -> None:
     try:
         if key == "WorkingDirectory" and value.startswith("-/"):
-            outcome.note(path, f"{key}={value}: must exist here")
+            note(f"{key}={value}: must exist here")
         if key in _LIMITS:
             limit, parse = _LIMITS[key]
             keys["limits"][limit] = parse(value)
@@ -413,9 +415,9 @@ def _carry(
         elif key in ("StandardOutput", "StandardError") and value in _TO_THE_LOG:
             pass
         elif key not in _DROPPED and not (key in _RESTARTING and not is_task):
-            outcome.note(path, f"{key}={value} is not carried over")
+            note(f"{key}={value} is not carried over")
     except (ValueError, KeyError):
-        outcome.note(path, f"{key}={value} is not carried over")
+        note(f"{key}={value} is not carried over")
 
 
 def _environment(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:

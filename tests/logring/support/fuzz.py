@@ -23,7 +23,7 @@ from logring.logfile.compress import SUFFIX, compress
 from logring.logfile.leftover_ring import save_leftover_ring
 from logring.reader import Line, LogReader
 from logring.redraw.history_format import read_frames
-from logring.search import Pattern, search
+from logring.search import Limits, Pattern, search
 from tests.logring.support.mutations import Mutant, mutant
 from tests.logring.support.specimens import FRAMES, KINDS, RUN_FRAMES, Place, Specimen, specimen
 
@@ -206,7 +206,7 @@ def _searches(reader: LogReader) -> None:
         for pattern in (Pattern("line 1"), Pattern("[0-9]*7$", regex=True)):
             start = 0
             for _calls in range(10_000):
-                found = search(reader, pattern, start, limit=20, max_bytes=8192)
+                found = search(reader, pattern, start, limits=Limits(20, 8192))
                 if found.exhausted:
                     break
                 if found.next <= start:
