@@ -35,7 +35,7 @@ from store.runs.bulk import (
     unmark_deleted,
 )
 from store.runs.ids import new_ulid
-from store.runs.run_pages import SortField
+from store.runs.run_pages import Sort, SortField
 from store.runs.summary import summarize
 from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs, unfinished_runs, update_run
 from store.store_thread import StoreThread
@@ -128,8 +128,8 @@ def pages(reader: Database, wanted: RunFilter, sorts: tuple[SortField, ...], tim
     """Measure first pages in ms, with each sort in both directions."""
     taken = []
     for field in sorts:
-        taken += timed(partial(list_runs, reader, wanted, field, "asc", now_ms=NOW), times)
-        taken += timed(partial(list_runs, reader, wanted, field, "desc", now_ms=NOW), times)
+        taken += timed(partial(list_runs, reader, wanted, Sort(field, "asc"), now_ms=NOW), times)
+        taken += timed(partial(list_runs, reader, wanted, Sort(field, "desc"), now_ms=NOW), times)
     return taken
 
 
@@ -137,7 +137,7 @@ def deep_offsets(reader: Database, table: Table) -> None:
     total = count_runs(reader, RunFilter())
     for field in (*FAST_SORTS, *SLOW_SORTS):
         for share in (0.5, 0.99):
-            page = partial(list_runs, reader, RunFilter(), field, limit=50, offset=int(total * share), now_ms=NOW)
+            page = partial(list_runs, reader, RunFilter(), Sort(field), limit=50, offset=int(total * share), now_ms=NOW)
             taken = [ms for way in ("asc", "desc") for ms in timed(partial(page, sort_direction=way), 3)]
             table.line(f"offset {share:.0%} of all, by {field}", taken, 25)
 

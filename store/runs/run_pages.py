@@ -189,8 +189,21 @@ _FEW = 500  # entries that are always worth a try
 _DEEP = 5000  # runs to be passed over that are worth looking in which part of time the page is
 _NEAR = 250  # entries that are read rather than to find out more closely where a page begins
 _LOOKS = 50  # for that; where each would be dear, one
-_NONE_ALIKE: Mapping[str, str] = MappingProxyType({})
 _SCAN_LIMIT = 20_000  # matches of a search in ids that are sorted here instead of scanning a second time
+
+
+class Sort(NamedTuple):
+    """The order of a list of runs."""
+
+    field: SortField = "created_at"
+    """Task names sort bytewise; status by phase, then reason, each by its name."""
+    direction: Direction = "desc"
+    """Missing values are last in both; ties are broken by id, in the same direction."""
+    alike: Mapping[str, str] = MappingProxyType({})
+    """End reasons that a sort by status does not tell from another one, and which that is."""
+
+
+_NEWEST_FIRST = Sort()
 
 
 class _Found(NamedTuple):
@@ -250,36 +263,32 @@ def count_runs(db: Database, wanted: RunFilter) -> int:
 def list_runs(
     db: Database,
     wanted: RunFilter,
-    sort_field: SortField = "created_at",
-    sort_direction: Direction = "desc",
+    sort: Sort = _NEWEST_FIRST,
     limit: int = 50,
     offset: int = 0,
     *,
     now_ms: int,
-    alike: Mapping[str, str] = _NONE_ALIKE,
 ) -> tuple[list[Run], int]:
     """One page of the visible runs that match, and how many match; both from the same state of the database.
 
     Args:
         db: Reader or writer.
         wanted: The filter.
-        sort_field: Task names sort bytewise; status by phase, then reason, each by its name.
-        sort_direction: Missing values are last in both; ties are broken by id, in the same direction.
+        sort: The order of the runs.
         limit: Runs of a page, 0 or more.
         offset: Runs before the page, 0 or more.
         now_ms: Until when the duration of running runs counts.
-        alike: End reasons that a sort by status does not tell from another one, and which that is.
 
     Raises:
         ValueError: No such phase, end reason or sort field; a negative limit or offset.
         StoreError: See store.errors.
     """
-    if sort_field not in get_args(SortField) or sort_direction not in ("asc", "desc") or limit < 0 or offset < 0:
-        raise ValueError(f"no such page of runs: {sort_field} {sort_direction} {limit} {offset}")
+    if sort.field not in get_args(SortField) or sort.direction not in ("asc", "desc") or limit < 0 or offset < 0:
+        raise ValueError(f"no such page of runs: {sort.field} {sort.direction} {limit} {offset}")
     merged: dict[int | str, int] = {}
-    if sort_field == "status":
-        merged = {END_REASONS[reason]: END_REASONS[other] for reason, other in alike.items()}
-    order = _Order(sort_field, sort_direction == "desc", merged)
+    if sort.field == "status":
+        merged = {END_REASONS[reason]: END_REASONS[other] for reason, other in sort.alike.items()}
+    order = _Order(sort.field, sort.direction == "desc", merged)
     with db.snapshot() as view:
         found, total = _find(view, resolve(view, wanted), order, limit, offset, now_ms)
         return _fetch(view, found), total

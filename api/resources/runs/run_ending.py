@@ -108,7 +108,7 @@ def _cause(line: Line) -> Cause:
 
 
 def _newest_of_each(db: Database, wanted: RunFilter, limit: int) -> list[Run]:
-    found, _total = list_runs(db, wanted, "created_at", "desc", _LOOKED_AT, 0, now_ms=0)
+    found, _total = list_runs(db, wanted, limit=_LOOKED_AT, now_ms=0)
     newest: dict[str, Run] = {}
     for run in found:
         newest.setdefault(run.task_name, run)
@@ -163,7 +163,7 @@ def _signal_name(number: int) -> str:
 def _retry_due(db: Database, run: Run) -> int | None:
     """Return when the retry of a run is due, or None if no retry is pending."""
     waiting = RunFilter(task=run.task_name, phases=("pending",), retries_only=True)
-    found, _total = list_runs(db, waiting, "created_at", "desc", _MOST_WAITING, 0, now_ms=0)
+    found, _total = list_runs(db, waiting, limit=_MOST_WAITING, now_ms=0)
     return next((one.due_at for one in found if one.retry_of_run_id == run.id), None)
 
 
@@ -182,7 +182,7 @@ def _hint(db: Database, run: Run) -> str | None:
     if unit is None or unit.kind != "service" or json.loads(unit.definition).get("stdin") != "null":
         return None
     earlier = RunFilter(task=run.task_name, created_before=run.created_at)
-    found, _total = list_runs(db, earlier, "created_at", "desc", _MOST_BEFORE, 0, now_ms=0)
+    found, _total = list_runs(db, earlier, limit=_MOST_BEFORE, now_ms=0)
     before = next((one for one in found if one.instance_index == run.instance_index and one.id < run.id), None)
     return _STDIN_HINT if before is not None and _ended_at_once(before) else None
 

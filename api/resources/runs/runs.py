@@ -47,7 +47,7 @@ from store.runs import samples as run_samples
 from store.runs import summary as run_summary
 from store.runs import writes as store_runs
 from store.runs.deleted import list_deleted
-from store.runs.run_pages import SortField
+from store.runs.run_pages import Sort, SortField
 from store.runs.samples import Point, Usage
 from store.runs.writes import Run, RunFilter, unfinished_runs
 
@@ -157,12 +157,14 @@ def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str 
     return context.pages(
         store_runs.list_runs,
         filter_of(call, camel=camel, folded=folded, task=task),
-        _SORT_COLUMN[sort or "createdAt"],
-        query["sortDirection" if camel else "sort_direction"] or "desc",
+        Sort(
+            _SORT_COLUMN[sort or "createdAt"],
+            query["sortDirection" if camel else "sort_direction"] or "desc",
+            run_view.SHOWN_ALIKE if snake else {},
+        ),
         query["limit"],
         query["offset"],
         now_ms=time.time_ns() // 1_000_000,
-        alike=run_view.SHOWN_ALIKE if snake else {},
     )
 
 
@@ -218,7 +220,7 @@ _MOST_NEWEST = 50
 def _newest(db: Database, names: list[str], limit: int) -> list[tuple[str, list[Run]]]:
     found = []
     for name in names:
-        page, _total = store_runs.list_runs(db, RunFilter(task=name), "created_at", "desc", limit, 0, now_ms=0)
+        page, _total = store_runs.list_runs(db, RunFilter(task=name), limit=limit, now_ms=0)
         if page or known(db, name):
             found.append((name, page))
     return found

@@ -11,6 +11,7 @@ from store.database import Database
 from store.runs import bulk as run_bulk
 from store.runs.bulk import PurgedRun, Retention, RunSelector
 from store.runs.deleted import list_deleted
+from store.runs.run_pages import Sort
 from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs
 from tests.store.databases import on_sqlite
 from tests.store.making import T0, counted, make_run, restore_run, stored_counts
@@ -308,7 +309,7 @@ def test_thousands_of_tasks(writer: Database, reader: Database, tasks: int) -> N
             insert_run(writer, run)
     for filter_ in (RunFilter(search="JOB-"), RunFilter(tasks="job-*")):
         some = replace(filter_, created_after=T0 + 5 * MINUTE, created_before=T0 + (tasks - 5) * MINUTE)
-        found, total = list_runs(reader, some, "task_name", "asc", 2, 0, now_ms=T0)
+        found, total = list_runs(reader, some, Sort("task_name", "asc"), limit=2, now_ms=T0)
         assert ([run.task_name for run in found], total) == (names[5:7], tasks - 9)
         slices = run_bulk.find_ended(reader, RunSelector(match_all=True, filter=some))
         assert sum(len(json.loads(rows)) for rows in slices) == tasks - 9

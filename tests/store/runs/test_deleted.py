@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from store.database import Database, open_reader, open_writer
 from store.runs.bulk import RunSelector, find_deleted, find_ended, find_expired, mark_deleted, purge, unmark_deleted
-from store.runs.run_pages import Direction, SortField
+from store.runs.run_pages import Direction, Sort, SortField
 from store.runs.summary import FAILURES, summarize
 from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs
 from tests.store.databases import database
@@ -101,7 +101,7 @@ def test_lists(left: Left, monkeypatch: pytest.MonkeyPatch, deep: int) -> None:
             whole = arranged(found, field, direction, NOW)
             limit = rnd.choice([1, 20, 1000])
             for offset in rnd.sample((0, rnd.randrange(len(whole) + 1), max(0, len(whole) - 5)), 2):
-                page = list_runs(left.reader, wanted, field, direction, limit, offset, now_ms=NOW)
+                page = list_runs(left.reader, wanted, Sort(field, direction), limit, offset, now_ms=NOW)
                 place = f"{wanted} {field} {direction} {limit} {offset}"
                 assert page == (whole[offset : offset + limit], len(whole)), place
 
@@ -112,7 +112,7 @@ def test_paging(left: Left, field: SortField) -> None:
     for direction in DIRECTIONS:
         seen: list[Run] = []
         for offset in range(0, RUNS, 83):
-            seen += list_runs(left.reader, RunFilter(), field, direction, 83, offset, now_ms=NOW)[0]
+            seen += list_runs(left.reader, RunFilter(), Sort(field, direction), 83, offset, now_ms=NOW)[0]
         assert seen == arranged(left.visible, field, direction, NOW)
 
 

@@ -1,14 +1,14 @@
 import random
 import threading
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 
 from store.database import Database, open_reader, open_writer
 from store.runs.filter import VISIBLE
 from store.runs.phases import END_REASONS
-from store.runs.run_pages import Direction, SortField, _Order
+from store.runs.run_pages import Direction, Sort, SortField, _Order
 from store.runs.writes import Run, RunFilter, count_runs, insert_run, list_runs
 from tests.store.databases import BACKENDS, database, on_sqlite
 from tests.store.making import T0, make_run, store_run, ulid_of
@@ -109,7 +109,7 @@ def test_against_oracle(
         whole = listed(filled.runs, wanted, field, direction, NOW)
         limit = rnd.choice([1, 7, 50, 1000])
         offset = rnd.choice([0, 0, rnd.randrange(len(whole) + 5), max(0, len(whole) - 3)])
-        found, total = list_runs(filled.reader, wanted, field, direction, limit, offset, now_ms=NOW)
+        found, total = list_runs(filled.reader, wanted, Sort(field, direction), limit, offset, now_ms=NOW)
         place = f"{wanted} {field} {direction} {limit} {offset}"
         assert total == len(whole) == count_runs(filled.reader, wanted), place
         assert [run.id for run in found] == [run.id for run in whole[offset : offset + limit]], place
@@ -130,7 +130,7 @@ def test_reasons_that_are_sorted_alike(
         runs.sort(key=lambda run: (run.status, alike.get(run.end_reason or "", run.end_reason or ""), run.id))
         whole = runs[:: -1 if direction == "desc" else 1]
         for offset in (0, 13, 300, 600):
-            found, total = list_runs(filled.reader, wanted, "status", direction, 70, offset, now_ms=NOW, alike=alike)
+            found, total = list_runs(filled.reader, wanted, Sort("status", direction, alike), 70, offset, now_ms=NOW)
             assert (found, total) == (whole[offset : offset + 70], len(whole)), wanted
 
 
@@ -144,7 +144,9 @@ def test_searches_with_many_matches(
     for search in ("0", "1", "7Z", filled.runs[3].id[:9]):
         whole = listed(filled.runs, RunFilter(search=search), field, direction, NOW)
         for offset in (0, 13, 300, 600):
-            found, total = list_runs(filled.reader, RunFilter(search=search), field, direction, 20, offset, now_ms=NOW)
+            found, total = list_runs(
+                filled.reader, RunFilter(search=search), Sort(field, direction), 20, offset, now_ms=NOW
+            )
             assert (found, total) == (whole[offset : offset + 20], len(whole))
 
 
@@ -154,7 +156,7 @@ def test_paging(filled: Filled, field: SortField, direction: Direction) -> None:
     """Pages one after the other give each run once, in order, through ties, missing values and running runs."""
     seen: list[str] = []
     for offset in range(0, 700, 83):
-        found, _ = list_runs(filled.reader, RunFilter(), field, direction, 83, offset, now_ms=NOW)
+        found, _ = list_runs(filled.reader, RunFilter(), Sort(field, direction), 83, offset, now_ms=NOW)
         seen += [run.id for run in found]
     assert seen == [run.id for run in listed(filled.runs, RunFilter(), field, direction, NOW)]
 
@@ -163,7 +165,7 @@ def test_empty(reader: Database) -> None:
     """Without runs every list is empty."""
     for field in FIELDS:
         for wanted in (RunFilter(), RunFilter(search="a"), RunFilter(phases={"running"}), RunFilter(task="a")):
-            assert list_runs(reader, wanted, field, now_ms=NOW) == ([], 0)
+            assert list_runs(reader, wanted, Sort(field), now_ms=NOW) == ([], 0)
 
 
 def test_bounds(filled: Filled) -> None:
@@ -171,8 +173,10 @@ def test_bounds(filled: Filled) -> None:
     total = sum(run.deleted_at is None for run in filled.runs)
     assert list_runs(filled.reader, RunFilter(), offset=2**62, now_ms=NOW) == ([], total)
     for field in FIELDS:
-        assert list_runs(filled.reader, RunFilter(), field, limit=0, now_ms=NOW) == ([], total)
-    for bad in ({"limit": -1}, {"offset": -1}, {"sort_field": "id"}, {"sort_direction": "up"}):
+        assert list_runs(filled.reader, RunFilter(), Sort(field), limit=0, now_ms=NOW) == ([], total)
+    sorts = (Sort(cast(SortField, "id")), Sort(direction=cast(Direction, "up")))
+    bads: tuple[dict[str, Any], ...] = ({"limit": -1}, {"offset": -1}, *({"sort": sort} for sort in sorts))
+    for bad in bads:
         with pytest.raises(ValueError, match="page"):
             list_runs(filled.reader, RunFilter(), now_ms=NOW, **bad)
     for wrong in (RunFilter(phases={"failed"}), RunFilter(reasons={"success"})):
@@ -187,8 +191,8 @@ def test_running_goes_on(writer: Database) -> None:
     for run in (ended, running):
         insert_run(writer, run)
     for now, longest in ((T0 + 999, ended), (T0 + 1001, running)):
-        assert list_runs(writer, RunFilter(), "duration", "desc", 1, now_ms=now) == ([longest], 2)
-        assert list_runs(writer, RunFilter(), "duration", "asc", 1, 1, now_ms=now) == ([longest], 2)
+        assert list_runs(writer, RunFilter(), Sort("duration", "desc"), 1, now_ms=now) == ([longest], 2)
+        assert list_runs(writer, RunFilter(), Sort("duration", "asc"), 1, 1, now_ms=now) == ([longest], 2)
 
 
 def test_totals_of_searches_follow_changes(writer: Database, reader: Database, monkeypatch: pytest.MonkeyPatch) -> None:

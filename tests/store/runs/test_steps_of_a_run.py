@@ -13,7 +13,7 @@ from store.database import Database, open_reader, open_writer
 from store.runs.deleted import list_deleted
 from store.runs.ids import new_ulid
 from store.runs.phases import END_REASONS
-from store.runs.run_pages import Direction, SortField
+from store.runs.run_pages import Direction, Sort, SortField
 from store.runs.writes import RunFilter, delete_run, insert_run, list_runs
 from store.tasks import ended_since
 from tests.store.making import T0, make_run, restore_run
@@ -105,10 +105,10 @@ def test_no_page_goes_through_the_table(history: Database, field: SortField, dir
     steps = Steps(history)
     dearest: tuple[int, dict[str, Any], int] = (0, {}, 0)
     for filters in wanted():
-        _, total = list_runs(history, RunFilter(**filters), field, direction, 0, now_ms=NOW)
+        _, total = list_runs(history, RunFilter(**filters), Sort(field, direction), 0, now_ms=NOW)
         for offset in {0, max(0, total - 50)}:
             steps.taken = 0
-            list_runs(history, RunFilter(**filters), field, direction, 50, offset, now_ms=NOW)
+            list_runs(history, RunFilter(**filters), Sort(field, direction), 50, offset, now_ms=NOW)
             dearest = max(dearest, (steps.taken, filters, offset), key=lambda one: one[0])
     assert dearest[0] < 2 * RUNS, dearest
 
@@ -119,10 +119,10 @@ def test_deep_pages_of_groups(history: Database, field: SortField, direction: Di
     """A page of a sort with few values looks at few of the runs of a value, wherever it is among them."""
     steps = Steps(history)
     for filters in ({}, {"triggers": {"cron"}}, {"created_after": MIDDLE}):
-        _, total = list_runs(history, RunFilter(**filters), field, direction, 0, now_ms=NOW)
+        _, total = list_runs(history, RunFilter(**filters), Sort(field, direction), 0, now_ms=NOW)
         for offset in (0, total // 3, total // 2, total - 60):
             steps.taken = 0
-            list_runs(history, RunFilter(**filters), field, direction, 50, offset, now_ms=NOW)
+            list_runs(history, RunFilter(**filters), Sort(field, direction), 50, offset, now_ms=NOW)
             assert steps.taken < RUNS // 2, (filters, offset)
 
 
