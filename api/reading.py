@@ -114,10 +114,10 @@ class Reads:
 
         Even an invalid credential causes a read.
         """
-        untold = None if type(error) is NotReady else self._failures.turn()  # normal at the first start
-        if untold is None:
+        suppressed = None if type(error) is NotReady else self._failures.turn()  # normal at the first start
+        if suppressed is None:
             return
-        before = f" (and {untold} earlier ones, not logged)" if untold else ""
+        before = f" (and {suppressed} earlier ones, not logged)" if suppressed else ""
         log.error("%s: cannot read the database%s: %s", what, before, error)
 
     def _run(self, run: Callable[[], T]) -> T:

@@ -22,7 +22,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.sock import close_sockets, create_sockets
 
 from api.server.log_format import ApiLogger
-from api.server.tls import Contexts, FromScheduler, OnDisk
+from api.server.tls import CurrentContext, FromScheduler, OnDisk
 from api.server.worker import ENDING, Worker
 from supervisor.host.osport import become, set_title
 from supervisor.ipc.messages import PROTOCOL, SPOKEN, Boot, Decoder, Frame
@@ -46,7 +46,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         self.hello = hello
         self.listeners = listeners
         self.daemon_pid = os.getppid()
-        self._contexts: Contexts | None = None
+        self._tls_context: CurrentContext | None = None
         super().__init__()
 
     def load_config(self) -> None:
@@ -80,11 +80,13 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
     def _context(self, config: Any, make: Any) -> Any:
         """Return the TLS context; workers call this for each connection."""
-        if self._contexts is None:
+        if self._tls_context is None:
             boot = self.boot
             own = boot.api_account is None
-            self._contexts = Contexts(OnDisk(str(boot.tls_cert), str(boot.tls_key)) if own else FromScheduler(boot))
-        return self._contexts.get(config, make)
+            self._tls_context = CurrentContext(
+                OnDisk(str(boot.tls_cert), str(boot.tls_key)) if own else FromScheduler(boot)
+            )
+        return self._tls_context.get(config, make)
 
     def load(self) -> Any:
         """Unused: workers build the application themselves."""
@@ -151,7 +153,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         super().manage_workers()
 
 
-def _told(hello: socket.socket) -> tuple[Boot, list[int]]:
+def _receive_hello(hello: socket.socket) -> tuple[Boot, list[int]]:
     """Receive the settings and the descriptors of the listeners."""
     decoder = Decoder()
     data, listeners, _, _ = socket.recv_fds(hello, _HELLO_BYTES, _MAX_LISTENERS)
@@ -179,7 +181,7 @@ def run(fd: int) -> None:
     set_title(TITLE)
     hello = socket.socket(fileno=fd)
     hello.set_inheritable(False)
-    boot, listeners = _told(hello)
+    boot, listeners = _receive_hello(hello)
     if boot.api_account is not None:
         become(*boot.api_account, boot.api_groups)
         os.environ.pop("HOME", None)  # another user's directory: libpq would look for files there and fail

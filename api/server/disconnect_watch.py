@@ -13,17 +13,17 @@ class Departure:
 
     Args:
         sock: gevent's socket of the connection.
-        told: Called on the event loop when the client has disconnected.
+        on_disconnect: Called on the event loop when the client has disconnected.
     """
 
-    __slots__ = ("_peeked", "_told", "_watcher", "seen")
+    __slots__ = ("_on_disconnect", "_peeked", "_watcher", "seen")
 
-    def __init__(self, sock: Any, told: Callable[[], object]) -> None:
+    def __init__(self, sock: Any, on_disconnect: Callable[[], object]) -> None:
         self.seen = False
         """Whether the client has disconnected."""
         # Under TLS a close alert precedes the end of the connection, and only reading tells it from other data.
         self._peeked = None if isinstance(sock, ssl.SSLSocket) else sock
-        self._told = told
+        self._on_disconnect = on_disconnect
         self._watcher: Any = gevent.get_hub().loop.io(sock.fileno(), 1)
         self._watcher.start(self._readable)
 
@@ -38,7 +38,7 @@ class Departure:
         self._watcher.stop()
         if not data:
             self.seen = True
-            self._told()
+            self._on_disconnect()
 
     def close(self) -> None:
         """Stop watching."""

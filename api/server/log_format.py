@@ -33,18 +33,18 @@ class Seldom:
     """A limit for messages that any client can cause: so many per minute, so that they do not displace older lines."""
 
     def __init__(self, most: int) -> None:
-        self._told: deque[float] = deque(maxlen=most)
-        self._untold = 0
+        self._logged_s: deque[float] = deque(maxlen=most)
+        self._suppressed = 0
 
     def turn(self) -> int | None:
         """Return the number of messages suppressed since the last one; None: suppress this one too."""
         now_s = time.monotonic()
-        if len(self._told) == self._told.maxlen and now_s - self._told[0] < _MINUTE_S:
-            self._untold += 1
+        if len(self._logged_s) == self._logged_s.maxlen and now_s - self._logged_s[0] < _MINUTE_S:
+            self._suppressed += 1
             return None
-        self._told.append(now_s)
-        untold, self._untold = self._untold, 0
-        return untold
+        self._logged_s.append(now_s)
+        suppressed, self._suppressed = self._suppressed, 0
+        return suppressed
 
 
 class Bounded(logging.Filter):
@@ -60,10 +60,10 @@ class Bounded(logging.Filter):
             return True
         if len(self._kinds) >= _KINDS:
             self._kinds.clear()
-        untold = self._kinds.setdefault(str(record.msg), Seldom(_MOST)).turn()
-        if untold:
-            record.msg, record.args = f"{record.getMessage()} (and {untold} earlier ones, not logged)", None
-        return untold is not None
+        suppressed = self._kinds.setdefault(str(record.msg), Seldom(_MOST)).turn()
+        if suppressed:
+            record.msg, record.args = f"{record.getMessage()} (and {suppressed} earlier ones, not logged)", None
+        return suppressed is not None
 
 
 class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types

@@ -113,14 +113,14 @@ class FromScheduler:
             os.close(fd)
 
 
-class Contexts:
+class CurrentContext:
     """The current context of one worker."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._version: object = None
         self._context: ssl.SSLContext | None = None
-        self._told = ""
+        self._logged_error = ""
         """The last logged error, so that it is not logged for every connection."""
 
     def get(self, _config: Any, make: Any) -> "ssl.SSLContext":  # noqa: ARG002 - gunicorn's hook
@@ -136,10 +136,10 @@ class Contexts:
                 context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
                 self._files.load(context)
                 self._context = context
-            self._told = ""
+            self._logged_error = ""
         except OSError as err:  # includes ssl.SSLError
-            if str(err) != self._told:
-                self._told = str(err)
+            if str(err) != self._logged_error:
+                self._logged_error = str(err)
                 log.error("the certificate cannot be %s: %s", "used" if self._context is None else "renewed", err)
             if self._context is None:
                 raise

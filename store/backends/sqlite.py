@@ -274,10 +274,10 @@ class SqliteConnection(Connection):
             raise translated(err, self.place, reader=self._reader) from err
 
     def attempt(self, sql: str, params: Sequence[Value], most_steps: int) -> list[Row] | None:
-        """See :class:`Connection`. A little more than so many.
+        """Return all rows of a query, or None when it is stopped after a little more than `most_steps` steps.
 
-        All handlers are called when one of them is to be; and the first time earlier by the steps, modulo theirs, that
-        a statement has taken before: so calls are counted, and the first one counts for nothing.
+        SQLite calls all progress handlers whenever one of them is due. The first call can come early, because steps
+        of earlier statements count. So this counts the calls and ignores the first one.
         """
         between = min(max(1, most_steps // 32), PROGRESS_STEPS)
         left = -(-most_steps // between)

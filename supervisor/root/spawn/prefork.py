@@ -79,7 +79,7 @@ class PreforkPool:
         watch: calls us.
         log: the daemon's.
         env: environment of the spawner.
-        quarters: where cgroups are.
+        cgroup_manager: the manager of cgroups.
         show: takes the read end of the zygote's output.
         on_change: called when there is one, or none any more.
     """

@@ -60,10 +60,10 @@ def read(path: str, source: str, outcome: Outcome) -> None:
         if key not in _TOP_LEVEL and not key.startswith("x-"):
             resolved = ": import what docker compose config prints" if key == "include" else ""
             outcome.note(f"{path} {key}", f"is not carried over{resolved}")
-    for volume, said in project.volumes.items():
-        if set(said or {}) - {"name", "external", "labels"}:
+    for volume, settings in project.volumes.items():
+        if set(settings or {}) - {"name", "external", "labels"}:
             place = f"{path} volumes.{volume}"
-            outcome.note(place, f"{said} is not carried over: create the volume with docker volume create")
+            outcome.note(place, f"{settings} is not carried over: create the volume with docker volume create")
     outcome.advise(path, "put the launchers into the main file: included files hold tasks and services alone")
     try:
         _File(path, found, project, outcome).add()
@@ -123,13 +123,16 @@ class _File:
     def _collect_networks(self, carried: Mapping[str, Service]) -> None:
         for service in carried.values():
             for name in _networks(service):
-                said = self._project.networks.get(name) or {}
+                settings = self._project.networks.get(name) or {}
                 known = self._project.network(name)
-                if not said.get("external") and known not in self._networks:
+                if not settings.get("external") and known not in self._networks:
                     self._networks.append(known)
-                    if set(said) - {"name", "external", "labels", "driver"} or said.get("driver", "bridge") != "bridge":
+                    if (
+                        set(settings) - {"name", "external", "labels", "driver"}
+                        or settings.get("driver", "bridge") != "bridge"
+                    ):
                         self._outcome.note(
-                            f"{self._path} networks.{name}", f"{said}: the network is created without these"
+                            f"{self._path} networks.{name}", f"{settings}: the network is created without these"
                         )
         if self._networks:
             commands = [
@@ -139,9 +142,9 @@ class _File:
             keys = {"run": "\n".join(commands), "description": "Creates the networks of the containers"}
             self._outcome.add("tasks", self._networks_task(), keys, f"{self._path} networks")
 
-    def _container(self, own: str, said: str | None) -> str:
+    def _container(self, own: str, given: str | None) -> str:
         """Return the words of a shell for a container, by the name of its service or its own."""
-        wanted = said or own
+        wanted = given or own
         for name, service in self._services.items():
             if wanted in (name, service.get("container_name")):
                 label = f"{_LABEL}={self._project.name}.{name}"
@@ -169,7 +172,7 @@ class _File:
         keys["env_file"] = self._env_files(service, place)
         keys["graceful_stop"] = text(service.get("stop_grace_period") or _STOP)
         parse_duration(keys["graceful_stop"])
-        outcome.stops_within(place, keys["graceful_stop"], said="stop_grace_period" in service)
+        outcome.stops_within(place, keys["graceful_stop"], explicit="stop_grace_period" in service)
         if service.get("stdin_open") is True:
             options.append("--interactive")
             keys["stdin"] = "open"
@@ -224,18 +227,18 @@ class _File:
             return [f"--network={mode}"]
         found: list[str] = []
         networks = _networks(service)
-        for network, said in networks.items():
+        for network, settings in networks.items():
             aliases = [name, *([str(service["container_name"])] if service.get("container_name") else [])]
-            aliases += (said or {}).get("aliases") or []
+            aliases += (settings or {}).get("aliases") or []
             own = self._project.network(network)
-            address = (said or {}).get("ipv4_address")
+            address = (settings or {}).get("ipv4_address")
             if len(networks) == 1:  # podman and older engines know nothing else
                 found += [f"--network={own}", *(f"--network-alias={one}" for one in aliases)]
                 found += [f"--ip={address}"] if address else []
             else:
                 parts = [f"name={own}", *(f"alias={one}" for one in aliases), *([f"ip={address}"] if address else [])]
                 found.append(f"--network={','.join(parts)}")
-            for key in set(said or {}) - {"aliases", "ipv4_address"}:
+            for key in set(settings or {}) - {"aliases", "ipv4_address"}:
                 self._outcome.note(place, f"networks.{network}.{key} is not carried over")
         if service.get("container_name"):
             named = (
@@ -254,13 +257,13 @@ class _File:
         for kind, directory in (("secrets", "/run/secrets/"), ("configs", "/")):
             for one in service.get(kind) or []:
                 source = one.get("source") if isinstance(one, Mapping) else one
-                said = (self._found.get(kind) or {}).get(source) or {}
+                definition = (self._found.get(kind) or {}).get(source) or {}
                 target = (one.get("target") if isinstance(one, Mapping) else None) or source
-                if not isinstance(said, Mapping) or "file" not in said:
+                if not isinstance(definition, Mapping) or "file" not in definition:
                     self._outcome.note(place, f"{kind}: {source} is not carried over: not a file")
                     continue
                 target = target if str(target).startswith("/") else f"{directory}{target}"
-                yield f"--volume={self._project.path(said['file'])}:{target}:ro"
+                yield f"--volume={self._project.path(definition['file'])}:{target}:ro"
 
     def _deployed(self, service: Service, place: str) -> Iterator[str]:
         """Yield options for the keys of ``deploy``."""
@@ -283,9 +286,9 @@ class _File:
         return found
 
     def _env_files(self, service: Service, place: str) -> list[str]:
-        said = service.get("env_file") or []
+        given = service.get("env_file") or []
         found = []
-        for one in said if isinstance(said, list) else [said]:
+        for one in given if isinstance(given, list) else [given]:
             path = self._project.path(str(one["path"] if isinstance(one, Mapping) else one))
             if os.path.exists(path):
                 found.append(path)
@@ -303,12 +306,12 @@ class _File:
             self._outcome.note(place, "healthcheck is not carried over")
 
     def _restarts(self, service: Service, place: str) -> dict[str, Any]:
-        said = service.get("restart")
-        policy, _, count = text(said or "no").partition(":")
+        restart = service.get("restart")
+        policy, _, count = text(restart or "no").partition(":")
         if policy in ("no", "false"):
             return {"restart": "never"}
         if policy not in ("always", "unless-stopped", "on-failure"):
-            self._outcome.note(place, f"restart = {said} is not carried over")
+            self._outcome.note(place, f"restart = {restart} is not carried over")
             return {"restart": "never"}
         # Like docker: from 100 ms on, doubled up to a minute, and without end unless a number is given.
         keys: dict[str, Any] = {"restart": "on_failure" if policy == "on-failure" else "always"}
@@ -350,12 +353,12 @@ class _File:
 
     def _instances(self, service: Service, place: str) -> int | None:
         deploy = service.get("deploy") or {}
-        said = int(text(deploy.get("replicas", service.get("scale", 1))))
-        if said < 1:
-            self._outcome.note(place, f"replicas = {said}: one here; set autostart = false if it should not start")
-        if said > _MAX_INSTANCES:
-            self._outcome.note(place, f"replicas = {said}: {_MAX_INSTANCES} here")
-        return min(said, _MAX_INSTANCES) if said > 1 else None
+        replicas = int(text(deploy.get("replicas", service.get("scale", 1))))
+        if replicas < 1:
+            self._outcome.note(place, f"replicas = {replicas}: one here; set autostart = false if it should not start")
+        if replicas > _MAX_INSTANCES:
+            self._outcome.note(place, f"replicas = {replicas}: {_MAX_INSTANCES} here")
+        return min(replicas, _MAX_INSTANCES) if replicas > 1 else None
 
 
 def _is_ofelia(service: Service) -> bool:
@@ -372,15 +375,15 @@ def _networks(service: Service) -> dict[str, Any]:
     """Return the networks of a service, with its settings of each."""
     if service.get("network_mode"):
         return {}
-    said = service.get("networks") or ["default"]
-    return dict(said) if isinstance(said, Mapping) else {str(name): None for name in said}
+    networks = service.get("networks") or ["default"]
+    return dict(networks) if isinstance(networks, Mapping) else {str(name): None for name in networks}
 
 
 def _dependencies(service: Service) -> Iterator[tuple[str, str]]:
     """Yield the services that one depends on, and under which condition."""
-    said = service.get("depends_on") or []
-    for name in said:
-        one = said[name] if isinstance(said, Mapping) else None
+    dependencies = service.get("depends_on") or []
+    for name in dependencies:
+        one = dependencies[name] if isinstance(dependencies, Mapping) else None
         yield str(name), str((one or {}).get("condition") or "service_started")
 
 

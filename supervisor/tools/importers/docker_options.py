@@ -71,8 +71,8 @@ class Project:
         return self._known(self.volumes, name)
 
     def _known(self, known: Mapping[str, Any], name: str) -> str:
-        said = known.get(name) or {}
-        return str(said.get("name") or (name if said.get("external") else f"{self.name}_{name}"))
+        settings = known.get(name) or {}
+        return str(settings.get("name") or (name if settings.get("external") else f"{self.name}_{name}"))
 
 
 def options(service: Mapping[str, Any], project: Project, place: str, outcome: Outcome) -> list[str]:
@@ -128,10 +128,10 @@ def _volumes(value: Any, project: Project) -> list[str]:
     return [_long_volume(one, project) if isinstance(one, Mapping) else _volume(str(one), project) for one in value]
 
 
-def _volume(said: str, project: Project) -> str:
-    source, colon, rest = said.partition(":")
+def _volume(volume: str, project: Project) -> str:
+    source, colon, rest = volume.partition(":")
     if not colon:
-        return f"--volume={said}"
+        return f"--volume={volume}"
     return f"--volume={_source(source, project)}:{rest}"
 
 
@@ -139,15 +139,15 @@ def _source(source: str, project: Project) -> str:
     return project.path(source) if source[:1] in "./~" else project.volume(source)
 
 
-def _long_volume(said: Mapping[str, Any], project: Project) -> str:
-    target, end = said["target"], ":ro" if said.get("read_only") else ""
-    if said["type"] == "tmpfs":
+def _long_volume(volume: Mapping[str, Any], project: Project) -> str:
+    target, end = volume["target"], ":ro" if volume.get("read_only") else ""
+    if volume["type"] == "tmpfs":
         return f"--tmpfs={target}"
-    if said["type"] not in ("bind", "volume"):
-        raise ValueError(said["type"])
-    if "source" not in said:
+    if volume["type"] not in ("bind", "volume"):
+        raise ValueError(volume["type"])
+    if "source" not in volume:
         return f"--volume={target}"
-    source = project.path(said["source"]) if said["type"] == "bind" else project.volume(said["source"])
+    source = project.path(volume["source"]) if volume["type"] == "bind" else project.volume(volume["source"])
     return f"--volume={source}:{target}{end}"
 
 

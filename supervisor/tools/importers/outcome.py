@@ -79,16 +79,16 @@ class Outcome:
         """Report a thing that is carried over and that people have to know, once."""
         self._report(self.advice, Note(place, text))
 
-    def stops_within(self, place: str, graceful_stop: str | None, *, said: bool) -> None:
+    def stops_within(self, place: str, graceful_stop: str | None, *, explicit: bool) -> None:
         """Point out a time to stop that is longer than the daemon's own unless its configuration says more.
 
         Args:
             place: of the note.
             graceful_stop: the time.
-            said: it stands there, rather than being the default of the other program.
+            explicit: whether the file sets it; otherwise it is the default of the other program.
         """
         if graceful_stop is not None and parse_duration(graceful_stop) > parse_duration(_SHUTDOWN):
-            report = self.note if said else self.advise
+            report = self.note if explicit else self.advise
             report(
                 place,
                 f"a shutdown kills runs after shutdown_timeout ({_SHUTDOWN}), before these {graceful_stop}: "
@@ -115,8 +115,8 @@ class Outcome:
         free = next(one for one in (name, *(f"{name}-{n}" for n in range(2, 10_000))) if one not in taken)
         if not UNIT_NAME.fullmatch(free):
             raise ValueError(free)
-        said = {key: value for key, value in keys.items() if value not in (None, {}, [])}
-        unit = Unit(kind, free, said, origin, places or (origin,))
+        present = {key: value for key, value in keys.items() if value not in (None, {}, [])}
+        unit = Unit(kind, free, present, origin, places or (origin,))
         self.units.append(unit)
         self._sequence.append(unit)
         return unit

@@ -122,28 +122,28 @@ def _argv(app: App, working_dir: str) -> list[str]:
 
 def _instances(app: App, program: str, place: str, outcome: Outcome) -> int:
     """Return how many run side by side; several that share a port do not."""
-    said = app.get("instances")
+    instances = app.get("instances")
     cores = os.cpu_count() or 1
-    if said in ("max", "0", 0):
+    if instances in ("max", "0", 0):
         wanted = cores
     else:
         try:
-            wanted = int(said or 1)
+            wanted = int(instances or 1)
         except (TypeError, ValueError):
-            raise ValueError(f"instances = {said}") from None
+            raise ValueError(f"instances = {instances}") from None
         wanted = max(1, cores + wanted) if wanted < 0 else wanted
-    mode = str(app.get("exec_mode") or ("cluster" if said is not None and program == "node" else "fork"))
+    mode = str(app.get("exec_mode") or ("cluster" if instances is not None and program == "node" else "fork"))
     if mode.startswith("cluster") and wanted > 1:
         outcome.note(
             place,
-            f"instances = {said} in cluster mode: one instance here, because instances cannot share a port: give"
+            f"instances = {instances} in cluster mode: one instance here, because instances cannot share a port: give"
             " each its own port behind a proxy, or use node:cluster in the program",
         )
         return 1
-    if said in ("max", "0", 0) or (isinstance(said, int) and said < 0):
-        outcome.advise(place, f"instances = {said} is {wanted} here, by the processors of this host")
+    if instances in ("max", "0", 0) or (isinstance(instances, int) and instances < 0):
+        outcome.advise(place, f"instances = {instances} is {wanted} here, by the processors of this host")
     if wanted > _MAX_INSTANCES:
-        outcome.note(place, f"instances = {said} is {_MAX_INSTANCES} here")
+        outcome.note(place, f"instances = {instances} is {_MAX_INSTANCES} here")
     return min(wanted, _MAX_INSTANCES)
 
 
@@ -168,8 +168,10 @@ def _user(app: App) -> str | None:
 
 
 def _env_files(app: App, working_dir: str) -> list[str]:
-    said = app.get("env_file")
-    return [os.path.join(working_dir, str(one)) for one in (said if isinstance(said, list) else [said] if said else [])]
+    given = app.get("env_file")
+    return [
+        os.path.join(working_dir, str(one)) for one in (given if isinstance(given, list) else [given] if given else [])
+    ]
 
 
 def _ms(value: Any) -> float:
@@ -218,20 +220,20 @@ def _stopping(app: App, place: str, outcome: Outcome) -> dict[str, Any]:
     keys = {"stop_signal": "SIGINT", "graceful_stop": _time(app, "kill_timeout", _KILL_TIMEOUT_MS, place, outcome)}
     if app.get("treekill") is False:
         keys["stop_target"] = "main"
-    outcome.stops_within(place, keys["graceful_stop"], said="kill_timeout" in app)
+    outcome.stops_within(place, keys["graceful_stop"], explicit="kill_timeout" in app)
     return keys
 
 
 def _limits(app: App, keys: dict[str, Any], place: str, outcome: Outcome) -> None:
-    said = app.get("max_memory_restart")
-    if not said:
+    memory = app.get("max_memory_restart")
+    if not memory:
         return
-    found = _AMOUNT.fullmatch(str(said))
+    found = _AMOUNT.fullmatch(str(memory))
     if found is None:
-        outcome.note(place, f"max_memory_restart = {said} is not carried over")
+        outcome.note(place, f"max_memory_restart = {memory} is not carried over")
         return
     keys["limits"] = {"memory": f"{found[1]}{found[2].lower()}b"}
-    outcome.advise(place, f"max_memory_restart = {said}: the kernel kills it at this limit, and it is restarted")
+    outcome.advise(place, f"max_memory_restart = {memory}: the kernel kills it at this limit, and it is restarted")
 
 
 def _report(app: App, place: str, outcome: Outcome) -> None:

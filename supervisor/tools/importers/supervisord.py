@@ -103,7 +103,7 @@ def _expand_here(parser: configparser.RawConfigParser, directory: str) -> None:
 
 def _program(
     name: str,
-    said: dict[str, str],
+    settings: dict[str, str],
     common: Mapping[str, str],
     group: str | None,
     place: str,
@@ -111,23 +111,23 @@ def _program(
 ) -> None:
     def expanded(text: str) -> str:
         text = text.replace("%(program_name)s", name).replace("%(group_name)s", group or name)
-        text = re.sub(r"%\(numprocs\)[ds]", said.get("numprocs", "1"), text)
+        text = re.sub(r"%\(numprocs\)[ds]", settings.get("numprocs", "1"), text)
         for missing in _REST.findall(_TO_REPLACE.sub("", text)):
             outcome.note(place, f"%({missing})s is not carried over")
         return text.replace("%%", "%")
 
-    command = said.pop("command", "")
+    command = settings.pop("command", "")
     if not command:
         outcome.note(place, "has no command")
         return
     # These hold there unless a program says otherwise; the signal goes to the main process alone.
     keys: dict[str, Any] = {"run": None, "group": group}
     keys |= {"restart": "on_failure", "healthy_after": "1s", "graceful_stop": "10s"}
-    if not _truth(said.get("stopasgroup", "false")):
+    if not _truth(settings.get("stopasgroup", "false")):
         keys["stop_target"] = "main"
     env = _variables(expanded(common.get("environment", "")))
-    said = {key: common[key] for key in _INHERITED if key in common} | said
-    for key, value in said.items():
+    settings = {key: common[key] for key in _INHERITED if key in common} | settings
+    for key, value in settings.items():
         if key == "environment":
             env |= _variables(expanded(value))
         elif key in _KEYS:
@@ -135,9 +135,9 @@ def _program(
         elif not _is_nothing(key, value):
             file = ": Ringward keeps the output in its logs instead" if key.endswith("_logfile") else ""
             outcome.note(place, f"{key} = {value}{file or ' is not carried over'}")
-    outcome.stops_within(place, keys["graceful_stop"], said="stopwaitsecs" in said)
+    outcome.stops_within(place, keys["graceful_stop"], explicit="stopwaitsecs" in settings)
     in_shell = {one: value for one, value in env.items() if _of_the_instance(value)}
-    keys["run"] = _command(expanded(command), in_shell, int(said.get("numprocs_start", "0")))
+    keys["run"] = _command(expanded(command), in_shell, int(settings.get("numprocs_start", "0")))
     keys["env"] = {one: _referring(value, place, outcome) for one, value in env.items() if one not in in_shell}
     keys = {key: value for key, value in keys.items() if value is not None}
     outcome.add("services", name, keys, place)

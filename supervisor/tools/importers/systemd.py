@@ -246,26 +246,26 @@ def _last(sections: Sections, section: str, key: str) -> str | None:
 
 
 def _service(name: str, path: str, sections: Sections, timer: tuple[str, Sections] | None, outcome: Outcome) -> None:
-    said = sections.get("Service", {})
-    kind = (said.get("Type") or ["simple"])[-1]
+    settings = sections.get("Service", {})
+    kind = (settings.get("Type") or ["simple"])[-1]
     is_task = timer is not None or kind == "oneshot"
-    if not said.get("ExecStart"):
+    if not settings.get("ExecStart"):
         outcome.note(path, "has no ExecStart")
         return
     if kind == "forking":
         outcome.note(path, "Type=forking: let the program stay in the foreground")
-    keys: dict[str, Any] = {"run": _run(said, path, outcome), "working_dir": "/"}
+    keys: dict[str, Any] = {"run": _run(settings, path, outcome), "working_dir": "/"}
     keys["description"] = _last(sections, "Unit", "Description")
     keys["limits"] = {}
     note = functools.partial(outcome.note, path)
-    for key, values in said.items():
+    for key, values in settings.items():
         value = " ".join(values) if key == "SuccessExitStatus" else values[-1]
         _carry(key, value, keys, note, kind=kind, is_task=is_task)
-    if said.get("Group"):
-        keys["user"] = f"{keys.get('user', 'root')}:{said['Group'][-1]}"
-    _environment(said, keys, path, outcome)
-    _stopping(said, keys, path, outcome)
-    restart = (said.get("Restart") or ["no"])[-1]
+    if settings.get("Group"):
+        keys["user"] = f"{keys.get('user', 'root')}:{settings['Group'][-1]}"
+    _environment(settings, keys, path, outcome)
+    _stopping(settings, keys, path, outcome)
+    restart = (settings.get("Restart") or ["no"])[-1]
     if is_task:
         _schedule(path, sections, timer, keys, outcome)
         if restart != "no":
@@ -274,14 +274,14 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
         if restart not in _RESTART_MEANS_THE_SAME:
             outcome.note(path, f"Restart={restart}: is {_RESTART.get(restart, 'on_failure')} here")
         keys["restart"] = _RESTART.get(restart, "on_failure")
-        _supervision(said, sections, kind, keys, path, outcome)
+        _supervision(settings, sections, kind, keys, path, outcome)
     _others(sections, path, outcome)
     outcome.add("tasks" if is_task else "services", name, keys, path, path, *([timer[0]] if timer else []))
 
 
-def _stopping(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:
+def _stopping(settings: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:
     """Carry over how it is stopped."""
-    mode = (said.get("KillMode") or ["control-group"])[-1]
+    mode = (settings.get("KillMode") or ["control-group"])[-1]
     if mode in ("process", "mixed"):
         keys["stop_target"] = "main"
     if mode == "process":
@@ -289,7 +289,7 @@ def _stopping(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, ou
         outcome.note(path, "KillMode=process: Ringward kills remaining processes after graceful_stop")
     elif mode == "none":
         outcome.note(path, "KillMode=none is not carried over: a stop ends all processes here")
-    wait = (said.get("TimeoutStopSec") or said.get("TimeoutSec") or [""])[-1]
+    wait = (settings.get("TimeoutStopSec") or settings.get("TimeoutSec") or [""])[-1]
     if not wait:
         keys["graceful_stop"] = _TIME
     else:
@@ -297,11 +297,11 @@ def _stopping(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, ou
             keys["graceful_stop"] = endless_span(wait)
         except ValueError:
             outcome.note(path, f"TimeoutStopSec={wait} is not carried over")
-    outcome.stops_within(path, keys.get("graceful_stop"), said=bool(wait))
+    outcome.stops_within(path, keys.get("graceful_stop"), explicit=bool(wait))
 
 
 def _supervision(
-    said: Mapping[str, list[str]], sections: Sections, kind: str, keys: dict[str, Any], path: str, outcome: Outcome
+    settings: Mapping[str, list[str]], sections: Sections, kind: str, keys: dict[str, Any], path: str, outcome: Outcome
 ) -> None:
     """Carry over the restart policy of a service, and its readiness and liveness."""
 
@@ -318,7 +318,7 @@ def _supervision(
     try:
         if kind in _NOTIFY:
             keys["ready"] = {"notify": True, "timeout": endless_span(start) if start else _TIME}
-        elif start and said.get("ExecStartPre"):
+        elif start and settings.get("ExecStartPre"):
             outcome.note(path, f"TimeoutStartSec={start} is not carried over: it would also apply to ExecStartPre")
         if watchdog and watchdog != "infinity" and span(watchdog):
             keys["live"] = {"notify": True, "every": seconds(span(watchdog)), "failures": 1}
@@ -326,11 +326,11 @@ def _supervision(
         outcome.note(path, f"TimeoutStartSec={start} WatchdogSec={watchdog} is not carried over")
 
 
-def _run(said: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str] | str:
+def _run(settings: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str] | str:
     """Return all commands that start it, as one; its arguments where that needs no shell."""
     commands = [
         _command(line, path, outcome)
-        for lines in (*said.get("ExecStartPre", []), *said["ExecStart"])
+        for lines in (*settings.get("ExecStartPre", []), *settings["ExecStart"])
         for line in _separate(lines)
     ]
     only = commands[0]
@@ -420,12 +420,12 @@ def _carry(
         note(f"{key}={value} is not carried over")
 
 
-def _environment(said: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:
-    words = [_unquoted(word) for line in said.get("Environment", []) for word in _words(line)]
+def _environment(settings: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:
+    words = [_unquoted(word) for line in settings.get("Environment", []) for word in _words(line)]
     pairs = [word.partition("=") for word in words]
     keys["env"] = {name: value for name, _, value in pairs if name}
     files = []
-    for name in said.get("EnvironmentFile", []):
+    for name in settings.get("EnvironmentFile", []):
         if name.startswith("-") and not os.path.exists(name[1:]):
             outcome.note(path, f"EnvironmentFile={name}: no such file, so it is left out")
         else:

@@ -79,24 +79,24 @@ def statuses(text: str) -> list[int]:
     return found
 
 
-def restarts(said: Callable[[str], str | None]) -> Mapping[str, Any]:
+def restarts(setting: Callable[[str], str | None]) -> Mapping[str, Any]:
     """Return the keys for how often and how fast a service is restarted.
 
     A unit fails permanently when it was started ``StartLimitBurst`` times within ``StartLimitIntervalSec``. It never
     does where so many starts take longer; for a service that exits at once, only ``RestartSec`` decides that.
 
     Args:
-        said: the value of a key, in whatever section it stands.
+        setting: returns the value of a key from its section.
 
     Raises:
         ValueError: one of the values is none.
     """
-    delay = span(said("RestartSec") or f"{_RESTART_S}")
-    limit = said("StartLimitIntervalSec") or said("StartLimitInterval") or f"{_INTERVAL_S}"
+    delay = span(setting("RestartSec") or f"{_RESTART_S}")
+    limit = setting("StartLimitIntervalSec") or setting("StartLimitInterval") or f"{_INTERVAL_S}"
     interval = float("inf") if limit == "infinity" else span(limit)
-    burst = int(said("StartLimitBurst") or _BURST)
+    burst = int(setting("StartLimitBurst") or _BURST)
     keys: dict[str, Any] = {"restart_delay": seconds(delay), "restart_backoff": "constant"}
-    if said("RestartSteps") and (longest := said("RestartMaxDelaySec")):
+    if setting("RestartSteps") and (longest := setting("RestartMaxDelaySec")):
         keys |= {"restart_backoff": "exponential", "restart_max_delay": seconds(span(longest))}
     if burst == 0 or interval <= delay * burst:
         return keys | {"restart_attempts": "unlimited"}
