@@ -72,7 +72,7 @@ def test_the_timeline_shows_what_overlapped_and_waited(page: Page, site: Site, w
     expect(bars(page, "reindex").locator(".wait")).to_be_visible()
     expect(bars(page, "web")).to_have_count(0)
     timeline = page.get_by_role("region", name="Timeline")
-    expect(timeline).to_contain_text("slot db, at most 1")
+    expect(timeline).to_contain_text("slot db, at most 1 of 1")
     page.get_by_label("Slot").select_option("db")
     expect(bars(page, "mails")).to_have_count(0)
     expect(bars(page, "import")).to_have_count(1)

@@ -1,4 +1,4 @@
-// What needs attention first; then the host, all tasks and services by their state, running runs, and coming runs.
+// What needs attention first; then the host, slots, all tasks and services by their state, running runs, and coming runs.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { acknowledge, unacknowledge } from "../actions.js";
 import { get } from "../api.js";
@@ -11,6 +11,7 @@ import { Board } from "../parts/board.js";
 import { Cause, CauseLine, learn } from "../parts/cause.js";
 import { HostLine } from "../parts/host.js";
 import { Icon } from "../parts/icon.js";
+import { Slots, useSlots } from "../parts/slots.js";
 import { UnitActions } from "../parts/unit_actions.js";
 import { link } from "../routes.js";
 import { loadUnits, mayOperate, now, throttle, trouble, units } from "../state.js";
@@ -131,12 +132,13 @@ export function Overview() {
   useTitle("Overview");
   const all = units.value;
   const { failures, known } = useFailures();
+  const { slots, known: slotsKnown } = useSlots();
   const [waited, setWaited] = useState(false);
   useEffect(() => {
     const timer = setTimeout(() => setWaited(true), CAUSES_MS);
     return () => clearTimeout(timer);
   }, []);
-  if (!all || !(known || waited)) {
+  if (!all || !((known && slotsKnown) || waited)) {
     return html`<h1>Overview</h1>${trouble.value ? html`<${Card} label="Problem"><${Problem} error=${{ message: trouble.value }} retry=${loadUnits} /></${Card}>` : html`<${Card} label="Loading"><${Skeleton} rows=${10} /></${Card}>`}`;
   }
   if (!all.length) {
@@ -151,6 +153,7 @@ export function Overview() {
     <${Attention} all=${all} failures=${failures} known=${known} />
     <${Recent} all=${all} failures=${failures} />
     <${HostLine} />
+    <${Slots} slots=${slots} />
     <${Board} all=${all} />
     <div class="cards"><${Running} all=${all} /><${Coming} all=${all} /></div>`;
 }

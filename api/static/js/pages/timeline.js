@@ -4,6 +4,7 @@ import { count, duration, moment, tookMs } from "../format.js";
 import { listen } from "../live.js";
 import { At, Card, Empty, Problem, RunBadge, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
 import { Icon } from "../parts/icon.js";
+import { useSlots } from "../parts/slots.js";
 import { go, link, route } from "../routes.js";
 import { now, throttle, unitNamed, units } from "../state.js";
 import { Chart, LATE_MS, atTheSameTime, isLate, waitedMs } from "../timeline/chart.js";
@@ -55,7 +56,10 @@ export function Timeline() {
   const chosen = all.filter(fits);
   // The previous runs stay in their rows until the runs of this window are loaded.
   const runs = runsIn(chosen, late && data ? data.view : view, now.value);
-  const slots = slotsOf((data?.runs ?? []).filter(fits), usesOf, now.value).filter((one) => !slot || one.name === slot);
+  const sizes = new Map((useSlots().slots?.items ?? []).map((one) => [one.name, one.size]));
+  const slots = slotsOf((data?.runs ?? []).filter(fits), usesOf, now.value)
+    .filter((one) => !slot || one.name === slot)
+    .map((one) => ({ ...one, size: sizes.get(one.name) }));
   const known = [...new Set((units.value ?? []).flatMap((unit) => Object.keys(unit.definition.uses ?? {})))].sort();
   const table = read("view") === "table";
   const span = view.to - view.from;
@@ -121,5 +125,5 @@ function Table({ runs, overlaps, slots, nowMs }) {
       </tr>`)}</tbody>
     </table></div>
     ${newest.length > most && html`<p class="body"><button onClick=${() => setMost(most + SHOWN)}>Show more of ${count(newest.length, "run")}</button></p>`}
-    ${slots.length > 0 && html`<ul class="body small">${slots.map((slot) => html`<li key=${slot.name}>Slot ${slot.name}: at most ${count(slot.most, "place")} held at the same time</li>`)}</ul>`}`;
+    ${slots.length > 0 && html`<ul class="body small">${slots.map((slot) => html`<li key=${slot.name}>Slot ${slot.name}: at most ${slot.size === undefined ? count(slot.most, "place") : `${slot.most} of ${count(slot.size, "place")}`} held at the same time</li>`)}</ul>`}`;
 }

@@ -71,13 +71,15 @@ function next(rows, id, key) {
   return inOrder(other).reduce((best, run) => (far(run) < far(best) ? run : best));
 }
 
+/** Of a slot whose size is not known, the height shows the share of the most places. */
 function Slot({ slot, place }) {
+  const full = Math.max(slot.most, slot.size ?? 0);
   return html`<div class="gantt-row slot">
-    <div class="label small soft">slot ${slot.name}, <span class="number">at most ${slot.most}</span></div>
+    <div class="label small soft">slot ${slot.name}, <span class="number">at most ${slot.most}${slot.size !== undefined && ` of ${slot.size}`}</span></div>
     <div class="plot">${slot.parts.map(({ from, to, held }) => {
       const left = place(from);
       const width = place(to) - left;
-      return width > 0 && html`<i key=${from} style=${{ left: share(left), width: share(width), height: `${Math.round((100 * held) / slot.most)}%` }} title=${`${slot.name}: ${count(held, "place")} held`}></i>`;
+      return width > 0 && html`<i key=${from} style=${{ left: share(left), width: share(width), height: `${Math.round((100 * held) / full)}%` }} title=${`${slot.name}: ${slot.size === undefined ? count(held, "place") : `${held} of ${count(slot.size, "place")}`} held`}></i>`;
     })}</div>
   </div>`;
 }

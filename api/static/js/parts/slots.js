@@ -1,0 +1,65 @@
+// Slots and the limit of the daemon: the places in use, the runs that hold them, and the runs that wait for them.
+import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
+import { get } from "../api.js";
+import { count } from "../format.js";
+import { listen } from "../live.js";
+import { link } from "../routes.js";
+import { throttle, units } from "../state.js";
+import { Card, useLoad } from "./basics.js";
+
+const AGAIN_MS = 2000;
+const SHOWN = 9;
+const NAMED = 3;
+
+/** Whether the unit uses slots, or has runs that may wait because of max_running. */
+const concerned = (unit) => Object.keys(unit.definition.uses ?? {}).length > 0 || (unit.kind === "task" && unit.active.pending > 0);
+
+/**
+ * {slots, known}: slots is the answer of /api/slots, null while nothing is known or configured. It is loaded when a unit
+ * is concerned, and again when runs change.
+ */
+export function useSlots() {
+  const wanted = useRef(false);
+  wanted.current ||= (units.value ?? []).some(concerned);
+  const { data, error, reload } = useLoad(async (signal) => (wanted.current ? get("api/slots", {}, signal) : null), [wanted.current]);
+  useEffect(() => {
+    const again = throttle(reload, AGAIN_MS);
+    return listen((kind) => wanted.current && (kind === "resumed" || kind === "config.reloaded" || kind.startsWith("run.")) && again());
+  }, []);
+  const configured = data && (data.items.length > 0 || data.maxRunning.limit !== undefined);
+  return { slots: configured ? data : null, known: !wanted.current || Boolean(data || error) };
+}
+
+/** The first runs as links. */
+function Runs({ runs }) {
+  return runs.slice(0, NAMED).map((run, index) => html`${index > 0 && ", "}<a key=${run.runId} href=${link("run", run.runId)}>${run.taskName}</a>`);
+}
+
+function Bar({ used, size, text }) {
+  return html`<progress max=${size} value=${Math.min(used, size)} aria-label=${text}></progress> <span class="number">${used}/${size}</span>`;
+}
+
+function Slot({ slot }) {
+  const { name, size, used, waiting, heldBy, nextRuns } = slot;
+  const unnamed = waiting - Math.min(nextRuns.length, NAMED);
+  return html`<li class=${waiting ? "wanted" : ""}>
+    <b class="clip" title=${name}>${name}</b><span class="spring"></span><${Bar} used=${used} size=${size} text=${`Slot ${name}: ${used} of ${count(size, "place")} in use`} />
+    ${heldBy.length > 0 && html`<p class="small"><span class="soft">Held by</span> <${Runs} runs=${heldBy} />${heldBy.length > NAMED && " and others"}</p>`}
+    ${waiting > 0 && html`<p class="small"><span class="soft">${count(waiting, "run waits", "runs wait")}:</span> <${Runs} runs=${nextRuns} />${unnamed > 0 && ` ${nextRuns.length ? "and " : ""}${unnamed} more`}</p>`}
+  </li>`;
+}
+
+/** Slots that runs wait for come first if there are too many to show all. slots: see useSlots. */
+export function Slots({ slots }) {
+  const [more, setMore] = useState(false);
+  if (!slots) return null;
+  const { items, maxRunning } = slots;
+  const { limit, running } = maxRunning;
+  const all = more || items.length <= SHOWN;
+  const shown = all ? items : items.toSorted((a, b) => b.waiting - a.waiting || b.used / b.size - a.used / a.size).slice(0, SHOWN);
+  const tools = limit !== undefined && html`<span class="row small"><span class="soft">Running tasks</span><${Bar} used=${running} size=${limit} text=${`${running} of at most ${count(limit, "run")} of tasks`} /></span>`;
+  return html`<${Card} title="Slots" className="slots" tools=${tools}>
+    <ul>${shown.map((slot) => html`<${Slot} key=${slot.name} slot=${slot} />`)}</ul>
+    ${!all && html`<p class="body"><button class="link" onClick=${() => setMore(true)}>Show all ${items.length}</button></p>`}
+  </${Card}>`;
+}
