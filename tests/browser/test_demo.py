@@ -84,3 +84,16 @@ def test_the_failed_backup_of_last_tuesday(
     page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link", name="Overview").click()
     expect(page.get_by_role("region", name="Needs attention")).not_to_contain_text("backup")
     context.close()
+
+
+def test_twelve_hour_times_fit(browser: Browser, demonstration: Demonstration, complaints: list[str]) -> None:
+    """The times of failures, which are longer with AM and PM, leave the names beside them free."""
+    page = watched(browser.new_context(locale="en-US", **DESK), complaints)
+    page.goto(demonstration.address)
+    page.get_by_label("Password").fill(demonstration.password)
+    page.get_by_role("button", name="Log in").click()
+    times = page.get_by_role("region", name="Failed in the last week").get_by_role(
+        "link", name=re.compile("^Failure of")
+    )
+    expect(times.filter(has_text=re.compile(", .*[AP]M")).first).to_be_visible()
+    assert times.evaluate_all("links => links.map(one => one.scrollWidth <= one.clientWidth)") == [True] * times.count()
