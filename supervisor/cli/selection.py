@@ -71,7 +71,7 @@ def filters_of(**given: str | None) -> dict[str, str]:
                 raise click.UsageError(f"--exit-code must be a number or a range such as 1-255: {value}")
             filters |= {"exit_code_min": codes[1], "exit_code_max": codes[2] or codes[1]}
         else:
-            moment = option_moment(value) if name in ("after", "before") else None
+            moment = option_moment(f"--{name}", value) if name in ("after", "before") else None
             filters[names.get(name, name)] = moment or value
     return filters
 

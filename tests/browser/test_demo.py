@@ -88,7 +88,7 @@ def test_the_failed_backup_of_last_tuesday(
 
 def test_twelve_hour_times_fit(browser: Browser, demonstration: Demonstration, complaints: list[str]) -> None:
     """The times of failures, which are longer with AM and PM, leave the names beside them free."""
-    page = watched(browser.new_context(locale="en-US", **DESK), complaints)
+    page = watched(browser.new_context(locale="en-US", viewport={"width": 1280, "height": 900}), complaints)
     page.goto(demonstration.address)
     page.get_by_label("Password").fill(demonstration.password)
     page.get_by_role("button", name="Log in").click()

@@ -7,6 +7,7 @@ _ULID = r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b"
 _VARIABLE = {
     "any": (r"\.\.\.|…", _ANY),
     "ulid": (_ULID, f"({_ULID})"),
+    "ending": (r"\b(?=[A-Z]*\d)[0-9A-HJKMNP-TV-Z]{8}\b", r"\b[0-9A-HJKMNP-TV-Z]{8}\b"),
     "time": (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?",) * 2,
     "clock": (r"\d{4}-\d\d-\d\d(?: \d\d:\d\d(?::\d\d)?(?: [A-Z]{3,4})?)?",) * 2,
     "date": (

@@ -19,7 +19,7 @@ NOT_RUN = {
     "installs": 2,
     "needs a client of the protocol": 1,
     "needs a collector": 2,
-    "needs a container engine": 1,
+    "needs a container engine": 2,
     "needs another environment": 1,
     "no task of this page fails": 1,
     "other people's programs": 1,

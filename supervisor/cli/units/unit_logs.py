@@ -165,8 +165,8 @@ class UnitFollower:
         return False
 
 
-def option_moment(text: str | None) -> str | None:
-    """Return the RFC 3339 text of an option that takes a time; None: it was not given.
+def option_moment(option: str, text: str | None) -> str | None:
+    """Return the RFC 3339 text of the time that `option` was given; None: it was not given.
 
     Raises:
         click.UsageError: it is not a time.
@@ -176,7 +176,7 @@ def option_moment(text: str | None) -> str | None:
     try:
         return moment_of(text, datetime.now(UTC).astimezone())
     except ValueError as err:
-        raise click.UsageError(str(err)) from err
+        raise click.UsageError(f"{option}: {err}") from err
 
 
 def moment_of(text: str, now: datetime) -> str:

@@ -138,4 +138,4 @@ def test_a_damaged_database_stops_the_start(daemon: Daemon) -> None:
         "there is no copy); restore a backup, or begin an empty history with: ringward up --new-history"
         in outcome.stderr
     )
-    assert database.read_text().startswith("this is no database")
+    assert database.read_text().startswith("these are notes")

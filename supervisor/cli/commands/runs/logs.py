@@ -138,8 +138,8 @@ def _print_units(
     query = {
         **query_of(choice),
         "from": begin,
-        "since": option_moment(only.since),
-        "until": option_moment(only.until),
+        "since": option_moment("--since", only.since),
+        "until": option_moment("--until", only.until),
         "follow": None if follow else "false",
         "stream": only.stream,
         "grep": only.grep,

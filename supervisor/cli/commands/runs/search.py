@@ -54,8 +54,8 @@ class _Lines:
             "regex": "true" if self.regex else None,
             "case": None if self.ignore_case else "true",
             "stream": self.stream,
-            "since": option_moment(self.since),
-            "until": option_moment(self.until),
+            "since": option_moment("--since", self.since),
+            "until": option_moment("--until", self.until),
         }
 
 
