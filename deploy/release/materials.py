@@ -100,7 +100,7 @@ def bill(seconds: int) -> dict[str, Any]:
 
 
 def licences(extras: str) -> str:
-    """Return a table of licences: of Ringward, what it and these extras need, and the dashboard's libraries."""
+    """Return a table of the licences of Ringward, its dependencies, these extras, and the dashboard's libraries."""
     rows = [("NAME", "VERSION", "LICENCE"), *(one[:3] for one in (*_packages(extras).values(), *_libraries()))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join("  ".join(map(str.ljust, row, widths)).rstrip() + "\n" for row in rows)

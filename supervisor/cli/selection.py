@@ -167,7 +167,7 @@ class Selection:
         """Return whether to ask before a change: on a terminal, and unless every run was named.
 
         Raises:
-            click.UsageError: ``--all`` was given, and nobody can be asked.
+            click.UsageError: ``--all`` was given, without a terminal to ask on.
         """
         if self.everything and not is_interactive():
             raise click.UsageError("--all needs --yes, because nobody can be asked here")
@@ -177,7 +177,7 @@ class Selection:
         """Ask whether to change all those runs, on a terminal and unless every run was named.
 
         Raises:
-            click.UsageError: ``--all`` was given, and nobody can be asked.
+            click.UsageError: ``--all`` was given, without a terminal to ask on.
             Failure: they are not.
         """
         if not self.asks():

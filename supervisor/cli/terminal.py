@@ -157,7 +157,7 @@ def moment(ms: int) -> str:
 
 
 class _Picture(io.StringIO):
-    """Takes what is printed, for the terminal or pipe that standard output is."""
+    """Takes printed text, for a standard output that is a terminal or a pipe."""
 
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()

@@ -68,7 +68,7 @@ def one_by_one(page: Page, loaded: Callable[[], bool]) -> None:
 def test_a_page_that_loads_moves_little(
     browser: Browser, session: StorageState, site: Site, address: str, text: str, size: str
 ) -> None:
-    """Nothing that comes late moves what is there already: the cumulative layout shift is below 0.02."""
+    """Late content moves no content that is shown already: the cumulative layout shift is below 0.02."""
     runs = {**site.done, "tries": site.run_to_end("tries") if "tries" in address else ""}
     site.request("POST", "/api/tasks/waits/stop")  # after a minute of starting it would need attention
     site.ok.touch()

@@ -76,7 +76,7 @@ def test_selections(
     ],
 )
 def test_selections_without_a_meaning(ringward: Ringward, daemon: FakeDaemon, arguments: list[str]) -> None:
-    """Nothing is deleted by mistake: no selection, two at once, an empty one, all of them where nobody can be asked."""
+    """Nothing is deleted by mistake: no selection, two, an empty one, or all without a terminal to ask on."""
     assert ringward("rm", *arguments).exit_code == exit_codes.USAGE
     assert daemon.requests == []
 

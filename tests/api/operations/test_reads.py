@@ -13,7 +13,7 @@ from store.errors import NotReady, StoreError, Unopened
 
 
 def ignore(_error: StoreError) -> None:
-    """Report damage to nobody."""
+    """Ignore a report of damage."""
 
 
 def one(db: Database) -> object:

@@ -31,7 +31,7 @@ export function RunPage({ id }) {
     return listen((kind, body) => (body.runId === id || kind === "resumed" || (kind.startsWith("run.") && body.affected)) && again());
   }, [id]);
   const source = useMemo(() => new RunLog(id), [id]);
-  const [logged, setLogged] = useState(false); // what is below the log comes after it, so that its lines move nothing
+  const [logged, setLogged] = useState(false); // the cards below the log come after it, so that its lines move nothing
   const gone = error instanceof Refused && (error.status === 404 || error.status === 422);
   if (gone || (error && !run)) {
     return html`<h1>Run</h1><${Card} label="Problem">

@@ -30,7 +30,7 @@ def command(
     as_json: bool,
     **filters: str | None,
 ) -> None:
-    """List runs, newest first: of all tasks and services, or of those that are named.
+    """List runs, newest first: of all tasks and services, or of the named ones.
 
     A terminal shows the end of each id, which other commands accept; a pipe gets the whole id.
     """

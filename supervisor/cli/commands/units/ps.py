@@ -34,7 +34,7 @@ def command(
     watch: bool,
     as_json: bool,
 ) -> None:
-    """List tasks and services, or those that are named.
+    """List all tasks and services, or the named ones.
 
     With --watch, a terminal is redrawn every two seconds. A pipe gets the list again after each change.
     """
@@ -77,7 +77,7 @@ def _watch(show: Callable[[], None]) -> None:
 
 
 def _waits(api: "Api") -> dict[str, str]:
-    """Return what the oldest waiting run of each unit waits for, by name of the unit, where that is known."""
+    """Return by unit, where known, the reason why its oldest waiting run waits."""
     from supervisor.cli.client import Refused
     from supervisor.cli.records import Foreign, Record
 
