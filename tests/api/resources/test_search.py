@@ -162,7 +162,7 @@ def test_a_cursor_belongs_to_one_search(daemon: Daemon, three: list[Run]) -> Non
 @pytest.mark.usefixtures("three")
 def test_unknown(daemon: Daemon) -> None:
     """A task that is neither configured nor has runs, a run that is not there or of another task: 404."""
-    other, _ = running(daemon, "other", 1)
+    other, _ = running(daemon, "not-three", 1)
     for path in (
         "/api/tasks/nothing/log/search?q=a",
         f"/api/tasks/three/log/search?q=a&runId={new_ulid()}",
@@ -170,7 +170,7 @@ def test_unknown(daemon: Daemon) -> None:
     ):
         assert daemon.get(path).status == 404
     assert daemon.get("/api/tasks/no%20name/log/search?q=a").status == 422
-    assert page(daemon, "other", q="a")["items"] == []
+    assert page(daemon, "not-three", q="a")["items"] == []
 
 
 def everywhere(daemon: Daemon, headers: Any = None, **query: Any) -> list[tuple[str, str, int]]:
