@@ -21,7 +21,7 @@ COMMANDS = {
     "up": ("daemon.up", "Run the daemon in the foreground."),
     "status": ("daemon.status", "Show the state of the daemon, its tasks and its services."),
     "health": ("daemon.health", "Check that the daemon works."),
-    "ps": ("units.ps", "List tasks and services."),
+    "ps": ("units.ps", "List all tasks and services."),
     "run": ("runs.run", "Run a task now and show its output."),
     "logs": ("runs.logs", "Show the log of a run."),
     "search": ("runs.search", "Search the logs of all runs."),

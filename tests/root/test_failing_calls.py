@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,11 @@ class Failures:
         return self._path.read_text().count("(INJECTED)")
 
     @property
+    def stopped(self) -> bool:
+        """Whether the thread has stopped outside a call."""
+        return "--- stopped by SIGSTOP ---" in self._path.read_text()
+
+    @property
     def most_in_a_second(self) -> int:
         """The most calls that failed within one second."""
         times = [float(line.split()[0]) for line in self._path.read_text().splitlines() if "(INJECTED)" in line]
@@ -129,11 +135,16 @@ def failing(daemon: Daemon, thread: str, call: str, code: str, path: Path, *, on
         line = tracer.stderr.readline()
         if "attached" not in line:
             pytest.skip(f"strace cannot trace that here: {line}")
+        failures = Failures(path)
         try:
-            yield Failures(path)
+            yield failures
         finally:
+            # A tracer that detaches during an injected call turns its error into ENOSYS: detach from a stopped thread.
+            os.kill(daemon.pid, signal.SIGSTOP)
+            until(lambda: failures.stopped or tracer.poll() is not None, "the thread to stop")
             tracer.terminate()
             tracer.communicate()
+            os.kill(daemon.pid, signal.SIGCONT)
 
 
 MAKING_A_RING = {"openat", "fcntl", "mmap", "fallocate", "ftruncate", "statfs"}

@@ -38,12 +38,17 @@ def upgrade(daemon: Daemon) -> dict[str, Any]:
     """Upgrade; return the result."""
     number = answer(daemon)["number"]
     os.kill(daemon.pid, signal.SIGUSR2)
+    return result(daemon, number + 1)
+
+
+def result(daemon: Daemon, number: int) -> dict[str, Any]:
+    """Wait for the end of an upgrade; return its result."""
 
     def over() -> dict[str, Any] | None:
         found = answer(daemon)
-        return found if found["number"] > number and found["state"] != "trying" else None
+        return found if found["number"] >= number and found["state"] != "trying" else None
 
-    return until(over, "the end of the upgrade")
+    return until(over, f"the end of upgrade {number}")
 
 
 def processes(daemon: Daemon) -> dict[str, int]:

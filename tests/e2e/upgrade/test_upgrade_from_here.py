@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.version import VERSION
-from tests.e2e.upgrade.test_upgrade import answer
+from tests.e2e.upgrade.test_upgrade import answer, result
 from tests.e2e.upgrade.test_upgrade_between_versions import VERSIONS
 from tests.e2e.upgrade.test_versions import NEWER, assert_unharmed, begin, version
 from tests.support.installation import Installation
@@ -141,8 +141,7 @@ def test_the_daemon_checks_the_request_itself(daemon: Installation, newer: Insta
         request.write_text(text)
         request.chmod(mode)
         os.kill(daemon.pid, signal.SIGUSR2)
-        until(lambda number=number: answer(daemon)["number"] == number, "the answer")  # type: ignore[misc]
-        found = answer(daemon)
+        found = result(daemon, number)
         assert found["state"] == "refused"
         assert why in found["why"]
         assert not request.exists()
