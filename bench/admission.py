@@ -3,7 +3,7 @@
 import time
 
 from bench.measure import Row, limit_row
-from supervisor.scheduler.runs.admission import Capacity, Claim, WaitingRuns, admit
+from supervisor.schedule.admission import Capacity, Claim, WaitingRuns, admit
 
 _BAR_MS = 1.0
 _SLOTS = 20

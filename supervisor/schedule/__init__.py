@@ -1,4 +1,4 @@
-"""Schedules as pure functions: cron fields, instants, time zones, and catching up.
+"""Schedules as pure functions: cron fields, instants, time zones, catching up, and the order of waiting runs.
 
 The configuration, importers, the simulation and the scheduler import this room. It reads no clock, no file and no
 database.

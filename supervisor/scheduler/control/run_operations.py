@@ -16,6 +16,7 @@ from store.runs.ids import is_ulid
 from store.runs.writes import get_run
 from supervisor.host.owning_run import owning_runs
 from supervisor.host.process_environ import Environments
+from supervisor.schedule.admission import MOST_HOLDERS, Claim
 from supervisor.scheduler.control.operation import (
     Arguments,
     Reply,
@@ -29,7 +30,6 @@ from supervisor.scheduler.control.operation import (
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.runs import run_transitions
-from supervisor.scheduler.runs.admission import MOST_HOLDERS, Claim
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.parameters import InvalidParameters, take
 from supervisor.scheduler.runs.run_engine import RunEngine

@@ -15,14 +15,7 @@ from supervisor.config.model import Config, Task
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.messages import Exited
 from supervisor.schedule import overlap
-from supervisor.scheduler.database.commits import Change, Committer
-from supervisor.scheduler.loop.daemon_state import DaemonState
-from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.loop.root_connection import RootConnection
-from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
-from supervisor.scheduler.notifications.notifications import Notifications
-from supervisor.scheduler.runs import changed_files, run_transitions, secret_parameters
-from supervisor.scheduler.runs.admission import (
+from supervisor.schedule.admission import (
     Capacity,
     Claim,
     Obstacle,
@@ -33,6 +26,13 @@ from supervisor.scheduler.runs.admission import (
     rank_of,
     slot_uses,
 )
+from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.loop.daemon_state import DaemonState
+from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.root_connection import RootConnection
+from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
+from supervisor.scheduler.notifications.notifications import Notifications
+from supervisor.scheduler.runs import changed_files, run_transitions, secret_parameters
 from supervisor.scheduler.runs.end_reason import (
     CRASHED_EXIT_CODE,
     REASONS,

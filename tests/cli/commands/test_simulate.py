@@ -60,11 +60,29 @@ def test_tables(ringward: Ringward) -> None:
     result = ringward("simulate", "--from", "2026-10-01", "--days", "31", "--duration", "often=1h")
     assert result.exit_code == 0, result.output
     rows = [line.split("\t") for line in result.stdout.splitlines()]
-    assert ["nightly", "32", "-", "-", "-", "-", "-", "1", "-"] in rows
-    assert ["often", "893", "1h", "-", "446", "-", "-", "-", "-"] in rows
+    assert ["nightly", "32", "-", "-", "-", "-", "-", "1", "-", "-"] in rows
+    assert ["often", "893", "1h", "-", "446", "-", "-", "-", "-", "-"] in rows
     assert ["2026-10-25", "nightly", "Europe/Prague", "-", "1", "1"] in rows
     assert [row[3] for row in rows if len(row) == 4 and row[0] == "2"] == ["nightly, often"]
     assert len([row for row in rows if len(row) == 4 and row[0].isdecimal() and len(row[0]) == 2]) == 24
+
+
+def test_runs_that_share_a_slot(ringward: Ringward, config: Path) -> None:
+    """The command tells how many runs wait, how long, and for which slot or limit."""
+    config.write_text(
+        "[daemon]\nmax_running = 1\n[slots.db]\nsize = 1\n"
+        '[tasks.first]\nrun = "true"\ncron = "0 3 * * *"\nuses = ["db"]\n'
+        '[tasks.second]\nrun = "true"\ncron = "10 3 * * *"\nuses = ["db"]\n'
+    )
+    options = ("--from", "2026-10-01", "--days", "2", "--duration", "30m")
+    tasks = {one["name"]: one for one in simulated(ringward, *options)["tasks"]}
+    assert (tasks["first"]["queued"], tasks["first"]["waitingFor"]) == (0, [])
+    assert (tasks["second"]["queued"], tasks["second"]["longestWaitMs"]) == (2, 20 * 60_000)
+    assert tasks["second"]["waitingFor"] == [
+        {"kind": "daemon", "count": 2},
+        {"kind": "slot", "name": "db", "count": 2},
+    ]
+    assert "\t20m\tmax_running (2), slot db (2)\n" in ringward("simulate", *options).stdout
 
 
 def test_durations(ringward: Ringward, data: Path) -> None:

@@ -18,8 +18,7 @@ def played(directory: Path, text: str, hours: int, **durations_ms: int) -> repor
     path = directory / "ringward.toml"
     path.write_text(f'[daemon]\ntimezone = "Europe/Prague"\n{text}')
     path.chmod(0o600)
-    tasks = list(load(str(path)).tasks.values())
-    return simulate(tasks, START_MS, START_MS + hours * 3_600_000, PRAGUE, durations_ms, {})
+    return simulate(load(str(path)), START_MS, START_MS + hours * 3_600_000, durations_ms, {})
 
 
 def test_the_day_on_which_clocks_go_back(tmp_path: Path) -> None:

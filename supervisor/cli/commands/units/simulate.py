@@ -56,7 +56,7 @@ def command(settings: Settings, days: int, first: str | None, durations: tuple[s
     taken = {name: chosen.get(name, chosen.get("", history.durations_ms.get(name, 0))) for name in config.tasks}
     try:
         start_ms, end_ms = (round(one.timestamp() * 1000) for one in (start, end))
-        report = simulate(list(config.tasks.values()), start_ms, end_ms, zone, taken, history.marks_ms)
+        report = simulate(config, start_ms, end_ms, taken, history.marks_ms)
     except TooMuch as err:
         message = f"the schedules have more than {MAX_TIMES:,} times in {days} days; use fewer --days"
         raise Failure(message, exit_codes.USAGE) from err
@@ -127,7 +127,18 @@ def _show(found: dict[str, Any]) -> None:
     click.echo(f"{found['from']} to {found['to']}, {found['timezone']}")
     title("Tasks")
     show_table(
-        ("TASK", "TIMES", "TAKES", "QUEUED", "SKIPPED", "QUEUE FULL", "TERMINATES", "DST SKIPPED", "LONGEST WAIT"),
+        (
+            "TASK",
+            "TIMES",
+            "TAKES",
+            "QUEUED",
+            "SKIPPED",
+            "QUEUE FULL",
+            "TERMINATES",
+            "DST SKIPPED",
+            "LONGEST WAIT",
+            "WAITS FOR",
+        ),
         [
             [
                 one["name"],
@@ -135,9 +146,11 @@ def _show(found: dict[str, Any]) -> None:
                 format_duration(one["durationMs"]) if one["durationMs"] else "-",
                 *(str(one[outcome] or "-") for outcome in _OUTCOMES),
                 format_duration(one["longestWaitMs"]) if one["longestWaitMs"] else "-",
+                ", ".join(map(_obstacle, one["waitingFor"])) or "-",
             ]
             for one in found["tasks"]
         ],
+        prose={"WAITS FOR"},
         gives_way=("TAKES", "DST SKIPPED", "TERMINATES", "QUEUED", "LONGEST WAIT", "QUEUE FULL", "SKIPPED"),
     )
     collisions = found["collisions"]
@@ -173,3 +186,9 @@ def _show(found: dict[str, Any]) -> None:
         ],
         gives_way=("TIME ZONE", "REPEATED"),
     )
+
+
+def _obstacle(reason: dict[str, Any]) -> str:
+    """Return what runs of a task waited for, by the key that limits them, and how many did."""
+    names = {"slot": f"slot {reason.get('name')}", "task": "max_concurrent", "daemon": "max_running"}
+    return f"{names[reason['kind']]} ({reason['count']})"

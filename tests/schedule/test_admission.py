@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from supervisor.scheduler.runs.admission import (
+from supervisor.schedule.admission import (
     POINT_MS,
     Capacity,
     Claim,

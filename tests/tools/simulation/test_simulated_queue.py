@@ -1,0 +1,245 @@
+"""A simulation says what happens: held against a walk over every minute, and against the scheduler's own engine."""
+
+import random
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from heapq import heappop, heappush
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from supervisor.config.load import load
+from supervisor.config.model import Config, Task
+from supervisor.schedule.admission import Capacity
+from supervisor.tools.simulation.simulated_queue import Arrival, SimulatedQueue, SimulatedTask, queues
+from tests.schedule.oracle import Oracle, expression
+from tests.scheduler.runs.test_scheduled_starts import DAY, START, Schedules, task
+
+YEAR_MS = 365 * DAY
+FIRST_MS = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1000
+
+
+def loaded(directory: Path, text: str) -> Config:
+    path = directory / "one.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    return load(str(path))
+
+
+def configured(directory: Path, keys: str) -> Task:
+    return loaded(directory, task(keys)).tasks["t"]
+
+
+def alone(definition: Task, start_ms: int, duration_ms: int = 0, mark_ms: int | None = None) -> SimulatedQueue:
+    return SimulatedQueue([SimulatedTask(definition, start_ms, duration_ms, mark_ms)])
+
+
+def test_a_year_in_time_zones(tmp_path: Path) -> None:
+    """The instants of a year, and the ones that run, match a walk over every minute."""
+    choose = random.Random()
+    for zone in ("Europe/Prague", "Australia/Lord_Howe", "America/Santiago"):
+        oracle = Oracle(ZoneInfo(zone), FIRST_MS // 60_000, (FIRST_MS + YEAR_MS) // 60_000)
+        for gap, overlap in (("run", "first"), ("skip", "second"), ("run", "both")):
+            text = expression(choose)
+            keys = f'cron = "{text}"\ntimezone = "{zone}"\ndst_gap = "{gap}"\ndst_overlap = "{overlap}"'
+            play = alone(configured(tmp_path, keys), FIRST_MS + 1)
+            found = [(one.at, one.outcome == "run", one.note) for one in play.until(FIRST_MS + YEAR_MS + 1)]
+            expected = [tuple(one) for one in oracle.walk(text, gap, overlap, 1_000_000)]
+            assert found == expected, (zone, text, gap, overlap)
+
+
+class _Played(Schedules):
+    """The engine of the scheduler on a virtual clock, with runs that take as long as the test says."""
+
+    def play(self, end_ms: int, durations_ms: Mapping[str, int]) -> None:
+        self.starts: list[tuple[str, int]] = []
+        ends: list[tuple[int, str]] = []
+        while True:
+            due_s = self.loop._wall.next_s()
+            due_ms = end_ms if due_s is None else round(due_s * 1000)
+            at = min(due_ms, ends[0][0] if ends else end_ms, end_ms)
+            if at >= end_ms:
+                return
+            self.hand.passes(at - self.hand.wall)
+            while ends and ends[0][0] <= at:
+                run_id = heappop(ends)[1]
+                if run_id in self.engine.live:
+                    self.exited(run_id, ran_ms=1)
+                    self.store.work_all()
+                self._take_starts(ends, at, durations_ms)
+            self.look()
+            self._take_starts(ends, at, durations_ms)
+
+    def _take_starts(self, ends: list[tuple[int, str]], at: int, durations_ms: Mapping[str, int]) -> None:
+        for run_id in self.root.take("stop"):
+            self.exited(run_id, status=15, cause="stop")
+            self.store.work_all()
+        for run_id in self.root.take("spawn"):
+            name = self.engine.live[run_id].unit.name
+            self.started(run_id)
+            self.starts.append((name, at))
+            heappush(ends, (at + durations_ms[name], run_id))
+        self.store.work_all()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[_Played]:
+    made = _Played(tmp_path, task('cron = "0 0 1 1 *"'))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        'on_overlap = "skip"',
+        'on_overlap = "queue"',
+        'on_overlap = "queue"\ncoalesce = false\nqueue_max = 2',
+        'on_overlap = "queue"\ncoalesce = false\nqueue_max = 1\nmax_concurrent = 2',
+        'on_overlap = "terminate"',
+        'on_overlap = "terminate"\nmax_concurrent = 2',
+    ],
+)
+@pytest.mark.parametrize("minutes", [7, 25])
+def test_the_engine_does_the_same(engine: _Played, tmp_path: Path, keys: str, minutes: int) -> None:
+    """A run for a run, a skipped one for a skipped one, a full queue for a full queue, at the same instants."""
+    limit = "" if "max_concurrent" in keys else "max_concurrent = 1\n"
+    text = f'cron = ["*/10 * * * *", "3 */5 * * *"]\n{limit}{keys}'
+    duration_ms = minutes * 60_000
+    engine.rewrite(task(text))
+    engine.dies(first=True)
+    start_ms = engine.hand.wall
+    engine.play(start_ms + DAY, {"t": duration_ms})
+    play = alone(configured(tmp_path, text), start_ms + 1, duration_ms)
+    shown = {"queued": "run", "terminates": "run"}
+    expected = [(shown.get(one.outcome, one.outcome), one.at) for one in play.until(start_ms + DAY)]
+    assert [(reason, at) for reason, at, _ in engine.rows()] == expected
+    assert len(expected) > 100
+
+
+def outcomes(play: SimulatedQueue, until_ms: int) -> list[str]:
+    return [one.outcome for one in play.until(until_ms)]
+
+
+def test_the_first_moment_counts(tmp_path: Path) -> None:
+    """A time at the very beginning is one, a time at the end is not."""
+    play = alone(configured(tmp_path, 'cron = "0 0 * * *"'), FIRST_MS)
+    assert [one.at for one in play.until(FIRST_MS + DAY)] == [FIRST_MS]
+
+
+def test_an_interval_goes_on(tmp_path: Path) -> None:
+    """It is counted from a time that the daemon has accounted for, be it before the beginning or after it."""
+    definition = configured(tmp_path, 'every = "45m"')
+    for mark in (FIRST_MS - 50 * 60_000, FIRST_MS + 40 * 60_000):
+        play = alone(definition, FIRST_MS, 0, mark)
+        assert [one.at - FIRST_MS for one in play.until(FIRST_MS + 2 * 3_600_000)] == [2_400_000, 5_100_000]
+    play = alone(definition, FIRST_MS)
+    assert next(play.until(FIRST_MS + DAY)) == Arrival(FIRST_MS + 2_700_000, "t", FIRST_MS + 2_700_000, "run", None)
+
+
+def test_runs_that_wait(tmp_path: Path) -> None:
+    """They begin when a place is free, and the longest wait is known; a timeout ends what takes longer."""
+    one = SimulatedTask(configured(tmp_path, 'every = "10m"\nmax_concurrent = 1\ncoalesce = false'), FIRST_MS, 900_000)
+    play = SimulatedQueue([one])
+    assert outcomes(play, FIRST_MS + 1_900_000) == ["run", "queued", "queued"]
+    play.finish(FIRST_MS + 1_900_000)
+    assert [(began - FIRST_MS, end - FIRST_MS) for began, end in one.ran] == [
+        (600_000, 1_500_000),
+        (1_500_000, 2_400_000),
+        (2_400_000, 3_300_000),
+    ]
+    assert (one.longest_wait_ms, one.waits) == (600_000, {("task", "t"): 2})
+    play = alone(configured(tmp_path, 'every = "10m"\nmax_concurrent = 1\ntimeout = "9m"'), FIRST_MS, 900_000)
+    assert set(outcomes(play, FIRST_MS + DAY)) == {"run"}
+
+
+def random_tasks(choose: random.Random) -> str:
+    """Return tasks that share two slots, with times and durations of which no two are equal."""
+    limit = choose.choice(["", "[daemon]\nmax_running = 2\n"])
+    texts = [f"{limit}[slots.db]\nsize = 2\n[slots.gpu]\nsize = 1\n"]
+    for number, name in enumerate("abcde"):
+        minutes = choose.choice([7, 10, 15, 30])
+        keys = {
+            "run": '"true"',
+            "cron": f'"{7 * number} */{minutes} * * * *"',
+            "uses": choose.choice(["[]", '["db"]', '["gpu"]', '["db", "gpu"]', "{ db = 2 }"]),
+            "queue_priority": choose.randint(-20, 20),
+            "max_concurrent": choose.randint(1, 2),
+            "queue_max": choose.randint(1, 3),
+            "coalesce": choose.choice(["true", "false"]),
+            "on_overlap": choose.choice(['"queue"', '"queue"', '"skip"', '"terminate"']),
+        }
+        texts.append("\n".join([f"[tasks.{name}]", *(f"{key} = {value}" for key, value in keys.items()), ""]))
+    return "".join(texts)
+
+
+@pytest.mark.parametrize("_round", range(4))
+def test_the_engine_shares_slots_alike(engine: _Played, tmp_path: Path, _round: int) -> None:
+    """Tasks that share slots, max_running and priorities start, wait and are refused at the same times."""
+    choose = random.Random()
+    text = random_tasks(choose)
+    durations_ms = {name: choose.randint(60, 1500) * 1000 + number + 1 for number, name in enumerate("abcde")}
+    engine.rewrite(text)
+    engine.dies(first=True)
+    start_ms = engine.hand.wall
+    engine.play(start_ms + DAY, durations_ms)
+    config = loaded(tmp_path, text)
+    tasks = [SimulatedTask(one, start_ms + 1, durations_ms[name]) for name, one in config.tasks.items()]
+    together = queues(tasks, Capacity(config.slots, config.daemon.max_running), [])
+    shown = {"queued": "run", "terminates": "run"}
+    found = [one for queue in together for one in queue.until(start_ms + DAY)]
+    for one in tasks:
+        name = one.task.name
+        expected = [(reason, at) for reason, at, _ in engine.rows(name)]
+        assert [(shown.get(got.outcome, got.outcome), got.at) for got in found if got.task == name] == expected, text
+        starts = sorted([*(began for began, _ in one.ran), *one.active.values()])
+        assert starts == [at for other, at in engine.starts if other == name], (name, text)
+
+
+def test_reasons_for_waiting(tmp_path: Path) -> None:
+    """Each run that waits counts for all that it waits for; an idle slot makes nobody wait."""
+    config = loaded(
+        tmp_path,
+        "[daemon]\nmax_running = 2\n[slots.db]\nsize = 1\n"
+        '[tasks.a]\nrun = "x"\nevery = "1h"\nuses = ["db"]\n'
+        '[tasks.b]\nrun = "x"\ncron = "10 * * * *"\nuses = ["db"]\n'
+        '[tasks.c]\nrun = "x"\ncron = "0 5 * * *"\n'
+        '[tasks.d]\nrun = "x"\ncron = "20 5 * * *"\n',
+    )
+    minutes = {"a": 30, "b": 5, "c": 60, "d": 1}
+    tasks = [SimulatedTask(one, FIRST_MS, minutes[name] * 60_000) for name, one in config.tasks.items()]
+    (shared,) = queues(tasks, Capacity(config.slots, config.daemon.max_running), [])
+    arrivals = [(one.task, one.outcome) for one in shared.until(FIRST_MS + 6 * 3_600_000)]
+    assert set(arrivals) == {("a", "run"), ("b", "run"), ("b", "queued"), ("c", "run"), ("d", "queued")}
+    assert {one.task.name: dict(one.waits) for one in tasks} == {
+        "a": {},
+        "b": {("slot", "db"): 5, ("daemon", ""): 1},
+        "c": {},
+        "d": {("daemon", ""): 1},
+    }
+    assert [one.longest_wait_ms // 60_000 for one in tasks] == [0, 20, 0, 15]
+
+
+def test_a_service_holds_its_slot(tmp_path: Path) -> None:
+    """A run that needs a slot of a service waits as long as the simulation lasts; a stopped service holds nothing."""
+    text = (
+        "[slots.gpu]\nsize = 1\n"
+        '[tasks.t]\nrun = "x"\ncron = "0 1 * * *"\nuses = ["gpu"]\n'
+        '[services.s]\nrun = "x"\nuses = ["gpu"]\n'
+    )
+    for keys, outcome, wait_ms in (("", "queued", 23 * 3_600_000), ("autostart = false\n", "run", 0)):
+        config = loaded(tmp_path, text + keys)
+        one = SimulatedTask(config.tasks["t"], FIRST_MS, 0)
+        (shared,) = queues([one], Capacity(config.slots), config.services.values())
+        assert outcomes(shared, FIRST_MS + DAY) == [outcome]
+        shared.finish(FIRST_MS + DAY)
+        assert one.longest_wait_ms == wait_ms
+
+
+def test_jitter_moves_the_start(tmp_path: Path) -> None:
+    """Not the time that a run stands for."""
+    play = alone(configured(tmp_path, 'cron = "0 * * * *"\njitter = "30m"'), START)
+    first = next(play.until(START + DAY))
+    assert 0 < first.starts_at - first.at < 30 * 60_000
+    assert first.at % 3_600_000 == 0
