@@ -1,12 +1,13 @@
-"""Admission: the decision which waiting run starts next. Pure.
+"""Admission: which waiting run starts next. Pure.
 
-A run starts when its task's own limit, all its slots and the daemon have room. It takes all of them or none, so runs
-cannot deadlock. Waiting runs are ordered by priority and age: each minute of waiting adds a point. The difference of
-two runs in points never changes, so neither does their order. A run passes an earlier one only if they share no slot,
-so later runs cannot starve an earlier one.
+A run starts when its task, all its slots and the daemon have room. It takes all places at once or none: runs that held
+some places while they wait for others could deadlock.
 
-There are no counters in memory. The rows of the runs determine which runs are active or waiting, so every scheduler
-reaches the same decision.
+Waiting runs are ordered by priority and age: each minute of waiting adds a point. All runs gain points at the same
+rate, so their order never changes. A run passes an earlier one only if they share no slot. Otherwise small runs could
+starve a run that needs many places.
+
+No counters are kept. The rows of the runs tell which runs are active or waiting, so every scheduler decides alike.
 """
 
 from bisect import bisect_left, insort
@@ -19,7 +20,7 @@ from itertools import islice
 POINT_MS = 60_000
 """The waiting time that is worth a point of priority."""
 MOST_HOLDERS = 100
-"""The number of runs that are listed as an obstacle."""
+"""The maximum number of runs that an obstacle lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Capacity:
     slots: Mapping[str, int] = field(default_factory=dict)
     """Sizes by name."""
     max_running: int | None = None
-    """Number of runs of tasks at the same time; None: no limit."""
+    """Maximum number of active runs of tasks; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,15 @@ class Claim:
     run: str
     unit: str
     uses: Mapping[str, int]
-    """Places by slot."""
+    """Number of places by slot."""
     limit: int | None
-    """Runs of its task at the same time; None: a run of a service, which counts for no limit."""
+    """``max_concurrent`` of its task; None: a run of a service, which counts towards no limit."""
     rank: int
-    """Position among the waiting runs (:func:`rank_of`)."""
+    """Its order among the waiting runs (:func:`rank_of`)."""
 
     @property
     def order(self) -> tuple[int, str]:
-        """Return the sort key: runs start in this order."""
+        """The sort key of waiting runs; ULIDs order runs of the same rank by creation."""
         return self.rank, self.run
 
 
@@ -61,7 +62,7 @@ class Obstacle:
     """The slot or the task; empty for the daemon."""
     size: int
     held_by: tuple[str, ...]
-    """Runs that hold places, then earlier waiting runs that go first."""
+    """Runs that hold places, then waiting runs that start earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +81,15 @@ class SlotUse:
 
 
 def rank_of(priority: int, since_ms: int) -> int:
-    """Return the rank of a run that waits since `since_ms`; lower ranks start first."""
+    """Return the rank of a run that has waited since `since_ms` (since the epoch); lower ranks start first."""
     return since_ms - priority * POINT_MS
 
 
 class WaitingRuns:
-    """The waiting runs in order, in lines of runs that cannot pass each other.
+    """The waiting runs, in lines of runs that cannot pass each other.
 
-    Runs with the same slots form a line, as do runs of one unit without slots. Only the first run of a line can start,
-    so a decision costs the number of lines, not of runs.
+    Runs that need the same slots form a line, as do the runs of a unit without slots. Only the first run of a line can
+    start, so a decision takes time for the number of lines, not of runs.
     """
 
     def __init__(self, claims: Iterable[Claim] = ()) -> None:
@@ -98,13 +99,13 @@ class WaitingRuns:
             self.add(claim)
 
     def add(self, claim: Claim) -> None:
-        """Let a run wait; a run that waits already gets its new claim."""
+        """Add a run, or replace the claim of a run that already waits."""
         self.remove(claim.run)
         self._claims[claim.run] = claim
         insort(self._lines.setdefault(_line_of(claim), []), claim, key=_order)
 
     def remove(self, run: str) -> None:
-        """Let a run wait no longer."""
+        """Remove a run, if it waits."""
         claim = self._claims.pop(run, None)
         if claim is None:
             return
@@ -114,7 +115,7 @@ class WaitingRuns:
             del self._lines[_line_of(claim)]
 
     def get(self, run: str) -> Claim | None:
-        """Return the claim of a run; None: it does not wait."""
+        """Return the claim of a run; None if it does not wait."""
         return self._claims.get(run)
 
     def heads(self) -> list[Claim]:
@@ -122,12 +123,12 @@ class WaitingRuns:
         return sorted((line[0] for line in self._lines.values()), key=_order)
 
     def before(self, claim: Claim, slot: str) -> Iterator[Claim]:
-        """Yield the runs that are earlier than a run and need the same slot, in order."""
+        """Yield the runs that need `slot` and start before `claim`, in order."""
         lines = self._lines_of(slot)
         return merge(*(islice(line, bisect_left(line, claim.order, key=_order)) for line in lines), key=_order)
 
     def by_slot(self) -> dict[str, list[list[Claim]]]:
-        """Return the lines of the runs that need each slot."""
+        """Return, by slot, the lines of runs that need it."""
         found = defaultdict[str, list[list[Claim]]](list)
         for line in self._lines.values():
             for slot in line[0].uses:
@@ -142,10 +143,10 @@ class WaitingRuns:
 
 
 def admit(capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns) -> Claim | None:
-    """Return the waiting run that starts next; None: every run has to wait."""
+    """Return the waiting run that starts next; None if all must wait."""
     load = _Load(running)
     passed: set[str] = set()
-    """Slots of earlier runs that have to wait."""
+    """Slots of earlier runs that must wait; a later run may not take them."""
     for claim in waiting.heads():
         if passed.isdisjoint(claim.uses) and load.has_room(capacity, claim):
             return claim
@@ -156,7 +157,7 @@ def admit(capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns) ->
 def obstacles(
     capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns, claims: Iterable[Claim]
 ) -> list[list[Obstacle]]:
-    """Return the reasons why each of some runs waits; empty: it starts at once."""
+    """Return, for each of `claims`, the reasons why it waits; empty if it starts at once."""
     held = list(running)
     load = _Load(held)
     return [_obstacles(capacity, held, load, waiting, claim) for claim in claims]
@@ -203,7 +204,7 @@ def slot_uses(capacity: Capacity, running: Iterable[Claim], waiting: WaitingRuns
 
 
 class _Load:
-    """The sums of the resources that active runs hold."""
+    """Totals of the resources that active runs hold."""
 
     def __init__(self, running: Iterable[Claim]) -> None:
         self.slots: dict[str, int] = {}
@@ -217,7 +218,7 @@ class _Load:
                 self.units[claim.unit] = self.units.get(claim.unit, 0) + 1
 
     def has_room(self, capacity: Capacity, claim: Claim) -> bool:
-        """Return whether a run can start beside the active runs."""
+        """Return whether a run fits beside the active runs."""
         if any(self.slots.get(name, 0) + count > capacity.slots.get(name, 0) for name, count in claim.uses.items()):
             return False
         if claim.limit is None:

@@ -1,4 +1,4 @@
-"""A run from its creation to its end: when it starts, with what, and what its end means.
+"""The life of a run: admission, spawn request, transitions, end reason and retry.
 
-Only the scheduler imports this room. Transitions are pure tables; the engine carries their actions out.
+Only the scheduler imports this room. The transitions are a pure table; the engine carries out its actions.
 """

@@ -1,12 +1,12 @@
-"""The changed files that a run of a task with ``on_change`` is started for.
+"""The files whose changes started a run of a task with ``on_change``.
 
-The names are stored with the run, for the scheduler alone. For the command they are in a file of the run's user, which
-can be reached by that user and lies in memory::
+The scheduler keeps the names in a file of its own. The command gets another file, in memory, that belongs to the run's
+user::
 
     <data>/changed_files/<run id>        0600, JSON: a list of paths
     <runtime directory>.files/<run id>   0600, the run's user: paths, each followed by NUL
 
-Both are removed after the end of the run is stored. The next scheduler removes files that a crash left behind.
+Both are removed once the end of the run is stored. A scheduler that starts removes files that a crash left behind.
 """
 
 import os
@@ -21,7 +21,7 @@ _PASSABLE = 0o711
 
 
 def keep(data_dir: str, run_id: str, files: Sequence[str]) -> None:
-    """Store the names; repeating it changes nothing.
+    """Store the names for the scheduler, replacing an earlier file.
 
     Raises:
         OSError: the file cannot be written.
@@ -30,7 +30,7 @@ def keep(data_dir: str, run_id: str, files: Sequence[str]) -> None:
 
 
 def read(data_dir: str, run_id: str) -> tuple[str, ...]:
-    """Return the stored names; empty for a run that was not started for files."""
+    """Return the stored names; empty if no changed files started the run."""
     return tuple(unstored_files.read(f"{data_dir}/{_FOLDER}", run_id) or ())
 
 
@@ -40,10 +40,12 @@ def path_of(runtime_dir: str, run_id: str) -> str:
 
 
 def hand_over(runtime_dir: str, run_id: str, files: Sequence[str], account: Account | None) -> None:
-    """Write the file for the command; `account` is the run's user, None the daemon's.
+    """Write the file for the command; `account` is the run's user (None: the daemon's user).
+
+    The folders above become searchable for another user, but not readable.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     folder, path = _folder(runtime_dir), path_of(runtime_dir, run_id)
     os.makedirs(folder, exist_ok=True)
@@ -61,12 +63,12 @@ def forget(data_dir: str, runtime_dir: str, run_id: str) -> None:
     """Remove both files of a run; ignore errors."""
     unstored_files.forget(f"{data_dir}/{_FOLDER}", run_id)
     unstored_files.forget(_folder(runtime_dir), run_id)
-    with suppress(OSError):  # ENOTEMPTY: another run has files
+    with suppress(OSError):  # ENOTEMPTY: another run still has a file
         os.rmdir(_folder(runtime_dir))
 
 
 def sweep(data_dir: str, runtime_dir: str, living: Collection[str]) -> None:
-    """Remove the files of all other runs; ignore errors."""
+    """Remove the files of all runs except `living`; ignore errors."""
     unstored_files.sweep(f"{data_dir}/{_FOLDER}", living)
     unstored_files.sweep(_folder(runtime_dir), living)
 

@@ -41,25 +41,25 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """End reason and exit code of a run, and the signal that ended it, if one did."""
+    """End reason and exit code of a run, and the signal that killed it, if any."""
 
     reason: str
     exit_code: int
     signal: int | None = None
     core_dumped: bool = False
     line: Line | None = None
-    """The line of output that made the run fail."""
+    """The line of output that matched ``failure_output``."""
     why: str | None = None
-    """The reason why the run could not start."""
+    """Why the run could not start."""
 
     @property
     def succeeded(self) -> bool:
-        """Whether the end reason is ``succeeded``."""
+        """Whether the run succeeded, by exit code and output."""
         return self.reason == "succeeded"
 
     @property
     def text(self) -> str:
-        """The verdict as part of a log line."""
+        """The verdict for a log line, such as "failed with exit code 1"."""
         if self.line is not None:
             return f"{self.reason} by its output: {self.line.text}"
         if self.why is not None:
@@ -70,10 +70,10 @@ class Verdict:
 
 
 def verdict_of(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:
-    """Return the verdict on an exit; `exit_codes` lists the exit codes that count as success.
+    """Return the verdict on an exit; the exit codes in `exit_codes` count as success.
 
-    The exit code is the exit status, or 128 + the signal, regardless of its sender; -1 if the run never started. A run
-    that exits by itself during the grace period of a stop keeps its exit code; its end reason is that of the stop.
+    The exit code is the exit status, or 128 + the signal number, whoever sent it; -1 if the run never started. A run
+    that exits by itself during the grace period of a stop keeps its exit code, but gets the end reason of the stop.
     """
     if exited.unknown:
         return Verdict("crashed", CRASHED_EXIT_CODE)

@@ -1,7 +1,7 @@
-"""Lines of output that make a run fail (``failure_output``).
+"""Search of output for a line that makes a run fail (``failure_output``).
 
-The watcher searches the output while the run is active. After the run ends, its verdict waits until the watcher has
-read the whole log. A run that failed anyway, or that printed nothing, does not wait.
+The watcher process searches the output while the run is active. After the run exits, its verdict waits until the
+watcher has read the whole log. A run that failed anyway, or that printed nothing, does not wait.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.services.health import Watcher
 
 _PATIENCE_MS = 30_000
-"""Longest time that a verdict waits for the watcher."""
+"""How long a verdict waits for the watcher."""
 
 Then = Callable[[Line | None], None]
 
@@ -25,7 +25,7 @@ Then = Callable[[Line | None], None]
 class _Search:
     def __init__(self) -> None:
         self.found = False
-        """Whether the watcher has searched the whole output."""
+        """Whether the watcher found a match or has searched the whole output."""
         self.line: Line | None = None
         """The matching line."""
         self.then: Then | None = None
@@ -33,7 +33,7 @@ class _Search:
 
 
 class Outputs:
-    """Searches the output of all runs whose definitions set ``failure_output``."""
+    """Searches the output of runs whose definitions set ``failure_output``."""
 
     def __init__(self, loop: Loop, boot: Boot, watcher: Watcher, log: Log) -> None:
         self._loop = loop
@@ -43,7 +43,7 @@ class Outputs:
         self._searches: dict[str, _Search] = {}
 
     def watch(self, run: LiveRun) -> None:
-        """Search the output of a started run if its definition asks for it."""
+        """Start to search the output of a run if its definition sets ``failure_output``."""
         pattern = run.definition.failure_output
         if pattern is None or run.id in self._searches:
             return
@@ -58,7 +58,7 @@ class Outputs:
         self._watcher.watch(request, lambda answer: self._on_answer(search, answer))
 
     def ask(self, run: LiveRun, then: Then) -> None:
-        """Call `then` once, perhaps at once, with the matching line of an ended run, or with None."""
+        """Call `then` once with the matching line of an ended run, or None; at once if the search is complete."""
         self.watch(run)
         search = self._searches[run.id]
         search.then = then
@@ -68,7 +68,7 @@ class Outputs:
             search.timer = self._loop.after(_PATIENCE_MS, lambda: self._out_of_patience(run, search))
 
     def forget(self, run_id: str) -> None:
-        """Stop searching: the run has its verdict."""
+        """Stop the search; the run has its verdict."""
         search = self._searches.pop(run_id, None)
         if search is not None:
             self._watcher.forget(_key(run_id))

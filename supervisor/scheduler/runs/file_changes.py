@@ -1,8 +1,9 @@
 """The client of the file watcher: starts tasks for bursts of changed files.
 
-A burst becomes one run. The watcher forgets it only when its run is stored, and then reports the next one. So neither a
-killed process nor a full queue loses a file: while a task cannot take a run, its burst waits, and later changes form
-the burst after it. A burst that is reported again has the same id, under which its run is known for a day.
+Each burst gets one run. The watcher forgets the burst only once its run is stored, and then reports the next one. So
+neither a killed process nor a full queue loses a file. While a task cannot take a run, its burst waits, and later
+changes form the next burst. A watcher that restarts reports the burst again with the same id. For a day, the store
+rejects a second run for that id.
 """
 
 from collections.abc import Callable
@@ -45,19 +46,19 @@ class FileChanges(HelperClient):
         self._log = log
         self._tasks = _watched(config)
         self._waiting: dict[str, Frame] = {}
-        """Bursts without a run, by task."""
+        """The burst of each task that has no run yet."""
         self._retries = False
-        """Whether a timer will try them again."""
+        """Whether a timer will retry them."""
         self._problems: list[str] = []
-        """Why inotify does not watch directories, as the running watcher reported it last."""
+        """Reasons why inotify(7) cannot watch some directories, from the latest report of the watcher."""
         self._process = make_process(loop, log, "filewatcher", self)
 
     def begin(self) -> None:
-        """Start watching."""
+        """Start the watcher if a task has ``on_change``."""
         self._process.ensure_started()
 
     def configure(self, config: Config) -> None:
-        """Apply a new configuration: another watcher takes over with the stored state."""
+        """Apply a new configuration: a new watcher continues from the state that the old one stored."""
         tasks = _watched(config)
         if tasks == self._tasks:
             return
@@ -68,7 +69,7 @@ class FileChanges(HelperClient):
             self._process.ensure_started()
 
     def close(self) -> None:
-        """Close the connection: the watcher exits."""
+        """Close the connection, which makes the watcher exit."""
         self._process.close()
 
     def helper_wanted(self) -> bool:
@@ -76,7 +77,7 @@ class FileChanges(HelperClient):
         return bool(self._tasks)
 
     def found(self) -> dict[str, Any]:
-        """Return the problems for the ``info`` operation."""
+        """Return the watcher's problems for the ``info`` operation."""
         return {"inotify_problems": self._problems if self._process.running else []}
 
     def helper_started(self) -> None:
@@ -100,10 +101,10 @@ class FileChanges(HelperClient):
             self._log.info(message["text"])
 
     def _try(self, burst: Frame) -> None:
-        """Create the run of a burst, or try again later."""
+        """Create the run of a burst, or schedule a retry."""
         unit = self._units.get(burst["task"])
         task = None if unit is None else unit.task
-        if unit is None or task is None or not task.on_change:  # a reload removed it
+        if unit is None or task is None or not task.on_change:  # a reload removed the task or its on_change
             self._waiting.pop(burst["task"], None)
         elif self._has_room(unit, task):
             self._create(unit, task, burst)
@@ -121,7 +122,10 @@ class FileChanges(HelperClient):
             self._try(burst)
 
     def _has_room(self, unit: Unit, task: Task) -> bool:
-        """Return whether a run would start, or would be the only waiting run with files."""
+        """Return whether a run would start or queue, and no other run with files is queued.
+
+        Until then the burst waits in the watcher, where later changes gather in a single next burst.
+        """
         if unit.paused or self._daemon.ending or not self._committer.storing:
             return False
         if any(run.files for run in unit.queue):
@@ -137,7 +141,7 @@ class FileChanges(HelperClient):
 
     def _create(self, unit: Unit, task: Task, burst: Frame) -> None:
         def on_failed(error: BaseException) -> None:
-            if isinstance(error, Conflict):  # the run is stored, but the previous watcher did not hear of it
+            if isinstance(error, Conflict):  # the run is stored, but the previous watcher exited before the reply
                 self._done(burst)
             else:
                 self._log.warning(f"cannot store a run of {task.name} for changed files, trying again: {error}")

@@ -17,7 +17,7 @@ class LiveRun:
 
     unit: "Unit"
     definition: Task | Service
-    """The definition it started with; a reload does not change it."""
+    """The present definition while the run waits; afterwards that with which it started."""
     id: str
     _: KW_ONLY
     trigger: str
@@ -28,16 +28,16 @@ class LiveRun:
     scheduled_at: int | None = None
     params: ParameterValues = NOTHING
     files: tuple[str, ...] = ()
-    """The changed files that it was started for."""
+    """The changed files that started it."""
     queued_at: int = field(init=False)
-    """The start of its waiting time in the queue: its creation, or the end of its retry delay."""
+    """When its waiting time begins, in milliseconds since the epoch: its creation, or the end of its retry delay."""
     state: run_transitions.State = field(default=run_transitions.State.QUEUED, init=False)
     timer: Timer | None = field(default=None, init=False)
     """The timer of its retry delay."""
     identity: Identity | None = field(default=None, init=False)
-    """The user that runs it; None before the user is looked up."""
+    """The user that runs it; None until the user is looked up."""
     execution_id: str | None = field(default=None, init=False)
-    """The name of its job in the engine that launched it."""
+    """The name of its job in the container engine or job system that a launcher uses."""
 
     def __post_init__(self) -> None:
         self.queued_at = self.created_at
@@ -49,17 +49,17 @@ class RunRequest:
 
     trigger: str
     run_id: str | None = None
-    """The id of the run; None: a new one."""
+    """The id of the run; None: generate one."""
     by: str | None = None
     """The requester."""
     scheduled_at: int | None = None
     """The scheduled instant, in milliseconds since the epoch."""
     coalesce: bool = False
-    """Whether to skip the run if another scheduled run already waits."""
+    """Whether to skip the run if another scheduled run of the task already waits."""
     params: ParameterValues | None = None
     """The parameter values; None: the defaults."""
     files: tuple[str, ...] = ()
-    """The changed files that the run is for."""
+    """The changed files that start the run."""
 
 
 class ServiceInstance:
@@ -91,7 +91,7 @@ class ServiceInstance:
         self.failures = 0
         """Quick exits in a row."""
         self.failed_ends: list[int] = []
-        """Times of its newest failures, oldest first; as many as the decision on flapping needs."""
+        """Times of its latest failures, oldest first; only as many as the detection of flapping needs."""
         self.healthy = False
         self.probed = False
         """Whether its current process passed the readiness check of ``ready``."""
@@ -100,9 +100,9 @@ class ServiceInstance:
         self.ready_at: int | None = None
         """When its current process became ready."""
         self.line: str | None = None
-        """Details of its state, for users."""
+        """Details of its state that users see."""
         self.ready_run: str | None = None
-        """The run that the previous scheduler stored as ready."""
+        """Id of the run that the previous scheduler stored as ready."""
         self.started_once = False
         self.timer: Timer | None = None
         """The timer of ``healthy_after`` or of the restart delay."""
@@ -125,20 +125,20 @@ class Unit:
         self.definition = definition
         self.name = definition.name
         self.active: dict[str, LiveRun] = {}
-        """Runs that were admitted, oldest first: decided, starting, running or stopping."""
+        """Admitted runs, oldest first: decided, starting, running or stopping."""
         self.queue: list[LiveRun] = []
-        """Runs that wait for their admission, oldest first."""
+        """Runs that wait for admission, oldest first."""
         self.waiting: dict[str, LiveRun] = {}
         """Retries of a task whose delay has not passed."""
         self.schedule = Schedule(definition if isinstance(definition, Task) else None)
         self.schedule_is_new = False
         """Whether the schedule changed since its instants were last accounted for."""
         self.known_at_ms: int | None = None
-        """The value of ``at`` that is already known, in milliseconds since the epoch."""
+        """The value of ``at`` already accounted for, in milliseconds since the epoch."""
         self.last_instant: int | None = None
         """The newest instant accounted for, in milliseconds since the epoch."""
         self.newest_success: int | None = None
-        """The newest instant whose run succeeded, in milliseconds since the epoch; None: unknown."""
+        """The newest instant with a successful run, in milliseconds since the epoch; None: unknown."""
         self.timer: Timer | None = None
         self.paused = False
         """Whether the schedule of the task is paused."""
@@ -148,9 +148,9 @@ class Unit:
         self.fatal_since: int | None = None
         """When the open crash-loop incident was reported, in milliseconds since the epoch."""
         self.flapping_since: int | None = None
-        """When it was reported as flapping, in milliseconds since the epoch."""
+        """When the service was reported as flapping, in milliseconds since the epoch."""
         self.last_command: str | None = None
-        """Id of the last stored command: a repeated request with the same id changes nothing again."""
+        """Id of the last stored command; a repeated request with the same id has no effect."""
         self.last_boot: str | None = None
         """Id of the host boot in which a task with ``run_on_start = "boot"`` last ran."""
         self.failures = 0
@@ -158,14 +158,14 @@ class Unit:
         self.failed_attempts = 0
         """Consecutive failed attempts of a task; each retry counts."""
         self.configured = True
-        """False after it left the configuration: active runs end and no new run starts."""
+        """False once it left the configuration. Nothing starts; active runs of tasks finish, those of services stop."""
         self.instances: list[ServiceInstance] = []
         if isinstance(definition, Service):
             self.stopped = not definition.autostart
             self.instances = [ServiceInstance(index) for index in range(definition.instances)]
 
     def redefine(self, definition: Task | Service) -> None:
-        """Replace the definition by one of the same kind. Waiting runs follow it; the controller updates instances."""
+        """Replace the definition by one of the same kind, also for waiting runs. The controller updates instances."""
         self.definition = definition
         if isinstance(definition, Task):
             self.schedule = Schedule(definition)

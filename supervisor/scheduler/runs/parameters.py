@@ -19,7 +19,7 @@ class ParameterValues:
     shown: Mapping[str, str] = field(default_factory=dict)
     """Values that are not secret, defaults included."""
     secret: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Given values of secret parameters."""
+    """Values that the requester gave for secret parameters. Defaults are not included."""
     lost: frozenset[str] = frozenset()
     """Names of secret parameters whose values are no longer kept."""
 
@@ -33,7 +33,7 @@ NOTHING = ParameterValues()
 
 
 class Wrong(NamedTuple):
-    """An invalid parameter and the reason."""
+    """An invalid parameter, and the reason without its value."""
 
     name: str
     message: str
@@ -110,7 +110,7 @@ def accept_again(task: Task, given: ParameterValues) -> ParameterValues:
 
 
 class CommandParameters(NamedTuple):
-    """How the command receives its values."""
+    """Arguments and environment variables that pass the values to the command."""
 
     arguments: list[str]
     env: dict[str, str]
@@ -137,7 +137,10 @@ def command_parameters(task: Task, given: ParameterValues) -> CommandParameters:
 
 
 def _positional(params: Sequence[Param], values: Mapping[str, str]) -> list[str]:
-    """Return positional arguments; a missing value before another one is empty, so positions do not shift."""
+    """Return the positional arguments.
+
+    A missing value becomes an empty argument if another one follows, because later arguments must keep their positions.
+    """
     arguments = [values.get(param.name) for param in params if param.kind == "arg"]
     while arguments and arguments[-1] is None:
         arguments.pop()

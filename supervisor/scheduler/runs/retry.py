@@ -1,4 +1,4 @@
-"""Retries: which end reasons cause one, its delay, and when a newer success supersedes it. Pure.
+"""Retries: which runs are retried, after which delay, and when a newer success supersedes a retry. Pure.
 
 Restarts of services use the same delays.
 """
@@ -10,7 +10,7 @@ from supervisor.config.value_types.timing import RETRY_REASONS
 from supervisor.scheduler.runs.live_units import LiveRun
 
 RETRIED_REASONS = frozenset(RETRY_REASONS)
-"""End reasons that allow a retry; a stop or a shutdown never does."""
+"""End reasons after which a run can be retried; a stop or a shutdown is not one of them."""
 
 _MAX_DOUBLINGS = 40
 
@@ -34,7 +34,7 @@ def delay_ms(kind: str, base_ms: int, max_ms: int, attempt: int) -> int:
     Args:
         kind: ``constant`` (base), ``linear`` (base x attempt) or ``exponential`` (base x 2^(attempt - 1)).
         base_ms: the configured delay.
-        max_ms: upper limit of the growth; a longer base does not grow.
+        max_ms: limit of the growing delay; a base above it stays constant.
         attempt: from 1.
     """
     if kind == "constant":
@@ -47,11 +47,11 @@ def delay_ms(kind: str, base_ms: int, max_ms: int, attempt: int) -> int:
 
 
 SUPERSEDED_BY = "retry_superseded: a newer time of the schedule has succeeded"
-"""Requester of the stop of a superseded retry."""
+"""The requester that is recorded when a superseded retry stops."""
 
 
 def note_success(run: LiveRun) -> list[LiveRun]:
-    """Record the success of a run; return the waiting retries that it supersedes."""
+    """Record that a run succeeded; return the waiting retries that it supersedes."""
     unit = run.unit
     if run.scheduled_at is None or unit.task is None:
         return []
@@ -68,7 +68,11 @@ def is_superseded(run: LiveRun) -> bool:
 
 
 def _goes_on(task: Task) -> bool:
-    """Return whether the task needs a run for every instant, because its job processes that period."""
+    """Return whether retries continue after a newer success.
+
+    By default they do if the settings suggest that each instant matters, for example because the job processes a
+    period of time.
+    """
     if task.retry_superseded is not None:
         return task.retry_superseded
     return task.catch_up > 1 or task.max_concurrent > 1 or not task.coalesce

@@ -1,4 +1,4 @@
-"""Access of a run to the daemon if its definition sets ``may``: URL, token and the ``ringward`` program."""
+"""The access that ``may`` gives a run to the daemon: URL, token and the ``ringward`` program."""
 
 import ipaddress
 import os
@@ -24,11 +24,11 @@ class RunAccess:
 
     @classmethod
     def of(cls, boot: Boot) -> "RunAccess":
-        """Return the access to the daemon with these settings."""
+        """Return the access to the daemon that `boot` describes."""
         return cls(_url(boot), boot.run_token_key)
 
     def variables(self, run_id: str, env: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables for a run whose own variables are `env`; none when the daemon has no key for tokens."""
+        """Return the variables to add to `env`, those of the run; none if the daemon has no key for tokens."""
         if not self.key:
             return {}
         path = env.get("PATH") or os.environ.get("PATH") or os.defpath

@@ -1,7 +1,7 @@
 """The life cycle of runs of tasks and services: create, queue, start, stop, end, retry.
 
-Memory changes at once and the store follows. Everything that others can see (spawn requests, answers, events) comes
-after the store. Only stop requests do not wait for it.
+A change applies to memory at once and is then committed to the store. Its visible effects (spawn requests, answers,
+events) follow the commit. Only stop requests do not wait for it.
 """
 
 from bisect import insort
@@ -50,7 +50,7 @@ from supervisor.scheduler.runs.spawn_requests import SpawnRequests
 
 
 class RunEngine:
-    """Owns all unfinished runs and carries out the transitions of the run table."""
+    """Owns all unfinished runs, and carries out the actions of :mod:`.run_transitions`."""
 
     def __init__(
         self,
@@ -73,20 +73,20 @@ class RunEngine:
         self._outputs: Outputs | None = None
         self._jobs: JobTracker | None = None
         self.observers: list[RunObserver] = []
-        """Observers of all runs."""
+        """Called for every run, in this order."""
         self._spawn_requests = SpawnRequests(daemon.boot, root, committer)
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self._capacity = Capacity()
         self._held: dict[str, Claim] = {}
-        """What admitted runs hold until their end, by run id."""
+        """The resources that admitted runs hold until they end, by run id."""
         self._queued = WaitingRuns()
         self._admission_held = False
-        """Whether no run is admitted, because the takeover has not yet determined the active runs."""
+        """Whether admission is suspended: the takeover has not yet found all active runs."""
         self._stored_ends: list[str] = []
-        """Ids of the runs whose ends were stored in this round of the loop."""
+        """Runs whose ends were stored in this round of the loop."""
         self._held_back: list[str] | None = None
-        """Ids of ended runs whose acknowledgement is withheld; None: nothing is withheld."""
+        """Ended runs whose acknowledgement is withheld; None: none is withheld."""
 
     def connect(
         self, services: ServiceListener, outputs: Outputs | None = None, launches: JobTracker | None = None
@@ -97,7 +97,7 @@ class RunEngine:
         self._jobs = launches
 
     def observe(self, run: LiveRun, started_at: int) -> None:
-        """Tell observers that a run has a process since `started_at` (ms since the epoch), and search its output."""
+        """Search the output of a run whose process started at `started_at` (ms since the epoch), and tell observers."""
         if self._outputs is not None:
             self._outputs.watch(run)
         for one in self.observers:
@@ -106,7 +106,7 @@ class RunEngine:
     # Creating.
 
     def create_task_run(self, unit: Unit, task: Task, change: Change, request: RunRequest) -> LiveRun:
-        """Create a first attempt; it starts, waits, or is refused by the overlap policy (then it is only stored)."""
+        """Create a first attempt, which starts or waits; one that the overlap policy refuses is only recorded."""
         run = LiveRun(
             unit,
             task,
@@ -135,11 +135,12 @@ class RunEngine:
         self.enqueue(run)
         self.admit(change)
         if admission is overlap.Admission.TERMINATE:
-            change.then(lambda: self.make_room(unit, task))  # only then is it certain that the new run starts
+            # Older runs stop only after the new run is stored: if that fails, they must continue.
+            change.then(lambda: self.make_room(unit, task))
         return run
 
     def make_room(self, unit: Unit, task: Task) -> None:
-        """Stop the oldest runs to make room for the newest."""
+        """Stop the oldest runs until at most ``max_concurrent`` remain."""
         staying = [
             one for one in (*unit.active.values(), *unit.queue) if one.state is not run_transitions.State.STOPPING
         ]
@@ -150,7 +151,7 @@ class RunEngine:
     def record_refused(
         self, run: LiveRun, reason: str, change: Change, *, by: str | None = None, missed_count: int | None = None
     ) -> None:
-        """Store a run that ends at its creation."""
+        """Store a run that ends when it is created: skipped, queue_full or missed."""
         run.state = run_transitions.State.ENDED
         stands_for = f", records {missed_count} missed times" if missed_count else ""
         self._log.warning(f"{run.unit.name} {run.id} ({run.trigger}): {reason}{stands_for}")
@@ -161,7 +162,7 @@ class RunEngine:
         change.announce("run.ended", event_body(run, "ended", endReason=reason, exitCode=UNKNOWN_EXIT_CODE))
 
     def create_service_run(self, unit: Unit, index: int, trigger: str, change: Change) -> LiveRun:
-        """Create the next run of a service instance; it starts when its slots have room."""
+        """Create the next run of a service instance; it starts as soon as its slots have room."""
         run = LiveRun(
             unit, unit.definition, new_ulid(change.now_ms), trigger=trigger, created_at=change.now_ms, instance=index
         )
@@ -185,7 +186,7 @@ class RunEngine:
         self.live[run.id] = run
 
     def _forget(self, run: LiveRun) -> None:
-        """Drop a run whose creation could not be stored; it has no process."""
+        """Drop a run that could not be stored; it has no process."""
         self.live.pop(run.id, None)
         self.release(run)
         run.state = run_transitions.State.ENDED
@@ -199,9 +200,10 @@ class RunEngine:
             self.admit(change)
 
     def _keep_secrets(self, run: LiveRun) -> None:
-        """Write secrets to a file so that they survive this scheduler.
+        """Write secrets to a file, because they must survive a restart of the scheduler.
 
-        A retry proceeds without the file: its row must be stored even on a full disk.
+        An error fails a first attempt, but not a retry. On a full disk, a retry must still be stored; it keeps its
+        secrets in memory.
         """
         try:
             secret_parameters.keep(self.daemon.boot.data_dir, run.id, run.params.secret)
@@ -211,7 +213,7 @@ class RunEngine:
             self._log.warning(f"{run.unit.name} {run.id}: cannot store its secret parameters: {err}")
 
     def _keep_files(self, run: LiveRun) -> None:
-        """Write the names of changed files, as :meth:`_keep_secrets`."""
+        """Write the names of changed files; errors count as in :meth:`_keep_secrets`."""
         try:
             changed_files.keep(self.daemon.boot.data_dir, run.id, run.files)
         except OSError as err:
@@ -220,7 +222,7 @@ class RunEngine:
             self._log.warning(f"{run.unit.name} {run.id}: cannot store the names of its files: {err}")
 
     def _forget_private(self, run: LiveRun, change: Change) -> None:
-        """Remove secrets and names of files of a run whose end is stored, or which was never stored."""
+        """Remove the secrets and file names of a run that has a stored end or was never stored."""
         if run.params.secret:
             change.write(lambda _db: secret_parameters.forget(self.daemon.boot.data_dir, run.id))
         if run.files:
@@ -231,28 +233,28 @@ class RunEngine:
     # Admission.
 
     def configure(self, config: Config) -> None:
-        """Apply the sizes of the slots and the limit of the daemon; active runs keep their places."""
+        """Apply new slot sizes and ``max_running``; active runs keep their places."""
         self._capacity = Capacity(config.slots, config.daemon.max_running)
         with self.committer.changing() as change:
             self.admit(change)
 
     def enqueue(self, run: LiveRun) -> None:
-        """Let a run wait for its admission, also when its definition changed."""
+        """Add a run to the admission queue, or update its claim if it is already queued."""
         if run not in run.unit.queue:
             insort(run.unit.queue, run, key=lambda one: (one.queued_at, one.id))
         self._queued.add(_claim_of(run))
 
     def requeue(self, unit: Unit) -> None:
-        """Let the queued runs of a unit follow its new definition."""
+        """Update the claims of a unit's queued runs to its new definition."""
         for run in unit.queue:
             self.enqueue(run)
 
     def hold_admission(self, hold: bool) -> None:
-        """Stop the admission of runs until the takeover has determined the active ones, or admit runs again."""
+        """Suspend or resume admission; the takeover suspends it until it has found all active runs."""
         self._admission_held = hold
 
     def admit(self, change: Change) -> None:
-        """Admit all waiting runs for which there is room; they start after that is stored."""
+        """Admit all waiting runs that have room; they start after `change` is stored."""
         while self._queued and not self.daemon.ending and not self._admission_held:
             claim = admit(self._capacity, self._held.values(), self._queued)
             if claim is None:
@@ -260,13 +262,13 @@ class RunEngine:
             self._apply(self.live[claim.run], run_transitions.Event.SLOT, change)
 
     def hold(self, run: LiveRun) -> None:
-        """Let a run hold its places until its end."""
+        """Reserve a run's places until it ends."""
         self.release(run)
         run.unit.active[run.id] = run
         self._held[run.id] = _claim_of(run)
 
     def obstacles(self, runs: Iterable[LiveRun]) -> list[list[Obstacle]]:
-        """Return the reasons why each of some queued runs waits."""
+        """Return, for each of `runs`, the reasons why it waits."""
         return obstacles(self._capacity, self._held.values(), self._queued, map(_claim_of, runs))
 
     def slots(self, listed: int) -> list[SlotUse]:
@@ -278,7 +280,7 @@ class RunEngine:
         return self._capacity.max_running, sum(claim.limit is not None for claim in self._held.values())
 
     def holders_in_the_way(self, task: Task, now_ms: int) -> dict[str, str]:
-        """Return the runs that hold a slot which a new run of `task` would wait for, each with the slot."""
+        """Return the slot by run id, for each run that holds a slot for which a new run of `task` would wait."""
         claim = Claim("", task.name, task.uses, task.max_concurrent, rank_of(task.queue_priority, now_ms))
         (found,) = obstacles(self._capacity, self._held.values(), self._queued, [claim])
         full = [one.name for one in found if one.kind == "slot"]
@@ -287,20 +289,23 @@ class RunEngine:
     # Events from outside.
 
     def started(self, run_id: str, at: int, change: Change) -> None:
-        """Handle the report that a run has a process."""
+        """Handle the root's report that a run has a process since `at` (ms since the epoch)."""
         run = self.live.get(run_id)
         if run is not None:
             self._apply(run, run_transitions.Event.STARTED, change, at=at)
 
     def start_waits(self, run_id: str, why: str, change: Change) -> None:
-        """The root cannot start a run yet."""
+        """Handle the root's report that it cannot start a run yet."""
         run = self.live.get(run_id)
         if run is not None:
             self._log.info(f"{run.unit.name} {run.id}: its start waits: {why}")
             change.announce("run.updated", event_body(run, "pending", waiting={"reason": why}))
 
     def exited(self, exited: Exited, change: Change) -> None:
-        """Handle the exit that the root reports; it is acknowledged after it is stored."""
+        """Handle an exit that the root reports; it is acknowledged once it is stored.
+
+        First wait for the run's job to end and for the search of its output.
+        """
         run = self.live.get(exited.run)
         if (
             run is None
@@ -321,7 +326,7 @@ class RunEngine:
 
     @staticmethod
     def _needs_output_check(run: LiveRun, exited: Exited) -> bool:
-        """Return whether the output of a successful run must be searched for ``failure_output``."""
+        """Return whether the search for ``failure_output`` can change the verdict: only that of a success."""
         if run.definition.failure_output is None or not exited.lines:
             return False
         return verdict_of(exited, (run.unit.service or run.definition).exit_codes).succeeded
@@ -340,7 +345,7 @@ class RunEngine:
         self._loop.at_round_end(self.acknowledge, first=True)
 
     def acknowledge(self) -> None:
-        """Acknowledge the stored ends of this round, so that the root forgets them."""
+        """Acknowledge the ends stored in this round; the root then forgets the runs."""
         ends, self._stored_ends = self._stored_ends, []
         if self._held_back is not None:
             self._held_back += ends
@@ -348,13 +353,16 @@ class RunEngine:
             self._root.send({"op": "ack", "runs": ends})
 
     def hold_acknowledgements(self, hold: bool) -> None:
-        """Withhold acknowledgements while the database may be damaged, or send the withheld ones."""
+        """Withhold acknowledgements, or send the withheld ones.
+
+        While the database may be damaged, the root must keep the ends: a restored copy may lack them.
+        """
         held, self._held_back = self._held_back, [] if hold else None
         if held:
             self._root.send({"op": "ack", "runs": held})
 
     def log_changed(self, run_id: str, state: str, reason: str | None, change: Change) -> None:
-        """Report that the log of a run cannot store its output, or can again."""
+        """Handle the root's report that a run's log cannot store output for `reason`; None: it can again."""
         run = self.live.get(run_id)
         if run is None:
             return
@@ -370,7 +378,7 @@ class RunEngine:
         change.announce("run.updated", event_body(run, "running", log=log))
 
     def lost(self, run: LiveRun, change: Change) -> None:
-        """Handle a run that the root does not know."""
+        """End a run as crashed: the root does not know it."""
         self._apply(run, run_transitions.Event.LOST, change)
 
     def stop(
@@ -383,7 +391,7 @@ class RunEngine:
         force: bool = False,
         note: str | None = None,
     ) -> None:
-        """End a run in any state; the root is asked to stop a process before anything is stored.
+        """End a run in any state; a stop request reaches the root before anything is stored.
 
         `note` is a line for the log of the run.
         """
@@ -431,7 +439,7 @@ class RunEngine:
                 self._end(run, Verdict("crashed", CRASHED_EXIT_CODE), change, None, requested=False)
 
     def release(self, run: LiveRun) -> None:
-        """Take a run out of the queue, and free the places that it holds."""
+        """Remove a run from its queue, cancel its timer, and free its places."""
         if run.timer is not None:
             run.timer.cancel()
         unit = run.unit
@@ -446,7 +454,7 @@ class RunEngine:
         self.user_lookup.ask(run.definition, lambda identity: self._on_user_known(run, identity))
 
     def _on_user_known(self, run: LiveRun, identity: Identity) -> None:
-        if not self.daemon.ending:  # else it stays pending in the store until the next start
+        if not self.daemon.ending:  # else the run stays pending in the store, and starts with the next daemon
             refusal = None if self._jobs is None else self._jobs.refusal(run)
             if run.files and refusal is None and identity.refusal is None:
                 refusal = self._hand_over_files(run, identity)
@@ -564,14 +572,17 @@ class RunEngine:
         return True
 
     def wait_for_retry(self, run: LiveRun, delay: int) -> None:
-        """Let a retry wait `delay` milliseconds."""
+        """Start the timer of a retry that is due in `delay` milliseconds."""
         run.state = run_transitions.State.WAITING
         run.unit.waiting[run.id] = run
         run.timer = self._loop.after(delay, lambda: self.retry_due(run))
 
 
 def _claim_of(run: LiveRun) -> Claim:
-    """Return the resources that a run needs or holds. The limit of a task is that of its present definition."""
+    """Return the resources that a run needs or holds.
+
+    ``max_concurrent`` is that of the task's present definition, even if the run started with an earlier one.
+    """
     task = run.unit.task
     priority = run.definition.queue_priority if isinstance(run.definition, Task) else 0
     return Claim(

@@ -1,7 +1,7 @@
-"""The run policy: the settings that a run keeps until its end, even if a reload changes its definition.
+"""The run policy: the settings that a run keeps until it ends, even if a reload changes its definition.
 
-The root stores the policy (in ``origin``, see :mod:`supervisor.ipc.messages`) for the next scheduler, whose
-configuration may differ. It excludes settings that only matter at the start of the process.
+The root keeps the policy in ``origin`` (:mod:`supervisor.ipc.messages`) for the next scheduler, whose configuration may
+differ. Settings that matter only when the process starts are excluded.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _USUAL: dict[str, Any] = {
     "silence_alert_ms": None,
     "uses": {},
 }
-"""All fields of the policy with their usual values, which messages omit."""
+"""All fields of the policy, with the usual values that messages omit."""
 
 
 def _shape(kind: type[Task | Service]) -> tuple[list[str], Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]:
@@ -44,7 +44,7 @@ _shapes = {kind.kind: _shape(kind) for kind in (Task, Service)}
 
 
 def policy_of(definition: Task | Service) -> dict[str, Any]:
-    """Return the policy of a definition for a message, without usual values."""
+    """Return the policy of a definition for a message; usual values are omitted."""
     names, values, usual = _shapes[definition.kind]
     found = values(definition)
     if found == usual:
@@ -53,9 +53,9 @@ def policy_of(definition: Task | Service) -> dict[str, Any]:
 
 
 def with_policy(definition: Task | Service, terms: dict[str, Any]) -> Task | Service:
-    """Return `definition` with the policy of the definition that started the run.
+    """Return `definition` with `terms`, the policy with which the run started.
 
-    A policy that another version wrote and this one cannot decode is ignored.
+    A policy that this version cannot decode, because another version wrote it, is ignored.
     """
     types = _types(definition.kind)
     try:

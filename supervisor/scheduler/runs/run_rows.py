@@ -18,7 +18,7 @@ def pending_row(run: LiveRun, *, by: str | None = None, due_at: int | None = Non
 
 
 def refused_row(run: LiveRun, reason: str, *, by: str | None = None, missed_count: int | None = None) -> Run:
-    """Return the row of a run that ends at its creation: skipped, queue_full or missed."""
+    """Return the row of a run that ends when it is created: skipped, queue_full or missed."""
     return _row(run, "ended", reason, by=by, ended_at=run.created_at, missed_count=missed_count)
 
 
@@ -27,7 +27,7 @@ def _row(run: LiveRun, status: str, reason: str | None, *, by: str | None, **col
 
 
 def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
-    """Return the columns of a new run, without columns at their defaults."""
+    """Return the columns of a new run; columns with default values are omitted."""
     columns: dict[str, Any] = {
         "id": run.id,
         "task_name": run.unit.name,
@@ -62,19 +62,19 @@ def run_row_of(run: LiveRun) -> dict[str, Any]:
 
 
 def running_row(origin: dict[str, Any], started_at: int | None) -> Run:
-    """Return the row of a started run from its :func:`run_row_of`."""
+    """Return the row of a started run from the `origin` that :func:`run_row_of` made."""
     row = {name: value for name, value in origin.items() if name != _TERMS}
     return Run(**{**row, "status": "running", "started_at": started_at})
 
 
 def policy_in(origin: dict[str, Any]) -> dict[str, Any]:
-    """Return the policy of a started run (:mod:`.run_policy`) from its :func:`run_row_of`."""
+    """Return the policy (:mod:`.run_policy`) from the `origin` that :func:`run_row_of` made."""
     terms: dict[str, Any] = origin.get(_TERMS, {})
     return terms
 
 
 def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:
-    """Return the columns that an exit sets."""
+    """Return the columns to update when a run exits."""
     columns: dict[str, Any] = {
         "status": "ended",
         "end_reason": verdict.reason,
@@ -99,7 +99,7 @@ def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:
 
 
 def event_body(run: LiveRun, status: str, **more: Any) -> dict[str, Any]:
-    """Return the body of an event about a run."""
+    """Return the body of an event about a run, with `more` fields of the kind of event."""
     return {
         "runId": run.id,
         "taskName": run.unit.name,

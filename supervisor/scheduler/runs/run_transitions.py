@@ -1,4 +1,4 @@
-"""The life of a run as one table: (state, event) -> (state, actions). Pure and total.
+"""The state machine of a run as one table: (state, event) -> (state, actions). Pure and total.
 
 ::
 
@@ -9,15 +9,15 @@
 
 Users see every state before ``RUNNING`` as pending. ``DECIDED`` lasts until the decision is stored and the user is
 looked up. ``STARTING`` lasts from the spawn request until the root reports a process. ``STOP`` ends a run at once if no
-spawn request was sent. ``LOST`` means that the snapshot of the root does not list a run that was requested.
-A pair that the table does not list changes nothing and requires no action.
+spawn request was sent. ``LOST``: a process was requested, but the root's snapshot does not list the run.
+Pairs missing from the table change nothing.
 """
 
 import enum
 
 
 class State(enum.Enum):
-    """State of a run."""
+    """The states, as drawn above."""
 
     QUEUED = "queued"
     WAITING = "waiting"
@@ -33,7 +33,7 @@ HELD_BY_ROOT = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
 
 
 class Event(enum.Enum):
-    """Event in the life of a run."""
+    """The events, as drawn above."""
 
     SLOT = "slot"
     DUE = "due"
@@ -45,7 +45,7 @@ class Event(enum.Enum):
 
 
 class Action(enum.Enum):
-    """Action that a transition requires."""
+    """The side effects of a transition; the engine carries them out in order."""
 
     TAKE_SLOT = "take slot"
     SPAWN = "spawn"
@@ -84,9 +84,9 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.STOPPING, _E.EXITED): (_S.ENDED, (_A.END,)),
     (_S.STOPPING, _E.LOST): (_S.ENDED, (_A.CRASH,)),
 }
-"""The pairs in which something happens."""
+"""All pairs that change the state or require an action."""
 
 
 def step(state: State, event: Event) -> _Outcome:
-    """Return the next state and the actions; a pair that the table does not list leaves the state as it is."""
+    """Return the next state and the actions; a pair missing from the table keeps the state."""
     return TABLE.get((state, event), (state, ()))

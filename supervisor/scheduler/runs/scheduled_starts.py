@@ -5,10 +5,10 @@ with the new ``last_instant`` of the task. The search for the next instant begin
 restart nor a clock that steps back runs an instant twice. :mod:`supervisor.schedule.catchup` decides about instants
 that pass while the daemon is down, the host sleeps or the clock jumps.
 
-While the database cannot be written no run could start, so schedules are deferred. The instants that pass meanwhile are
-handled afterwards like any other gap. An outage of the database therefore takes no memory, however long it lasts.
+While the database cannot be written, no run could start, so schedules are deferred. Afterwards, the instants that have
+passed are handled like those of any other gap. They are not queued, so a long outage takes no memory.
 
-All instants are nominal. A task with ``jitter`` starts later by its share of the jitter.
+All instants are nominal. A task with ``jitter`` starts later by its own fixed part of the jitter.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,10 +27,13 @@ from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
 
 _STEP_BACK_MS = 24 * 3600 * 1000
-"""If the clock is further behind than this it was wrong before; waiting for it would silence the schedule."""
+"""If ``last_instant`` is further ahead than this, the clock was wrong when it was stored.
+
+The schedule then starts again from now: waiting for the clock to catch up would silence it for too long.
+"""
 
 _SILENT_MS = 600_000
-"""A clock that is set back by less does not delay a task for long."""
+"""Shorter delays of a task by a clock that was set back are not reported."""
 
 
 class ScheduledStarts:
@@ -42,16 +45,19 @@ class ScheduledStarts:
         self._committer = engine.committer
         self._daemon = engine.daemon
         self._deferred: set[Unit] = set()
-        """Units whose due instants could not be stored."""
+        """Units that became due while the database could not be written."""
 
     def begin(self, units: Iterable[Unit]) -> None:
-        """Start the schedules of `units`; ``last_instant`` comes from the store (None: new task)."""
+        """Start the schedules of `units`; ``last_instant`` comes from the store (None for a new task)."""
         with self._committer.changing() as together:
             for unit in units:
                 self._begin(unit, together)
 
     def _begin(self, unit: Unit, together: Change) -> None:
-        """Start one schedule as part of the change `together`, or of its own if an instant is due."""
+        """Start one schedule as part of the change `together`.
+
+        If an instant is due, its runs get a change of their own: a conflict must not undo other schedules.
+        """
         task = unit.task
         if task is None or unit.schedule.empty:
             return
@@ -76,16 +82,16 @@ class ScheduledStarts:
         self._committer.commit(change)
 
     def clock_stepped(self, units: Iterable[Unit], by_ms: int) -> None:
-        """Follow a step of the wall clock; ``every`` continues as if the clock had not been set."""
+        """Follow a step of the wall clock; intervals of ``every`` continue as if it had not been set."""
         for unit in units:
             if not unit.schedule.follows_clock and unit.last_instant is not None:
                 unit.last_instant += by_ms
         self.begin(units)
 
     def waiting_for_clock(self, units: Iterable[Unit]) -> list[tuple[str, int]]:
-        """Return the tasks that wait until a clock that was set back catches up, with their next starts, soonest first.
+        """Return the tasks that a clock set back delays, each with its next start (ms since the epoch), soonest first.
 
-        Waits of a few minutes, and tasks without a next instant, are left out.
+        Delays of a few minutes, and tasks without a next instant, are omitted.
         """
         now_ms = self._loop.now_ms()
         found = []
@@ -99,12 +105,12 @@ class ScheduledStarts:
         return sorted(found, key=lambda one: (one[1], one[0]))
 
     def pause(self, unit: Unit, change: Change) -> None:
-        """Pause a schedule; instants that pass meanwhile neither run nor count as missed."""
+        """Pause a schedule; instants that pass during the pause neither run nor count as missed."""
         self.end(unit)
         change.write(lambda db: update_task(db, unit.name, next_run_at=None))
 
     def resume(self, unit: Unit, change: Change) -> None:
-        """Resume a paused schedule from now; an instant that still waits for its jitter runs."""
+        """Resume a paused schedule from now; an instant whose jitter has not yet passed still runs."""
         unit.last_instant = max(unit.last_instant or 0, change.now_ms - unit.schedule.offset_ms)
         if not unit.schedule.empty:
             self._arm(unit, change)
@@ -112,7 +118,7 @@ class ScheduledStarts:
     def redefine(self, unit: Unit, task: Task, together: Change) -> None:
         """Apply a new definition as part of the change `together`, or of its own if an instant is due.
 
-        A changed schedule counts from now and does not catch up.
+        A changed schedule counts from now: instants of the new schedule in the past are not caught up.
         """
         before, offset_ms = unit.task, unit.schedule.offset_ms
         if before is None or same_instants(before, task):
@@ -137,7 +143,7 @@ class ScheduledStarts:
             self._committer.commit(change)
 
     def fire_due(self, unit: Unit) -> None:
-        """Fire a due instant at once, even if it still waits for its jitter."""
+        """Fire a due instant at once, even if its jitter has not yet passed."""
         if unit.timer is not None or unit in self._deferred:
             first = next(unit.schedule.occurrences(unit.last_instant or 0), None)
             if first is not None and first.at <= self._loop.now_ms():
@@ -145,7 +151,7 @@ class ScheduledStarts:
                 self._fire(unit, early_ms=unit.schedule.offset_ms)
 
     def go_on(self) -> None:
-        """Fire the deferred units: the database can be written again."""
+        """Fire the deferred units if the database can be written again."""
         if self._deferred and self._committer.storing:
             resting, self._deferred = self._deferred, set()
             for unit in resting:
@@ -159,7 +165,11 @@ class ScheduledStarts:
             unit.timer = None
 
     def _arm(self, unit: Unit, change: Change, *, coming: Iterator[Occurrence] | None = None) -> None:
-        """Set the timer for the next instant: the first of `coming` if given."""
+        """Set the timer for the next instant: the first of `coming`, if given.
+
+        The timer also expires at instants that a clock change skips, because they are recorded. ``next_run_at`` is the
+        next instant that runs.
+        """
         self.end(unit)
         schedule, last = unit.schedule, unit.last_instant or 0
         if coming is None:
@@ -175,7 +185,8 @@ class ScheduledStarts:
     def _accounting(self, unit: Unit) -> Change:
         """Return a change that creates runs for instants.
 
-        On a conflict the instant already has a run: the database has an older last_instant, for example from a backup.
+        A conflict means that an instant already has a run. The stored ``last_instant`` was too old, for example because
+        it came from a backup. Repeating the change would conflict again, so only the timer is set.
         """
 
         def on_conflict(_error: BaseException) -> None:
@@ -212,14 +223,14 @@ class ScheduledStarts:
                 self._record(unit, task, change, at, "dst_skipped")
             if found.missed:
                 self._record(unit, task, change, found.missed_at, "missed", found.missed)
-            coalesce = task.coalesce and len(found.runs) == 1  # several are what catch_up asked for
+            coalesce = task.coalesce and len(found.runs) == 1  # catch_up asked for all of several
             for at in found.runs:
                 request = RunRequest(trigger="cron", scheduled_at=at, coalesce=coalesce)
                 self._engine.create_task_run(unit, task, change, request)
         self._arm(unit, change)
 
     def _account_for_the_past(self, unit: Unit, task: Task, change: Change) -> None:
-        """Record ``at`` as missed if it had passed before the daemon first saw it."""
+        """Record ``at`` as missed if it passed before the daemon first saw the task."""
         if task.at_ms is None or task.at_ms == unit.known_at_ms:
             return
         unit.known_at_ms = task.at_ms

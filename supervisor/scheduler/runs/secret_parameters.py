@@ -1,12 +1,12 @@
 """Secret parameters of unfinished runs: one file per run, readable by the daemon's user alone.
 
-They are never in the database, so its copies do not contain them::
+The database never contains them, so its copies do not either::
 
     <data>/secrets/          0700
         <run id>             0600, JSON: value by name
 
-A file is written before its run is stored, and removed after the end of the run is stored; a retry has its own file.
-The next scheduler removes files that a crash or a failing disk left behind.
+A file is written before its run is stored, and removed once the end of the run is stored. Each retry has its own file.
+A scheduler that starts removes files that a crash or a disk error left behind.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,7 +19,7 @@ _FOLDER = "secrets"
 
 
 def keep(data_dir: str, run_id: str, values: Mapping[str, str]) -> None:
-    """Write the secrets of a run; repeating it changes nothing.
+    """Write the secrets of a run, replacing an earlier file.
 
     Raises:
         OSError: the file cannot be written.
@@ -28,7 +28,7 @@ def keep(data_dir: str, run_id: str, values: Mapping[str, str]) -> None:
 
 
 def read(data_dir: str, run_id: str) -> dict[str, str]:
-    """Return the secrets of a run; empty if they are no longer kept or cannot be read."""
+    """Return the secrets of a run; empty if the file is gone or unreadable."""
     values: dict[str, str] = unstored_files.read(f"{data_dir}/{_FOLDER}", run_id) or {}
     return values
 
@@ -40,10 +40,10 @@ def values_of_run(data_dir: str, run: Run) -> ParameterValues:
 
 
 def forget(data_dir: str, run_id: str) -> None:
-    """Remove the secrets of a run if there are any; ignore errors."""
+    """Remove the secrets of a run, if any; ignore errors."""
     unstored_files.forget(f"{data_dir}/{_FOLDER}", run_id)
 
 
 def sweep(data_dir: str, living: Collection[str]) -> None:
-    """Remove the secrets of all other runs; ignore errors."""
+    """Remove the secrets of all runs except `living`; ignore errors."""
     unstored_files.sweep(f"{data_dir}/{_FOLDER}", living)

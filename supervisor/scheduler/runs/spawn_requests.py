@@ -1,6 +1,6 @@
-"""Spawn requests to the root, some of them sent ahead.
+"""Spawn requests to the root, announced early where possible.
 
-A run starts only after it is stored. The root uses that time to prepare the process.
+A run starts only after it is stored. An announced request lets the root prepare the process meanwhile.
 """
 
 from typing import Any
@@ -33,9 +33,9 @@ class SpawnRequests:
         self._announced: tuple[LiveRun, Frame] | None = None
 
     def announce(self, run: LiveRun) -> None:
-        """Let the root prepare a run that starts as soon as the next change is stored.
+        """Ask the root to prepare a run that starts as soon as the next change is stored.
 
-        Nothing is sent while other changes are being stored, or if the user of the run must be looked up first.
+        Nothing is sent while other changes are being stored, or if the run's user must be looked up first.
         """
         definition = run.definition
         if not self._committer.idle or definition.user is not None or definition.clean_env or definition.launcher:
@@ -72,12 +72,12 @@ def spawn_of(
     """Return the spawn request of `run`, whose user is known.
 
     Args:
-        run: the run.
+        run: the run; invalid parameters become its ``refusal``.
         daemon_id: ULID of the data directory.
         log: path of the log file.
-        origin: row and policy of the run.
-        access: access to the daemon if the definition sets ``may``.
-        files: path of the file with the names of changed files, if the run was started for some.
+        origin: row and policy of the run (:func:`.run_rows.run_row_of`).
+        access: access to the daemon, used if the definition sets ``may``.
+        files: path of the file with the names of changed files, if changes started the run.
     """
     definition = run.definition
     command = definition.run
@@ -90,7 +90,7 @@ def spawn_of(
         except InvalidParameters as err:
             refusal = f"invalid parameters: {err}"
     if passed.arguments and isinstance(command, str):
-        argv.append(definition.shell)  # $0, as it is without arguments
+        argv.append(definition.shell)  # sh -c takes the first argument as $0; keep the value it has without arguments
     argv += passed.arguments
     steps = definition.stop_signal
     if isinstance(steps, int):

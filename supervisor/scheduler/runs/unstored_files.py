@@ -14,7 +14,7 @@ from typing import Any
 
 
 def keep(folder: str, run_id: str, value: Any) -> None:
-    """Write the data of a run so that it survives a power loss; replace an earlier file.
+    """Write the data of a run durably, with fsync(2) of file and directory; replace an earlier file.
 
     Raises:
         OSError: the file cannot be written.
