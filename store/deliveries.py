@@ -213,5 +213,5 @@ def standings(db: Database) -> dict[str, Standing]:
 
 
 def _delivery(row: tuple[object, ...]) -> Delivery:
-    found = Delivery(*row)  # type: ignore[arg-type]  # as the table has them
+    found = Delivery._make(row)
     return found._replace(held=bool(found.held))

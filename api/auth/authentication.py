@@ -29,6 +29,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -356,7 +357,7 @@ class Authenticator:
         closed = None
         for digest in self._cookies(req):
             if (identity := self._by_session(digest)) is not None:
-                asked(lambda digest=digest: self._control.call("session_delete", hash=digest))  # type: ignore[misc]
+                asked(partial(self._control.call, "session_delete", hash=digest))
                 closed = identity
         return closed
 

@@ -1,5 +1,6 @@
 """Where the program ``ringward`` begins, before anything is loaded that takes long."""
 
+import io
 import os
 import sys
 
@@ -26,7 +27,8 @@ def main() -> None:
     """Entry point of the console script."""
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):  # a character missing in the encoding is no reason to exit
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     with api_ahead.starting(sys.argv[1:], os.environ):
         from supervisor.cli.main import cli
 

@@ -358,8 +358,10 @@ class _Loader:
 
     def _known_notifiers(self, source: Source, path: KeyPath, table: object, notifiers: Mapping[str, object]) -> None:
         """Check the notifier names in a table against the configured notifiers."""
-        for key in KEYS_WITH_NAMES if isinstance(table, dict) else ():
-            said = table.get(key, [])  # type: ignore[attr-defined]  # it is a dict
+        if not isinstance(table, dict):
+            return
+        for key in KEYS_WITH_NAMES:
+            said = table.get(key, [])
             names = [said] if isinstance(said, str) else said
             if isinstance(names, list) and all(isinstance(name, str) for name in names):
                 self._names(source, (*path, key), names, notifiers)
@@ -565,8 +567,10 @@ class _Loader:
     def _invalid(self, source: Source, path: KeyPath, raw: object, invalid: Invalid) -> None:
         message = invalid.message
         for part in invalid.path:
-            if isinstance(raw, dict | list):
-                raw = raw[part]  # type: ignore[index]  # the path was made walking this very value
+            if isinstance(raw, dict):
+                raw = raw.get(part)
+            elif isinstance(raw, list) and isinstance(part, int):
+                raw = raw[part]
         if invalid.show:
             message += f", not {quoted(raw)}"
         self._wrong(source, (*path, *invalid.path), message, invalid.remedy)

@@ -84,11 +84,14 @@ class Dependency:
     """None: a service until it is ready if it has `ready`, else until it is started; a task until it has succeeded."""
 
 
+ProbeKind = Literal["notify", "http", "tcp", "exec", "log"]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
     """How it is found out whether an instance of a service does its work."""
 
-    kind: Literal["notify", "http", "tcp", "exec", "log"]
+    kind: ProbeKind
     target: Command
     """A URL, an address, a command or a regular expression; empty for notify."""
     every_ms: int

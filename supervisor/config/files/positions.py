@@ -63,7 +63,7 @@ class Positions:
         text, end = self._text, len(self._text)
         table: KeyPath = ()
         at = 0
-        while (at := _GAP.match(text, at).end()) < end:  # type: ignore[union-attr]  # it matches the empty string
+        while (at := self._gap(at)) < end:
             try:
                 if text.startswith("[", at):
                     table, at = self._header(at)
@@ -138,7 +138,7 @@ class Positions:
             return self._array(at + 1, path, depth + 1)
         if text.startswith("{", at):
             return self._inline_table(at + 1, path, depth + 1)
-        return _PLAIN.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        return _end_of(_PLAIN, text, at)
 
     def _array(self, at: int, path: KeyPath, depth: int) -> int:
         index = 0
@@ -169,14 +169,20 @@ class Positions:
         raise _Unreadable
 
     def _blank(self, at: int) -> int:
-        return _BLANK.match(self._text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        return _end_of(_BLANK, self._text, at)
 
     def _gap(self, at: int) -> int:
-        return _GAP.match(self._text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        return _end_of(_GAP, self._text, at)
 
     def _put(self, path: KeyPath, at: int) -> None:
         if path not in self._lines:
             self._lines[path] = bisect_right(self._newlines, at - 1) + 1
+
+
+def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Return the end of what a pattern matches at a position, which may be nothing."""
+    found = pattern.match(text, at)
+    return at if found is None else found.end()
 
 
 def _unescape(found: re.Match[str]) -> str:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from logring.search import BadPattern, Pattern
 from supervisor.config.problems import Invalid
-from supervisor.config.records import Probe
+from supervisor.config.records import Probe, ProbeKind
 from supervisor.config.value_types.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
 
 INSTANCE = "{instance}"
@@ -100,7 +100,7 @@ class ProbeTable:
     """A probe of one of several kinds, and its times."""
 
     what = 'a table such as { http = "http://127.0.0.1:8080/healthz", timeout = "30s" }'
-    kinds: tuple[str, ...]
+    kinds: tuple[ProbeKind, ...]
     every: str
     timeout: str
     failures: int = 0
@@ -110,7 +110,7 @@ class ProbeTable:
         """See :class:`ValueType`."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.what}")
-        types = {name: kind for name, kind in KINDS.items() if name in self.kinds}
+        types: dict[str, ValueType] = {name: KINDS[name] for name in self.kinds}
         types |= {name: kind for name, kind in SETTINGS.items() if name != "failures" or self.failures}
         said, faults = parse_table(value, types, directory)
         chosen = [name for name in self.kinds if name in value]
@@ -120,7 +120,7 @@ class ProbeTable:
         faults.check()
         every, timeout = (Duration().parse(default, directory) for default in (self.every, self.timeout))
         return Probe(
-            kind=chosen[0],  # type: ignore[arg-type]  # one of `kinds`
+            kind=chosen[0],
             target=said[chosen[0]],
             every_ms=said.get("every", every),
             timeout_ms=said.get("timeout", timeout),

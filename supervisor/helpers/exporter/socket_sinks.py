@@ -226,11 +226,11 @@ def _unix_socket(path: str) -> socket.socket:
     return _connect(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), path)
 
 
-def _connect(sock: socket.socket, address: object) -> socket.socket:
+def _connect(sock: socket.socket, address: str | tuple[object, ...]) -> socket.socket:
     """Connect a socket and return it; the time limit holds for all that follows."""
     try:
         sock.settimeout(_TIMEOUT_S)
-        sock.connect(address)  # type: ignore[arg-type]  # its form depends on the family
+        sock.connect(address)
     except OSError:
         sock.close()
         raise

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from supervisor.helpers.filewatcher.changes import MAX_KNOWN, Changes, Entry
@@ -49,6 +50,11 @@ def entry_of(path: str) -> Entry | None:
     except OSError:
         return None
     return Entry(status.st_ino, status.st_size, status.st_ctime_ns) if stat.S_ISREG(status.st_mode) else None
+
+
+def _is_match(path: str, directory: str, pattern: str) -> bool:
+    """Return whether a path names a file of a directory whose name matches a pattern."""
+    return os.path.dirname(path) == directory and matches(os.path.basename(path), pattern)
 
 
 def matches(name: str, pattern: str) -> bool:
@@ -285,9 +291,7 @@ class TaskWatch(threading.Thread):
             self._changes.listed(
                 glob,
                 found[pattern],
-                lambda path, pattern=pattern: (  # type: ignore[misc]
-                    os.path.dirname(path) == directory.path and matches(os.path.basename(path), pattern)
-                ),
+                partial(_is_match, directory=directory.path, pattern=pattern),
                 now_s,
             )
         if self._changes.full:

@@ -6,6 +6,7 @@ forever.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, PingRequest
 from supervisor.ipc.log_line import Log
@@ -67,7 +68,7 @@ class NotifierClient(HelperClient):
             if open_request.tries < _MOST_TRIES:
                 self._send(open_request)
             else:
-                self._loop.after(0, lambda key=key: self._done(key, DeliveryResult("the notifier process exited")))  # type: ignore[misc]
+                self._loop.after(0, partial(self._done, key, DeliveryResult("the notifier process exited")))
 
     def helper_sent(self, frame: Frame) -> None:
         """Pass on a result."""

@@ -8,6 +8,7 @@ message whose result could not be stored is delivered again.
 import os
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from logring.log_paths import log_path, ring_path
 from store import deliveries
@@ -95,7 +96,7 @@ class Outbox:
         with self._committer.changing() as change:
             for name in changed:
                 self._resting.pop(name, None)
-                change.write(lambda db, name=name: deliveries.hurry(db, change.now_ms, name))  # type: ignore[misc]
+                change.write(partial(deliveries.hurry, now_ms=change.now_ms, notifier=name))
             if self._urls.keys() - urls.keys():
                 self._forget_others(change)
             self._urls = urls

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -68,7 +69,7 @@ class ConfigFiles:
                 result = work.function()
             except Exception as err:  # noqa: BLE001 - whatever the work raises is its result
                 result = err
-            self._finish(lambda work=work, result=result: work.done(result))  # type: ignore[misc]
+            self._finish(partial(work.done, result))
 
     def _look(self, config: Config) -> None:
         if not self._stale and not is_current(config):

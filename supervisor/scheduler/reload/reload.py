@@ -184,8 +184,7 @@ class Reloader:
             names = [*config.tasks, *config.services]
             change.write(lambda db: forget_missing(db, names))
         for before, _after in difference.turned:
-            name = before.name
-            change.write(lambda db, name=name: update_task(db, name, paused=False, next_run_at=None))  # type: ignore[misc]
+            change.write(partial(update_task, name=before.name, paused=False, next_run_at=None))
 
     def _bring_into_force(self, request: _Request, new: ResolvedConfig, difference: Difference, found: Report) -> None:
         """Redefine changed tasks first."""

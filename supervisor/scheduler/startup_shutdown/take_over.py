@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from logring.errors import LogError
@@ -180,7 +181,7 @@ class TakeOver:
         replaced, origins = known.replaced(), known.origins
         for row in known.unfinished:
             if row.id in known.missing_in_store:
-                change.write(lambda db, row=row: insert_missing(db, row))  # type: ignore[misc]
+                change.write(partial(insert_missing, row=row))
             if row.id in replaced:
                 self._end_replaced(row, ended.get(row.id), change)
                 continue
