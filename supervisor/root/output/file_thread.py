@@ -1,9 +1,9 @@
 """The file thread: from rings to log files, and the daemon's log to standard error.
 
-All writing to disks and terminals happens here. So a full, slow or frozen one never stops the control thread, and stops
-a run only when its ring is full. A stopped terminal holds up no disk. After an error the blocks stay in the ring, and
-the write is repeated every second; meanwhile the run's writer waits, as on any full pipe. A full disk may stay full for
-long, so output beyond the ring is dropped in that case, and counted.
+Only this thread writes to disks and terminals. A full, slow or hung disk therefore never stops the control thread, and
+stops a run only once its ring is full. A stopped terminal does not delay the disk. After an error, the blocks stay in
+the ring and the thread tries again every second; meanwhile the run waits as it would for any full pipe. A disk may stay
+full for a long time, so on a full disk the output beyond the ring is dropped and counted instead.
 """
 
 import collections
@@ -31,10 +31,10 @@ _WRITE_BYTES = select.PIPE_BUF
 
 
 class StderrEcho:
-    """The daemon's log on its way to standard error; one thread adds lines, another one writes them, without waiting.
+    """A queue of log lines for standard error. One thread adds lines; another writes them and never blocks.
 
-    The starter of the daemon shares standard error, so it is not made non-blocking: poll(2) is asked before each write.
-    A pipe that says POLLOUT takes PIPE_BUF bytes (pipe(7)); a terminal that was stopped does not say it.
+    The process that started the daemon shares standard error, so O_NONBLOCK must not be set on it. Instead, poll(2) is
+    called before each write: a pipe with POLLOUT accepts PIPE_BUF bytes (pipe(7)), and a stopped terminal has none.
     """
 
     def __init__(self, fd: int) -> None:
@@ -47,7 +47,7 @@ class StderrEcho:
         self._gone_bytes = 0
 
     def add(self, lines: bytes) -> bool:
-        """Take lines; False when a megabyte waits already and they are dropped (they are in the ring)."""
+        """Queue lines. Return False if a megabyte waits already: the lines are dropped here, but are in the ring."""
         if self._added_bytes - self._gone_bytes >= _MAX_WAITING_BYTES:
             return False
         self._added_bytes += len(lines)
@@ -56,7 +56,7 @@ class StderrEcho:
 
     @property
     def waiting(self) -> bytes:
-        """Return the lines that are not written yet; only while no thread adds or flushes."""
+        """Return the lines that are not written yet. Call it only while no thread adds or flushes."""
         return b"".join(self._waiting)
 
     def flush(self) -> None:
@@ -65,7 +65,7 @@ class StderrEcho:
             lines = self._waiting[0]
             try:
                 written = os.write(self._fd, lines[:_WRITE_BYTES])
-            except OSError:  # EPIPE, EIO, EBADF: no reader is left
+            except OSError:  # EPIPE, EIO, EBADF: nobody reads standard error any more
                 written = len(lines)
             self._gone_bytes += written
             if written < len(lines):
@@ -78,7 +78,7 @@ class RingUser(Protocol):
     """The pump, which writes the rings."""
 
     def room(self, log: RunLog) -> None:
-        """Report that the ring of `log` has room again. From the file thread."""
+        """Report that the ring of `log` has room again. The file thread calls it."""
 
 
 _TICK_S = 1.0
@@ -100,26 +100,26 @@ class FileThread(threading.Thread):
         self._pump: RingUser | None = None
 
     def connect(self, pump: RingUser) -> None:
-        """Set the receiver for rings with room again; before :meth:`start`."""
+        """Set the pump, which is told when a ring has room again. Call it before :meth:`start`."""
         self._pump = pump
 
     def work(self, log: RunLog) -> None:
-        """Queue a run whose blocks were closed, or that was sealed. From any thread."""
+        """Queue a log whose blocks were closed, or that was sealed. Any thread may call it."""
         if log.sealed:
             self._draining.add(log)
         self._queue.put(log)
 
     @property
     def draining(self) -> int:
-        """Return how many logs of ended runs wait to be written. From any thread."""
+        """Return how many logs of ended runs wait to be written. Any thread may call it."""
         return len(self._draining)
 
     def changed(self, log: RunLog) -> None:
-        """Note that the unfinished block of this run has news. From the pump thread."""
+        """Note that the unfinished block of this log has changed. The pump thread calls it."""
         self._changed.add(log)
 
     def echo(self, line: bytes) -> None:
-        """Show a log line on standard error; dropped when too much waits already. From the pump thread."""
+        """Queue a log line for standard error; it is dropped if too many wait already. The pump thread calls it."""
         if self._echo.add(line):
             self._queue.put(self._echo)
 
@@ -128,7 +128,7 @@ class FileThread(threading.Thread):
         self._queue.put(wait)
 
     def dump(self) -> tuple[list[RunLog], FilesState]:
-        """Return the logs with unwritten data, and the rest for the next root; while the thread waits."""
+        """Return the logs with unwritten data, and the state for the next root. Call it while the thread waits."""
         queued = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -141,18 +141,18 @@ class FileThread(threading.Thread):
         )
 
     def adopt(self, log: RunLog) -> None:
-        """Write what another root has left of this log; before :meth:`start`."""
+        """Write the rest of a log of the previous root. Call it before :meth:`start`."""
         self._changed.add(log)
         self._queue.put(log)
 
     def load(self, logs: Iterable[RunLog], state: FilesState) -> None:
-        """Restore the state from :meth:`dump`, with all logs; before :meth:`start`."""
+        """Restore the state from :meth:`dump`; `logs` are all logs. Call it before :meth:`start`."""
         self._failing = {log: state.failing[log.name] for log in logs if log.name in state.failing}
         if state.echo:
             self.echo(state.echo)
 
     def finish(self, timeout_s: float) -> bool:
-        """Write the queue and end; False when that takes longer than `timeout_s` (a frozen disk)."""
+        """Write the queue, then end the thread. Return False if that takes longer than `timeout_s`: a disk hangs."""
         self._queue.put(None)
         self.join(timeout_s)
         return not self.is_alive()
@@ -180,7 +180,7 @@ class FileThread(threading.Thread):
                 tick = time.monotonic() + _TICK_S
 
     def _insist(self, step: Callable[..., None], *arguments: RunLog) -> None:
-        """Take a step. After a shortage rest; then take it again if it was memory, else leave it to the next tick."""
+        """Take a step. After a shortage of memory, pause and repeat it; after another, leave it to the next tick."""
         while True:
             try:
                 step(*arguments)
@@ -223,7 +223,7 @@ class FileThread(threading.Thread):
                 log.file.write_closed()
                 if unfinished:
                     log.file.write_unfinished()
-                # Also when nothing was written now: the pump may have stalled after we had made room.
+                # Even if nothing was written now: the pump may have stalled after an earlier write made room.
                 if self._pump is not None:
                     self._pump.room(log)
         except OSError as err:
@@ -235,7 +235,7 @@ class FileThread(threading.Thread):
         self._written(log, log.file)
 
     def _written(self, log: RunLog, file: LogFileWriter) -> None:
-        """Log that writing works again, and the repair."""
+        """Log that the file was created again, or that it can be written again."""
         if file.made_again:
             file.made_again = False
             self._log.error(
@@ -255,7 +255,7 @@ class FileThread(threading.Thread):
             log.frames_failed = True
 
     def _fail(self, log: RunLog, err: OSError, shortage: str | None) -> None:
-        """Try again later."""
+        """Log a failed write once, and note that the next tick must repeat it."""
         text = f"{log.path}: {shortage or err.strerror or err}"
         full = err.errno in _FULL
         if self._failing.get(log) != text:

@@ -1,8 +1,8 @@
-"""Output of processes that outlived their run, for the daemon's log. Belongs to the pump thread.
+"""Output of processes that outlive their run, for the daemon's log. Belongs to the pump thread.
 
-A run with ``leftovers = "leave"`` ends without them, and its log is final then. Closing their pipes would kill them by
-SIGPIPE at their next line. So the pump continues to read. It masks secrets, and marks each line with the task and the
-id of the run. It drops the lines of a run that prints too much. A leftover never waits for us.
+A run with ``leftovers = "leave"`` ends while such processes continue, and its log is final then. If their pipes were
+closed, SIGPIPE would kill them at their next line. So the pump keeps reading, masks secrets, and adds the task and the
+run's id to each line. A run that prints too much loses lines here, but its processes never wait.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ _LINES_PER_S = 10.0
 
 
 class _Allowance:
-    """How many lines may be written: many at once, few in the long run."""
+    """A token bucket of lines: a burst is allowed, but only few lines per second in the long run."""
 
     def __init__(self, now_s: float) -> None:
         self._lines = float(_BURST_LINES)
         self._at_s = now_s
 
     def take(self, now_s: float) -> bool:
-        """Take one line, if there is one."""
+        """Take one line; return whether one was available."""
         self._lines = min(_BURST_LINES, self._lines + _LINES_PER_S * (now_s - self._at_s))
         self._at_s = now_s
         if self._lines < 1:
@@ -42,10 +42,10 @@ class LeftOutput:
     """One pipe of a run that has ended.
 
     Args:
-        task: the name of the task or service.
-        run: the id of the run.
-        secrets: values that are masked in the output.
-        now_s: monotonic seconds.
+        task: The name of the task or service.
+        run: The id of the run.
+        secrets: Values to mask in the output.
+        now_s: The current time in monotonic seconds.
     """
 
     def __init__(self, task: str, run: str, secrets: Sequence[str], now_s: float) -> None:
@@ -59,7 +59,7 @@ class LeftOutput:
         self._log = Log("left-running")
 
     def take(self, data: bytes, now_s: float) -> bytes:
-        """Return the lines for the daemon's log that end in `data`; empty `data` is the end of the output."""
+        """Return the lines for the daemon's log that `data` completes. Empty `data` means the end of the output."""
         shown = data
         if self._mask is not None:
             shown = self._mask.feed(data) if data else self._mask.finish()
@@ -106,11 +106,11 @@ class LeftOutput:
 
 
 class LeftOutputs:
-    """All such pipes.
+    """All pipes of processes that outlive their runs.
 
     Args:
-        epoll: tells which can be read.
-        write: takes lines for the daemon's log.
+        epoll: The pump's epoll object.
+        write: Writes lines to the daemon's log.
     """
 
     def __init__(self, epoll: select.epoll, write: Callable[[bytes], None]) -> None:
@@ -122,18 +122,18 @@ class LeftOutputs:
         return fd in self._by_fd
 
     def add(self, fd: int, output: LeftOutput) -> None:
-        """Read a pipe from now on; it is non-blocking."""
+        """Start to read a non-blocking pipe."""
         self._by_fd[fd] = output
-        with contextlib.suppress(FileExistsError):  # it could not be removed before, for want of memory
+        with contextlib.suppress(FileExistsError):  # a shortage of memory kept it registered
             self._epoll.register(fd, select.EPOLLIN)
 
     def read(self, fd: int) -> None:
-        """Write the content of a pipe, and close it at its end."""
+        """Write a pipe's content to the daemon's log, and close the pipe at its end."""
         try:
             data = os.read(fd, _READ_BYTES)
-        except BlockingIOError:  # EAGAIN: woken for nothing
+        except BlockingIOError:  # EAGAIN: a spurious wake-up
             return
-        except OSError:  # EIO: the terminal has no other end any more
+        except OSError:  # EIO: every process has closed the terminal
             data = b""
         if lines := self._by_fd[fd].take(data, time.monotonic()):
             self._write(lines)

@@ -1,11 +1,12 @@
 """The pump thread: from pipes to rings.
 
-In each round a readable pipe yields at least 128 KiB and less than 256 KiB, so that a flood starves no other pipe. A
-run whose ring is full because its log file is slow is not read until there is room; its writer then waits as on any
-full pipe. After each round doorbells ring. Pipes of busy runs hold more, so that these go on.
+In each round, the pump reads at most 128 to 256 KiB from each readable pipe, so that one flood cannot starve the other
+pipes. A slow log file fills the ring of its run. The pump then stops reading that run until the ring has room, and the
+run waits as it would for any full pipe. After each round, the pump rings the doorbells. It enlarges the pipes of busy
+runs, so that these runs wait less often.
 
-Writers that print line by line would make us read line by line. When rounds bring little and follow each other
-closely, the pump pauses for a millisecond, which lets the pipes fill.
+A process that prints line by line would cost the pump one round per line. If many short rounds follow each other
+closely, the pump pauses for a millisecond so that the pipes can fill.
 """
 
 import collections
@@ -42,7 +43,10 @@ _WIDE_BYTES = 262144
 
 
 def is_empty(fd: int) -> bool:
-    """Whether a pipe without writers is at its end. Epoll cannot say: it looks for bytes first, then for writers."""
+    """Return whether a pipe without writers is empty.
+
+    EPOLLHUP alone does not prove it: the kernel checks for data before it checks for writers (pipe_poll, fs/pipe.c).
+    """
     return not any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
 
 
@@ -62,9 +66,9 @@ def is_wide(fd: int) -> bool:
 
 
 def widen(fd: int) -> bool:
-    """Let a pipe hold 256 KiB; return whether the kernel allows it. It limits the pipes of a user (pipe(7)).
+    """Enlarge a pipe to 256 KiB; return whether the kernel allows it. It limits the pipe memory of a user (pipe(7)).
 
-    Who writes may have made it hold more, and is not to get less.
+    A pipe that the writer has made larger keeps its size.
     """
     try:
         if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) >= _WIDE_BYTES:
@@ -73,7 +77,7 @@ def widen(fd: int) -> bool:
     except OSError as err:
         if err.errno not in (errno.EBADF, errno.EBUSY, errno.EPERM, errno.ENOMEM):
             raise
-        return False  # EBADF: no pipe; EBUSY: it was made to hold more in this moment, and does
+        return False  # EBADF: not a pipe; EBUSY: the writer has just enlarged the pipe and filled it
     return True
 
 
@@ -81,7 +85,7 @@ _ROUND_BYTES = 131072
 _HELPER_READ_BYTES = 65536
 _BUSY_BYTES = 32768
 _WIDE_PIPES = 32
-"""8 MiB of the 64 MiB that pipes of a non-root user may hold; beyond that, the user gets small pipes."""
+"""These use 8 MiB. The default limit of a user is 64 MiB (pipe-user-pages-soft); beyond it, new pipes are tiny."""
 _BIG_READ_BYTES = 16384
 _TRICKLE_BYTES = 4096
 _TRICKLE_ROUNDS = 16
@@ -91,7 +95,7 @@ _MADE_AGAIN = "the shared-memory file of this log was removed; it was created ag
 
 
 class Listener(Protocol):
-    """Receiver of the pump's reports, in the pump thread; it acts on them after :meth:`wake`."""
+    """Receives the pump's reports in the pump thread, and acts on them after :meth:`wake`."""
 
     def at_end(self, run: str, *, silent: bool) -> None:
         """Report that all pipes of `run` have ended; `silent`: its log was empty until then."""
@@ -123,7 +127,7 @@ class Pump(threading.Thread):
         self._listener: Listener | None = None
         self._epoll = select.epoll()
         self.wakeup = Wakeup()
-        """Held by the control thread while it does things."""
+        """The control thread holds it during a round, so that many commands cause one wake-up."""
         self._epoll.register(self.wakeup.fileno(), select.EPOLLIN)
         self._commands: collections.deque[Callable[[], None]] = collections.deque()
         self._by_fd: dict[int, Source] = {}
@@ -134,9 +138,9 @@ class Pump(threading.Thread):
         self._taken = 0
         """Bytes read in this round."""
         self._wide = 0
-        """Pipes that were widened and are not closed yet."""
+        """The number of open pipes that were enlarged."""
         self._short: OSError | MemoryError | None = None
-        """What kept the round before from doing all that it had to do."""
+        """The shortage that interrupted the previous round."""
         self._backpressure = Backpressure()
         ring = ring_path(runtime_dir, DAEMON_RING)
         self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, RingShape(0)))
@@ -151,12 +155,16 @@ class Pump(threading.Thread):
         """Set the receiver of reports; before :meth:`start`."""
         self._listener = listener
 
-    # What other threads ask for. Each call is carried out by the pump thread, in the order of the calls.
+    # Commands for other threads. The pump thread executes them in order.
 
     def add(self, spawn: Spawn, out: int | None, err: int | None, record: Record | None = None) -> None:
-        """Take over the pipes of a new run, or its terminal as `out` (None: merged into `out`, or never started).
+        """Take over the pipes of a new run.
 
-        `record` is where the next root looks for what masks hold back.
+        Args:
+            spawn: The request that started the run.
+            out: Its standard output, or its terminal; None: the run could not be started.
+            err: Its standard error; None: merged into `out`, or the run could not be started.
+            record: Where to save the text that masks hold back, for a root that replaces a killed one.
         """
         self._do(self._add, spawn, out, err, record)
 
@@ -177,7 +185,7 @@ class Pump(threading.Thread):
         self._do(self._note, run, text)
 
     def forget(self, run: str) -> None:
-        """Seal no log of `run`, which has none; no hurry."""
+        """Drop the state of a run that never printed anything, so it has no log to seal. This wakes nobody."""
         self._commands.append(functools.partial(self._forget, run))
 
     def seal(self, run: str, system_lines: list[str]) -> None:
@@ -256,7 +264,7 @@ class Pump(threading.Thread):
             self._left.read(fd)
 
     def _pre_wake(self, events: list[tuple[int, int]]) -> None:
-        """Announce the first of these logs to its followers, so that they wake up while the pump reads."""
+        """Announce the first of these logs to its followers, so that they wake up while the pump is still reading."""
         fd, mask = events[0] if events else (-1, 0)
         source = self._by_fd.get(fd)
         if source is not None and mask & select.EPOLLIN:
@@ -273,7 +281,7 @@ class Pump(threading.Thread):
                 raise
 
     def _wake(self) -> None:
-        """Have the listener look at all that it was told in this round: the log and its sources agree with that now."""
+        """Let the listener act on the reports of this round. Only now do the logs and their sources agree with them."""
         if self._listener is not None:
             self._listener.wake()
 
@@ -295,7 +303,7 @@ class Pump(threading.Thread):
         return any(log.ring_is_gone for log in (self._daemon, *self._by_run.values()))
 
     def move(self, runtime_dir: str) -> None:
-        """Have rings in another directory, while both threads wait; :meth:`make_rings_again` makes the old ones."""
+        """Use another directory for rings, while both threads wait; :meth:`make_rings_again` creates them there."""
         self._runtime_dir = runtime_dir
         for log in (self._daemon, *self._by_run.values()):
             log.move_ring(ring_path(runtime_dir, log.name))
@@ -304,7 +312,7 @@ class Pump(threading.Thread):
         """Create removed rings again while both threads wait; return their number.
 
         Raises:
-            OSError: one of them cannot be made.
+            OSError: one of them cannot be created.
         """
         gone = [log for log in (self._daemon, *self._by_run.values()) if log.ring_is_gone]
         for log in gone:
@@ -314,7 +322,7 @@ class Pump(threading.Thread):
             self._touched.add(log)
         return len(gone)
 
-    # For the next root, while both threads wait; called by the control thread.
+    # Handing over to the next root. The control thread calls these while both other threads wait.
 
     def catch_up(self) -> bool:
         """Execute the commands that arrived meanwhile; return whether there were any."""
@@ -338,7 +346,7 @@ class Pump(threading.Thread):
         )
 
     def load(self, logs: Iterable[RunLog], daemon: RunLog, state: PumpState) -> None:
-        """Restore the state from :meth:`dump`, but for `logs`: see :meth:`adopt`; before :meth:`start`."""
+        """Restore the state from :meth:`dump` before :meth:`start`; :meth:`adopt` takes the logs, one by one."""
         self._daemon = daemon
         for fd, unfinished in state.helpers:
             self._add_helper(fd)
@@ -347,9 +355,9 @@ class Pump(threading.Thread):
         self._files.load(logs, state.files)
 
     def adopt(self, log: RunLog, stalled_at_s: float | None = None) -> None:
-        """Take over a log that another root left, with its sources; before :meth:`start`.
+        """Take over a log of the previous root and its sources, before :meth:`start`.
 
-        `stalled_at_s`: since when it waits for its file, if it does.
+        `stalled_at_s`: monotonic time since which the log has waited for its file; None: it does not wait.
         """
         if not log.sealing:
             self._by_run[log.name] = log
@@ -393,7 +401,7 @@ class Pump(threading.Thread):
             except OSError as err:
                 if err.errno != errno.EIO:
                     raise
-                size = 0  # EIO: the terminal has no other end any more
+                size = 0  # EIO: every process has closed the terminal
             if size == 0:
                 self._close(source, now_ms)
                 break
@@ -401,7 +409,7 @@ class Pump(threading.Thread):
             if size >= _BUSY_BYTES and source.wide is None and self._wide < _WIDE_PIPES:
                 source.wide = widen(source.fd)
                 self._wide += source.wide
-            if size < _BIG_READ_BYTES:  # most likely empty now; epoll tells when not
+            if size < _BIG_READ_BYTES:  # the pipe is most likely empty; otherwise epoll reports it again
                 break
         self._touched.add(log)
         return taken
@@ -428,12 +436,13 @@ class Pump(threading.Thread):
             self._take_the_rest(log)
 
     def _close(self, source: Source, now_ms: int, *, for_others: bool = False) -> None:
-        """Let a log end without a pipe; `for_others`: processes that outlive their run write to it.
+        """Remove a pipe from its log.
 
-        The listener acts on the end only after :meth:`_wake`, when nothing reads into that log any more.
+        With `for_others`, the processes that outlive the run keep the pipe. The listener acts on the end of the last
+        pipe only after :meth:`_wake`, when nothing writes to the log any more.
         """
         log = source.log
-        is_current = source in log.sources  # else it belongs to a process that never executed its command
+        is_current = source in log.sources  # otherwise it is of a spare that died before it executed the command
         if is_current and not log.silent:
             log.writer.finish_stream(source.stream, now_ms)
         if log.sources == {source} and self._listener is not None:
@@ -441,8 +450,8 @@ class Pump(threading.Thread):
         try:
             self._ignore(source.fd)
         except OSError as err:
-            # Had this to be done again, the listener would hear of the end twice. Closing the pipe has the same effect
-            # (epoll(7)), and who goes on reading it for others wants it watched.
+            # Repeating this step would report the end twice. Closing the pipe also removes it from epoll (epoll(7)),
+            # and a pipe that others keep stays watched anyway.
             if not is_shortage(err):
                 raise
         del self._by_fd[source.fd]
@@ -473,7 +482,7 @@ class Pump(threading.Thread):
                 self._tell(log, now_s)
 
     def _pass_on(self, log: RunLog) -> None:
-        """Report news to the file thread, and wake it if there is much to write."""
+        """Tell the file thread that the log has changed, and wake it if there is much to write."""
         writer = log.writer
         self._files.changed(log)
         if writer.frames.pressing:
@@ -496,15 +505,14 @@ class Pump(threading.Thread):
     def _add(self, spawn: Spawn, out: int | None, err: int | None, record: Record | None) -> None:
         fds = {stream: fd for stream, fd in ((STDOUT, out), (STDERR, err)) if fd is not None}
         make = functools.partial(self._writer, spawn, list(fds))
-        # A hung-up terminal may still deliver its last output.
-        log = self._by_run.get(spawn.run)  # there is one when its first process ended before it executed anything
+        log = self._by_run.get(spawn.run)  # one exists if a spare process died before it executed the command
         if log is None:
             log = RunLog(spawn.run, spawn.log, make() if spawn.tty else None, make)
         log.record = record if spawn.secrets else None
         log.sources = {Source(fd, stream, log) for stream, fd in fds.items()}
         self._by_fd.update({source.fd: source for source in log.sources})
         self._by_run[spawn.run] = log
-        for fd in fds.values():  # present content is read in the order of registration
+        for fd in fds.values():  # epoll reports pipes that are readable already in the order of registration
             self._listen(fd)
 
     def _writer(self, spawn: Spawn, streams: list[int]) -> RingWriter:
@@ -526,14 +534,14 @@ class Pump(threading.Thread):
         buffer = self._helpers[fd]
         try:
             data = os.read(fd, _HELPER_READ_BYTES)
-        except BlockingIOError:  # EAGAIN: woken for nothing
+        except BlockingIOError:  # EAGAIN: a spurious wake-up
             return
         buffer += data
         whole = buffer.rfind(b"\n") + 1 or (len(buffer) if len(buffer) > _HELPER_READ_BYTES else 0)
         if not data:
             whole = len(buffer)
             del self._helpers[fd]
-            # A close alone would not do that while another process has the pipe, such as the trial of an upgrade.
+            # Closing would not remove it from epoll while another process, such as an upgrade's trial, holds the pipe.
             self._ignore(fd)
             os.close(fd)
         if whole:
@@ -546,11 +554,11 @@ class Pump(threading.Thread):
         self._epoll.register(source.fd, select.EPOLLIN)
 
     def _listen(self, fd: int) -> None:
-        with contextlib.suppress(FileExistsError):  # before the shortage for which this is done again
+        with contextlib.suppress(FileExistsError):  # registered before a shortage, after which this step is repeated
             self._epoll.register(fd, select.EPOLLIN)
 
     def _ignore(self, fd: int) -> None:
-        with contextlib.suppress(FileNotFoundError):  # its log is stalled, or as above
+        with contextlib.suppress(FileNotFoundError):  # its log is stalled, or this step is repeated after a shortage
             self._epoll.unregister(fd)
 
     def _drain(self, run: str) -> None:
@@ -567,7 +575,7 @@ class Pump(threading.Thread):
         """Read the present content of the pipes, and close them. If the ring is full, continue when it has room."""
         now_ms = time.time_ns() // 1_000_000
         for source in list(log.sources):
-            left = capacity(source.fd)  # a holder of the other end may write without end
+            left = capacity(source.fd)  # a process that holds the other end may write forever
             while left > 0 and source in log.sources and (taken := self._read(source, now_ms)):
                 left -= taken
             if log.stalled:
@@ -583,7 +591,7 @@ class Pump(threading.Thread):
             for line in (*system_lines, *masked):
                 log.writer.system_line(line, now_ms)
             log.sealing = True
-        if not log.sealed:  # else a shortage interrupted what follows
+        if not log.sealed:  # otherwise a shortage interrupted this step after this line
             log.writer.seal(now_ms)
         self._finish_sealing(log)
         del self._by_run[run]
@@ -593,7 +601,7 @@ class Pump(threading.Thread):
         log.sealing = log.sealed = log.finished = True
 
     def _finish_sealing(self, log: RunLog) -> None:
-        if not log.sealed and not log.writer.settle():  # its last lines wait for a place in the ring
+        if not log.sealed and not log.writer.settle():  # its last lines wait for room in the ring
             self._stall(log)
             return
         log.sealed = True

@@ -1,4 +1,4 @@
-"""The log of one run as the pump and the file thread share it, and the logs that make their runs wait."""
+"""The log of one run, shared by the pump and the file thread; and the logs whose runs wait for the disk."""
 
 import contextlib
 import os
@@ -24,11 +24,11 @@ OK, WAITING, DROPPING = "ok", "waiting", "dropping"
 
 
 def shape_of(log_max_bytes: int, memory_bytes: int) -> RingShape:
-    """Return the blocks for a log file and a ring of at most these sizes.
+    """Return the size and number of blocks for a log file and a ring of at most these sizes.
 
-    Large ones cost a busy writer half as much, and many of them keep pump and file thread from waiting for each other.
-    A log with a small limit has small ones, so that each dropped block is a small part of it. All logs have small ones
-    while shared memory is short.
+    Large blocks halve the cost of a busy run, and with many blocks the pump and the file thread rarely wait for each
+    other. A log with a small limit gets small blocks, so that removing the oldest block loses little. While shared
+    memory is short, every log gets small blocks.
     """
     slots = min(memory_bytes // _LARGE_BLOCK, _LARGE_RINGS[-1])
     if log_max_bytes >= _LARGE_FROM_BYTES and slots in _LARGE_RINGS:
@@ -46,20 +46,20 @@ class Source:
         self.stream = stream
         self.log = log
         self.wide: bool | None = None
-        """Whether the pipe was enlarged; None: not tried."""
+        """Whether the pipe was enlarged; None: not tried yet."""
 
 
 class RunLog:
-    """Ring and file of one run.
+    """The ring and the log file of one run.
 
     Args:
-        name: of the ring.
-        path: of the log file; empty: a ring alone, without a file.
-        writer: of the ring.
-        make: makes that one, when there is something to write.
+        name: The name of the ring.
+        path: The path of the log file; empty: the log is a ring without a file.
+        writer: The writer of the ring, if it exists.
+        make: Creates the writer when there is something to write.
 
-    The file thread owns `file`, `frames`, `frames_failed` and `finished`, the pump everything else. Each reads only
-    single values of the other.
+    The file thread owns `file`, `frames`, `frames_failed` and `finished`; the pump owns everything else. Neither reads
+    more than one value of the other at a time.
     """
 
     __slots__ = (
@@ -93,22 +93,22 @@ class RunLog:
         self._make = make
         self.sources: set[Source] = set()
         self.stalled = False
-        """The ring is full: its pipes are not watched until the file thread has made room."""
+        """The ring is full: the pump does not watch the pipes until the file thread has made room."""
         self.state = OK
         """The state that was reported last (:class:`Backpressure`)."""
         self.told_overflow = False
         self.told_blocks = 0
         self.closes_early = False
-        """Its pipes are closed once their present content is in the ring."""
+        """The pipes are closed as soon as their present content is in the ring."""
         self.left: LeftState | None = None
-        """Whose processes outlive the run and may go on writing; None: its pipes are closed."""
+        """The task and secrets of processes that outlive the run and keep its pipes; None: the pipes are closed."""
         self.sealing = False
-        """It is to be sealed as soon as its last lines are in the ring."""
+        """The log must be sealed as soon as its last lines are in the ring."""
         self.sealed = False
         self.file: LogFileWriter | None = None
         self.frames: FramesWriter | None = None
         self.frames_failed = False
-        """Some of its history could not be written, and that was said."""
+        """Some of its history of redrawn lines could not be written, and this was logged."""
         self.finished = False
         self.record: Record | None = None
         """Recovery record for text that masks hold back; None: there are no masks or no records."""
@@ -117,7 +117,7 @@ class RunLog:
 
     @property
     def writer(self) -> RingWriter:
-        """Return the writer; made on first use."""
+        """Return the writer, which is created on first use."""
         if self._writer is None:
             if self._make is None:
                 raise TypeError("this log has no writer and cannot create one")
@@ -131,22 +131,22 @@ class RunLog:
 
     @property
     def ring_is_gone(self) -> bool:
-        """Return whether the ring was removed. Any thread may ask. A log that is being sealed does not count."""
+        """Return whether the ring was removed; False for a log that is being sealed. Any thread may call it."""
         writer = self._writer
         if writer is None or not writer.created or os.path.exists(writer.path):
             return False
         return not (self.sealing or writer.sealed)
 
     def move_ring(self, path: str) -> None:
-        """Have the ring at another path, where it is not yet."""
+        """Set another path for the ring; :meth:`make_ring_again` creates it there."""
         if self._writer is not None:
             self._writer.path = path
 
     def make_ring_again(self) -> None:
-        """Continue in a new file with all content of the ring, while both threads wait.
+        """Copy the ring into a new file and continue there, while both threads wait.
 
         Raises:
-            OSError: the ring cannot be made.
+            OSError: the new file cannot be created.
         """
         self._writer = writer_state.in_a_new_file(self.writer)
         if self.frames is not None:
@@ -169,8 +169,8 @@ class RunLog:
         """Return the state for the next root, while both threads wait.
 
         Args:
-            keep: registers descriptors.
-            since_s: since when the log waits for its file.
+            keep: Registers a descriptor that the next root needs.
+            since_s: Monotonic time since which the log has waited for its file.
         """
         return RunLogState(
             name=self.name,
@@ -197,7 +197,7 @@ class RunLog:
         Raises:
             Foreign, KeyError: another version wrote the state.
             OSError: the ring cannot be mapped.
-            LogError: it is no ring of ours.
+            LogError: the file is not a ring.
         """
         self = cls(state.name, state.path, writer_state.load(state.writer))
         self.sources = {Source(fd, stream, self) for fd, stream in state.sources}
@@ -217,7 +217,7 @@ class RunLog:
 
 
 def free_bytes(runtime_dir: str) -> int:
-    """Return the free shared memory in bytes; 0 if the directory was removed: creating the ring then fails."""
+    """Return the free shared memory in bytes; 0 if the directory was removed, where no ring can be created."""
     try:
         found = os.statvfs(runtime_dir)
     except OSError:  # ENOENT
@@ -226,7 +226,7 @@ def free_bytes(runtime_dir: str) -> int:
 
 
 def prepare(writer: RingWriter, spawn: Spawn, streams: Iterable[int]) -> None:
-    """Have a writer mask and reduce the output of a run as that wants it."""
+    """Set up masking of secrets and reduction of redrawn lines, as the run's request asks."""
     if spawn.secrets:
         writer.mask([os.fsencode(spawn.env[name]) for name in spawn.secrets])
     if spawn.redraw:
@@ -235,13 +235,13 @@ def prepare(writer: RingWriter, spawn: Spawn, streams: Iterable[int]) -> None:
 
 
 class Backpressure:
-    """The logs that cannot keep the output of their runs, or make them wait; belongs to the pump thread."""
+    """The logs that drop output or make their runs wait. Belongs to the pump thread."""
 
     def __init__(self) -> None:
         self._stalled: dict[RunLog, float] = {}
 
     def stalled(self, log: RunLog, now_s: float) -> None:
-        """Record that the run's output waits from now on."""
+        """Record that the run's output waits since `now_s`."""
         self._stalled[log] = now_s
 
     def resumed(self, log: RunLog) -> None:
@@ -254,17 +254,17 @@ class Backpressure:
         return self._stalled
 
     def due_s(self) -> float | None:
-        """Return when to check again, monotonic seconds; None: after an event."""
+        """Return when the next log becomes slow (monotonic seconds); None: none will without another event."""
         if not self._stalled:
             return None
         return min((since_s + _SLOW_AFTER_S for log, since_s in self._stalled.items() if log.state == OK), default=None)
 
     def slow(self, now_s: float) -> list[RunLog]:
-        """Return the logs that have made their runs wait for 5 s."""
+        """Return the logs whose runs have waited for 5 s and that are not reported yet."""
         return [log for log, since_s in self._stalled.items() if log.state == OK and now_s - since_s >= _SLOW_AFTER_S]
 
     def judge(self, log: RunLog, now_s: float) -> tuple[str, str | None] | None:
-        """Return a log's state and its reason, if that has changed."""
+        """Return a log's new state and the reason; None if the state has not changed."""
         since_s = self._stalled.get(log)
         gap = log.writer.gap
         if gap is not None:

@@ -1,9 +1,9 @@
-"""The runtime directory, created again when it or one of its files is removed. Belongs to the control thread.
+"""Creates the runtime directory again when it or one of its files is removed. Belongs to the control thread.
 
-At the last logout of a user, logind removes the user's shared memory (RemoveIPC, logind.conf(5)). Lingering users and
-system users are exempt. An administrator may also remove the directory by hand. Mapped rings live on without a name, so
-they are copied into new files with all their content. Each socket gets a new file, and the helpers restart, since they
-hold the old files. If the shared memory itself is gone (umount of $XDG_RUNTIME_DIR), the next suitable place is used.
+When a user logs out for the last time, logind removes the user's shared memory (RemoveIPC, logind.conf(5)), except for
+system users and users with lingering. An administrator may also remove the directory by hand. A removed ring stays
+mapped, so its content is copied into a new file. The sockets are created again, and the helpers restart because they
+hold the old files. If the whole file system is gone ($XDG_RUNTIME_DIR was unmounted), the next suitable one is used.
 """
 
 import contextlib
@@ -29,28 +29,28 @@ _PASSABLE = 0o711
 
 
 class PlaceObserver(Protocol):
-    """Learns of changes of the runtime directory."""
+    """The part of the root that reacts to changes of the runtime directory."""
 
     def listen_again(self) -> None:
         """Make the doorbell of the rings listen on a new socket."""
 
     def on_place_moved(self, boot: Boot) -> None:
-        """Apply settings with another directory, before anything is made there."""
+        """Use settings with another directory, before anything is created there."""
 
     def on_place_restored(self, anew: bool) -> None:
-        """Continue with the complete directory; `anew`: it is a new one."""
+        """Continue with the restored directory; `anew`: it was empty, so it has no records of the runs."""
 
 
 class RuntimeDirectory:
-    """Looks every second whether all is there.
+    """Checks every second that the directory and its files exist.
 
     Args:
-        boot: the settings.
-        log: the daemon's.
-        pump: has the rings.
-        hold: stops pump and file thread.
-        listeners: of the API; new ones take the places of old ones.
-        root: learns of changes of the directory.
+        boot: The settings.
+        log: The daemon's log.
+        pump: The pump, which owns the rings.
+        hold: Stops the pump and the file thread.
+        listeners: The sockets of the API; new sockets replace those whose files were removed.
+        root: Reacts to changes of the directory.
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class RuntimeDirectory:
         self._listeners = listeners
         self._root = root
         self._has_begun = os.path.lexists(self._begun)
-        """It could be made: without memory for it there is none, and it is not missed."""
+        """Whether the file of records exists. Without memory for it, it was never created, so it cannot be missing."""
         self._failing = ""
-        """Why it cannot be made again, as the log says it."""
+        """The last logged reason why the directory cannot be restored; empty: no failure."""
         self.new_lock: int | None = None
-        """Lock of a new directory, until the control thread takes it."""
+        """The lock of a new directory, until the control thread takes it over."""
         self.due_s = time.monotonic() + _LOOK_S
         """When :meth:`tend` is due (monotonic seconds)."""
         self._holding = False
-        """The threads are being held."""
+        """Whether the other threads were asked to wait."""
 
     def tend(self, now_s: float, *, scheduler_works: bool) -> None:
-        """Check when it is time, and start to create missing files again."""
+        """Check the files if it is time, and start to restore them if one is missing."""
         if now_s < self.due_s:
             return
         self.due_s = now_s + _LOOK_S
@@ -108,7 +108,7 @@ class RuntimeDirectory:
     def _make_again(self, gone: list[str], held: bool) -> None:
         self._holding = False
         before = self._boot
-        if not held:  # a disk with logs hangs: the next look tries again
+        if not held:  # the file thread waits for a hung disk: the next check tries again
             return
         try:
             anew = self._find_place()
@@ -134,16 +134,16 @@ class RuntimeDirectory:
             self._log.error(f"{text}; until then output of new runs is lost")
 
     def _find_place(self) -> bool:
-        """Make the directory where it was, else in the next place that is fit; return whether it is a new one.
+        """Create the directory at its path or else at the next suitable one; return whether it is new.
 
         Raises:
-            OSError, Unfit: why it cannot be where it was; there is no other place, either.
+            OSError, Unfit: why it cannot be created at its own path; no other path is suitable either.
         """
         try:
             return self._make_directory(self._boot)
         except (OSError, Unfit):
             if os.path.isdir(self._boot.runtime_dir):
-                raise  # no other place: the next start would find two
+                raise  # do not use another path, or the next start would find two directories
             for base in self._boot.runtime_bases:
                 boot = replace(self._boot, runtime_dir=f"{base}/{self._boot.daemon_id}")
                 try:
@@ -156,11 +156,11 @@ class RuntimeDirectory:
             raise
 
     def _make_directory(self, boot: Boot) -> bool:
-        """Make the directory, its lock and that of the audit, where they are missing; return whether it is a new one.
+        """Create the directory, its lock and the audit directory if they are missing; return whether it is new.
 
         Raises:
-            OSError: it cannot be made, or another daemon has it.
-            Unfit: it would not be in shared memory, or others could write there.
+            OSError: the directory cannot be created, or another daemon uses it.
+            Unfit: it would not be in shared memory, or other users could write to it.
         """
         above = os.path.dirname(boot.runtime_dir)
         anew = boot is not self._boot or not os.path.isdir(boot.runtime_dir)
@@ -188,7 +188,7 @@ class RuntimeDirectory:
         try:
             fd = os.open(f"{boot.runtime_dir}/{LOCK}", flags, 0o600)
         except OSError:  # ENOSPC
-            with contextlib.suppress(OSError):  # ENOTEMPTY: it was there before
+            with contextlib.suppress(OSError):  # ENOTEMPTY: the directory existed before
                 os.rmdir(boot.runtime_dir)
             raise
         try:

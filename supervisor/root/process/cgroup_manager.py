@@ -10,11 +10,16 @@ from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.state_schema import CgroupState, cgroup_of, cgroup_state
 
 _BY_CGROUP = ("memory", "cpu")
-"""The limits that only a controller of cgroup version 2 can apply."""
+"""The limits that only a cgroup v2 controller can apply."""
 
 
 class CgroupManager:
-    """Belongs to the control thread; `log` is the daemon's, and `daemon_id` its id."""
+    """The cgroups of all runs. Belongs to the control thread.
+
+    Args:
+        daemon_id: The id of the daemon's data directory.
+        log: The daemon's log.
+    """
 
     def __init__(self, daemon_id: str, log: Log) -> None:
         self._daemon_id = daemon_id
@@ -22,15 +27,15 @@ class CgroupManager:
         self._numbers = itertools.count()
         self._cgroups: Cgroups | None = None
         self._left: list[Cgroup] = []
-        """Cgroups with processes that were left on purpose, or are about to end."""
+        """Cgroups whose processes were left running on purpose, or are about to end."""
 
     @property
     def directory(self) -> str | None:
-        """Return the directory of the cgroups; None: there are none."""
+        """Return the directory of the cgroups; None: runs have no cgroups."""
         return None if self._cgroups is None else self._cgroups.directory
 
     def use(self, wanted: bool) -> bool:
-        """Set whether new runs get cgroups, where the host has them. Return whether that is a change."""
+        """Set whether new runs get cgroups, if the host provides them; return whether they do so only now."""
         before = self._cgroups
         if wanted and before is None:
             self._cgroups = Cgroups.find()
@@ -68,17 +73,17 @@ class CgroupManager:
         while self._cgroups is not None:
             try:
                 return self._cgroups.make(cgroup_names.spare(self._daemon_id, next(self._numbers)))
-            except FileExistsError:  # of a root before us
+            except FileExistsError:  # an earlier root created it
                 pass
             except OSError:  # the next start reports the reason
                 return None
         return None
 
     def settle(self, cgroup: Cgroup, wanted: Spawn) -> list[str]:
-        """Give a spare cgroup to a run and set its limits; return a line for its log for each that is not applied.
+        """Give a spare cgroup to a run and set its limits; return a line for its log for each limit not applied.
 
         Raises:
-            OSError: it cannot be limited, or the kernel does not let us say whose it is.
+            OSError: a limit cannot be set, or the kernel does not allow the attribute that names the run.
         """
         cgroup_names.assign(cgroup.path, wanted.run)
         return self._limit(cgroup, wanted)
@@ -99,7 +104,7 @@ class CgroupManager:
         self._left = [cgroup for cgroup in self._left if not cgroup.remove()]
 
     def close(self) -> None:
-        """Remove the directories made here that have no processes."""
+        """Remove the directories that this root created, unless they have processes."""
         self.sweep()
         if self._cgroups is not None:
             self._cgroups.close()

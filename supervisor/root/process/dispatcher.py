@@ -1,7 +1,7 @@
-"""The dispatcher of the transition table: where each run is, its events, its timers, and the reports of the pump.
+"""The state, events and timers of each run, and the reports from the pump.
 
-Each event is looked up in the table (:mod:`.transitions`). The dispatcher carries out the actions, then enters the next
-state. No action waits.
+The dispatcher looks up each event in the table (:mod:`.transitions`), carries out the actions, and then enters the next
+state. No action blocks.
 """
 
 import heapq
@@ -22,8 +22,8 @@ class Timers:
     """Timers in monotonic seconds, each for one run; a run may have several.
 
     Args:
-        live: ids of the runs that have a process. Timers of other runs are skipped, and removed now and then. Most of
-            them are time-outs of runs that ended long ago.
+        live: The ids of the runs that have a process. Timers of other runs, mostly time limits of runs that ended long
+            ago, are skipped and removed from time to time.
     """
 
     def __init__(self, live: Container[str]) -> None:
@@ -35,7 +35,7 @@ class Timers:
         return len(self._heap)
 
     def add(self, when_s: float, run: str) -> None:
-        """Look at `run` then."""
+        """Make `run` due at `when_s`."""
         heapq.heappush(self._heap, (when_s, run))
         if len(self._heap) >= self._sweep_at:
             self._heap = [timer for timer in self._heap if timer[1] in self._live]
@@ -55,12 +55,12 @@ class Timers:
 
 
 class Dispatcher:
-    """Handles the events of all runs, one after the other. Belongs to the control thread.
+    """Handles the events of all runs in order. Belongs to the control thread.
 
     Args:
-        of_runs: the function of each action that takes a run id, and the detail of the event.
-        of_processes: the function of each action that takes a process, and the detail of the event.
-        changed: called with a process when its new state belongs in its recovery record.
+        of_runs: The actions that take a run id and the event's detail.
+        of_processes: The actions that take a process and the event's detail.
+        changed: Called with a process whose new state must be written to its recovery record.
     """
 
     def __init__(
@@ -73,25 +73,25 @@ class Dispatcher:
         self._of_processes = of_processes
         self._changed = changed
         self.live: dict[str, ManagedProcess] = {}
-        """The processes, by run id. Each has its state."""
+        """The processes by run id. Each knows its own state."""
         self.timers = Timers(self.live)
         self._states: dict[str, State] = {}
-        """Of the runs without a process; a run in neither collection is UNKNOWN."""
+        """The states of runs without a process. A run in neither collection is UNKNOWN."""
         self._events: deque[tuple[str, Event, Any]] = deque()
-        """Events that are not handled yet, each with its run and its detail."""
+        """Unhandled events: run id, event, detail."""
         self._dispatching = False
 
     def state(self, run: str) -> State:
-        """Return where a run is."""
+        """Return the state of a run."""
         process = self.live.get(run)
         return self._states.get(run, State.UNKNOWN) if process is None else process.state
 
     def runs(self, *states: State) -> list[str]:
-        """Return the runs in these states, which are states without a process."""
+        """Return the runs in these states; only for states in which a run has no process."""
         return [run for run, state in self._states.items() if state in states]
 
     def restore(self, run: str, state: State) -> None:
-        """Take over a run without a process in the state in which another root left it."""
+        """Restore the state of a run without a process that the previous root left."""
         self._states[run] = state
 
     def happen(self, run: str, event: Event, detail: Any = None) -> None:
@@ -101,7 +101,7 @@ class Dispatcher:
             self.dispatch()
 
     def dispatch(self) -> None:
-        """Handle all events. A shortage ends this; the remaining events are handled next time."""
+        """Handle all events. If a shortage interrupts this, the next call handles the remaining events."""
         self._dispatching = True
         try:
             while self._events:
@@ -132,13 +132,13 @@ class Dispatcher:
 
 
 class PumpReports:
-    """Events of the pump thread, on their way to the control thread, which handles them in the same order.
+    """A queue of reports from the pump thread, which the control thread handles in order.
 
     Args:
-        watch: wakes the control thread.
-        happen: handles an event of a run.
-        send: takes a message to the scheduler.
-        ran_short: handles a failure of the pump for want of a resource.
+        watch: The control thread's epoll object.
+        happen: Handles an event of a run.
+        send: Sends a message to the scheduler.
+        ran_short: Handles a shortage that interrupted the pump.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class PumpReports:
         self._waiting.append(lambda: self._happen(run, Event.SEALED, lines))
 
     def overflowed(self, run: str) -> None:
-        """Report that the output of `run` passed the size at which it is to be stopped."""
+        """Report that the output of `run` has passed ``log_max_size``, so the run must be stopped."""
         self._waiting.append(lambda: self._happen(run, Event.OVERFLOWED, {"cause": "overflow"}))
 
     def log_changed(self, run: str, state: str, reason: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What outlives the main process of a run: found, ended or left, and named."""
+"""Processes that outlive the main process of their run: finding, killing and listing them."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,13 +20,13 @@ class _Run:
         self.task = task
         self.run = run
         self.cgroup = cgroup
-        """Directory; None: it has none."""
+        """The directory of its cgroup; None: it has none."""
         self.known = known
-        """Start times of its processes by id: another start is another process."""
+        """Start times of its processes by id. A process with another start time is a different one."""
         self.shown: list[str] = []
 
     def look(self) -> bool:
-        """Look which processes live now; return whether any does."""
+        """Find the processes that are still alive; return whether there are any."""
         roots = [pid for pid, start in self.known.items() if (one := look(pid)) is not None and one.start == start]
         found = family(roots)
         if self.cgroup is not None:
@@ -41,7 +41,7 @@ class LeftRunning:
     """Lists the leftovers of ended runs while any of them is alive.
 
     Args:
-        send: takes a message to the scheduler.
+        send: Sends a message to the scheduler.
     """
 
     def __init__(self, send: Callable[[Frame], None]) -> None:
@@ -58,7 +58,7 @@ class LeftRunning:
         self._look(now_s)
 
     def tend(self, now_s: float) -> None:
-        """Look again, when it is time (monotonic seconds)."""
+        """Check again if it is time (monotonic seconds)."""
         if self.due_s is not None and now_s >= self.due_s:
             self._look(now_s)
 
@@ -70,7 +70,7 @@ class LeftRunning:
             self._send({"op": "left_running", "runs": self.listed()})
 
     def listed(self) -> list[dict[str, Any]]:
-        """Return the runs, for a message, each with its processes as ``name (pid)``."""
+        """Return the runs for a message, each with its processes as ``name (pid)``."""
         return [{"run": run.run, "task": run.task, "processes": run.shown} for run in self._runs]
 
     def dump(self) -> list[LeftRunningState]:
@@ -78,7 +78,7 @@ class LeftRunning:
         return [LeftRunningState(run.task, run.run, run.cgroup, list(run.known.items())) for run in self._runs]
 
     def load(self, found: Iterable[LeftRunningState], now_s: float) -> None:
-        """Restore the list of another root."""
+        """Restore the list of the previous root."""
         self._runs = [_Run(task, run, cgroup, dict(known)) for task, run, cgroup, known in found]
         self._look(now_s)
 
@@ -106,7 +106,7 @@ def kill(trees: ProcessTrees, instance: ManagedProcess) -> None:
 
 
 def names(processes: list[Process] | list[str]) -> str:
-    """Return their names for a log, at most 20."""
+    """Return the names of at most 20 processes for a log, and how many more there are."""
     shown = ", ".join(map(str, processes[:_MAX_NAMED]))
     more = len(processes) - _MAX_NAMED
     return f"{shown} and {more} more" if more > 0 else shown

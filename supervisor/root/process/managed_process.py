@@ -23,7 +23,7 @@ def _boot_s() -> float:
 
 
 class ProcessState(enum.Enum):
-    """The part of a state that recovery records and handovers have."""
+    """The part of a state that recovery records and handovers contain."""
 
     RUNNING = "running"
     DRAINING = "draining"
@@ -41,9 +41,9 @@ class MainProcess:
     started_s: float = field(default_factory=_boot_s)
     """Start in seconds since the boot, including sleep. This clock cannot be set."""
     ticks: int = 0
-    """Start in clock ticks since the boot, as in proc(5); 0: not read."""
+    """Start in clock ticks since the boot, as in proc(5); 0: unknown."""
     adopted: bool = False
-    """Another root started it, and was killed: it is not our child, and is no zombie when it ends."""
+    """Whether a root that was killed started it. It is then not our child, so it is not a zombie after its end."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Outcome:
     status: int | None = None
     """Wait status of an adopted process, once it is known."""
     usage: Usage | None = None
-    """Of its cgroup."""
+    """The resources that its cgroup has used."""
     leftovers: dict[tuple[int, int], str] = field(default_factory=dict)
     """Processes that outlived the main process and were killed: names by process id and start."""
     not_permitted: set[int] = field(default_factory=set)
@@ -65,7 +65,7 @@ class Outcome:
     log_notes: list[str] = field(default_factory=list)
     """Lines to add at the end of the log."""
     lines: int | None = None
-    """Of its log, when that is complete."""
+    """The number of lines of the complete log."""
 
 
 class ManagedProcess:
@@ -98,7 +98,7 @@ class ManagedProcess:
         self.spawn = spawn
         self.main = main
         self.status_fd = status_fd
-        """On which it reports why the command cannot be started; None: no such report is expected."""
+        """A socket on which the shim reports why it cannot execute the command; None: no report is expected."""
         self.cgroup = cgroup
         self.notify_socket = notify_socket
         """None: the run has none, or the main process has ended."""
@@ -110,12 +110,12 @@ class ManagedProcess:
         the main process has exited, it is the deadline for pipes and leftovers.
         """
         self.cause: str | None = None
-        """Why we stop it: stop, timeout, overflow, shutdown, unfit."""
+        """Why the run is being stopped: stop, timeout, overflow, shutdown, unfit."""
         self.by: str | None = None
         self.steps_left: int | None = 1 + len(spawn.stop_then)
         """Steps of the stop ladder before SIGKILL; None: the stop is forced, so SIGKILL is next, without grace."""
         self.abandoned = False
-        """Its end does not wait for leftovers."""
+        """The run ends without waiting for leftovers."""
         self.sweep_interval_s = 0.0
         """Seconds until the next search for leftovers."""
         self.outcome = Outcome()
@@ -127,7 +127,7 @@ class ManagedProcess:
 
     @property
     def phase(self) -> ProcessState:
-        """Return the part of the state that other roots know."""
+        """Return the part of the state that is handed over to other roots."""
         if self.state in ALIVE:
             return ProcessState.RUNNING
         return ProcessState.DRAINING if self.state in DRAINS else ProcessState.SEALING
@@ -152,7 +152,7 @@ class ManagedProcess:
 
 
 class Reaped(NamedTuple):
-    """The result of a main process. Of an adopted one, little more than the status is known."""
+    """The result of a main process. For an adopted process, only the status is known."""
 
     status: int | None
     """Wait status; None: unknown."""
@@ -178,7 +178,7 @@ def reap(instance: ManagedProcess) -> Reaped | None:
 
 
 def own_failure(instance: ManagedProcess) -> str | None:
-    """Return the text for a failed client of another engine; it has ended, and is not reaped."""
+    """Return why a launcher's client (such as Docker's) failed, from its exit code. It must still be a zombie."""
     if not instance.spawn.own_failures or instance.main.adopted:
         return None
     found = os.waitid(os.P_PID, instance.main.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -199,7 +199,7 @@ def exit_report(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
     read_bytes, write_bytes = _most(reaped, usage)
     user_us, system_us = reaped.user_us, reaped.system_us
     if usage is not None and usage.user_us + usage.system_us > user_us + system_us:
-        # It includes processes that were never waited for.
+        # The cgroup also counts processes that nobody waited for.
         user_us, system_us = usage.user_us, usage.system_us
     return Exited(
         run=instance.run,
@@ -223,7 +223,7 @@ def exit_report(instance: ManagedProcess, reaped: Reaped, lines: int) -> Exited:
 
 
 def _most(reaped: Reaped, usage: Usage | None) -> tuple[int | None, int | None]:
-    """Bytes read and written. A cgroup includes processes that were never waited for, but not unwritten pages."""
+    """Return the bytes read and written. A cgroup also counts processes nobody waited for, but no unwritten pages."""
     counted = (None, None) if usage is None else (usage.read_bytes, usage.write_bytes)
     pairs = zip((reaped.read_bytes, reaped.write_bytes), counted, strict=True)
     read_bytes, write_bytes = (max((one for one in pair if one is not None), default=None) for pair in pairs)
@@ -250,13 +250,15 @@ def state_from(
 ) -> State:
     """Return the state of a process that another root owned.
 
+    The arguments are fields of :class:`supervisor.root.handover.state_schema.RunProgress`.
+
     Args:
-        phase: as are the others, a field of :class:`supervisor.root.handover.state_schema.RunProgress`.
-        killed: the deadline for a voluntary exit has passed.
-        closes_early: the other root has begun to close the pipes.
-        stopped: a stop has begun.
-        complete: the log is sealed.
-        drained: the pipes have ended.
+        phase: The part of the state that is handed over.
+        killed: The deadline for a voluntary exit has passed.
+        closes_early: The other root had begun to close the pipes.
+        stopped: A stop had begun.
+        complete: The log is sealed.
+        drained: The pipes have ended.
     """
     if phase is ProcessState.RUNNING:
         return State.KILLED if killed else State.STOPPING if stopped else State.RUNNING

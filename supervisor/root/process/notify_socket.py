@@ -1,12 +1,12 @@
-"""Status that runs report by sd_notify(3): datagrams to its ``NOTIFY_SOCKET``.
+"""Status that runs report by sd_notify(3): datagrams to their ``NOTIFY_SOCKET``.
 
-Each run with ``notify`` has its own socket in the abstract namespace: a run of another user cannot enter our
-directories. The kernel names the sender of each datagram (SCM_CREDENTIALS, unix(7)); a datagram from outside the run is
-discarded. The root stores the last status, so that each later scheduler gets it.
+Each run with ``notify`` has its own socket in the abstract namespace, because a run of another user cannot access our
+directories. The kernel attaches the sender to each datagram (SCM_CREDENTIALS, unix(7)), and datagrams from outside the
+run are discarded. The root keeps the last status for later schedulers.
 
-Descriptors that arrive with a datagram are closed, so a sender that waits with ``BARRIER=1`` learns that everything
-before was read. Any process in our network namespace can send descriptors. The sender can make close(2) take as long as
-it likes (SO_LINGER, socket(7); a file system in user space). So a separate thread closes them, and only it can hang.
+Descriptors that arrive with a datagram are closed. That tells a sender which waits after ``BARRIER=1`` that everything
+before was read. But any process in our network namespace can send descriptors, and close(2) may then take as long as
+the sender likes (SO_LINGER, socket(7); a FUSE file system). So separate threads close them, and only these can hang.
 """
 
 import array
@@ -26,7 +26,7 @@ from supervisor.ipc.messages import Frame, Spawn
 from supervisor.root.loop.epoll_watch import EpollWatch
 
 BATCH = 64
-"""Datagrams that are read at once. Pause after a full batch, so that a flood costs little."""
+"""The most datagrams read at once. A pause follows a full batch, so that a flood costs little."""
 REST_S = 0.1
 
 CLOSING = "closing"
@@ -35,9 +35,9 @@ _MAX_BYTES = 4096
 _MAX_STATUS = 200
 _UCRED = struct.Struct("3i")
 _FDS = 253
-"""Maximum per datagram (SCM_MAX_FD). With a smaller buffer, the kernel would close the rest during the receive call."""
+"""The most descriptors per datagram (SCM_MAX_FD). With less room, the kernel would close the rest in recvmsg(2)."""
 _MOST_CLOSED = 16
-"""While the descriptors of this many datagrams of a run wait to be closed, the socket is not read."""
+"""The socket is not read while the descriptors of this many datagrams wait to be closed."""
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_UCRED.size) + socket.CMSG_SPACE(_FDS * array.array("i").itemsize)
 
 
@@ -45,24 +45,24 @@ class NotifySocket:
     """The socket of one run, and the state that the run reported on it.
 
     Args:
-        spawn: the run; `notify` is the address.
+        spawn: The request of the run; its `notify` is the address.
 
     Raises:
-        OSError: the address is taken, or there are no more descriptors.
+        OSError: the address is in use, or no descriptor is left.
     """
 
     def __init__(self, spawn: Spawn) -> None:
         self.run = spawn.run
         self.ready_at: int | None = None
-        """When it said that it is ready, ms since the epoch."""
+        """When the run reported that it is ready, in milliseconds since the epoch."""
         self.status: str | None = None
         """The newest status text, on one line."""
         self.resume_at_s: float | None = None
-        """Monotonic time from which on it is listened to again, after a flood."""
+        """Monotonic time at which reading resumes after a flood; None: the socket is being read."""
         self._mask = _mask(spawn)
         self._room = threading.BoundedSemaphore(_MOST_CLOSED)
         self._came: list[array.array[int]] = []
-        """Descriptors to close that no thread has taken yet."""
+        """Received descriptors that no thread is closing yet."""
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -73,7 +73,7 @@ class NotifySocket:
 
     @classmethod
     def adopt(cls, spawn: Spawn, fd: int, resume_at_s: float | None) -> "NotifySocket":
-        """Restore the socket that the previous program left open."""
+        """Restore the socket that the previous root left open."""
         self = cls.__new__(cls)
         self.run = spawn.run
         self._mask = _mask(spawn)
@@ -84,7 +84,7 @@ class NotifySocket:
         return self
 
     def serve(self, spawn: Spawn) -> None:
-        """Serve another spawn request of the run, with the same address."""
+        """Mask the secrets of another request of the same run, which has the same address."""
         self._mask = _mask(spawn)
 
     def fileno(self) -> int:
@@ -95,11 +95,12 @@ class NotifySocket:
         """Read the waiting datagrams.
 
         Args:
-            belongs: whether a process is one of the run.
-            now_ms: wall clock.
+            belongs: Returns whether a process belongs to the run.
+            now_ms: The wall-clock time in milliseconds.
 
         Returns:
-            The changes: ``ready_at``, ``status``, ``alive`` (the watchdog was fed). And whether more may be waiting.
+            The changes (``ready_at``, ``status``, ``alive``: the run fed its watchdog), and whether more datagrams may
+            be waiting.
         """
         news: dict[str, Any] = {}
         known: dict[int, bool] = {}
@@ -111,7 +112,7 @@ class NotifySocket:
                 data, ancillary, _flags, _address = self._sock.recvmsg(
                     _MAX_BYTES, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
                 )
-            except BlockingIOError:  # EAGAIN: that was all
+            except BlockingIOError:  # EAGAIN: no more datagrams
                 self._room.release()
                 return news, False
             pid, fds = _sent(ancillary)
@@ -127,7 +128,7 @@ class NotifySocket:
         return news, True
 
     def heard(self) -> dict[str, Any] | None:
-        """Return the current state, as in :meth:`listen`; None: none."""
+        """Return the current state, with the keys of :meth:`listen`; None: nothing was reported."""
         known = {"ready_at": self.ready_at, "status": self.status}
         return {name: value for name, value in known.items() if value is not None} or None
 
@@ -160,13 +161,13 @@ class NotifySocket:
 
 
 class NotifySockets:
-    """The notify sockets of all runs; each change goes to the scheduler as ``notified``.
+    """The notify sockets of all runs. Each change is sent to the scheduler as a ``notified`` message.
 
     Args:
-        watch: reports datagrams.
-        belongs: returns whether a run has a process with this id.
-        send: takes a message to the scheduler.
-        at: calls :meth:`tend` for a run at that time (monotonic seconds).
+        watch: The control thread's epoll object.
+        belongs: Returns whether a run has a process with this id.
+        send: Sends a message to the scheduler.
+        at: Makes a run due at a time (monotonic seconds), when :meth:`tend` is called for it.
     """
 
     def __init__(
@@ -182,12 +183,12 @@ class NotifySockets:
         self._at = at
 
     def open(self, one: NotifySocket) -> None:
-        """Listen to a socket, unless that is the case or a pause follows a flood."""
+        """Watch a socket, unless it is watched already or pauses after a flood."""
         if one.resume_at_s is None and one.fileno() not in self._watch:
             self._watch.add(one.fileno(), lambda _mask: self._readable(one))
 
     def tend(self, one: NotifySocket, now_s: float) -> None:
-        """Listen again after the pause that follows a flood."""
+        """Watch a socket again after a flood, if the pause is over."""
         if one.resume_at_s is not None and now_s >= one.resume_at_s:
             one.resume_at_s = None
             self.open(one)
@@ -199,7 +200,7 @@ class NotifySockets:
         one.close()
 
     def release(self, one: NotifySocket) -> None:
-        """Stop listening; the socket stays open for the process that replaces this one."""
+        """Stop watching a socket. It stays open for the process that replaces this one."""
         if one.fileno() in self._watch:
             self._watch.remove(one.fileno())
 
@@ -222,7 +223,7 @@ def _mask(spawn: Spawn) -> Mask:
 
 
 def _sent(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, "array.array[int]"]:
-    """Return a datagram's sender in our process ids, 0 if unknown, and its descriptors."""
+    """Return a datagram's sender as a process id in our namespace, 0 if unknown, and its descriptors."""
     pid, fds = 0, array.array("i")
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(data) >= _UCRED.size:
@@ -238,10 +239,10 @@ def _close(fds: "array.array[int]") -> None:
 
 
 def _aside(close: Callable[[], object], closed: Callable[[], None]) -> bool:
-    """Close something in a thread, because close(2) may block; return False if no thread can be started."""
+    """Call `close` in a thread, because close(2) may block; return False if no thread can be started."""
 
     def run() -> None:
-        # As in supervisor.host.process_environ: sending to the process must not wait for a hanging thread.
+        # As in supervisor.host.process_environ: a signal to the process must not be delivered to a thread that hangs.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         with contextlib.suppress(OSError):
             close()
@@ -249,6 +250,6 @@ def _aside(close: Callable[[], object], closed: Callable[[], None]) -> bool:
 
     try:
         threading.Thread(target=run, name=CLOSING, daemon=True).start()
-    except RuntimeError:  # better open than waiting
+    except RuntimeError:  # leave it open rather than block here
         return False
     return True

@@ -1,7 +1,8 @@
 """All processes of runs, from the requested start to the acknowledged report. Belongs to the control thread.
 
-Messages of the scheduler, reports of the pump, exits and timers become events for the dispatcher (:mod:`.dispatcher`).
-The methods here carry out the actions of the table (:mod:`.transitions`). None of them waits.
+Messages from the scheduler, reports from the pump, exits and timers become events for the dispatcher
+(:mod:`.dispatcher`). The methods of :class:`ProcessManager` carry out the actions of the table (:mod:`.transitions`).
+None of them blocks.
 """
 
 import contextlib
@@ -44,11 +45,11 @@ from supervisor.root.spawn.start_queue import Start, StartQueue
 from supervisor.root.spawn.waiting_starts import MemoryReserve, WaitingStarts
 
 _DRAIN_S = 0.25
-"""How long pipes may stay open, and processes live on, after the main process has exited, without a stop."""
+"""How long pipes may stay open and processes may live after the main process has exited without a stop."""
 _GIVE_UP_S = 10.0
-"""How long the killed may take to end before the run ends without them."""
+"""How long killed processes may take to end before the run ends without them."""
 _LOOK_S = (0.001, 0.1)
-"""Interval of the search for leftovers: the first, and the longest."""
+"""The first and the longest interval between searches for leftovers. It doubles each time."""
 _UNKNOWN = (
     "its exit status is unknown: the supervisor that started it was killed, "
     "and kernels before Linux 6.15 report it only to that process"
@@ -73,7 +74,7 @@ class ProcessManager:
         trees: ProcessTrees,
         records: RunRecords,
     ) -> None:
-        """`send` takes a frame to the scheduler; `records` are for the next root, should this one be killed."""
+        """`send` sends a frame to the scheduler. `records` tell the next root about the runs if this one is killed."""
         self._watch = watch
         self._pump = pump
         self._log = log
@@ -89,20 +90,20 @@ class ProcessManager:
         self._notify_sockets = NotifySockets(watch, self._has, self._on_notified, self._timers.add)
         self._waiting = WaitingStarts(log, lambda wanted: self._happen(wanted.run, Event.TURN, wanted), send)
         self.exits: dict[str, Exited] = {}
-        """By run id, as are the others."""
+        """Unacknowledged exits by run id, as in the other collections."""
         self.failed_starts: dict[str, str] = {}
-        """Reasons of failed starts, until the log with the reason is sealed."""
+        """Why starts have failed, until the log that contains the reason is sealed."""
         self.memory = MemoryReserve(log, lambda short: send({"op": "memory", "short": short}))
         self._left = LeftRunning(send)
         self._ended_pipes: dict[str, bool] = {}
-        """The runs whose pipes are at their end, and whether they printed nothing."""
+        """Runs whose pipes have ended; True: the run printed nothing."""
         self._noted: set[str] = set()
-        """Runs with lines of the daemon in their logs."""
+        """Runs whose logs contain lines of the daemon."""
         self.notices = PumpReports(watch, self._happen, send, self.ran_short)
         """Receives the reports of the pump."""
 
     def use_cgroups(self, wanted: bool) -> None:
-        """Set whether new runs get cgroups, where the host has them."""
+        """Set whether new runs get cgroups, if the host provides them."""
         if self.cgroup_manager.use(wanted):
             limit_again(self.live.values(), self._log)
         if self.cgroup_manager.directory is None:
@@ -110,7 +111,7 @@ class ProcessManager:
             self.starts.spares.drop()
 
     def close(self) -> None:
-        """End the zygote and its child. Remove our cgroups, and the records for the next root."""
+        """End the zygote and its child. Remove our cgroups and the recovery records."""
         self.starts.close()
         self._trees.reap_soon()
         self._trees.tend(float("inf"))
@@ -165,10 +166,13 @@ class ProcessManager:
             Action.REPORT: self._report,
         }
 
-    # For the next root, while the pump waits.
+    # Handing over to the next root, while the pump waits.
 
     def dump(self, keep: Callable[[int], int]) -> ProcessesState:
-        """Return the state that belongs to no run, with no start under way; `keep` registers descriptors."""
+        """Return the state that belongs to no single run, while no run is being started.
+
+        `keep` registers a descriptor that the next root needs.
+        """
         self.starts.drop()
         self.starts.spares.drop()
         return ProcessesState(
@@ -183,7 +187,7 @@ class ProcessManager:
         )
 
     def runs(self, logs: dict[str, RunLogState], keep: Callable[[int], int]) -> list[RunHandover]:
-        """Return all live runs for the handover; their logs are taken out of `logs`."""
+        """Return all live runs for the handover, and remove their logs from `logs`."""
         return [RunHandover(state_of(one), exact_of(one, logs.pop(one.run, None), keep)) for one in self.live.values()]
 
     def load(self, state: ProcessesState) -> None:
@@ -206,7 +210,7 @@ class ProcessManager:
         self.starts.descriptors.reserve(instances)
 
     def adopt(self, found: RecoveredRun) -> None:
-        """Adopt a run that another root owned; before the threads start."""
+        """Adopt a run of the previous root, before the threads start."""
         run, instance = found.run, found.instance
         if found.record is not None:
             self._records.adopt(run, found.record, found.identities)
@@ -254,7 +258,7 @@ class ProcessManager:
             instance.notify_socket = None
 
     def _hold(self, instance: ManagedProcess) -> None:
-        """Watch its pidfd and its notification socket, unless they are watched already."""
+        """Watch the pidfd and the notification socket, unless they are watched already."""
         if instance.main.pidfd not in self._watch:
             self._watch.add(instance.main.pidfd, lambda _mask: self._on_exit(instance))
         if instance.notify_socket is not None:
@@ -276,13 +280,13 @@ class ProcessManager:
         }
 
     def acknowledge(self, frame: Frame) -> None:
-        """Forget exits that the scheduler has stored; unknown ids are ignored (it may repeat itself)."""
+        """Forget exits that the scheduler has stored. It may repeat a message, so unknown ids are ignored."""
         for run in frame["runs"]:
             self._happen(run, Event.ACKNOWLEDGED)
 
     @property
     def over(self) -> bool:
-        """Return whether no run lives or waits to be reported."""
+        """Return whether no run is alive, waits to start, or waits to be reported."""
         return not (self.live or self.failed_starts or self._waiting or self.starts.under_way)
 
     def next_s(self) -> float | None:
@@ -296,12 +300,12 @@ class ProcessManager:
         self._records.make_again(boot, self.live.values())
 
     def ran_short(self, err: BaseException) -> None:
-        """Handle a failure for want of a resource: release the memory reserve if memory ran out."""
+        """Release the memory reserve if the shortage is one of memory."""
         if is_of_memory(err):
             self.memory.give_up()
 
     def look_again(self) -> None:
-        """Look at every process again: a shortage may have interrupted work."""
+        """Check every process again, because a shortage may have interrupted work."""
         for instance in self.live.values():
             if instance.state in ALIVE:
                 self._hold(instance)
@@ -331,7 +335,7 @@ class ProcessManager:
 
     @property
     def _others(self) -> int:
-        """Return how many runs have or are about to have descriptors, those with unwritten logs included."""
+        """Return how many runs need descriptors now or soon, including ended runs with unwritten logs."""
         return len(self.live) + len(self.failed_starts) + self._pump.files.draining
 
     # The results of starts (:class:`supervisor.root.spawn.start_queue.StartObserver`).
@@ -349,7 +353,7 @@ class ProcessManager:
         self._happen(spawn.run, Event.REFUSED, (spawn, why))
 
     def on_short(self, start: Start, why: str) -> None:
-        """Let the start wait for a resource."""
+        """Let the start wait until the resource is available."""
         self._happen(start.spawn.run, Event.SHORT, (start, why))
 
     def on_dropped(self, run: str) -> None:
@@ -406,23 +410,24 @@ class ProcessManager:
         self._happen(instance.run, Event.EXITED_DRAINED if drained else Event.EXITED)
 
     def _note_exit(self, instance: ManagedProcess, _detail: None) -> None:
-        """Note the end of the main process. The pidfd goes last, since a shortage repeats all this."""
+        """Note the end of the main process. The pidfd is closed last, because a shortage repeats the whole action."""
         instance.has_ended()
         if instance.state is State.RUNNING:
             instance.deadline_s = None  # the time-out; a stop keeps its time
         unbegun = procfs.has_executed_nothing(instance.main.pid) and not instance.main.adopted
         if instance.status_fd is not None:
-            # EAGAIN: something of the command's holds it, so it did start; ECONNRESET: killed before it took our word.
+            # EAGAIN: a process of the command holds the socket, so the command did start. ECONNRESET: the shim was
+            # killed before it read our request.
             with contextlib.suppress(BlockingIOError, ConnectionResetError):
                 words = os.read(instance.status_fd, 256).decode(errors="replace")
-                if words or not (unbegun or instance.cause is not None):  # else we ended it before it had come that far
+                if words or not (unbegun or instance.cause is not None):  # otherwise we killed it before it could start
                     instance.outcome.reason = shim.explain(instance.spawn, words)
             os.close(instance.status_fd)
             instance.status_fd = None
         if not self._begins_again(instance):
             self._close_notify_socket(instance)
         self._watch.remove(instance.main.pidfd)
-        if not instance.main.adopted:  # else it tells the exit status in the end
+        if not instance.main.adopted:  # the pidfd of an adopted process is still needed for its exit status
             os.close(instance.main.pidfd)
 
     def _set_deadline(self, instance: ManagedProcess, _detail: None) -> None:
@@ -438,19 +443,22 @@ class ProcessManager:
 
     @staticmethod
     def _begins_again(instance: ManagedProcess) -> bool:
-        """Return whether its main process, a zombie, provably never executed its command and was not to stop."""
+        """Return whether the run needs another process: this one, now a zombie, never executed the command.
+
+        A run that was stopped or failed to start gets no other process.
+        """
         if instance.main.adopted or instance.cause is not None or instance.outcome.reason is not None:
             return False
         return procfs.has_executed_nothing(instance.main.pid)
 
     def _keep_from_renewal(self, instance: ManagedProcess, frame: Frame) -> None:
-        """Start no other process for a run that is to stop."""
+        """Start no other process for a run that is being stopped."""
         if self._begins_again(instance):
             instance.cause, instance.by = frame["cause"], frame.get("by")
             self._records.update(instance)
 
     def _renew(self, instance: ManagedProcess, _detail: Reaped) -> None:
-        """Start another process for a run whose spare was killed before it had executed anything."""
+        """Start another process for a run whose spare process was killed before it executed the command."""
         run = instance.run
         del self.live[run]
         self._ended_pipes.pop(run, None)
@@ -461,7 +469,7 @@ class ProcessManager:
             self._notify_sockets.release(instance.notify_socket)
         self.starts.begin_again(instance.spawn, instance.notify_socket)
 
-    # Its pipes reach their end, and its leftovers are found, ended or left.
+    # The pipes end. Leftovers are found, then killed or left running.
 
     def _note_drained(self, run: str, silent: bool) -> None:
         self._ended_pipes[run] = silent
@@ -506,7 +514,7 @@ class ProcessManager:
         self._log.error(f"{instance.spawn.task} {instance.run}: {instance.outcome.log_notes[-1]}")
 
     def _abandon(self, instance: ManagedProcess, how: str) -> None:
-        """Let the run end in spite of leftovers."""
+        """Let the run end although leftovers are alive."""
         instance.abandoned = True
         living = list(self._trees.members(instance).values())
         for process in living:
@@ -522,7 +530,7 @@ class ProcessManager:
         else:
             self._pump.drain(instance.run)
 
-    # Its log is sealed, its main process is reaped, its end is reported.
+    # The log is sealed, the main process is reaped, and the exit is reported.
 
     def _seal(self, instance: ManagedProcess, _detail: None) -> None:
         self._close_notify_socket(instance)
@@ -547,7 +555,7 @@ class ProcessManager:
         instance.outcome.lines = lines
 
     def _reap(self, instance: ManagedProcess, _detail: None) -> None:
-        """Reap the main process. A tracer (ptrace(2)) sees the end first, and may take long to look at it."""
+        """Reap the main process. A tracer (ptrace(2)) gets its exit first and may delay it for a long time."""
         reaped = reap(instance)
         self._happen(instance.run, Event.TRACED if reaped is None else Event.REAPED, reaped)
 
@@ -558,7 +566,7 @@ class ProcessManager:
         self._ended_pipes.pop(run, None)
         self._noted.discard(run)
         self._trees.mains.discard(instance.main.pid)
-        self._trees.reap_soon()  # processes that this zombie hid
+        self._trees.reap_soon()  # orphans of this run may have ended as well
         self.cgroup_manager.sweep()
         self._waiting.hurry()
         self._exited(exit_report(instance, reaped, instance.outcome.lines or 0), instance)
@@ -656,7 +664,7 @@ class ProcessManager:
     # Timers.
 
     def run_timers(self, now_s: float) -> None:
-        """Take the steps that are due (monotonic seconds)."""
+        """Take the steps that are due at `now_s` (monotonic seconds)."""
         self._dispatcher.dispatch()
         self.starts.tend(now_s)
         self._waiting.tend(now_s)

@@ -1,9 +1,9 @@
-"""Which processes belong to which run: everything that descends from its main process.
+"""Finds the processes of a run: everything that descends from its main process.
 
-We are a subreaper (prctl(2)), so what loses its parent becomes our child. A process of a run is thus below its main
-process, or below one of our children that we did not start: an orphan. Whose an orphan is tell its session and process
-group, its cgroup, or the marker in its environment. Without cgroups, a process that left session and group and emptied
-its environment cannot be assigned.
+The root is a subreaper (PR_SET_CHILD_SUBREAPER, prctl(2)), so a process that loses its parent becomes a child of the
+root. Each process of a run is therefore below its main process or below an orphan: a child that the root did not start.
+The root finds the run of an orphan by its session, its process group, its cgroup, or the marker in its environment.
+Without cgroups, a process cannot be assigned if it has left its session and group and has emptied its environment.
 """
 
 import os
@@ -21,37 +21,37 @@ from supervisor.root.process.transitions import ALIVE
 
 _GENERATIONS = 1000
 _REAP_S = 0.01
-"""How long strangers stay zombies: all that end in that time are looked for together."""
+"""How long orphans stay zombies, so that one search reaps all that end in this time."""
 _PATIENCE_S = 0.05
-"""Time for which an unreadable orphan delays the end of all runs, once."""
+"""How long an orphan with an unreadable environment may delay the end of runs, once."""
 _DYING_S = 1.0
-"""How long a dying process of unknown origin keeps runs from ending."""
+"""How long a dying process of unknown origin may delay the end of runs."""
 _PASSES = 20
-"""Maximum sweeps per call; processes that fork faster are found by the next call."""
+"""The most searches per call. The next call finds processes that fork faster."""
 
 
 class ProcessTrees:
     """The processes of all runs."""
 
     def __init__(self, daemon_id: str, helpers: Callable[[], set[int]], warn: Callable[[str], None]) -> None:
-        """`helpers` gives the ids of those children of ours that are no runs; `warn` takes a line for people."""
+        """`helpers` returns the process ids of our children that are not runs. `warn` logs a warning."""
         self._daemon_id = daemon_id
         self._helpers = helpers
         self._warn = warn
         self._place = own_place() or ""
         self._environments = Environments(_PATIENCE_S)
         self._unread: set[tuple[int, int]] = set()
-        """Orphans, by id and start, that could not be looked at yet."""
+        """Orphans, by id and start time, whose environment could not be read yet."""
         self._dying: dict[tuple[int, int], float] = {}
-        """Processes without memory, and the monotonic second in which that was seen."""
+        """Dying processes (without memory), and the monotonic time when they were first seen so."""
         self.reap_at_s: float | None = None
         """When :meth:`tend` is due (monotonic seconds)."""
         self._ended = False
-        """Whether a process was found that has ended, perhaps after a fork, or is about to end."""
+        """Whether the last search met a process that has ended or is dying. It may have forked just before."""
         self.mains: set[int] = set()
-        """Ids of the main processes that are not reaped."""
+        """The ids of main processes that are not reaped yet."""
         self._owners: dict[tuple[int, int], str] = {}
-        """Runs by process and start."""
+        """The runs of orphans, by process id and start time."""
 
     def dump(self) -> list[OwnerState]:
         """Return the known owners of orphans, for the next root."""
@@ -62,12 +62,12 @@ class ProcessTrees:
         self._owners = {(pid, start): owner for pid, start, owner in found}
 
     def reap_soon(self) -> None:
-        """Reap soon: a child has ended, or no longer is a zombie that hid others."""
+        """Schedule a search for zombies, because a child may have ended."""
         if self.reap_at_s is None:
             self.reap_at_s = time.monotonic() + _REAP_S
 
     def tend(self, now_s: float) -> None:
-        """Reap the zombies that are neither helpers nor main processes of runs, when it is time (monotonic seconds)."""
+        """Reap the zombies that are neither helpers nor main processes, if it is time (monotonic seconds)."""
         if self.reap_at_s is None or now_s < self.reap_at_s:
             return
         self.reap_at_s = None
@@ -79,7 +79,7 @@ class ProcessTrees:
             self._strangers()
 
     def _strangers(self) -> list[int]:
-        """Return the ids of our living children that we did not start; dead ones are reaped."""
+        """Return the ids of the living orphans, and reap those that have ended."""
         helpers = self._helpers()
         living = []
         for pid in own_children():
@@ -87,7 +87,7 @@ class ProcessTrees:
                 continue
             try:
                 ended = os.waitpid(pid, os.WNOHANG)[0] != 0
-            except ChildProcessError:  # ECHILD: it went between the two
+            except ChildProcessError:  # ECHILD: it is no child of ours any more since we listed it
                 ended = True
             if ended:
                 self._ended = True
@@ -116,9 +116,10 @@ class ProcessTrees:
         return found
 
     def _unrelated(self, instance: ManagedProcess) -> list[int]:
-        """Return the ids of processes that may belong to a run whose main process is not our descendant.
+        """Return the ids of processes that may belong to a run with an adopted main process.
 
-        Empty when the run has a cgroup, since that lists all of its processes.
+        Such processes are not our descendants. If the run has a cgroup, the result is empty, because the cgroup lists
+        them all.
         """
         if instance.cgroup is not None:
             return []
@@ -127,14 +128,17 @@ class ProcessTrees:
 
     @staticmethod
     def _main_lives(instance: ManagedProcess) -> bool:
-        """Return whether the id still belongs to the main process; if that is not our child, only while it lives."""
+        """Return whether the process id still belongs to the main process. An adopted one keeps it only while it lives.
+
+        One of ours keeps its id as a zombie until it is reaped.
+        """
         if not instance.main.adopted:
             return True
         process = look(instance.main.pid)
         return process is not None and process.start == instance.main.ticks
 
     def _marks(self, process: Process) -> dict[str, str]:
-        """Return the variables of an orphan: empty as long as they cannot be read."""
+        """Return the environment of an orphan, empty while it cannot be read."""
         key = process.pid, process.start
         found = self._environments.read(*key)
         if found is None and key not in self._unread:
@@ -147,7 +151,7 @@ class ProcessTrees:
         return found or {}
 
     def _wait_for(self, pid: int, start: int) -> None:
-        """Delay the end of all runs while a dying process may be theirs, within bounds: it may hang."""
+        """Delay the end of runs for a while, because a dying process may belong to any of them. It may also hang."""
         now_s = time.monotonic()
         if (pid, start) not in self._dying:
             there = {(one.pid, one.start) for pid, _ in self._dying if (one := look(pid)) is not None}
@@ -165,7 +169,7 @@ class ProcessTrees:
         return marks.get("RINGWARD_RUN_ID", "") if marks.get("RINGWARD_DAEMON") == self._daemon_id else ""
 
     def members(self, instance: ManagedProcess) -> dict[int, Process]:
-        """Return the living processes of a run, by id, with its main process while it lives."""
+        """Return the living processes of a run by id, including the main process."""
         roots = self._orphans(instance)
         if instance.state in ALIVE and self._main_lives(instance):
             roots.append(instance.main.pid)
@@ -179,7 +183,7 @@ class ProcessTrees:
     def nobody(self, instance: ManagedProcess) -> bool:
         """Return whether the run has no processes.
 
-        A process that forks meanwhile is found again, or leaves a zombie.
+        A search may miss a process that forks and exits meanwhile, but then it meets the zombie and searches again.
         """
         for _ in range(_PASSES):
             self._ended = False
@@ -214,17 +218,17 @@ class ProcessTrees:
 
     @staticmethod
     def signal_main(instance: ManagedProcess, *numbers: int) -> None:
-        """Send these signals to the main process of an instance, which is still held by its pidfd."""
+        """Send these signals to the main process of a run by its pidfd, so that they reach no other process."""
         try:
             for number in numbers:
                 signal.pidfd_send_signal(instance.main.pidfd, number)
-        except ProcessLookupError:  # ESRCH: it has ended, which its pidfd is about to tell
+        except ProcessLookupError:  # ESRCH: it has ended, which its pidfd is about to report
             pass
-        except PermissionError:  # EPERM: it is another user's now
+        except PermissionError:  # EPERM: it has changed its user
             instance.outcome.not_permitted.add(instance.main.pid)
 
     def kill(self, instance: ManagedProcess) -> None:
-        """Kill each process of a run by SIGKILL, until a pass finds no new one."""
+        """Send SIGKILL to each process of a run, until a search finds no new one."""
         if instance.cgroup is not None:
             instance.cgroup.kill()
         self._signal_group(instance, (signal.SIGKILL,))
@@ -239,9 +243,10 @@ class ProcessTrees:
 
     @staticmethod
     def _signal_group(instance: ManagedProcess, numbers: tuple[int, ...]) -> bool:
-        """Signal the group. Return False if the signal reached no process; then its members are signalled one by one.
+        """Signal the process group. Return False if that reached no process; the caller then signals each member.
 
-        The group id cannot belong to another run: our main process is not reaped, dead or alive. Else it is not used.
+        The group cannot be another run's, because the main process is not reaped yet. An adopted main process may be
+        gone, so its group is not signalled.
         """
         if instance.main.adopted:
             return False
@@ -249,7 +254,7 @@ class ProcessTrees:
             for number in numbers:
                 os.killpg(instance.main.pid, number)
         except (ProcessLookupError, PermissionError):
-            # ESRCH: it has no group yet; EPERM: every member changed its user.
+            # ESRCH: the new process has not created its group yet. EPERM: every member has changed its user.
             return False
         return True
 

@@ -1,15 +1,15 @@
-"""The stop ladder of a run, and the shutdown, which stops all of them.
+"""The stop ladder of a run, and the shutdown, which stops all runs.
 
-The ladder: signals to the whole tree, each with its grace period, then SIGKILL, then a log line about survivors.
-The table (:mod:`.transitions`) says when each step is taken, and ends the processes that outlive the main process.
+The ladder sends signals to the whole process tree, each with its grace period, then SIGKILL. It finally logs any
+survivors. The table (:mod:`.transitions`) decides when to take each step.
 
 The shutdown::
 
     begun --ask the remaining runs--> asked --time-out--> all are killed --no exit for a while--> abandoned
 
-The shutdown continues while exits arrive and are stored, however many there are: a busy host is no reason to lose them.
-A service manager is asked for that time. Without one, the shutdown takes at most ten times its time-out. The control
-loop passes the time.
+The shutdown continues as long as exits arrive and are stored, so a busy host loses none of them. A service manager is
+asked to wait for that long. Without one, the shutdown takes at most ten times its time-out. The control thread passes
+the current time to every function.
 """
 
 import signal
@@ -22,23 +22,23 @@ _REPORT_AFTER_S = 10.0
 _ASK_SHARE = 0.75
 """Share of the shutdown time-out. The scheduler stops all runs within half of it, unless it hangs."""
 _KILLED_S = 1.0
-"""How long after the kill the killed may take to end, and the scheduler to store their exits, at least."""
+"""The least time after SIGKILL for processes to end and for the scheduler to store their exits."""
 _PROGRESS_S = 5.0
-"""How long the next end may take to come or to be stored."""
+"""How long the shutdown waits for the next exit to arrive or to be stored."""
 _MOST_TIMES = 10
 _MARGIN_S = 20.0
-"""Longest time after the shutdown for the end of helpers and threads."""
+"""The longest time that helpers and threads may need to end after the shutdown."""
 _EXTEND_EVERY_S = 1.0
 
 
 def next_signal(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str | None:
-    """Send the next signal; its grace period begins. Return a line for the log of the run, unless it is the first."""
+    """Send the next signal and start its grace period; return a line for the run's log (None: the first signal)."""
     spawn, left = instance.spawn, instance.steps_left or 0
     ladder = [(spawn.stop_signal, spawn.grace_ms), *spawn.stop_then]
     number, wait_ms = ladder[-left]
     instance.steps_left = left - 1
     instance.deadline_s = now_s + wait_ms / 1000
-    # A stopped process acts on no signal but SIGKILL until it is continued. Signal 0 is none (kill(2)).
+    # A stopped process handles only SIGKILL until SIGCONT continues it. Signal 0 sends nothing (kill(2)).
     if spawn.stop_target == "main":
         trees.signal_main(instance, number, signal.SIGCONT)
     else:
@@ -47,13 +47,13 @@ def next_signal(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> 
 
 
 def hurry(instance: ManagedProcess, now_s: float) -> None:
-    """Leave only SIGKILL on the ladder, at once."""
+    """Skip the remaining signals: SIGKILL is due at once."""
     instance.steps_left = None
     instance.deadline_s = now_s
 
 
 def kill(trees: ProcessTrees, instance: ManagedProcess, now_s: float) -> str:
-    """Send SIGKILL; return a line for the log of the run."""
+    """Send SIGKILL; return a line for the run's log."""
     trees.kill(instance)
     instance.deadline_s = now_s + _REPORT_AFTER_S
     return "sending SIGKILL" if instance.steps_left is None else "did not exit in time: sending SIGKILL"
@@ -70,10 +70,10 @@ class Ending:
     """A shutdown in progress.
 
     Args:
-        now_s: the current time (monotonic seconds), as everywhere here.
-        timeout_s: the time for a clean shutdown.
-        managed: a service manager waits for as long as it is asked to.
-        at_once: kill the runs instead of asking them to end.
+        now_s: The current time in monotonic seconds, as in all methods.
+        timeout_s: The time for a clean shutdown.
+        managed: A service manager waits as long as it is asked to.
+        at_once: Kill the runs at once instead of asking them to end.
     """
 
     def __init__(self, now_s: float, timeout_s: float, *, managed: bool, at_once: bool) -> None:
@@ -81,7 +81,7 @@ class Ending:
         self._most_s = now_s + _MOST_TIMES * timeout_s
         self.kill_at_s = now_s if at_once else now_s + timeout_s
         self.ask_at_s: float | None = now_s + (0.0 if at_once else _ASK_SHARE * timeout_s)
-        """When to stop the runs that the scheduler has not stopped; None: done."""
+        """When to stop the runs that the scheduler has not stopped; None: they were asked to stop."""
         self._left: int | None = None
         self._progress_s = now_s
         self._extend_at_s = now_s + timeout_s
@@ -97,25 +97,25 @@ class Ending:
         self._left = left
 
     def extension_us(self, now_s: float) -> int | None:
-        """Return for how long the service manager is to wait, when it has to be asked again."""
+        """Return for how long the service manager must wait; None: it need not be asked again yet."""
         if not self._managed or now_s < self._extend_at_s:
             return None
         self._extend_at_s = now_s + _EXTEND_EVERY_S
         return self.patience_us(now_s)
 
     def patience_us(self, now_s: float) -> int:
-        """Return the remaining time if there is no progress."""
+        """Return how much longer the shutdown takes if there is no progress."""
         return round((self.give_up_at_s - now_s + _MARGIN_S) * 1_000_000)
 
     @property
     def give_up_at_s(self) -> float:
-        """Return when to abandon the remaining runs without progress."""
+        """Return when to abandon the remaining runs if there is no progress."""
         least_s = self.kill_at_s + _KILLED_S
         wanted_s = max(least_s, self._progress_s + _PROGRESS_S)
         return wanted_s if self._managed else max(least_s, min(wanted_s, self._most_s))
 
     def due_s(self, now_s: float) -> float:
-        """Return when something is to be done."""
+        """Return when the next step is due."""
         times = [self.give_up_at_s]
         if self.ask_at_s is not None:
             times.append(self.ask_at_s)

@@ -11,23 +11,23 @@
                                              v                     v                       |                    v
                                           CLOSING, SWEPT --drained--> KILLING -------------+                 REPORTED
 
-The end of a run begins when its main process exits. Then the pipes have to reach their end, and every other process of
-the run has to end, in either order. Both have until one deadline. At the deadline the root kills the leftovers, or
-leaves them where the run says so, and closes the pipes: ``CLOSING`` while leftovers live, ``SWEPT`` when none do,
-``KILLING`` when the pipes have ended and leftovers live. Then the log is sealed. The main process stays a zombie until
-that is done, since a zombie keeps its process id and process group from reuse. It is reaped last, which a tracer
-(ptrace(2)) may delay, and the run is reported. The scheduler acknowledges the report once it is stored.
+A run starts to end when its main process exits. Its pipes must then end, and so must all its other processes, in either
+order and by one deadline. At the deadline, the root closes the pipes and kills the leftovers, or leaves them running if
+the run is configured so. It is ``CLOSING`` while both are unfinished, ``SWEPT`` while only pipes are open, and
+``KILLING`` while only leftovers are alive. Then the log is sealed. Until that is done, the main process stays a zombie,
+because the kernel does not reuse the process id and the process group of a zombie. It is reaped last, which a tracer
+(ptrace(2)) may delay. Then the run is reported, and the scheduler acknowledges the report once it has stored it.
 
 An action may report its result as another event, which the dispatcher handles after the transition. A pair that the
-table does not list changes nothing and requires no action. A state is entered when all actions of its transition are
-complete, so an interrupted transition is repeated.
+table does not list changes nothing and requires no action. A state is entered only when all actions of its transition
+are complete, so an interrupted transition is repeated.
 """
 
 import enum
 
 
 class State(enum.Enum):
-    """Where a run is, for the root."""
+    """The state of a run in the root."""
 
     UNKNOWN = "unknown"
     PREPARED = "prepared"
@@ -48,7 +48,7 @@ class State(enum.Enum):
 
 
 class Event(enum.Enum):
-    """Event in the life of a process."""
+    """An event in the life of a process."""
 
     PREPARE = "prepare"
     """The scheduler announces a start."""
@@ -59,17 +59,17 @@ class Event(enum.Enum):
     REJECTED = "rejected"
     """The scheduler knows that the requested start cannot succeed; the log of the run says why."""
     TURN = "turn"
-    """This start is the next in the queue."""
+    """The start has reached the head of the queue."""
     STARTED = "started"
     REFUSED = "refused"
     """The process cannot be started."""
     SHORT = "short"
     """A resource has run out."""
     FORGOTTEN = "forgotten"
-    """The next scheduler will request the waiting start again."""
+    """The scheduler was replaced, and its successor will request the waiting start again."""
     STOP = "stop"
     KILL = "kill"
-    """The stop is forced: no more time for the run."""
+    """A forced stop: SIGKILL without a grace period."""
     TIMED_OUT = "timed out"
     OVERFLOWED = "overflowed"
     """The output has passed log_max_size."""
@@ -82,28 +82,28 @@ class Event(enum.Enum):
     EXITED = "exited"
     """The main process has exited; its pipes are open."""
     EXITED_DRAINED = "exited drained"
-    """The main process has exited; its pipes have ended before."""
+    """The main process has exited after its pipes ended."""
     DRAINED = "drained"
     """The pipes have ended."""
     NOBODY_LEFT = "nobody left"
     UNEXECUTED = "unexecuted"
-    """The process never executed its command, was not to stop, and has no processes left."""
+    """The main process died before it executed the command, was not being stopped, and left no processes."""
     LEFT = "left"
     """Leftovers are alive."""
     TO_LEAVE = "to leave"
-    """Leftovers are alive, and the run leaves them."""
+    """Leftovers are alive, and ``leftovers = "leave"`` lets them run."""
     UNKILLABLE = "unkillable"
     """Leftovers are alive long after they were killed."""
     SEALED = "sealed"
     REAPED = "reaped"
     TRACED = "traced"
-    """A tracer has to see the end first."""
+    """The main process cannot be reaped before its tracer has seen the exit."""
     ACKNOWLEDGED = "acknowledged"
     """The scheduler has stored the end."""
 
 
 class Action(enum.Enum):
-    """Action that a transition requires."""
+    """An action of a transition."""
 
     PREPARE = "prepare"
     QUEUE = "queue"
@@ -181,7 +181,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.STARTING, _E.STOP): (_S.STARTING, (_A.DEFER_STOP,)),
     (_S.STARTING, _E.KILL): (_S.STARTING, (_A.DEFER_STOP,)),
     (_S.NEVER_STARTED, _E.SEALED): (_S.REPORTED, (_A.REPORT_REFUSED,)),
-    # The main process is alive. A stop sends a signal, then the next ones in their time, SIGKILL at last.
+    # The main process is alive. A stop sends the signals of the ladder one by one, and finally SIGKILL.
     (_S.RUNNING, _E.STOP): (_S.STOPPING, (_A.SAY_NOTE, _A.ANNOUNCE_STOP, _A.NOTE_CAUSE, _A.SET_DEADLINE_NOW, _A.LOOK)),
     (_S.RUNNING, _E.KILL): (_S.STOPPING, (_A.SAY_NOTE, _A.ANNOUNCE_STOP, _A.NOTE_CAUSE, _A.HURRY)),
     (_S.RUNNING, _E.TIMED_OUT): (
@@ -200,7 +200,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.STOPPING, _E.DUE): (_S.STOPPING, (_A.NEXT_SIGNAL,)),
     (_S.STOPPING, _E.LADDER_OVER): (_S.KILLED, (_A.SIGKILL,)),
     (_S.STOPPING, _E.DRAINED): (_S.STOPPING, (_A.NOTE_DRAINED,)),
-    # A stop gives its time to all processes of the run, so the deadline stays.
+    # The grace period of a stop is for all processes of the run, so the deadline stays.
     (_S.STOPPING, _E.EXITED): (_S.DRAINING, (_A.NOTE_EXIT, _A.LOOK)),
     (_S.STOPPING, _E.EXITED_DRAINED): (_S.DRAINED, (_A.NOTE_EXIT, _A.LOOK)),
     (_S.KILLED, _E.OVERFLOWED): (_S.KILLED, (_A.SAY_OVERFLOWED,)),
@@ -208,7 +208,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.KILLED, _E.DRAINED): (_S.KILLED, (_A.NOTE_DRAINED,)),
     (_S.KILLED, _E.EXITED): (_S.DRAINING, (_A.NOTE_EXIT, _A.SET_DEADLINE_NOW, _A.LOOK)),
     (_S.KILLED, _E.EXITED_DRAINED): (_S.DRAINED, (_A.NOTE_EXIT, _A.SET_DEADLINE_NOW, _A.LOOK)),
-    # The main process has exited. Before the deadline only the end of the pipes counts.
+    # The main process has exited. Before the deadline, the root waits for the pipes and does not look for leftovers.
     (_S.DRAINING, _E.LOOK): (_S.DRAINING, (_A.AWAIT_DEADLINE,)),
     (_S.DRAINING, _E.DRAINED): (_S.DRAINED, (_A.NOTE_DRAINED, _A.LOOK)),
     (_S.DRAINING, _E.DUE): (_S.DRAINING, (_A.SWEEP,)),
@@ -227,7 +227,8 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.DRAINED, _E.REAPED): (_S.STARTING, (_A.RENEW,)),
     (_S.DRAINED, _E.TRACED): (_S.DRAINED, (_A.RETRY_LATER,)),
     (_S.DRAINED, _E.LEFT): (_S.DRAINED, (_A.LOOK_LATER,)),
-    (_S.DRAINED, _E.UNKILLABLE): (_S.KILLING, (_A.KILL_LEFTOVERS, _A.LOOK_LATER)),  # the look took long
+    # The search for leftovers took so long that they were not even killed yet.
+    (_S.DRAINED, _E.UNKILLABLE): (_S.KILLING, (_A.KILL_LEFTOVERS, _A.LOOK_LATER)),
     (_S.DRAINED, _E.TO_LEAVE): (_S.SEALING, (_A.LEAVE, _A.SEAL)),
     (_S.DRAINED, _E.STOP): (_S.DRAINED, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL)),
     (_S.DRAINED, _E.KILL): (_S.DRAINED, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL, _A.HURRY)),
@@ -265,7 +266,7 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.KILLING, _E.STOP): (_S.KILLING, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL)),
     (_S.KILLING, _E.KILL): (_S.KILLING, (_A.SAY_NOTE, _A.KEEP_FROM_RENEWAL)),
     (_S.KILLING, _E.OVERFLOWED): (_S.KILLING, (_A.NOTE_CAUSE,)),
-    # Its last lines may pass log_max_size.
+    # The last lines may still exceed log_max_size.
     (_S.SEALING, _E.OVERFLOWED): (_S.SEALING, (_A.NOTE_CAUSE,)),
     (_S.SEALING, _E.SEALED): (_S.REAPING, (_A.NOTE_LINES, _A.LOOK)),
     (_S.REAPING, _E.OVERFLOWED): (_S.REAPING, (_A.NOTE_CAUSE,)),
