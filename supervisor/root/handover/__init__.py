@@ -1,4 +1,4 @@
-"""How runs outlive their root: the records of each run, upgrades in place, and recovery after a kill.
+"""How runs survive their root: recovery records, upgrades in place, and recovery after a kill.
 
-Only the root imports this room. Its formats are read by other versions, so its tables name every field.
+Only the root imports this room. Other versions read its formats, so every field is named in a schema.
 """

@@ -1,8 +1,8 @@
 """The service manager's descriptor store, which outlives the root (FileDescriptorStoreMax=, systemd.service(5)).
 
-All descriptors of a run have one name, so they are stored by one message and removed by one. FDPOLL=0 has them kept
-also when they hang up, as a pipe does when its writers are gone (sd_notify(3)). Nothing reports whether a store exists
-and has room. A descriptor that the next root does not get was not stored.
+All descriptors of a run have the same name, so that one message stores them and one message removes them. FDPOLL=0
+makes the service manager keep a pipe after its writers are gone (sd_notify(3)). Nothing reports whether a store exists
+or has room: if the next root does not get a descriptor, it was not stored.
 """
 
 import array
@@ -16,33 +16,33 @@ from supervisor.root.handover.state_schema import StoreRequest
 _PREFIX = "ringward-"
 _FIRST_FD = 3
 _AGAIN_S = 0.05
-"""Pause before a message that the service manager's queue refused is sent again."""
+"""The pause before a message is sent again that did not fit into the service manager's queue."""
 
 
 class DescriptorStore:
-    """Sends descriptors of runs to the service manager; belongs to the control thread.
+    """Sends descriptors of runs to the service manager. Belongs to the control thread.
 
     Args:
-        address: as in ``NOTIFY_SOCKET``; empty: nothing is ever sent.
+        address: The value of ``NOTIFY_SOCKET``; empty: nothing is sent.
     """
 
     def __init__(self, address: str) -> None:
         self.there = bool(address)
-        """Whether the service manager offers a descriptor store."""
+        """Whether there is a service manager, which may have a descriptor store."""
         # A leading @ stands for the NUL of an abstract address (unix(7)).
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._waiting: dict[str, list[int] | None] = {}
-        """Descriptors to store, by name; None: to remove. In the order of the wishes."""
+        """Unsent requests by run, in order: descriptors to store; None: remove the run's descriptors."""
         self._sock: socket.socket | None = None
         self.due_s: float | None = None
         """Monotonic time at which :meth:`tend` is due; None: never."""
 
     def keep(self, run: str, fds: list[int]) -> None:
-        """Store these descriptors."""
+        """Store the descriptors of a run."""
         if not self.there:
             return
         if self._waiting or not self._sent(run, fds):
-            self._waiting[run] = [os.dup(fd) for fd in fds]  # ours may be closed meanwhile
+            self._waiting[run] = [os.dup(fd) for fd in fds]  # the originals may be closed before the message is sent
             self._again()
 
     def forget(self, run: str) -> None:
@@ -61,7 +61,7 @@ class DescriptorStore:
             self.due_s = time.monotonic() + _AGAIN_S
 
     def tend(self, now_s: float) -> None:
-        """Send the rest when it is time."""
+        """Send the waiting requests if it is time."""
         if self.due_s is None or now_s < self.due_s:
             return
         self.due_s = None
@@ -73,7 +73,7 @@ class DescriptorStore:
             _close(fds or [])
 
     def dump(self, keep: Callable[[int], int]) -> list[StoreRequest]:
-        """Return the unsent rest for the next root in this process; `keep` registers descriptors."""
+        """Return the unsent requests for the next root in this process; `keep` registers descriptors."""
         return [
             StoreRequest(run, None if fds is None else [keep(fd) for fd in fds]) for run, fds in self._waiting.items()
         ]
@@ -85,7 +85,7 @@ class DescriptorStore:
             self._again()
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Drop all unsent requests and close the socket."""
         for fds in self._waiting.values():
             _close(fds or [])
         self._waiting.clear()
@@ -100,7 +100,7 @@ class DescriptorStore:
                 )
             self._sock.sendmsg(*self._message(run, fds), 0, self._address)
         except OSError:
-            # EAGAIN, ENOBUFS, ETOOMANYREFS: its queue is full; ECONNREFUSED, ENOENT: it is absent at the moment
+            # EAGAIN, ENOBUFS, ETOOMANYREFS: the queue is full. ECONNREFUSED, ENOENT: the service manager is restarting.
             return False
         return True
 
@@ -119,9 +119,9 @@ def _close(fds: list[int]) -> None:
 
 
 def stored_descriptors(env: Mapping[str, str]) -> dict[str, list[int]]:
-    """Return the descriptors from the service manager's store, by run (sd_listen_fds(3)).
+    """Return the stored descriptors by run (sd_listen_fds(3)).
 
-    Others that it may have given us have other names.
+    Other descriptors from the service manager, such as listening sockets, have other names.
     """
     if env.get("LISTEN_PID") != str(os.getpid()):
         return {}

@@ -1,4 +1,4 @@
-"""The content of the table of the previous root. The trial of a version does the same, and no more."""
+"""Loads the previous root's table. The trial of a version also loads it, to prove that it can."""
 
 import json
 import os
@@ -14,7 +14,8 @@ from supervisor.root.output.run_log import RunLog
 
 _PROCESSES = ("spawner", "scheduler", "watcher", "filewatcher", "janitor", "notifier", "exporter")
 _API = "api"
-"""The daemon's processes. With ``--check``, each only loads its modules."""
+"""The API server, which is checked as the user of the API workers. With ``--check``, each process only loads its
+modules."""
 
 
 @dataclass(frozen=True)
@@ -24,18 +25,18 @@ class Inherited:
     state: Handover
     runs: list[RecoveredRun]
     logs: list[tuple[RunLog, float | None]]
-    """Logs without a run, or of a run that never began, and the time since which they wait for their files."""
+    """Logs of runs that have ended or could not be started, and since when they wait for their files."""
     daemon: RunLog
 
     @classmethod
     def load(cls, fd: int) -> "Inherited":
-        """Read the descriptor of a table, without changing anything.
+        """Load a table from its descriptor, without changing anything.
 
         Raises:
-            NotAccepted: a newer version wrote it, or a version that is too old.
-            Foreign, KeyError, TypeError: its content contradicts its version number.
+            NotAccepted: the version that wrote it is too new or too old.
+            Foreign, KeyError, TypeError: the content does not match the number of the format.
             OSError: a ring cannot be mapped.
-            LogError: a ring is none of ours.
+            LogError: a file is not a ring.
         """
         state: Handover = from_json(Handover, read(fd))
         drained = set(state.lives.ended_pipes)
@@ -48,10 +49,10 @@ class Inherited:
 
 
 def check(fd: int) -> int:
-    """Check whether this version accepts a table, and whether each of its processes can start.
+    """Check whether this version accepts a table and whether each of its processes can start; return the exit status.
 
-    Returns the exit status; anything that is not as it should be is an error that ends the process. It holds pipes and
-    processes of the root that has started it, so it ends with that; locks and listeners it does not have.
+    An unexpected error ends the process with a traceback. The process inherits descriptors of the root that started it,
+    so it must not outlive that root. It does not inherit locks and listeners.
     """
     end_with_parent()
     os.chdir("/")  # as api.serve does, before gunicorn is loaded
@@ -77,9 +78,9 @@ def check(fd: int) -> int:
 
 
 def _begin(process: str, settings: bytes, account: tuple[int, int, list[int]] | None = None) -> str | None:
-    """Have a process try its imports; return its output if they fail.
+    """Let a process try its imports; return its output if they fail.
 
-    It gets `settings` on standard input, and none of our descriptors, which lead to the output of runs.
+    The process gets `settings` on standard input. It inherits no other descriptors, since these include pipes of runs.
     """
     given = os.memfd_create("ringward-settings", os.MFD_CLOEXEC)
     os.write(given, settings)
@@ -93,7 +94,7 @@ def _begin(process: str, settings: bytes, account: tuple[int, int, list[int]] | 
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
             if account is not None:
                 become(*account)
-            end_with_parent()  # after that: another user forgets it (prctl(2))
+            end_with_parent()  # only now, because changing the user clears it (PR_SET_PDEATHSIG, prctl(2))
             os.execv(sys.executable, [sys.executable, *RINGWARD, process, "--check"])  # noqa: S606 - no shell is wanted
         except OSError as err:
             os.write(1, f"{sys.executable} cannot be executed: {err.strerror}".encode())

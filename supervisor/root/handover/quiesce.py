@@ -1,4 +1,4 @@
-"""Pauses of the pump and the file thread, during which their state does not change."""
+"""Pauses the pump and the file thread, so that their state does not change."""
 
 import threading
 import time
@@ -10,18 +10,18 @@ from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 
 _PATIENCE_S = 5.0
-"""How long they may take to pause: a thread on a hung disk never does."""
+"""How long both threads may take to pause. A thread that waits for a hung disk never does."""
 
 
 class Gate:
-    """Where a thread waits until it is opened."""
+    """A barrier at which a thread waits until the control thread opens it."""
 
     def __init__(self, arrived: Callable[[], None]) -> None:
         self._arrived = arrived
         self._open = threading.Event()
 
     def wait(self) -> None:
-        """Report the arrival of the thread to hold, and block it."""
+        """Report that the calling thread has arrived, and block it."""
         self._arrived()
         self._open.wait()
 
@@ -31,7 +31,7 @@ class Gate:
 
 
 class Quiesce:
-    """Stops first the file thread, which may take its time, then the pump. Belongs to the control thread."""
+    """Pauses the file thread, which may take long, and then the pump. Belongs to the control thread."""
 
     def __init__(self, watch: EpollWatch, pump: Pump, files: FileThread) -> None:
         self._pump = pump
@@ -45,7 +45,7 @@ class Quiesce:
         watch.add(self._wakeup.fileno(), self._on_wakeup)
 
     def begin(self, then: Callable[[bool], None]) -> None:
-        """Call ``then(True)`` as soon as both wait, or ``then(False)`` when that takes too long and none does."""
+        """Call ``then(True)`` once both threads wait. If that takes too long, release both and call ``then(False)``."""
         self._then = then
         self.due_s = time.monotonic() + _PATIENCE_S
         self._files.hold(self._gate().wait)
@@ -71,7 +71,7 @@ class Quiesce:
             self._then(True)
 
     def tend(self, now_s: float) -> None:
-        """Give up, when it is time."""
+        """Give up if the pause has taken too long."""
         if self.due_s is not None and now_s >= self.due_s:
             self.release()
             if self._then is not None:

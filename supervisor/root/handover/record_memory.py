@@ -1,16 +1,15 @@
-"""The record of one run, in memory that outlives us: the service manager holds its descriptor, too.
+"""The recovery record of one run, in a memfd that outlives the root because the service manager holds it too.
 
-The request, environment and secrets among it, is written once. Progress, which changes with each step, has a fixed size
-and a place of its own; so have the details, which change rarely. Both have two copies, written in turn, each with a
-number and a checksum: a root that is killed in the middle of writing one leaves the other. Text that a mask holds back
-stands by itself, in the same way::
+The request is written once, including the environment and its secrets. Three parts change: the progress with each step,
+the details rarely, and the text that masks hold back with the output. Each of them has two copies, which are written in
+turn and have a number and a checksum. So a root that is killed while it writes one copy leaves the other one intact::
 
     0        16 MiB     32 MiB            33 MiB                     34 MiB   50 MiB      58 MiB
     | format 1, copies  | held A | held B | progress A | progress B  | start  | details A | details B
 
-Places that were never written take no memory. Progress has the number of the details that belong to it, and is written
-after them, so both change at once. Until the new progress is whole, the old one holds, with its details in the other
-place. A record of format 1 holds until its successor is whole.
+Offsets that were never written use no memory. Progress contains the number of its details and is written after them, so
+both change at the same moment. Until the new progress is complete, the old progress is valid, with the other copy of
+the details. A record of format 1 is valid until its replacement is complete.
 """
 
 import errno
@@ -36,26 +35,26 @@ _START = (34 * _MIB, 34 * _MIB)
 _DETAILS = (50 * _MIB, 58 * _MIB)
 _MAX_BYTES = {_START: 16 * _MIB, _DETAILS: 8 * _MIB}
 _HELD_HEADER = struct.Struct("<IQ")
-"""Length of the held-back text of standard output, and the number of replaced secrets."""
+"""The length of the text held back from standard output, and the number of replaced secrets."""
 _DETAILS_NUMBER = struct.Struct("<Q")
-"""Number of the details that belong to a progress."""
+"""The number of the details that belong to a progress."""
 
 
 class Known(NamedTuple):
     """The content of a record."""
 
     about: dict[str, Any]
-    """Format, daemon, boot and place; a root uses only a record in which they are its own."""
+    """Format, daemon, boot and runtime directory. A root uses only records in which these are its own."""
     fds: dict[str, list[int]]
-    """Device and inode of each pipe by its role: out, err, status."""
+    """Device and inode of each pipe by role: out, err, status."""
     state: RunState
 
 
 class Record:
-    """The memory of one record. The control thread writes the record, the pump the held-back text.
+    """The memory of one record. The control thread writes the record, and the pump writes the held-back text.
 
     Args:
-        fd: of the memory; ours from now on.
+        fd: The memfd, which this object closes.
     """
 
     def __init__(self, fd: int) -> None:
@@ -73,7 +72,7 @@ class Record:
         """Create an empty record.
 
         Raises:
-            OSError: out of descriptors.
+            OSError: no descriptor is left.
         """
         return cls(os.memfd_create("ringward-run", os.MFD_CLOEXEC))
 
@@ -81,7 +80,7 @@ class Record:
         """Write the current state. `start` and `fds` are written only the first time.
 
         Raises:
-            OSError: there is no memory, or not so much.
+            OSError: there is not enough memory, or the record is too large.
         """
         if not self._begun:
             start = {"start": state_schema.to_json(known.state.start), "fds": known.fds}
@@ -96,15 +95,15 @@ class Record:
         _write(self.fd, _PROGRESS, self._seq + 1, progress)
         self._seq += 1
         if self._of_format_1:
-            for place in _FORMAT_1:  # a version that knows no other must not find the old state
+            for place in _FORMAT_1:  # a version that knows only format 1 must not find outdated state
                 os.pwrite(self.fd, bytes(_HEADER.size), place)
             self._of_format_1 = False
 
     def read(self) -> Known | None:
-        """Return the content written last; None if there is none.
+        """Return the last written content; None if there is none.
 
         Raises:
-            Foreign, KeyError, TypeError, ValueError: it is not what this version knows.
+            Foreign, KeyError, TypeError, ValueError: another version wrote it in a form that this one does not know.
         """
         start, (_, _, found) = _read(self.fd, _START)[1], _newest(self.fd)
         if not start or found is None:
@@ -121,7 +120,7 @@ class Record:
         """Write the text that masks hold back from both outputs, and the number of replaced secrets.
 
         Raises:
-            OSError: there is no memory.
+            OSError: there is not enough memory.
         """
         self._held_seq += 1
         _write(self.fd, _HELD, self._held_seq, _HELD_HEADER.pack(len(out), masked) + out + err)
@@ -146,7 +145,7 @@ class _Found(NamedTuple):
 
 
 def _newest(fd: int) -> tuple[int, int, _Found | None]:
-    """Return the newest progress with intact details, and the numbers of both; zeros if there is none."""
+    """Return the numbers of the newest progress and its details, and both; zeros and None if there is none."""
     details = dict(_whole(fd, _DETAILS))
     for seq, data in sorted(_whole(fd, _PROGRESS), reverse=True):
         (number,) = _DETAILS_NUMBER.unpack_from(data)
@@ -173,7 +172,7 @@ def _write(fd: int, places: tuple[int, int], seq: int, data: bytes) -> None:
 
 
 def _whole(fd: int, places: tuple[int, int]) -> list[tuple[int, bytes]]:
-    """Return the whole copies with their numbers."""
+    """Return the intact copies with their numbers."""
     found = []
     for place in dict.fromkeys(places):
         header = os.pread(fd, _HEADER.size, place)
@@ -187,5 +186,5 @@ def _whole(fd: int, places: tuple[int, int]) -> list[tuple[int, bytes]]:
 
 
 def _read(fd: int, places: tuple[int, int]) -> tuple[int, bytes]:
-    """Return the newer intact copy with its number; -1 if there is none."""
+    """Return the newer intact copy and its number; -1 and nothing if there is none."""
     return max(_whole(fd, places), default=(-1, b""))

@@ -1,16 +1,15 @@
-"""Records that a killed root leaves to the next one: everything that is needed to continue each run.
+"""Recovery records, from which the next root continues the runs of a killed one.
 
-The service manager's store holds the descriptors of a run from its start until its end is stored: its pipes or its
-terminal, its pidfd and a :mod:`.record_memory`. The record has the :class:`.state_schema.RunState`, the device and
-inode of each pipe by role (out, err, status), and
+From the start of a run until its end is stored, the service manager's descriptor store holds its pipes or its terminal,
+its pidfd, and a :mod:`.record_memory`. The record contains the :class:`.state_schema.RunState`, the device and inode of
+each pipe by role (out, err, status), and
 
-    format     of the record
-    daemon     id of the data directory
-    boot       of the host: nothing of the record survives a reboot
-    place      device and inode of the runtime directory, where the rings are
+    format     the format of the record
+    daemon     the id of the data directory
+    boot       the id of the host's boot, because no process survives a reboot
+    place      the device and inode of the runtime directory, which contains the rings
 
-Without a descriptor store there is at least a note of the started runs: see
-:mod:`supervisor.ipc.recent_starts`.
+Without a descriptor store, the root at least lists the runs that it starts (:mod:`supervisor.ipc.recent_starts`).
 """
 
 import contextlib
@@ -30,12 +29,12 @@ from supervisor.root.process.managed_process import ManagedProcess
 
 
 class RunRecords:
-    """Keeps the records of runs; belongs to the control thread.
+    """Keeps the recovery records of runs. Belongs to the control thread.
 
     Args:
-        boot: of this daemon.
-        store: where the descriptors go.
-        log: the daemon's.
+        boot: The settings of this daemon.
+        store: The service manager's descriptor store.
+        log: The daemon's log.
     """
 
     def __init__(self, boot: Boot, store: DescriptorStore, log: Log) -> None:
@@ -56,7 +55,7 @@ class RunRecords:
         return None
 
     def make_again(self, boot: Boot, instances: Iterable[ManagedProcess]) -> None:
-        """Write the records of all runs to a runtime directory that was created again, or elsewhere."""
+        """Write the records of all runs again after the runtime directory was restored or moved."""
         self._boot = boot
         self._begun = self._make_begun()
         self._about = {}
@@ -65,17 +64,17 @@ class RunRecords:
             self.update(instance)
 
     def note(self, run: str) -> None:
-        """Note a run just before it begins."""
+        """List a run just before it is started."""
         if self._begun is not None:
             self._begun.note(run)
 
     def start_of(self, pid: int) -> int:
-        """Return the start of a process in clock ticks since the boot; 0 if it has ended or no next root needs it."""
+        """Return the start time of a process in clock ticks since the boot; 0 if it is gone or there is no store."""
         process = look(pid) if self.store.there else None
         return 0 if process is None else process.start
 
     def begin(self, instance: ManagedProcess, out: int, err: int | None) -> Record | None:
-        """Record a started run with these pipes. Return None if no next root would find the record."""
+        """Record a started run and its pipes; return None if a next root could not find the record."""
         if not instance.main.ticks:
             return None
         fds = {"out": out, "err": err, "status": instance.status_fd}
@@ -86,12 +85,12 @@ class RunRecords:
             self.update(instance)
             if instance.run in self._records:
                 self.store.keep(instance.run, [record.fd, instance.main.pidfd, *pipes.values()])
-        except OSError as err_:  # EMFILE, ENFILE: out of descriptors
+        except OSError as err_:  # EMFILE, ENFILE: no descriptor is left
             self._give_up(instance.run, err_)
         return self._records.get(instance.run)
 
     def adopt(self, run: str, record: Record, fds: dict[str, list[int]]) -> None:
-        """Adopt the record of a run that another root began, and its pipes."""
+        """Take over the record and the pipes of a run of the previous root."""
         self._records[run], self._fds[run] = record, fds
 
     def update(self, instance: ManagedProcess) -> None:
@@ -100,7 +99,7 @@ class RunRecords:
             self._write(state_of(instance))
 
     def exited(self, instance: ManagedProcess, exited: Exited) -> None:
-        """Record the end of a run that is not stored yet."""
+        """Record the exit of a run until the scheduler has stored it."""
         if exited.run in self._records:
             self._write(state_of(instance, exited))
 
@@ -109,7 +108,7 @@ class RunRecords:
         try:
             self._about = self._about or about(self._boot)
             self._records[run].write(Known(self._about, self._fds[run], state))
-        except OSError as err:  # ENOSPC, ENOMEM: no memory; EFBIG: more than there is room for
+        except OSError as err:  # ENOSPC, ENOMEM: no memory; EFBIG: the record is too large
             self._give_up(run, err)
 
     def _give_up(self, run: str, err: OSError) -> None:
@@ -125,7 +124,7 @@ class RunRecords:
             self.store.forget(run)
 
     def clear(self, *, stored: bool) -> None:
-        """Leave nothing behind but, unless all is `stored`, the note of started runs."""
+        """Remove all records, and the list of started runs if all ends are `stored`."""
         for run in list(self._records):
             self.forget(run)
         if stored and self._begun is not None:
@@ -136,10 +135,10 @@ class RunRecords:
         """Return the record of a run, if there is one."""
         return self._records.get(run)
 
-    # For the next root that is executed in the place of this one.
+    # Handing over to the next root in an upgrade.
 
     def dump(self, keep: Callable[[int], int]) -> dict[str, RecordState]:
-        """Return all records; `keep` registers descriptors."""
+        """Return all records; `keep` registers a descriptor that the next root needs."""
         return {run: RecordState(keep(record.fd), self._fds[run]) for run, record in self._records.items()}
 
     def load(self, found: dict[str, RecordState]) -> None:
@@ -149,7 +148,7 @@ class RunRecords:
 
 
 def about(boot: Boot) -> dict[str, Any]:
-    """Return the facts that must be equal for a record to be valid."""
+    """Return the facts that must be the same for a record to be valid."""
     place = os.stat(boot.runtime_dir)
     return {
         "format": FORMAT,
@@ -160,6 +159,6 @@ def about(boot: Boot) -> dict[str, Any]:
 
 
 def identity(fd: int) -> list[int]:
-    """Return the identity of a pipe: device and inode."""
+    """Return the device and inode of a pipe."""
     found = os.fstat(fd)
     return [found.st_dev, found.st_ino]

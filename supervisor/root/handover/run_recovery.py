@@ -1,25 +1,25 @@
-"""Runs of another root: handed over in an upgrade, or left by a killed root.
+"""Takes over the runs of another root, which hands them over in an upgrade or was killed.
 
-In both cases :func:`recover` makes them of the same :class:`.state_schema.RunState`. What stays different:
+Both ways use :func:`recover` and the same :class:`.state_schema.RunState`. They differ as follows:
 
 ================  ==================================  ==============================================================
 aspect            upgrade (there is an ExactState)    recovery (from the service manager's descriptor store)
 ================  ==================================  ==============================================================
-main process      our child: waitid, rusage; as a     not our child: its pidfd reports the exit, its status may stay
-                  zombie it holds its id              unknown, and its id is free at once
+main process      our child: waitid, rusage; a        not our child: its pidfd reports the exit, its status may stay
+                  zombie keeps its id                 unknown, and its id is free at once
 descriptors       by number                           by device and inode
 log               writer and file as they were        the ring is opened again; unpublished output is lost
-held by masks     in the writer                       from its place in the record
+held by masks     in the writer                       read from the record
 redrawn lines     screen and history as they were     the screen begins empty
 notify socket     kept with its queue                 bound again; unread datagrams are lost
 sealing           continues                           the pipes are drained once more
-helpers           kept, replaced later                ended as stale before anything starts
-starts under way  waited for, at most 10 s            found in the list of recent starts: they have crashed
+helpers           kept, replaced later                killed before anything starts
+unfinished start  awaited for at most 10 s            found in the list of recent starts, reported as crashed
 cgroup limits     kept                                set again
 ================  ==================================  ==============================================================
 
-A run with any part missing is not recovered. Its pipes are closed, and the scheduler ends its processes before
-it starts anything, as after the end of a root without such a store.
+A run is not recovered if any part is missing. Its pipes are closed, and the scheduler kills its processes before it
+starts anything, as it does after the end of a root without a descriptor store.
 """
 
 import os
@@ -48,63 +48,63 @@ from supervisor.root.process.transitions import State
 
 
 class Unusable(Exception):
-    """Something is missing."""
+    """A part of the run is missing, so it cannot be recovered."""
 
 
 @dataclass
 class Stored:
-    """The descriptors of a run whose root was killed, from the service manager, and its record."""
+    """The record and the descriptors of a killed root's run, from the service manager."""
 
     fds: list[int]
     record: Record
     pipes: dict[str, list[int]]
-    """Device and inode of each, as the record has them."""
+    """Device and inode of each pipe by role, from the record."""
     ring: str
-    """Path of the ring."""
+    """The path of the ring."""
     log: Log
-    """The daemon's."""
+    """The daemon's log."""
     used: set[int] = field(default_factory=set)
-    """The members of `fds` that are in use from now on."""
+    """The descriptors of `fds` that the recovered run uses."""
 
 
 @dataclass
 class RecoveredRun:
-    """One run that is taken over."""
+    """A run that was taken over."""
 
     run: str
     instance: ManagedProcess | None = None
-    """None: it has ended."""
+    """The process; None: it has ended."""
     exited: Exited | None = None
     log: RunLog | None = None
-    """Its log so far; None: it has printed nothing yet, or the log is complete."""
+    """The log; None: it is empty or complete."""
     stalled_at_s: float | None = None
-    """Since when the log waits for its file."""
+    """Monotonic time since which the log has waited for its file."""
     record: Record | None = None
-    """None: it has none, or that is taken over with all others."""
+    """The record; None in an upgrade, which hands over all records together."""
     identities: dict[str, list[int]] = field(default_factory=dict)
-    """Its pipes, as the record knows them."""
+    """Device and inode of each pipe by role, from the record."""
     pipes: dict[str, int] = field(default_factory=dict)
-    """Descriptors of the pipes that the run still had."""
+    """The descriptors of open pipes by role."""
     lines: int | None = None
-    """Of a log that was complete when the root was killed."""
+    """The number of lines, if the log was complete when the root was killed."""
 
 
 def recover(
     state: RunState, exact: ExactState | None, stored: Stored | None = None, *, drained: bool = False
 ) -> RecoveredRun:
-    """Return a run that continues. In an upgrade this changes nothing.
+    """Take over a run. In an upgrade, this changes nothing outside of this process, so that a trial can do it too.
 
     Args:
-        state: what another root knew of it.
-        exact: only in an upgrade; None: that root was killed.
-        stored: its descriptors then.
-        drained: its pipes have ended.
+        state: The state in the other root.
+        exact: The rest of the state in an upgrade; None: the other root was killed.
+        stored: The record and the descriptors if the other root was killed.
+        drained: The pipes have ended.
 
     Raises:
-        Unusable: something is missing.
-        Foreign, KeyError, TypeError: another version wrote it.
+        Unusable: a part of the run is missing.
+        Foreign, KeyError, TypeError: another version wrote the state in an unknown form.
         OSError: the ring cannot be mapped.
-        LogError: it is no ring of ours.
+        LogError: the file is not a ring.
     """
     found = RecoveredRun(state.run, exited=state.details.exited)
     if exact is not None:
@@ -143,7 +143,7 @@ def _adopted(state: RunState, stored: Stored, found: RecoveredRun) -> ManagedPro
     instance = process_of(state, pidfd, status_fd if state.progress.unexecuted else None, adopted=True)
     if instance.phase is ProcessState.SEALING:
         instance.deadline_s = time.monotonic()
-    if instance.phase is not ProcessState.RUNNING:  # its pipes are drained once more
+    if instance.phase is not ProcessState.RUNNING:  # drain its pipes once more
         instance.state = State.DRAINING
     return instance
 
@@ -188,12 +188,12 @@ def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
 
 
 def recover_stored(descriptors: dict[str, list[int]], boot: Boot, log: Log) -> tuple[list[RecoveredRun], list[str]]:
-    """Return the recoverable runs of a killed root, and the ids of the others, whose descriptors are closed.
+    """Take over the runs of a killed root; return them and the ids of other runs, whose descriptors are closed.
 
     Args:
-        descriptors: descriptors by run.
-        boot: of this daemon.
-        log: the daemon's.
+        descriptors: The stored descriptors by run.
+        boot: The settings of this daemon.
+        log: The daemon's log.
     """
     wanted = about(boot)
     found, refused = [], []
@@ -226,7 +226,10 @@ def _read(run: str, fds: list[int], wanted: dict[str, Any], ring: str, log: Log)
 
 
 def limit_again(instances: Iterable[ManagedProcess], log: Log) -> None:
-    """Set the limits of adopted runs again: the service manager removed their controllers when it started this root."""
+    """Set the limits of adopted runs again.
+
+    When the service manager started this root, it removed the controllers from their cgroups.
+    """
     for instance in instances:
         cgroup, limits = instance.cgroup, instance.spawn.limits
         if not instance.main.adopted or cgroup is None:

@@ -1,13 +1,13 @@
-"""The schema of what passes from one root to the next.
+"""The schema of the state that one root hands over to the next.
 
-:class:`RunState` is all that owning a run needs. Every recovery record (:mod:`.record_memory`) and every handover
-(:mod:`.table`) carries the same. :class:`ExactState` travels in an upgrade only, where the process stays and only its
-program changes. :class:`RootState` has the runs, and the state that belongs to none: each component of the root
-contributes an object of its class. The functions at the end know which attribute of a run is which field.
+:class:`RunState` contains everything that a root needs to own a run. Recovery records (:mod:`.record_memory`) and
+handovers (:mod:`.table`) share it. :class:`ExactState` is part of a handover only, because only an upgrade keeps the
+process. :class:`RootState` contains all runs and the state that belongs to no run, one object for each component of the
+root. The functions at the end map the attributes of a run to the fields.
 
-The names of fields are the format and never change; classes and attributes may. A field that comes later stands at the
-end of its class and has a default, which stands for it in what an older version wrote. A field with its default value
-is not written. So an older version accepts a handover that does not use the field, and refuses another.
+The field names are the format, so they never change; the names of classes and attributes may. A new field is added at
+the end of its class, with a default for handovers of older versions. A field with its default value is not written. So
+an older version accepts a handover that does not use the new field, and refuses one that does.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.transitions import State
 
 PHASES = (ProcessState.RUNNING, ProcessState.DRAINING, ProcessState.SEALING)
-"""Indexed by their numbers in the packed form."""
+"""Indexed by the number of the phase in the packed form."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class CgroupState:
 
     path: str
     limits: list[str] = field(default_factory=list)
-    """The limited controllers out of memory and cpu."""
+    """The controllers with limits: memory, cpu."""
     controllers: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class RunStart:
-    """The request and the process that was started for it. Nothing of it ever changes."""
+    """The request and the process that was started for it. It never changes."""
 
     request: Spawn
     pid: int
     ticks: int
-    """When the main process started, as in proc(5): it distinguishes the process from a later one of that id. 0: not
-    read."""
+    """Start time of the main process as in proc(5), which distinguishes it from later processes with the same id. 0:
+    unknown."""
     started_at: int
     started_s: float
 
@@ -59,7 +59,7 @@ class RunProgress:
 
     phase: ProcessState
     steps_left: int
-    """Of the stop ladder."""
+    """The remaining steps of the stop ladder."""
     deadline_s: float | None = None
     kill_at_s: float | None = None
     hurried: bool = False
@@ -68,12 +68,12 @@ class RunProgress:
     abandoned: bool = False
     adopted: bool = False
     unexecuted: bool = False
-    """Its process may still report why the command cannot be executed."""
+    """The process may still report why it cannot execute the command."""
     status: int | None = None
     ended_at: int | None = None
     lines: int | None = None
     ready_at: int | None = None
-    """When it said by sd_notify that it is ready."""
+    """When the run reported by sd_notify(3) that it is ready, in milliseconds since the epoch."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +85,19 @@ class RunDetails:
     reason: str | None = None
     cgroup: CgroupState | None = None
     leftovers: list[tuple[int, int, str]] = field(default_factory=list)
-    """Processes that outlived the main process and were killed: ids, starts and names."""
+    """Processes that outlived the main process and were killed: process id, start time and name."""
     untouchable: list[int] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     usage: Usage | None = None
     says: str | None = None
     """The newest status from sd_notify."""
     exited: Exited | None = None
-    """How the run ended, until the scheduler has stored that; None: it has not ended."""
+    """The exit of the run until the scheduler has stored it; None: the run has not ended."""
 
 
 @dataclass(frozen=True)
 class RunState:
-    """All that owning a run needs."""
+    """Everything that a root needs to own a run."""
 
     start: RunStart
     progress: RunProgress
@@ -124,7 +124,7 @@ class LeftState(NamedTuple):
 
 
 class LogProgress(NamedTuple):
-    """How much of a ring its log file has: the arguments of :attr:`logring.logfile.log_file.LogFileWriter.progress`."""
+    """How much of a ring is in its log file: the fields of :attr:`logring.logfile.log_file.LogFileWriter.progress`."""
 
     seen: int
     last: tuple[int, int]
@@ -133,20 +133,20 @@ class LogProgress(NamedTuple):
 
 @dataclass(frozen=True)
 class LogState:
-    """A log, including unwritten data.
+    """A log and its unwritten data.
 
-    The writer holds output that is not published, text that masks hold back, screen and redrawn lines, and frames on
-    their way to the disk.
+    The writer contains unpublished output, text that masks hold back, the screen with redrawn lines, and frames that
+    are not on the disk yet.
     """
 
     name: str
     path: str
-    """Of its file; empty: it has none."""
+    """The path of the log file; empty: the log has none."""
     sources: list[PipeState]
     writer: dict[str, Any]
     """In the format of :mod:`logring.writer_state`."""
     progress: LogProgress | None
-    """None: nothing was written to its file."""
+    """None: nothing was written to the log file."""
     stalled: bool
     state: str
     told_overflow: bool
@@ -163,20 +163,20 @@ class RunLogState(LogState):
     """The log of a run."""
 
     since_s: float | None
-    """Since when it waits for its file; None: it does not wait."""
+    """Monotonic time since which the log has waited for its file; None: it does not wait."""
 
 
 @dataclass(frozen=True)
 class ExactState:
-    """State that only the same process can keep. It is lost when the root is killed."""
+    """State that only the same process can keep. A killed root loses it."""
 
     pidfd: int | None = None
-    """None: the main process has ended, and is a zombie of ours."""
+    """None: the main process has exited and is our zombie."""
     status_fd: int | None = None
     notify_fd: int | None = None
-    """The socket of sd_notify, with all that waits in it."""
+    """The sd_notify(3) socket, with its unread datagrams."""
     resume_at_s: float | None = None
-    """When that is listened to again, after a flood."""
+    """Monotonic time at which reading that socket resumes after a flood."""
     look_s: float = 0.0
     """Seconds until the next search for leftovers."""
     log: RunLogState | None = None
@@ -199,7 +199,7 @@ class HelperState:
 
     epoch: int
     pid: int | None
-    """None: it does not run, and the next root starts it."""
+    """None: it is not running, and the next root starts it."""
     pidfd: int | None
     sock: int | None
 
@@ -209,7 +209,7 @@ class KeptDescriptors:
     """Descriptors that every root holds."""
 
     lock: list[int]
-    """Of the data directory and of the runtime directory."""
+    """The locks of the data directory and the runtime directory."""
     listeners: list[int]
 
 
@@ -220,11 +220,11 @@ class LeftRunningState(NamedTuple):
     run: str
     cgroup: str | None
     known: list[tuple[int, int]]
-    """Ids and starts of the processes."""
+    """Process ids and start times."""
 
 
 class OwnerState(NamedTuple):
-    """A process that no longer is a descendant of its run."""
+    """An orphan, and the run that it belongs to."""
 
     pid: int
     start: int
@@ -244,22 +244,22 @@ class ProcessesState:
     """The part of the process manager that belongs to no living run."""
 
     exits: list[Exited]
-    """Not acknowledged by the scheduler."""
+    """Exits that the scheduler has not acknowledged."""
     stillborn: dict[str, str]
     """Why runs could not be started, until their logs are sealed."""
     ended_pipes: list[str]
-    """Runs whose pipes have reached their end."""
+    """Runs whose pipes have ended."""
     left: list[CgroupState]
-    """Cgroups of ended runs with processes in them."""
+    """Cgroups of ended runs that still contain processes."""
     nofile: int
-    """The soft limit of descriptors with which the daemon was started."""
+    """The soft limit of open descriptors with which the daemon was started."""
     owners: list[OwnerState]
     records: dict[str, RecordState]
     left_running: list[LeftRunningState] = field(default_factory=list)
 
 
 class HeldText(NamedTuple):
-    """The output that a mask holds back, and how many secrets it has replaced."""
+    """The output that a mask holds back, and the number of secrets that it has replaced."""
 
     text: bytes
     masked: int
@@ -267,7 +267,7 @@ class HeldText(NamedTuple):
 
 @dataclass(frozen=True)
 class LeftOutputState:
-    """Output of leftovers, on its way to the daemon's log."""
+    """Output of leftovers for the daemon's log."""
 
     task: str
     run: str
@@ -275,7 +275,7 @@ class LeftOutputState:
     held: HeldText
     unfinished: bytes
     dropped: int
-    """Number of lines dropped after the last written one."""
+    """The number of lines dropped since the last written line."""
 
 
 class LeftPipeState(NamedTuple):
@@ -294,20 +294,20 @@ class HelperOutputState(NamedTuple):
 
 @dataclass(frozen=True)
 class FilesState:
-    """The file thread."""
+    """The state of the file thread."""
 
     failing: dict[str, str]
     """Why log files cannot be written, by run."""
     echo: bytes
-    """Lines of the daemon's log that standard error has not taken."""
+    """Lines of the daemon's log that were not written to standard error yet."""
 
 
 @dataclass(frozen=True)
 class PumpState:
-    """The pump, and the file thread behind it."""
+    """The state of the pump and of the file thread."""
 
     logs: list[RunLogState]
-    """Of runs that have ended, or never began."""
+    """The logs of runs that have ended or could not be started."""
     daemon: LogState
     helpers: list[HelperOutputState]
     files: FilesState
@@ -324,14 +324,14 @@ class StoreRequest(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RootState:
-    """All that a root knows."""
+    """The whole state of a root."""
 
     boot: Boot
     number: int
-    """Of the upgrade, over all versions."""
+    """The number of upgrades so far, over all versions."""
     told_ready: bool
     terminal: bool
-    """The daemon ends with its terminal."""
+    """Whether the daemon ends when its terminal is closed."""
     kept: KeptDescriptors
     scheduler: HelperState
     api: HelperState
@@ -339,7 +339,7 @@ class RootState:
     lives: ProcessesState
     pump: PumpState
     reload: bool = False
-    """The scheduler has still to read the configuration again."""
+    """Whether the scheduler must still reload the configuration."""
     store: list[StoreRequest] = field(default_factory=list)
 
 
@@ -353,7 +353,7 @@ class Handover(RootState):
     signals: list[int]
 
 
-# As JSON. The types of the fields say what each value becomes: a dataclass an object, a named tuple a list.
+# JSON. The types of the fields determine the form: a dataclass becomes an object, a named tuple a list.
 
 _Conversion = Callable[[Any], Any]
 _AS_IT_IS: tuple[_Conversion | None, _Conversion | None] = (None, None)
@@ -362,12 +362,12 @@ _CONVERSIONS: dict[Any, tuple[_Conversion, _Conversion]] = {
     ProcessState: (lambda value: value.value, ProcessState),
     Boot: (Boot.to_dict, Boot.from_dict),
 }
-"""By type, the functions to JSON and back; where there is none, a value is as JSON has it."""
+"""The functions that convert a type to JSON and back. Values of other types are the same in JSON."""
 
 
 class _Field(NamedTuple):
     default: Any
-    """Creates the value if it is missing; None: all versions have the field."""
+    """Creates the value of a missing field; None: all versions write the field."""
     to_json: _Conversion | None
     from_json: _Conversion | None
 
@@ -388,7 +388,7 @@ def _same(value: Any) -> Any:
 
 
 def _conversions(kind: Any) -> tuple[_Conversion | None, _Conversion | None]:
-    """Return the functions that turn values of a type into JSON, and back; None: there is nothing to do."""
+    """Return the functions that convert values of a type to JSON and back; None: no conversion is needed."""
     if kind in _CONVERSIONS:
         return _CONVERSIONS[kind]
     origin, arguments = get_origin(kind), get_args(kind)
@@ -438,12 +438,12 @@ def _of_items(make: Callable[[list[Any]], Any], kinds: tuple[Any, ...]) -> tuple
 
 
 def to_json(part: Any) -> dict[str, Any]:
-    """Return an object of one of these classes as JSON has it, without fields that have their defaults."""
+    """Convert an object of one of these classes to JSON, without fields that have their default values."""
     return _to_json_as(type(part), part)
 
 
 def _to_json_as(cls: Any, part: Any) -> dict[str, Any]:
-    """Return the fields that `cls` has, of which the class of the object may be a subclass."""
+    """Convert only the fields of `cls`; the class of `part` may be a subclass with more fields."""
     found = {}
     for name, one in _fields(cls).items():
         value = getattr(part, name)
@@ -453,7 +453,7 @@ def _to_json_as(cls: Any, part: Any) -> dict[str, Any]:
 
 
 def from_json(cls: Any, found: dict[str, Any]) -> Any:
-    """Return the object of the class `cls` of which :func:`to_json` has made `found`, perhaps in another version.
+    """Create an object of `cls` from the result of :func:`to_json`, perhaps of another version.
 
     Raises:
         Foreign: a field is missing, or one is unknown.
@@ -473,7 +473,7 @@ def from_json(cls: Any, found: dict[str, Any]) -> Any:
     return cls(**values)
 
 
-# Packed: fields of fixed size one after the other, in their order.
+# The packed form: the fields of fixed size, in order.
 
 _CODES: dict[Any, str] = {ProcessState: "q", bool: "?", int: "q", float: "d", int | None: "q", float | None: "d"}
 _CODE = "<" + "".join(_CODES[one.type] for one in dataclasses.fields(RunProgress))
@@ -494,10 +494,10 @@ def pack(progress: RunProgress) -> bytes:
 
 
 def unpack(data: bytes) -> RunProgress:
-    """Return the progress that :func:`pack` was given, perhaps in an older version, which had fewer fields.
+    """Reverse :func:`pack`. An older version may have packed the data with fewer fields.
 
     Raises:
-        Foreign: a newer version has packed it, which has more.
+        Foreign: a newer version has packed the data with more fields.
     """
     known = dataclasses.fields(RunProgress)
     count = next((n for n in range(1, len(known) + 1) if struct.calcsize(_CODE[: n + 1]) == len(data)), None)
@@ -516,13 +516,13 @@ def unpack(data: bytes) -> RunProgress:
     return from_json(RunProgress, found)  # type: ignore[no-any-return]
 
 
-# Which attribute is which field.
+# The mapping of attributes to fields.
 
 
 def state_of(instance: ManagedProcess, exited: Exited | None = None) -> RunState:
-    """Return all that owning a run needs; `exited`: how it has ended."""
+    """Return the state that a root needs to own a run; `exited`: its exit, if the run has ended."""
     main, outcome, notify = instance.main, instance.outcome, instance.notify_socket
-    running = instance.state is State.RUNNING and instance.cause is None  # else a stop begins, or has begun
+    running = instance.state is State.RUNNING and instance.cause is None  # otherwise it is being stopped
     return RunState(
         RunStart(
             request=instance.spawn,
@@ -565,14 +565,14 @@ def state_of(instance: ManagedProcess, exited: Exited | None = None) -> RunState
 def process_of(
     state: RunState, pidfd: int, status_fd: int | None, *, adopted: bool, drained: bool = False
 ) -> ManagedProcess:
-    """Return the process whose state that was, without its notification socket.
+    """Create a process from its state, without the notification socket.
 
     Args:
-        state: of the process.
-        pidfd: of its main process.
-        status_fd: on which it may report why the command cannot be executed.
-        adopted: its main process is not our child.
-        drained: its pipes have ended.
+        state: The state of the process.
+        pidfd: The pidfd of the main process.
+        status_fd: The socket on which it may report why it cannot execute the command.
+        adopted: The main process is not our child.
+        drained: The pipes have ended.
     """
     start, progress, details = state.start, state.progress, state.details
     main = MainProcess(start.pid, pidfd, start.started_at, start.started_s, start.ticks, adopted)
@@ -605,7 +605,7 @@ def process_of(
 
 
 def exact_of(instance: ManagedProcess, log: RunLogState | None, keep: Callable[[int], int]) -> ExactState:
-    """Return what only the next program in this process can go on with; `keep` takes note of descriptors."""
+    """Return the state for the next root in this process; `keep` registers a descriptor that it needs."""
     notify, open_ = instance.notify_socket, instance.phase is ProcessState.RUNNING or instance.main.adopted
     return ExactState(
         pidfd=keep(instance.main.pidfd) if open_ else None,
@@ -618,7 +618,7 @@ def exact_of(instance: ManagedProcess, log: RunLogState | None, keep: Callable[[
 
 
 def restore_exact(instance: ManagedProcess, state: RunState, exact: ExactState) -> None:
-    """Have an instance go on with its socket where it was."""
+    """Restore the notification socket and the search interval of a process in an upgrade."""
     instance.sweep_interval_s = exact.look_s
     if exact.notify_fd is not None:
         instance.notify_socket = NotifySocket.adopt(instance.spawn, exact.notify_fd, exact.resume_at_s)
@@ -626,7 +626,7 @@ def restore_exact(instance: ManagedProcess, state: RunState, exact: ExactState) 
 
 
 def restore_notified(notify_socket: NotifySocket, state: RunState) -> None:
-    """Give a socket the status and the readiness that its run has reported."""
+    """Restore the status and the readiness that the run has reported."""
     notify_socket.ready_at, notify_socket.status = state.progress.ready_at, state.details.says
 
 
@@ -636,7 +636,7 @@ def cgroup_state(cgroup: Cgroup) -> CgroupState:
 
 
 def cgroup_of(state: CgroupState) -> Cgroup:
-    """Return the cgroup that had this state."""
+    """Create a cgroup from its state."""
     cgroup = Cgroup(state.path, frozenset(state.controllers))
     cgroup.limits = set(state.limits)
     return cgroup

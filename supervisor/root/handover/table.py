@@ -1,18 +1,18 @@
-"""The table that a root leaves to its successor in the same process, in memory that only a descriptor reaches.
+"""The table that a root hands over to its successor in the same process, in a memfd.
 
 It is a JSON object with
 
-    handover   number of its format
-    version    of Ringward, which wrote it
-    keep       all descriptors that are inherited
-    signals    that were caught and not yet acted upon
+    handover   the number of the format
+    version    the version of Ringward that wrote it
+    keep       the inherited descriptors
+    signals    the signals that were caught but not handled yet
     runs       pairs of :class:`.state_schema.RunState` and :class:`.state_schema.ExactState`
 
-and all other fields of :class:`.state_schema.Handover`, which belong to no run: settings, connections of helpers,
-listeners, logs that are still to be written, unacknowledged exits.
+and the other fields of :class:`.state_schema.Handover`, which belong to no run: settings, connections to helpers,
+listeners, unwritten logs, unacknowledged exits.
 
-A root also reads the previous format: :data:`CONVERSIONS` has a converter from each older format to the next. It does
-not know newer formats; the trial reports that before anything is changed.
+A root also reads older formats: :data:`CONVERSIONS` converts each format to the next one. It refuses newer formats in
+the trial, before anything has changed.
 """
 
 import json
@@ -50,19 +50,19 @@ class NotAccepted(Exception):
 
 
 class Keep:
-    """Takes note of the descriptors that are to be inherited."""
+    """Collects the descriptors that the next root must inherit."""
 
     def __init__(self) -> None:
         self.fds: set[int] = set()
 
     def __call__(self, fd: int) -> int:
-        """Note one, and return it."""
+        """Add a descriptor, and return it."""
         self.fds.add(fd)
         return fd
 
 
 def write(state: RootState, keep: Keep, signals: set[int]) -> int:
-    """Put the state into memory; returns the descriptor, which is closed on execution as yet."""
+    """Write the state to a memfd and return its descriptor, which still has the close-on-exec flag."""
     head = {"handover": HANDOVER, "version": VERSION, "keep": sorted(keep.fds), "signals": sorted(signals)}
     whole = {**head, **state_schema.to_json(state)}
     fd = os.memfd_create("ringward-handover", os.MFD_CLOEXEC)
@@ -71,7 +71,7 @@ def write(state: RootState, keep: Keep, signals: set[int]) -> int:
     return fd
 
 
-# Formats of before.
+# Older formats.
 
 _SPAWN = fields(
     "argv clean_env cwd env gid grace_ms groups launched leave limits log log_max_bytes log_on_full merge_stderr notify"
@@ -100,11 +100,11 @@ _BEFORE = Schema(
     ),
     enums={"Phase": ProcessState},
 )
-"""The form of processes in handovers of formats 1 and 2, and in records of format 1."""
+"""The schema of processes in handovers of formats 1 and 2 and in records of format 1."""
 
 
 def _state(found: dict[str, Any], heard: dict[str, Any] | None, exited: Exited | None = None) -> RunState:
-    """Return the decoded run of such a format, and its reported state."""
+    """Convert a decoded run of an older format and the status that it has reported."""
     heard = heard or {}
     return RunState(
         RunStart(
@@ -131,10 +131,10 @@ def _state(found: dict[str, Any], heard: dict[str, Any] | None, exited: Exited |
 
 
 def state_before(known: dict[str, Any]) -> RunState:
-    """Return the run of a record of format 1.
+    """Convert a record of format 1.
 
     Raises:
-        Foreign, KeyError: it is not what that format has.
+        Foreign, KeyError: it does not have that format.
     """
     if "exited" not in known:
         return _state(_BEFORE.from_json(known["instance"]), known["heard"])
@@ -147,12 +147,12 @@ def state_before(known: dict[str, Any]) -> RunState:
 
 
 def _log(found: dict[str, Any]) -> dict[str, Any]:
-    """Return a log without the field that follows from `sealing`."""
+    """Return a log without the field ``open``, which follows from ``sealing``."""
     return {name: value for name, value in found.items() if name != "open"}
 
 
 def _from_2(table: Table) -> Table:
-    """Convert format 2: from format 3 on, each run stands with its log."""
+    """Convert format 2. In format 3, each run contains its log."""
     lives, pump = table["lives"], table["pump"]
     logs = {log["name"]: _log(log) for log in pump["logs"]}
     runs = []
@@ -185,14 +185,14 @@ CONVERSIONS: dict[int, Callable[[Table], Table]] = {
     1: lambda table: table,  # the fields that came with format 2 have defaults
     2: _from_2,
 }
-"""Converters to the next format, by format."""
+"""A converter to the next format for each older format."""
 
 
 def read(fd: int) -> Table:
-    """Return the table behind a descriptor, in the format of this version. Closes the descriptor.
+    """Read a table, close its descriptor, and convert the table to the format of this version.
 
     Raises:
-        NotAccepted: a newer version wrote it, or a version that is too old.
+        NotAccepted: the version that wrote it is too new or too old.
     """
     with open(fd, "rb") as file:
         file.seek(0)

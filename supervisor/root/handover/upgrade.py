@@ -2,12 +2,12 @@
 
 ::
 
-    SIGUSR2 --> threads held, table written --> threads go on, the new version is tried --it fails--> as before
-                                                                  | it works
-    as before <--execve fails-- threads held, table written <-- the scheduler leaves
+    SIGUSR2 --> threads wait, table is written --> threads continue, the new version is tested --fails--> as before
+                                                                     | works
+    as before <--execve fails-- threads wait, table is written <-- the scheduler exits
 
-The root asks the scheduler to leave, and reads its last messages. After the last table only the control thread runs,
-and all signals are blocked. Runs only see full pipes for some milliseconds.
+The root asks the scheduler to exit and reads its last messages. Once the final table is written, only the control
+thread runs, and all signals are blocked. All that runs notice is that their pipes may be full for some milliseconds.
 """
 
 import contextlib
@@ -40,19 +40,21 @@ _MAX_WHY = 500
 
 
 class Trial:
-    """A trial of the installed version, before this root changes anything.
+    """A test of the installed version, before this root changes anything.
 
-    It is ``python -m ringward root --check FD``: another process takes up the whole table, loads the modules of the
-    scheduler and the API server, and ends. Its last output is the reason why the version does not work.
+    A child process executes ``python -m ringward root --check FD``. It loads the whole table and the modules of all
+    processes, then exits. If it fails, the last line of its output is the reason.
 
     Args:
-        python: the interpreter of the version.
-        table: descriptor of the table; closed here.
-        keep: descriptors that the table speaks of.
-        then: called with None when the version can be executed, else with the reason why not.
+        watch: The control thread's epoll object.
+        python: The interpreter of the version.
+        env: The environment of the child process.
+        table: A descriptor of the table, which is closed here.
+        keep: The descriptors that the table refers to.
+        then: Called with None if the version works, otherwise with the reason.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the child process cannot be started.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class Trial:
         self._then = then
         self._output = b""
         self.due_s = time.monotonic() + LIMIT_S
-        """The time of :meth:`end` if there is no answer."""
+        """Monotonic time at which :meth:`end` is called if there is no answer."""
         self._reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             self.pid = os.posix_spawn(
@@ -134,41 +136,42 @@ class Trial:
             self._reading = -1
 
     def end(self) -> None:
-        """Kill it; `then` is not called. It is not reaped here, since it may hang on a disk."""
+        """Kill the child process without calling `then`. It may hang on a disk, so it is not reaped here."""
         os.killpg(self.pid, signal.SIGKILL)
         self._let_go()
 
 
 def _reason(output: str) -> str:
-    """Return the last line of the output; for an error in Python, with its place."""
+    """Return the last line of the output; after a Python traceback, with the last file and line."""
     lines = [line.strip() for line in output.strip().splitlines()]
     places = [line for line in lines if line.startswith("File ")]
     return ": ".join(filter(None, (places[-1] if places else "", lines[-1] if lines else "")))[:_MAX_WHY]
 
 
 ANSWER = "upgrade.json"
-"""In the runtime directory, for the client: {number, state, why, version, environment, request}.
+"""A file in the runtime directory that answers the client: {number, state, why, version, environment, request}.
 
-State: none, trying, refused, done. `environment` is the prefix of this version's Python, `request` is :data:`REQUEST`.
+`state` is none, trying, refused or done. `environment` is the prefix of this version's Python, `request` is
+:data:`REQUEST`.
 """
 REQUEST = "upgrade-from.json"
-"""In the runtime directory, from the client: {python, prefix, packages}, the environment that the next upgrade takes
-the version from. Without this file, that is the environment of this root."""
+"""A file in the runtime directory in which the client names the environment of the next version: {python, prefix,
+packages}. Without it, an upgrade uses this root's own environment."""
 _MAX_REQUEST = 65536
 
 
 class NotTrusted(Exception):
-    """An environment that others can change, or a request that others may have made."""
+    """Other users could change the environment, or may have written the request."""
 
 
 def requested_python(path: str) -> str | None:
-    """Take the request of this name, if there is one, and return its interpreter.
+    """Read and remove the request, and return its interpreter; None if there is no request.
 
     The root executes these files as its own user. So each component of each path must belong to root or to that user,
     and no other user may be able to write to it.
 
     Raises:
-        NotTrusted: that is not so, or the request itself is not of these users.
+        NotTrusted: a path or the request itself does not fulfil this.
         OSError: a file cannot be examined.
     """
     owners = {0, os.geteuid()}
@@ -178,7 +181,7 @@ def requested_python(path: str) -> str | None:
         return None
     with open(fd, "rb") as file:
         status = os.fstat(fd)
-        os.unlink(path)  # it is for one upgrade
+        os.unlink(path)  # a request is for one upgrade
         if status.st_uid not in owners or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise NotTrusted(f"{path} is writable by users other than root and the daemon's user")
         data = file.read(_MAX_REQUEST)
@@ -195,11 +198,11 @@ def requested_python(path: str) -> str | None:
 
 
 _PATIENCE_S = 10.0
-"""How long starts that are under way may take."""
+"""How long an upgrade waits for runs that are being started."""
 
 
 class Stage(enum.Enum):
-    """How far an upgrade has come."""
+    """The stage of an upgrade."""
 
     IDLE = "idle"
     REQUESTED = "requested"
@@ -213,13 +216,13 @@ class UpgradingRoot(Protocol):
     """The root that an upgrade replaces."""
 
     reloading: ReloadSignal
-    """The service manager's view of an upgrade: the daemon reloads."""
+    """Reports to the service manager, for which an upgrade is a reload."""
 
     def dump(self, keep: Keep) -> RootState:
-        """Return the state to hand over; `keep` registers descriptors."""
+        """Return the state to hand over; `keep` registers a descriptor that the next root needs."""
 
     def retire_scheduler(self) -> None:
-        """Ask the scheduler to leave, and call :meth:`Upgrade.scheduler_retired` when it has left."""
+        """Ask the scheduler to exit, and call :meth:`Upgrade.scheduler_retired` when it has."""
 
     def restart_scheduler(self) -> None:
         """Start a scheduler again after :meth:`retire_scheduler`."""
@@ -238,12 +241,12 @@ class Upgrade:
     """One upgrade at a time; belongs to the control thread.
 
     Args:
-        watch: reports the end of trials.
-        log: the daemon's.
-        runtime_dir: where the answer for the command line stands.
-        env: of our helpers.
-        hold: stops pump and file thread.
-        root: the root that hands over.
+        watch: The control thread's epoll object.
+        log: The daemon's log.
+        runtime_dir: The directory for the answer to the command line.
+        env: The environment of our helpers.
+        hold: Stops the pump and the file thread.
+        root: The root that hands over.
     """
 
     def __init__(
@@ -263,31 +266,31 @@ class Upgrade:
         self._root = root
         self._stage = Stage.IDLE
         self._python = sys.executable
-        """The interpreter of the other version."""
+        """The interpreter of the next version."""
         self._trial: Trial | None = None
         self._no_start_by_s = 0.0
         self.number = 0
-        """Of the upgrade, over all versions."""
+        """The number of upgrades so far, over all versions."""
         self.predecessor: str | None = None
         """The version that handed over to this one; None: there was no handover."""
 
     def move(self, runtime_dir: str) -> None:
-        """Answer in this directory from now on."""
+        """Write answers to another runtime directory from now on."""
         self._answer, self._request = f"{runtime_dir}/{ANSWER}", f"{runtime_dir}/{REQUEST}"
 
     @property
     def trial_pid(self) -> int | None:
-        """Return the pid of the trial of the new version."""
+        """Return the pid of the process that tests the next version; None: there is none."""
         return self._trial.pid if self._trial is not None else None
 
     @property
     def under_way(self) -> bool:
-        """Whether another version is tried or about to take over."""
+        """Return whether another version is being tested or about to take over."""
         return self._stage not in (Stage.IDLE, Stage.REQUESTED)
 
     @property
     def scheduler_retires(self) -> bool:
-        """Whether no scheduler may be started."""
+        """Return whether an upgrade keeps the scheduler from being started."""
         return self._stage in (Stage.SCHEDULER_RETIRES, Stage.SCHEDULER_RETIRED, Stage.PAUSING)
 
     def due_s(self) -> float | None:
@@ -300,11 +303,14 @@ class Upgrade:
         return min((at for at in times if at is not None), default=None)
 
     def introduce(self) -> None:
-        """Say which version runs; for a daemon that starts."""
+        """Write the first answer, which names the running version, when the daemon starts."""
         self._tell("none")
 
     def request(self, *, ready: bool, ending: bool) -> None:
-        """Begin: at once, or as soon as the daemon is `ready`. While it is `ending`, or there is one, do nothing."""
+        """Begin an upgrade at once, or as soon as the daemon is ready.
+
+        While the daemon shuts down (`ending`), or while another upgrade is in progress, the request is refused.
+        """
         if ending:
             self._log.info("upgrade ignored: the daemon is shutting down")
             self.number += 1
@@ -318,7 +324,7 @@ class Upgrade:
             self._begin()
 
     def ready(self) -> None:
-        """Complete an upgrade, or begin a requested one, now that the scheduler works."""
+        """Complete an upgrade, or begin a deferred one, now that the scheduler works."""
         if self.predecessor is not None:
             self._log.info(f"upgraded from {self.predecessor} to {VERSION}")
             self._tell("done")
@@ -363,7 +369,7 @@ class Upgrade:
         self._root.retire_scheduler()
 
     def scheduler_retired(self) -> None:
-        """Continue the upgrade: the scheduler is gone, so no other run can start."""
+        """Continue the upgrade: the scheduler has exited, so it can start no more runs."""
         self._stage = Stage.SCHEDULER_RETIRED
         self._no_start_by_s = time.monotonic() + _PATIENCE_S
 
@@ -371,7 +377,7 @@ class Upgrade:
         if not held:
             self._refuse("a disk with logs does not respond")
             return
-        # From here on a signal stays with the kernel until the next root takes it.
+        # From here on, signals stay pending in the kernel until the next root handles them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         keep = Keep()
         fd = -1
@@ -390,7 +396,7 @@ class Upgrade:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def tend(self, now_s: float) -> None:
-        """End steps that take too long."""
+        """Take the next step, or refuse the upgrade if the current step takes too long."""
         self._hold.tend(now_s)
         if self._trial is not None and now_s >= self._trial.due_s:
             self._end_trial()
@@ -402,7 +408,7 @@ class Upgrade:
             self._refuse("a run has not finished starting")
 
     def cancel(self, why: str) -> None:
-        """Give up, whatever it is that is under way."""
+        """Refuse the upgrade at any stage."""
         if self._stage is not Stage.IDLE:
             self._end_trial()
             self._refuse(why)
@@ -432,7 +438,7 @@ class Upgrade:
             "environment": sys.prefix,
             "request": REQUEST,
         }
-        with contextlib.suppress(OSError):  # ENOSPC: the log has the answer, too
+        with contextlib.suppress(OSError):  # ENOSPC: the daemon's log contains the answer as well
             new = f"{self._answer}.new"
             with open(new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 json.dump(answer, file)
@@ -440,7 +446,7 @@ class Upgrade:
 
 
 def _ours(state: RootState) -> set[int | None]:
-    """Return locks, listeners and helpers: a trial needs none, and a hung trial must not keep them."""
+    """Return the descriptors that a trial does not need and that a hung trial must not keep open."""
     helpers = {fd for helper in (state.scheduler, state.api) for fd in (helper.sock, helper.pidfd)}
     return helpers.union(state.kept.lock, state.kept.listeners)
 
