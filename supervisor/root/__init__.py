@@ -1,4 +1,4 @@
-"""The root process: starts runs, moves their output into rings, reaps and stops them. No other room imports this one.
+"""The root process: starts, stops and reaps runs, and moves their output into rings. No other room imports this one.
 
 Every run depends on the root. So the root never
 
@@ -10,7 +10,7 @@ Every run depends on the root. So the root never
 * makes a network connection: all sockets that it creates are Unix sockets
 * forks: processes come from posix_spawn(3), or from the zygote
 * opens or syncs a file in the code of the control loop, of processes and of signals
-* waits for a process that has not ended
+* waits for a process that has not exited
 * evaluates text as code, or loads pickled objects
 
 ``tests/root/test_never.py`` holds it to each line.

@@ -1,12 +1,13 @@
 """``python -m ringward root --start FD --lock FD --place FD [--ready FD]``: the program behind ``ringward up``.
 
-The first descriptor holds, as JSON, ``boot`` (the settings), ``listeners`` (descriptors) and ``api``: an API server
-that may run already (:class:`supervisor.ipc.child_process.ChildProcess`), or null. The locks of the data directory and
-of the runtime directory are inherited, and held as long as they are open. The last descriptor receives a line when the
-daemon is ready.
-With ``--resume FD`` it takes over from another root (:mod:`supervisor.root.handover.upgrade`); with ``--check FD`` it
-only tests whether it could. Exit statuses: 0 after a clean shutdown, 73 when the scheduler cannot use the data
-directory, 70 after a defect of its own.
+``--start`` names a descriptor with a JSON object: ``boot`` (the settings), ``listeners`` (descriptors) and ``api``, an
+API server that is running already (:class:`supervisor.ipc.child_process.ChildProcess`), or null. ``--lock`` and
+``--place`` are the locks of the data directory and the runtime directory, which are held while they are open.
+``--ready`` receives a line when the daemon is ready.
+
+With ``--resume FD``, the program takes over from another root (:mod:`supervisor.root.handover.upgrade`). With
+``--check FD``, it only tests whether it could. Exit statuses: 0 after a clean shutdown, 73 if the scheduler cannot use
+the data directory, 70 after an unexpected exception.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ from supervisor.root.root_threads import Launch, run
 
 
 def _close_on_exec() -> None:
-    """Keep whatever we inherited (the lock, a terminal's descriptors) from reaching any child."""
+    """Set the close-on-exec flag of all inherited descriptors, such as the locks, so that no child inherits them."""
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         if fd > 2:
@@ -41,11 +42,11 @@ def _close_on_exec() -> None:
 
 
 def main() -> int:
-    """Run the root until it is shut down; returns the exit status."""
+    """Run the root until it is shut down; return the exit status."""
     arguments = dict(zip(sys.argv[1::2], map(int, sys.argv[2::2]), strict=True))
     if "--check" in arguments:
         return check(arguments["--check"])
-    # Until the control thread takes them; the other threads never do.
+    # Until the control thread handles signals. The other threads never do.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     before, stored, server = None, {}, None
     if "--resume" in arguments:
@@ -65,7 +66,7 @@ def main() -> int:
         pid, pidfd, sock, output = server
         api.adopt(ChildProcess(pid, pidfd, socket.socket(fileno=sock), output), time.monotonic())
     if before is None and boot.cgroups:
-        Cgroups.find(companion=api.pid)  # moves us to where our own processes are to be: before there are more
+        Cgroups.find(companion=api.pid)  # moves our own processes to their cgroup, now while there are only two
     kept = KeptDescriptors(kept.lock, [one.fileno() for one in listeners])
     launch = Launch(kept, before, stored, arguments.get("--ready"), umask)
     return run(boot, child_process.environment(os.environ), api, launch)

@@ -1,6 +1,6 @@
-"""Our own child processes: the scheduler and the API server. Started, restarted with backoff, ended.
+"""The root's helpers, the scheduler and the API server: starting, restarting with backoff, ending.
 
-Each holds one end of a socketpair and ends when it closes, so none outlives the root.
+Each helper holds one end of a socketpair and exits when the other end is closed, so none outlives the root.
 """
 
 import os
@@ -17,12 +17,12 @@ _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _HEALTHY_S = 10.0
 _REPLACED_S = 10.0
-"""How long a replaced helper may take to finish its work."""
+"""How long a helper that is being replaced may take to finish its work."""
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
 
 class Helper:
-    """One kind of helper; at most one process of it at a time."""
+    """One kind of helper, of which at most one process exists at a time."""
 
     def __init__(self, name: str, process: str, boot: Boot, listeners: list[socket.socket]) -> None:
         self.name = name
@@ -31,36 +31,36 @@ class Helper:
         self.pidfd: int | None = None
         self.sock: socket.socket | None = None
         self.output: int | None = None
-        """Read end of its output, until the pump takes it."""
+        """The read end of its output pipe, until the pump takes it over."""
         self.start_at_s: float | None = 0.0
-        """When to start it next; None while it runs or must not run."""
+        """Monotonic time of the next start; None: it is running or must not run."""
         self.kill_at_s: float | None = None
-        """It has hung up: when to kill it if it has not ended by then."""
+        """Monotonic time at which to kill it, if it has hung up or was asked to end."""
         self.at_work = False
-        """It has said that it is ready, and is still connected."""
+        """Whether it has reported readiness and is still connected."""
         self.has_worked = False
-        """A process of this kind has reported readiness, to this root or to its predecessor in an upgrade."""
+        """Whether a process of this kind has ever reported readiness, to this root or to one before an upgrade."""
         self.decoder = Decoder()
         self.watched_backlog = False
         """Whether the loop watches the socket for writing."""
         self.boot = boot
-        """Settings for the next process."""
+        """The settings for the next process."""
         self._process = process
         self.listeners = listeners
-        """Sockets that the process gets."""
+        """The listening sockets that the process receives."""
         self._unsent = bytearray()
         self._unsent_fds: list[int] = []
-        """Descriptors that accompany the first byte."""
+        """Descriptors to send with the first byte."""
         self._failures = 0
         self._started_s = 0.0
         self.replaced = False
-        """It was asked to end, so that another one follows."""
+        """Whether it was asked to end, so its exit is no failure."""
 
     def start(self, env: dict[str, str], now_s: float) -> None:
-        """Start the process and say hello, at the latest with the next :meth:`flush`.
+        """Start the process and queue its ``hello`` message for the next :meth:`flush`.
 
         Raises:
-            OSError: it cannot be started; :meth:`ended` decides when to try again.
+            OSError: it cannot be started. Call :meth:`ended`, which sets the time of the next try.
         """
         self.start_at_s = None
         self.epoch += 1
@@ -70,7 +70,7 @@ class Helper:
         self._unsent_fds = [one.fileno() for one in self.listeners]
 
     def adopt(self, started: ChildProcess, now_s: float) -> None:
-        """Take over the first helper, which was started before there was a root, and has received ``hello``."""
+        """Take over a process that was started before the root and has received ``hello`` already."""
         self.start_at_s = None
         self.epoch = FIRST_EPOCH
         self._started_s = now_s
@@ -87,7 +87,7 @@ class Helper:
         self._unsent_fds = []
 
     def take_output(self) -> int | None:
-        """Return its output pipe, once after each start."""
+        """Return its output pipe once after each start, otherwise None."""
         output, self.output = self.output, None
         return output
 
@@ -97,7 +97,7 @@ class Helper:
             self._unsent += encode(frame)
 
     def flush(self) -> None:
-        """Send the queue. The rest is kept if the socket is full."""
+        """Send the queued frames. If the socket is full, keep the rest."""
         if self.sock is None or not self._unsent:
             return
         try:
@@ -105,21 +105,21 @@ class Helper:
             self._unsent_fds = []
         except BlockingIOError:
             sent = 0
-        except (BrokenPipeError, ConnectionResetError):  # it is ending; its pidfd tells
+        except (BrokenPipeError, ConnectionResetError):  # it is ending, which its pidfd will report
             self._unsent.clear()
             return
         del self._unsent[:sent]
-        if len(self._unsent) > _MAX_UNSENT_BYTES:  # it hangs; the next snapshot has everything that it missed
+        if len(self._unsent) > _MAX_UNSENT_BYTES:  # it hangs; the next snapshot contains all that it missed
             self.kill()
 
     @property
     def backlog(self) -> bool:
-        """Return whether unsent data waits: watch the socket for writing."""
+        """Return whether unsent data waits until the socket is writable."""
         return bool(self._unsent)
 
     @property
     def says_more(self) -> bool:
-        """Whether unread messages of the helper exist."""
+        """Return whether the helper has sent messages that are not read yet."""
         if self.sock is None:
             return False
         try:
@@ -128,18 +128,18 @@ class Helper:
             return False
 
     def hang_up(self) -> None:
-        """Close our end of the socketpair; the helper ends itself."""
+        """Close our end of the socketpair, which makes the helper exit."""
         self.at_work = False
         if self.sock is not None:
             self.sock.close()
             self.sock = None
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self._signal(signal.SIGTERM)
 
     def replace(self, now_s: float) -> bool:
-        """Ask it to end, so that another one follows at once; False when it does not run."""
+        """Ask it to end, so that a new process replaces it at once. Return False if it is not running."""
         if self.pid is None:
             return False
         self.replaced = True
@@ -148,14 +148,14 @@ class Helper:
         return True
 
     def retire(self, now_s: float) -> bool:
-        """Ask it to leave, without a restart. Its last messages are still read. False when it does not run."""
+        """Ask it to exit without a restart, and still read its last messages. Return False if it is not running."""
         self.start_at_s = None
         if self.pid is None:
             return False
         self.replaced = True
         self.at_work = False
         self.kill_at_s = now_s + _REPLACED_S
-        self._unsent.clear()  # the next one reads it in its snapshot
+        self._unsent.clear()  # its successor gets this in the snapshot
         if self.sock is not None:
             self.sock.shutdown(socket.SHUT_WR)
         return True
@@ -167,7 +167,7 @@ class Helper:
         return HelperState(self.epoch, self.pid, keep(self.pidfd), keep(self.sock.fileno()))
 
     def load(self, state: HelperState) -> None:
-        """Restore the helper in the next root. A helper that did not run is started."""
+        """Restore the helper in the next root. If it was not running, it will be started."""
         self.epoch = state.epoch
         if state.pid is not None:
             self.pid, self.pidfd = state.pid, state.pidfd
@@ -176,7 +176,7 @@ class Helper:
             self.start_at_s = None
 
     def kill(self) -> None:
-        """Make it end, with everything it started; only while its main process is not reaped."""
+        """Send SIGKILL to its process group. Call it only while the process is not reaped."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -187,11 +187,11 @@ class Helper:
                 os.killpg(self.pid, number)
             else:
                 os.kill(self.pid, number)
-        except ProcessLookupError:  # ESRCH: a zombie without a group; the reaper comes
+        except ProcessLookupError:  # ESRCH: a zombie without a process group, which will be reaped
             return
 
     def ended(self, now_s: float) -> float:
-        """Note that the process was reaped and when to start it again; returns the delay in seconds."""
+        """Note that the process was reaped, and schedule the next start; return the delay in seconds."""
         if self.pidfd is not None:
             os.close(self.pidfd)
         stale_helpers.forget(self.boot.runtime_dir, self.name)

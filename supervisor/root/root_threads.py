@@ -1,4 +1,4 @@
-"""The root's threads, put together and run."""
+"""Creates the root's threads and runs them until the shutdown."""
 
 import contextlib
 import faulthandler
@@ -40,13 +40,13 @@ class _RootLog(Log):
 
 
 def _end_on_defect(arguments: threading.ExceptHookArgs) -> None:
-    """End the root when one of its threads dies of a defect: half a supervisor would look alive."""
+    """End the root if an unexpected exception ends one of its threads: half a supervisor would look alive."""
     threading.__excepthook__(arguments)
     os._exit(_EX_SOFTWARE)
 
 
 def _clean_up(boot: Boot) -> None:
-    """Remove all but the data directory; a ring whose log file could not be written stays for the next start."""
+    """Remove the files of the runtime directory, but keep rings whose log files could not be written."""
     sockets = [boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket]
     if boot.proxy_socket is not None:
         sockets.append(boot.proxy_socket)
@@ -57,7 +57,7 @@ def _clean_up(boot: Boot) -> None:
     stale_helpers.clear(boot.runtime_dir)
     with contextlib.suppress(OSError):  # ENOTEMPTY: entries that could not be stored; ENOENT
         os.rmdir(boot.audit_dir)
-    # Last: without the lock another daemon may take the directory and create the files that are removed here.
+    # The lock goes last: without it, another daemon could use the directory while its files are being removed.
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(f"{boot.runtime_dir}/{LOCK}")
     with contextlib.suppress(OSError):  # ENOTEMPTY: a new file, or one of another daemon
@@ -65,33 +65,33 @@ def _clean_up(boot: Boot) -> None:
 
 
 class Launch(NamedTuple):
-    """The things that a root receives from the program that executed it."""
+    """Everything that a root receives from the program that executed it."""
 
     kept: KeptDescriptors
     """Descriptors that the next root needs."""
     before: Inherited | None
-    """The state of another root that this root continues."""
+    """The state of the previous root in an upgrade; None: this is no upgrade."""
     stored: dict[str, list[int]]
-    """The descriptors in the service manager's store after a root was killed, by run."""
+    """The descriptors by run that the service manager stored for a killed root."""
     ready_fd: int | None
     """Receives a line when the daemon is ready."""
     umask: int
-    """Of the started processes."""
+    """The umask of runs."""
 
 
 def run(boot: Boot, base_env: dict[str, str], api: Helper, launch: Launch) -> int:
     """Run the daemon until it is shut down; return the exit status.
 
     Args:
-        boot: the settings.
-        base_env: environment of helpers, and of runs.
-        api: the API server, which may run already.
-        launch: the things that this root receives.
+        boot: The settings.
+        base_env: The environment of helpers and runs.
+        api: The API server, which may be running already.
+        launch: Everything else that this root receives.
     """
     set_title("ringward supervisor")
     become_subreaper()
     threading.excepthook = _end_on_defect
-    # A service manager that finds us hung sends SIGABRT: the log then says where each thread was.
+    # A service manager whose watchdog expires sends SIGABRT. The log then shows where each thread was.
     faulthandler.enable(2)
     log = _RootLog(boot.log_level if boot.log_level in LEVELS else "info")
     bell = DoorbellServer(boot.root_bell, boot.token, boot.api_account)
@@ -111,7 +111,7 @@ def run(boot: Boot, base_env: dict[str, str], api: Helper, launch: Launch) -> in
     os.umask(launch.umask)  # files get explicit modes from now on; runs get the original umask
     try:
         status = control.run()
-    except Exception:  # noqa: BLE001 - a defect; the next start cleans up
+    except Exception:  # noqa: BLE001 - a bug; the next start cleans up
         sys.excepthook(*sys.exc_info())
         return _EX_SOFTWARE
     finally:

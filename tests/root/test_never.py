@@ -142,7 +142,7 @@ CHECKS: dict[str, Callable[[], object]] = {
     "makes a network connection: all sockets that it creates are Unix sockets": network,
     "forks: processes come from posix_spawn(3), or from the zygote": forks,
     "opens or syncs a file in the code of the control loop, of processes and of signals": files,
-    "waits for a process that has not ended": waits,
+    "waits for a process that has not exited": waits,
     "evaluates text as code, or loads pickled objects": code,
 }
 """By line of the list, a function that finds what contradicts it."""

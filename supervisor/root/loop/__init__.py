@@ -1,4 +1,4 @@
-"""The control thread: its events, signals and timers, and its reserve for a shortage of memory.
+"""The control thread and its epoll loop and signals.
 
 Only the root imports this room. Nothing here waits for a file system or a name service.
 """

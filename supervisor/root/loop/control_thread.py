@@ -1,7 +1,7 @@
-"""The control thread: frames, timers, signals, our helpers and the doorbell's subscriptions.
+"""The control thread: messages, timers, signals, helpers and subscriptions to the doorbell, in one epoll loop.
 
-One epoll loop. It touches only file systems that the kernel makes up (shared memory, proc, cgroups), and it uses no
-name service. So nothing on a disk or a network can keep it from stopping a run.
+It uses only file systems without a disk (shared memory, proc, cgroups) and no name service. So no disk and no network
+can keep it from stopping a run.
 """
 
 import errno
@@ -41,16 +41,16 @@ from supervisor.root.service_manager.sd_notify import Watchdog, notify, tell_des
 
 _HELPER_END_S = 3.0
 _EX_LEFT = 1
-"""Something could not be ended, or its end could not be stored."""
+"""A process could not be killed, or an exit could not be stored."""
 _EX_CANTCREAT = 73
 _READ_BYTES = 8192
-"""Messages in one round: a dozen starts are handled before the next ones."""
+"""How much is read from a helper in one round: about a dozen requests to start a run."""
 _QUIET_S = 60.0
-"""From one line about errors that are tried again to the next."""
+"""The least time between two log lines about shortages."""
 
 _SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _INIT_SHUTDOWN_SIGNALS = (signal.SIGQUIT, signal.SIGPWR, signal.SIGRTMIN + 3)
-"""More signals that ask process 1 to stop; the kernel ignores them for process 1 without a handler."""
+"""Signals that also ask process 1 to stop. The kernel delivers only caught signals to process 1."""
 _HEEDED_SIGNALS = (signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
 
 
@@ -75,7 +75,7 @@ class ControlThread:
         self._watch = EpollWatch()
         self._trees = ProcessTrees(boot.daemon_id, self._helper_pids, log.warning)
         runs_env = {name: value for name, value in base_env.items() if name not in boot.private_variables}
-        # With process 1 everything ends.
+        # If process 1 ends, the kernel kills all other processes, so there is nothing to recover.
         self._store = DescriptorStore(os.environ.get("NOTIFY_SOCKET", "") if os.getpid() != 1 else "")
         self._watchdog = Watchdog(os.environ, time.monotonic())
         self._records = RunRecords(boot, self._store, log)
@@ -98,16 +98,16 @@ class ControlThread:
         self._exit_status = 0
         self._scheduler_done = False
         self._short: OSError | MemoryError | None = None
-        """What kept the round before from doing all that it had to do."""
+        """The shortage that interrupted the previous round."""
         self._quiet_until_s = 0.0
-        """Until then no such error is logged (monotonic seconds)."""
+        """Monotonic time until which shortages are not logged again."""
         self._signals: Signals | None = None
         self._caught: set[int] = set()
-        """Signals that the root before us caught."""
+        """Signals that the previous root had caught but not handled."""
         self._asked_for_upgrade = False
-        """Whether the scheduler must be told if the upgrade is refused."""
+        """Whether the scheduler requested the upgrade and must be told if it is refused."""
         self.kept = KeptDescriptors([], [])
-        """Descriptors besides ours that the next root needs."""
+        """Descriptors that are only kept for the next root."""
         self.ready_fd: int | None = None
         """Receives the report of readiness, in addition to the service manager's socket."""
         self._upgrade = Upgrade(
@@ -128,9 +128,9 @@ class ControlThread:
             self,
         )
         self._received = memoryview(mmap.mmap(-1, _READ_BYTES))
-        """Allocated in advance, for times without memory."""
+        """Allocated in advance, so that messages can be read when memory is short."""
         self._snapshot_for: int | None = None
-        """Epoch of the scheduler that waits for a snapshot."""
+        """The epoch of the scheduler that waits for a snapshot; None: none waits."""
         self._operations: dict[str, Callable[[Frame], None]] = {
             "snapshot": self._on_snapshot,
             "prepare": self._processes.prepare,
@@ -167,7 +167,7 @@ class ControlThread:
         return self._exit_status
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """Take a step. A shortage ends only this step; the next round completes it."""
+        """Take a step. A shortage interrupts only this step, and the next round completes it."""
         try:
             step()
         except SHORTAGES as err:
@@ -198,12 +198,12 @@ class ControlThread:
             self._place.tend(now_s, scheduler_works=self._scheduler.at_work)
 
     def _recover(self) -> None:
-        """Complete the work that a shortage interrupted in the previous round."""
+        """Complete the work that a shortage has interrupted in the previous round."""
         err, self._short = self._short, None
         if err is None:
             return
         if isinstance(err, MemoryError):
-            # Frames may be lost in either direction: another scheduler starts from a fresh snapshot.
+            # Messages may be lost in both directions. The next scheduler starts from a complete snapshot.
             self._scheduler.kill()
         now_s = time.monotonic()
         if now_s >= self._quiet_until_s:
@@ -241,7 +241,7 @@ class ControlThread:
             elif self._ending is None:
                 self.reloading.begin()
         if signal.SIGUSR2 in numbers:
-            ready = self._told_ready and self._upgrade.predecessor is None  # else one is not over yet
+            ready = self._told_ready and self._upgrade.predecessor is None  # otherwise the last upgrade is unfinished
             self._upgrade.request(ready=ready, ending=self._ending is not None)
         self._ignored.note(numbers & self._ignored_signals, time.monotonic())
 
@@ -270,7 +270,7 @@ class ControlThread:
                 self._watch_helper(helper)
 
     def _watch_helper(self, helper: Helper) -> None:
-        """Watch its pidfd and its socket, unless they are watched already."""
+        """Watch the pidfd and the socket of a helper, unless they are watched already."""
         if helper.pidfd is not None and helper.pidfd not in self._watch:
             self._watch.add(helper.pidfd, lambda _mask: self._on_helper_exit(helper))
         if helper.sock is not None and helper.sock.fileno() not in self._watch:
@@ -278,18 +278,18 @@ class ControlThread:
 
     def _on_helper_exit(self, helper: Helper) -> None:
         if helper.pid is None or helper.pidfd is None or helper.says_more:
-            return  # its last messages count; its pidfd stays readable
-        helper.kill()  # gunicorn's workers may be left; the zombie still holds the group's id
+            return  # read its last messages first; the pidfd stays readable
+        helper.kill()  # gunicorn's workers may be alive; the zombie keeps the process group from being reused
         _, status = os.waitpid(helper.pid, 0)
         self._watch.remove(helper.pidfd)
         if helper.sock is not None:
             self._watch.remove(helper.sock.fileno())
-        self._trees.reap_soon()  # processes that this zombie hid
+        self._trees.reap_soon()  # its children may have become ours
         say = self._log.info if helper.replaced else self._log.warning
         delay_s = helper.ended(time.monotonic())
         code = os.waitstatus_to_exitcode(status)
         if helper is self._scheduler and code == _EX_CANTCREAT and not self._told_ready:
-            # It said why. A helper that never starts is a matter for the starter of the daemon.
+            # The scheduler has logged the reason. Restarting it would not help, so the daemon ends.
             self._exit_status = code
             self._scheduler_done = True
             self._shut_down("the scheduler cannot start", at_once=True)
@@ -323,20 +323,20 @@ class ControlThread:
             self._on_frames(helper, self._received[:count])
 
     def _on_frames(self, helper: Helper, data: memoryview) -> None:
-        operations = self._operations if helper is self._scheduler else {}  # the API only listens
+        operations = self._operations if helper is self._scheduler else {}  # the API server sends no messages
         try:
             for frame in helper.decoder.feed(data):
                 operations[frame["op"]](frame)
         except (ProtocolError, KeyError, TypeError) as err:
-            # Another version's frame, or a defect: its next incarnation starts from a fresh snapshot.
+            # A message of another version, or a bug. The next process of this kind starts from a complete snapshot.
             self._log.error(f"{helper.name} sent an invalid message ({err!r}); stopping it")
             helper.kill()
-        except SHORTAGES:  # the rest of its messages is lost, too
+        except SHORTAGES:  # its remaining messages are lost as well
             helper.kill()
             raise
 
     def _send_frames(self) -> None:
-        """Send what this round of the loop has queued, and watch for room where it did not fit."""
+        """Send the messages of this round, and watch a full socket until it has room."""
         for helper in (self._scheduler, self._api):
             helper.flush()
             if helper.sock is not None and helper.backlog != helper.watched_backlog:
@@ -376,7 +376,7 @@ class ControlThread:
     def _on_settings(self, frame: Frame) -> None:
         """Apply settings that a reload has changed."""
         wanted = Boot.from_dict(frame["boot"])
-        # A scheduler of before a move of the runtime directory may have sent it.
+        # The scheduler may have sent this before it learned that the runtime directory has moved.
         self._use(replace(wanted, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
         self._log.set_level(self._boot.log_level)
         self._processes.use_cgroups(self._boot.cgroups)
@@ -392,10 +392,10 @@ class ControlThread:
     def _on_ready_to_end(self, _frame: Frame) -> None:
         self._scheduler_done = True
 
-    # Another version.
+    # Upgrades.
 
     def _on_upgrade(self, _frame: Frame) -> None:
-        """Begin an upgrade: the scheduler is of another version than we are."""
+        """Begin an upgrade, because the scheduler's version differs from ours."""
         self._asked_for_upgrade = True
         self._upgrade.request(ready=True, ending=self._ending is not None)
 
@@ -406,7 +406,7 @@ class ControlThread:
             self._scheduler.send({"op": "upgrade_refused", "why": why})
 
     def retire_scheduler(self) -> None:
-        """Ask the scheduler to leave, for the root that follows."""
+        """Ask the scheduler to exit before the next root takes over."""
         if not self._scheduler.retire(time.monotonic()):
             self._upgrade.scheduler_retired()
 
@@ -416,11 +416,11 @@ class ControlThread:
             self._scheduler.start_at_s = time.monotonic()
 
     def is_starting(self) -> bool:
-        """Return whether a run is just being started."""
+        """Return whether a run is being started."""
         return bool(self._processes.starts.under_way)
 
     def caught_signals(self) -> set[int]:
-        """Return the signals that were caught and not yet acted upon."""
+        """Return the signals that were caught but not handled yet."""
         return set() if self._signals is None else self._signals.caught
 
     def dump(self, keep: Keep) -> RootState:
@@ -448,8 +448,8 @@ class ControlThread:
         )
 
     def load(self, found: Inherited) -> None:
-        """Take over from another root in an upgrade; before :meth:`run`."""
-        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # drops signals that came during the upgrade
+        """Take over from the previous root in an upgrade, before :meth:`run`."""
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # drops requests that arrived during the upgrade
         state = found.state
         self._caught = {signal.SIGCHLD, *state.signals}
         self._told_ready = self._scheduler.has_worked = state.told_ready
@@ -472,7 +472,7 @@ class ControlThread:
             self._watch_helper(helper)
 
     def adopt(self, stored: dict[str, list[int]]) -> None:
-        """Recover the runs of a killed root from its descriptors by run; before :meth:`run`."""
+        """Recover the runs of a killed root from its stored descriptors by run, before :meth:`run`."""
         self._processes.expect(len(stored))
         found, refused = recover_stored(stored, self._boot, self._log)
         for one in found:
@@ -487,7 +487,7 @@ class ControlThread:
     def _on_bell_connection(self, _mask: int) -> None:
         reader = self._bell.accept()
         if reader is None and self._bell.listener.stuck:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # it stays readable: rest
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # it stays readable, so pause
         if reader is not None:
             fd = reader.fileno()
             self._watch.add(fd, lambda _mask: self._on_bell_reader(fd))
@@ -512,13 +512,13 @@ class ControlThread:
             self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
 
     def on_place_moved(self, boot: Boot) -> None:
-        """Use another runtime directory from now on."""
+        """Use another runtime directory."""
         self._use(boot)
         self._pump.move(boot.runtime_dir)
         self._upgrade.move(boot.runtime_dir)
 
     def on_place_restored(self, anew: bool) -> None:
-        """Restart the helpers, which hold removed files. Record the runs if the directory has no record of them."""
+        """Restart the helpers, which hold removed files. A new directory also gets the records of all runs."""
         data_lock, place_lock = self.kept.lock
         if self._place.new_lock is not None:
             os.close(place_lock)
@@ -531,13 +531,13 @@ class ControlThread:
         self._api.replace(now_s)
         if self._scheduler.retire(now_s):
             self._log.info("restarting scheduler and gunicorn")
-        else:  # it has just ended for want of the directory
+        else:  # it has exited because the directory was missing
             self._scheduler.start_at_s = now_s
 
     # The end.
 
     def _shut_down(self, why: str, *, at_once: bool = False) -> None:
-        """Begin to shut down; when that has begun, or `at_once`, kill the runs."""
+        """Begin the shutdown. With `at_once`, or if it has begun already, kill the remaining runs."""
         now_s = time.monotonic()
         if self._ending is not None:
             self._log.info(f"{why} again: killing all remaining runs")
@@ -553,7 +553,7 @@ class ControlThread:
             self._processes.stop_all("shutdown")
 
     def _tend_shutdown(self, now_s: float) -> None:
-        """Stop the runs that were not stopped. Kill the remaining ones at the end of the time for a clean shutdown."""
+        """Stop the runs that the scheduler has not stopped. Kill the remaining runs when the time is up."""
         ending = self._ending
         if ending is None:
             return
@@ -562,7 +562,7 @@ class ControlThread:
             self._processes.stop_all("shutdown")
         if now_s >= ending.kill_at_s:
             self._processes.kill_all("shutdown")
-        # Of each the end comes first, and is stored then.
+        # A live run counts twice, because it must first exit and its exit must then be stored.
         ending.look(now_s, 2 * len(self._processes.live) + len(self._processes.exits) + (not self._scheduler_done))
         extension_us = ending.extension_us(now_s)
         if extension_us is not None:
@@ -575,7 +575,7 @@ class ControlThread:
             return True
         if time.monotonic() < self._ending.give_up_at_s:
             return False
-        # A process in uninterruptible sleep, a log that no disk takes, a scheduler that cannot store.
+        # A process is in uninterruptible sleep, a log cannot be written, or the scheduler cannot store exits.
         self._exit_status = self._exit_status or _EX_LEFT
         lost = len(self._processes.live) + len(self._processes.exits)
         if lost:
@@ -585,9 +585,9 @@ class ControlThread:
         return True
 
     def _end_helpers(self) -> None:
-        """Once all is stored, helpers take their time; a scheduler that hangs or cannot store has used it up.
+        """End the API server, then the scheduler, which stores audit entries until the API server's last request.
 
-        The API server comes first: the scheduler stores for it who asked for what, to the last request.
+        If exits could not be stored, the time is used up and both are killed at once.
         """
         for helper, ask in ((self._api, self._api.terminate), (self._scheduler, self._scheduler.hang_up)):
             ask()

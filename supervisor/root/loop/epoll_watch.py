@@ -1,4 +1,4 @@
-"""The waits of the control thread: which function to call when a descriptor is ready."""
+"""The control thread's epoll: which function to call when a descriptor is ready."""
 
 import errno
 import functools
@@ -10,11 +10,11 @@ from supervisor.host.shortage import is_shortage, take_all
 Handler = Callable[[int], None]
 Ready = list[tuple[int, int, Handler | None]]
 _LONGEST_S = 3600.0
-"""epoll_wait(2) counts milliseconds in an int: 24.8 days."""
+"""epoll_wait(2) takes milliseconds as an int, which is at most 24.8 days."""
 
 
 class EpollWatch:
-    """One epoll and its handlers."""
+    """An epoll object and a handler for each descriptor."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -28,12 +28,12 @@ class EpollWatch:
         """Call ``handler(mask)`` when `fd` is readable."""
         try:
             self._epoll.register(fd, select.EPOLLIN)
-        except FileExistsError:  # it could not be removed for a shortage
+        except FileExistsError:  # a shortage kept it from being removed
             self._epoll.modify(fd, select.EPOLLIN)
         self._handlers[fd] = handler
 
     def writing(self, fd: int, wanted: bool) -> None:
-        """Watch `fd` for writing, or stop that."""
+        """Start or stop to watch whether `fd` is writable."""
         self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
 
     def remove(self, fd: int) -> None:
@@ -42,7 +42,7 @@ class EpollWatch:
         try:
             self._epoll.unregister(fd)
         except OSError as err:
-            if not is_shortage(err):  # else it is removed at its next event, or when it is closed
+            if not is_shortage(err):  # after a shortage, it is removed at its next event or when it is closed
                 raise
 
     def round(self, timeout_s: float) -> None:
@@ -62,14 +62,14 @@ class EpollWatch:
         take_all(functools.partial(self._call, *one) for one in ready)
 
     def _call(self, fd: int, mask: int, handler: Handler | None) -> None:
-        # One handler may close what another one's event is about, and open something of the same number.
+        # A handler may close another ready descriptor and open a new one with the same number.
         if handler is not None and self._handlers.get(fd) is handler:
             handler(mask)
         elif fd not in self._handlers:
             self._drop(fd)
 
     def _drop(self, fd: int) -> None:
-        """Wait no more for a descriptor without a handler, if it is still there."""
+        """Stop watching a descriptor without a handler, if it is still open."""
         try:
             self._epoll.unregister(fd)
         except OSError as err:

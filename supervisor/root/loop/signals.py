@@ -1,7 +1,7 @@
-"""Signals of the root process: which of them it handles or ignores, and how its loop learns of them.
+"""Signals of the root process: which ones it handles or ignores, and how they reach the loop.
 
-A handler only notes the number and wakes the loop. An unused signal is caught, too, because a child starts
-with the default action of each caught signal (execve(2)), and because the log can name the signal.
+A signal handler only notes the number and wakes the loop. The root also catches signals that it ignores: execve(2)
+resets caught signals to their default action in a child but keeps ignored ones, and the log can name a caught signal.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ _QUIET_S = 60.0
 
 
 class IgnoredSignals:
-    """Names the signals that the daemon ignores in its log, in at most one line a minute.
+    """Logs the signals that the daemon ignores, with at most one line per minute.
 
-    A line also names the signals that came since the line before it.
+    Each line names all ignored signals since the previous line.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -28,7 +28,7 @@ class IgnoredSignals:
         self._quiet_until_s = float("-inf")
 
     def note(self, numbers: Iterable[int], now_s: float) -> None:
-        """Log these signals at `now_s` (monotonic seconds), or keep them for the next line."""
+        """Log these signals, or keep them for the next line. `now_s` is the current time in monotonic seconds."""
         self._names.update(map(signal_name, numbers))
         if self._names and now_s >= self._quiet_until_s:
             self._say(f"{', '.join(sorted(self._names))} ignored")
@@ -37,7 +37,7 @@ class IgnoredSignals:
 
 
 class Signals:
-    """Catches signals in the main thread; readable while some were caught."""
+    """Catches signals in the main thread. Its descriptor is readable while there are caught signals."""
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self._caught: set[int] = set()
@@ -48,7 +48,7 @@ class Signals:
             signal.signal(number, self._note)
         for number in STOPS_OF_TERMINALS:
             signal.signal(number, signal.SIG_IGN)
-        # The bytes only wake the loop: a full socket would lose a number.
+        # The bytes only wake the loop. They do not carry the numbers, because a full socket would lose some.
         signal.set_wakeup_fd(self._ringer.fileno(), warn_on_full_buffer=False)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
@@ -66,7 +66,7 @@ class Signals:
     def take(self) -> set[int]:
         """Return the signals that were caught since the last call."""
         with contextlib.suppress(BlockingIOError):
-            self._bell.recv(_MANY)  # if there is more, it is readable again
+            self._bell.recv(_MANY)  # if more bytes remain, the descriptor stays readable
         caught, self._caught = self._caught, set()
         return caught
 

@@ -1,4 +1,4 @@
-"""How much room the file system of the logs has left."""
+"""The free space of the file system with the log files."""
 
 import os
 
@@ -10,13 +10,13 @@ _BACK_SHARE = 10
 
 
 class DiskSpace:
-    """Reports when log files must not grow any more, so that the disk keeps a reserve for everything else.
+    """Reports when log files must stop growing, so that the disk keeps a reserve for everything else.
 
-    Free inodes count too: 5 % of them are the reserve, where the file system has a fixed number.
+    If the file system has a fixed number of inodes, 5 % of them are reserved as well.
 
     Args:
-        directory: on the file system in question.
-        min_free_bytes: the reserve; None: the smaller of 256 MiB and 5 % of the file system; 0: no reserve at all.
+        directory: A directory on the file system.
+        min_free_bytes: The reserve; None: the smaller of 256 MiB and 5 % of the file system; 0: no reserve.
     """
 
     def __init__(self, directory: str, min_free_bytes: int | None) -> None:
@@ -25,16 +25,19 @@ class DiskSpace:
         self._short = False
 
     def configure(self, boot: Boot) -> None:
-        """Keep another reserve from now on. From any thread."""
+        """Set another reserve. Any thread may call it."""
         self._min_free = boot.min_free_bytes
 
     def shortage(self) -> str | None:
-        """Why log files must not grow, or None. Once short, a tenth more than the reserve has to be free again."""
+        """Return why log files must not grow; None: they may.
+
+        After a shortage, log files may grow again when 10 % more than the reserve is free.
+        """
         if self._min_free == 0:
             return None
         try:
             found = os.statvfs(self._directory)
-        except OSError:  # whatever is wrong there, writing tells
+        except OSError:  # writing to the log file will report the error
             return None
         size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
         wanted = min(_DEFAULT_BYTES, size // _DEFAULT_SHARE) if self._min_free is None else self._min_free

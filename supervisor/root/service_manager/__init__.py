@@ -1,4 +1,4 @@
-"""The root's side of a service manager: readiness, watchdog, reload.
+"""Notifications to a service manager: readiness, watchdog, reload.
 
 Only the root imports this room.
 """

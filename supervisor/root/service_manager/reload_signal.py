@@ -1,8 +1,7 @@
-"""SIGHUP: a wish to have the configuration read again, or the end of the terminal that we run on.
+"""SIGHUP: a request to reload the configuration, or the end of the terminal in which the daemon runs.
 
-Both come as the same signal, from the kernel or from a shell that forwards it. The terminal tells the two apart: after
-a hang-up, poll(2) reports it. A daemon under nohup(1), which ignores SIGHUP for its command, or without a terminal as
-standard error always reloads.
+The kernel and shells send the same signal for both. To tell them apart, the daemon asks the terminal: after a hang-up,
+poll(2) returns POLLHUP. A daemon under nohup(1), or whose standard error is not a terminal, always reloads.
 """
 
 import os
@@ -20,7 +19,7 @@ class Terminal:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.ends_us = os.isatty(fd) and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-        """Whether the daemon ends with the terminal."""
+        """Whether the daemon ends when the terminal is closed."""
 
     @property
     def gone(self) -> bool:
@@ -28,7 +27,7 @@ class Terminal:
         if not self.ends_us:
             return False
         poll = select.poll()
-        poll.register(self._fd, 0)  # POLLHUP and POLLERR come unasked
+        poll.register(self._fd, 0)  # poll(2) always reports POLLHUP and POLLERR
         return bool(poll.poll(0))
 
 
@@ -36,11 +35,11 @@ class ReloadSignal:
     """Passes reload requests to the scheduler, and reports their completion to the service manager."""
 
     def __init__(self, send: Callable[[dict[str, object]], None]) -> None:
-        """Start; `send` passes a message to the scheduler, if there is one."""
+        """`send` sends a message to the scheduler, if there is one."""
         self._send = send
         self._under_way = False
         self.asked = False
-        """Whether the scheduler has still to read the configuration again."""
+        """Whether the scheduler must still reload the configuration."""
 
     def begin(self) -> None:
         """Request a reload of the configuration."""
@@ -54,22 +53,22 @@ class ReloadSignal:
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def resume(self, *, asked: bool) -> None:
-        """Resume a reload that another root announced; `asked`: without an answer of its scheduler."""
+        """Resume a reload that the previous root announced; `asked`: the scheduler has not answered yet."""
         self._under_way, self.asked = True, asked
 
     def scheduler_started(self) -> None:
-        """Ask a new scheduler, which knows the applied configuration, for the result."""
+        """Repeat an unanswered request to a new scheduler, which knows whether the configuration was applied."""
         if self.asked:
             self._send({"op": "reload"})
         self.end()
 
     def reloaded(self) -> None:
-        """Record that the scheduler has read the configuration again."""
+        """Record that the scheduler has reloaded the configuration."""
         self.asked = False
         self.end()
 
     def end(self) -> None:
-        """Report the end of the reload to the service manager, once, when the scheduler has answered."""
+        """Report the end of the reload to the service manager once the scheduler has answered."""
         if self._under_way and not self.asked:
             self._under_way = False
             notify("READY=1\nSTATUS=running")

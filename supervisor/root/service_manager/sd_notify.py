@@ -1,4 +1,4 @@
-"""Telling the service manager how far we are, and that we live: sd_notify(3), a datagram to ``$NOTIFY_SOCKET``."""
+"""Notifications to the service manager by sd_notify(3): a datagram to ``$NOTIFY_SOCKET``."""
 
 import contextlib
 import os
@@ -9,11 +9,11 @@ _US = 1_000_000
 
 
 def notify(text: str, address: str | None = None) -> None:
-    """Send newline-separated assignments such as ``READY=1``; without a receiver, nothing happens."""
+    """Send newline-separated assignments such as ``READY=1``. Without a receiver, this does nothing."""
     path = address if address is not None else os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return
-    # A leading @ stands for the NUL of an abstract address (unix(7)).
+    # A leading @ represents the NUL byte of an abstract address (unix(7)).
     target = "\0" + path[1:] if path.startswith("@") else path
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
@@ -22,19 +22,17 @@ def notify(text: str, address: str | None = None) -> None:
 
 def tell_descriptor(fd: int) -> None:
     """Report readiness to s6, dinit or OpenRC: write a line to the descriptor and close it."""
-    with contextlib.suppress(OSError):  # EPIPE, EAGAIN: there is no receiver any more
+    with contextlib.suppress(OSError):  # EPIPE, EAGAIN: nobody reads it
         os.write(fd, b"\n")
     os.close(fd)
 
 
 class Watchdog:
-    """Sends keep-alives of the loop, twice as often as the service manager requires.
-
-    See sd_watchdog_enabled(3).
+    """Sends keep-alive messages twice as often as the service manager requires (sd_watchdog_enabled(3)).
 
     Args:
-        env: with ``WATCHDOG_USEC``, if there is a watchdog, and ``WATCHDOG_PID`` if a certain process is watched.
-        now_s: Monotonic time; the first one is due then.
+        env: Contains ``WATCHDOG_USEC`` if there is a watchdog, and ``WATCHDOG_PID`` if it watches a certain process.
+        now_s: The monotonic time at which the first message is due.
     """
 
     def __init__(self, env: Mapping[str, str], now_s: float) -> None:
@@ -45,7 +43,7 @@ class Watchdog:
         """Monotonic time at which :meth:`tend` is due; None: never."""
 
     def tend(self, now_s: float) -> None:
-        """Send a sign of life, if it is due."""
+        """Send a keep-alive message if it is due."""
         if self.due_s is not None and now_s >= self.due_s:
             notify("WATCHDOG=1")
             self.due_s = now_s + self._every_s
