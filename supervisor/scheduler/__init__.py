@@ -1,1 +1,1 @@
-"""The scheduler process: decides when runs start and end, and is the only writer of their state."""
+"""The scheduler process decides when runs start and stop. It is the only writer of their state."""

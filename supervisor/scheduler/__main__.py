@@ -1,9 +1,13 @@
-"""``python -m ringward scheduler --fd N``: started by the root, connected to it by the socketpair N.
+"""``python -m ringward scheduler --fd N``: the root starts it, connected by descriptor N of a socketpair.
 
-Exits when the socket closes. Exit statuses: 0 in that case; 71 if memory is exhausted, or if the database became
-unreachable or damaged during the start; 73 if it cannot start. With ``--check`` it only checks whether it could work
-with the settings on standard input. The root restarts a failed scheduler, but a daemon whose first scheduler cannot
-start does not start.
+Exit statuses::
+
+    0   the socket closed
+    71  out of memory, or the database became unreachable or damaged during the start
+    73  it cannot start
+
+The root restarts a scheduler that fails, except the first one: if that cannot start, the daemon exits. With ``--check``
+it only reports whether it could work with the settings on standard input.
 """
 
 import contextlib
@@ -34,11 +38,11 @@ from supervisor.version import VERSION
 EX_OSERR = 71
 EX_CANTCREAT = 73
 _NOFILE = 65_536
-"""Limit of descriptors: each request of an API worker is a connection."""
+"""Limit of descriptors, which is high because each request of an API worker is a connection."""
 
 
 def check(settings: str) -> int:
-    """Print why this version cannot work with the database of these settings; return the exit status."""
+    """Print why this version cannot use the database of `settings` (JSON), if so; return the exit status."""
     why = obstacle(Boot.from_dict(json.loads(settings)).database)
     if why is not None:
         print(why)
@@ -59,7 +63,7 @@ def main() -> int:
         return EX_CANTCREAT
     os.umask(0o077)
     set_title(data_lock.TITLE)
-    # A terminal signals its whole process group; the root handles that and tells us.
+    # Ctrl-C signals the whole process group of the terminal. The root handles it, and then stops the scheduler.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = RoundLog(boot.log_level)
     if root.refusal is not None:
@@ -77,7 +81,7 @@ def main() -> int:
                 ResolvedConfig(config, settings), warnings, found.copied, found.applied, found.read_again
             )
             scheduler = Scheduler(root, boot, start, log, database)
-        except Away as err:  # it was reachable a moment ago; the next scheduler waits for it
+        except Away as err:  # the database was reachable a moment ago; the next scheduler waits until it is again
             log.error(f"the next scheduler starts: {err}")
             return EX_OSERR
         except Damaged as err:
@@ -95,13 +99,14 @@ def main() -> int:
         _tell_users(root, boot, err)
         return EX_CANTCREAT
     log.info(f"ready: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}")
-    # Present objects stay alive; scanning them in every collection would block the loop for milliseconds.
+    # The objects of now live as long as the process. Scanning them in each collection would block the loop for
+    # milliseconds, so they are moved out of the collector's sight.
     gc.collect()
     gc.freeze()
     try:
         scheduler.run()
     except MemoryError:
-        # The next scheduler reconciles all interrupted work.
+        # Not handled in place: any half-done change could be in memory. The next scheduler starts from the store.
         log.error("out of memory; the next scheduler starts")
         return EX_OSERR
     finally:
@@ -111,7 +116,7 @@ def main() -> int:
 
 
 def _tell_users(root: RootConnection, boot: Boot, error: Exception) -> None:
-    """Publish why a restarted scheduler has no configuration; API workers show it."""
+    """Publish the reason why a restarted scheduler has no configuration, for API workers to show."""
     if root.epoch == 1 or not isinstance(error, ConfigError):
         return
     why = f"there is no usable copy of the active configuration, and the file cannot be used: {error}"

@@ -1,4 +1,4 @@
-"""The scheduler's loop: its clocks, its connection to the root, and reads that take long.
+"""The scheduler's event loop and its users: clocks, the connection to the root, helper processes, threads, events.
 
-Only the scheduler imports this room. It knows no task or service.
+Only the scheduler imports this room, which knows nothing of tasks and services.
 """

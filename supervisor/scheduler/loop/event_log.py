@@ -1,8 +1,8 @@
-"""The events ring: every stored transition, as one JSON object per line.
+"""The events ring: every stored transition as one JSON object per line.
 
-Line n holds event number n + 1 of the store's outbox, so readers can resume from a line number even after a restart of
-the scheduler. The length of a line is limited, so an oversized event contains only its number and kind, which tell
-readers to fetch the new state.
+Line n holds event n + 1 of the store's outbox. Readers can therefore resume at a line number even after a restart of
+the scheduler. A line has a maximum length. An event that exceeds it is reduced to its number and kind, and readers
+fetch the new state.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ from supervisor.scheduler.loop.loop import Loop
 EVENTS_RING = "events"
 _CHECK_MS = 2000
 _AGAIN = 1000
-"""Number of announced events that the next ring repeats, for readers that resume."""
+"""Number of announced events that a new ring repeats, for readers that resume after a restart of the scheduler."""
 
 
 def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
-    """Return the first event number of the next ring, and the events that it begins with.
+    """Return the first event number of a new ring, and the events with which it begins.
 
-    These are events that the previous scheduler stored but did not announce, preceded by some that it announced.
+    They are the newest events that the previous scheduler announced, then those that it stored but did not announce.
     """
     last = last_seq(db)
     newest = announced(runtime_dir)
@@ -37,14 +37,14 @@ def left_over(db: Database, runtime_dir: str) -> tuple[int, list[Draft]]:
         return last + 1, []
     known = max(0, newest - _AGAIN)
     events = since(db, known, max(0, last - known))
-    # A database restored from its copy skips far ahead in its numbers.
+    # A database restored from its copy skips event numbers; a ring cannot have gaps.
     if not events or events[-1].seq - events[0].seq != len(events) - 1:
         return last + 1, []
     return events[0].seq, [draft(one.kind, one.body, one.created_at) for one in events]
 
 
 def announced(runtime_dir: str) -> int:
-    """Return the number of the last event in the ring of another scheduler; 0: none or unreadable."""
+    """Return the number of the last event in the previous scheduler's ring; 0 if there is none or it is unreadable."""
     reader = LogReader(ring_path(runtime_dir, EVENTS_RING), None)
     try:
         return reader.head().lines
@@ -55,10 +55,10 @@ def announced(runtime_dir: str) -> int:
 
 
 class EventLog:
-    """The only writer of the events ring, with its doorbell."""
+    """The writer of the events ring; there is only one. Wakes readers through the doorbell."""
 
     def __init__(self, loop: Loop, runtime_dir: str, daemon_id: str, bell: DoorbellServer, first_number: int) -> None:
-        """Begin a new ring whose first line will hold event `first_number`."""
+        """Create a ring whose first line will hold event `first_number`; remove the ring of an earlier scheduler."""
         self._path = ring_path(runtime_dir, EVENTS_RING)
         self._daemon_id = daemon_id
         with contextlib.suppress(FileNotFoundError):
@@ -74,23 +74,23 @@ class EventLog:
         return RingWriter(self._path, self._daemon_id, RingShape(0), first_line=first_number - 1)
 
     def _check(self) -> None:
-        """Create the ring again, with its contents, if it was removed."""
+        """If somebody removed the ring's file, write the ring with its contents to a new one."""
         writer = self._writer
         if writer.created and not writer.sealed and not os.path.exists(self._path):
-            with contextlib.suppress(OSError):  # the directory is gone, too: the root makes it again
+            with contextlib.suppress(OSError):  # the directory is gone, too; the root creates it again
                 self._writer = in_a_new_file(writer)
                 self.ring()
         self._loop.after(_CHECK_MS, self._check)
 
     def announce(self, first: int, events: Sequence[Draft]) -> None:
-        """Append events numbered from `first`, with the time of the newest; then call :meth:`ring_at_round_end`."""
+        """Append events numbered from `first`; call :meth:`ring_at_round_end` afterwards to wake readers."""
         if events:
             lines = [_line(number, event) for number, event in enumerate(events, first)]
             self._writer.append(SYSTEM, b"".join(lines), events[-1].created_at)
             self._news = True
             if self._writer.gap is not None:
-                # There is no space for the ring. A line that reports the gap would take the number of an event, so a
-                # new ring begins with the next event.
+                # The file system is full. The writer would report the gap in a line of its own, which would take the
+                # number of an event. Instead, a new ring begins with the next event.
                 self._writer = self._begin(first + len(events))
 
     def ring_at_round_end(self) -> None:
@@ -99,7 +99,7 @@ class EventLog:
             self._loop.at_round_end(self.ring)
 
     def ring(self) -> None:
-        """Wake readers; repeat later for readers that were woken a moment ago."""
+        """Wake readers; those that were woken a moment ago are woken later."""
         self._news = False
         before = self._bell.due_s()
         self._bell.ring([EVENTS_RING], self._loop.now_s())
@@ -125,7 +125,7 @@ class EventLog:
             self._loop.watch(fd, lambda _mask: self._read(fd))
 
     def close(self, *, last: bool) -> None:
-        """Close the doorbell; the `last` scheduler of a daemon also removes the ring."""
+        """Close the doorbell. The `last` scheduler of a daemon also seals and removes the ring."""
         if last:
             self._writer.seal(self._loop.now_ms())
             with contextlib.suppress(FileNotFoundError):
@@ -134,7 +134,7 @@ class EventLog:
 
 
 def _line(number: int, event: Draft) -> bytes:
-    """Return the line of an event; without its body if that is too long."""
+    """Return the line of an event, without the body if the line would be too long."""
     begin = f'{{"seq":{number},"kind":"{event.kind}"'
     rest = event.body[1:] if event.body == "{}" else f",{event.body[1:]}"
     line = f"{begin}{rest}\n".encode()

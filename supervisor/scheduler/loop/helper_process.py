@@ -1,6 +1,6 @@
-"""A helper process of the scheduler: started on demand, and restarted when it dies.
+"""A helper process of the scheduler: starts on demand, and restarts when it dies.
 
-Scheduler and helper exchange messages over a socketpair. The helper exits when the socket closes.
+The scheduler and the helper exchange messages over a socketpair. The helper exits when the socket closes.
 """
 
 import contextlib
@@ -25,28 +25,28 @@ class HelperClient:
     """The owner of a helper process."""
 
     def helper_wanted(self) -> bool:
-        """Return whether there is work for the helper."""
+        """Return whether the helper has work; if not, it is not started."""
         raise NotImplementedError
 
     def helper_started(self) -> None:
-        """Send all open requests after a start."""
+        """Send all open requests to a helper that has just started."""
         raise NotImplementedError
 
     def helper_sent(self, frame: Frame) -> None:
-        """Handle a message of the helper."""
+        """Handle a message from the helper."""
         raise NotImplementedError
 
     def helper_failed(self, why: str) -> None:
-        """Handle that the helper could not be started, or has failed; it is started again."""
+        """Handle a failed start or an unexpected exit for the reason `why`; the helper will be started again."""
 
 
 class HelperProcess:
-    """At most one process of a kind.
+    """One kind of helper, with at most one process at a time.
 
     Args:
-        name: of the process, such as ``watcher``.
+        name: name of the subcommand that runs as the helper, such as ``watcher``.
         client: its owner.
-        title: its name in the log, if that is not the name of the process.
+        title: its name in the log; defaults to `name`.
     """
 
     def __init__(self, loop: Loop, log: Log, name: str, client: HelperClient, title: str | None = None) -> None:
@@ -67,7 +67,7 @@ class HelperProcess:
 
     @property
     def running(self) -> bool:
-        """Whether messages can be sent to the helper."""
+        """Whether the helper can receive messages."""
         return self._sock is not None
 
     def ensure_started(self) -> None:
@@ -76,7 +76,7 @@ class HelperProcess:
             self._start()
 
     def send(self, frame: Frame) -> None:
-        """Send a message if the helper runs."""
+        """Send a message, without blocking; drop it if the helper is not running."""
         if self._sock is not None:
             self._unsent += encode(frame)
             self._flush(self._sock)
@@ -137,7 +137,7 @@ class HelperProcess:
         self._again()
 
     def close(self) -> None:
-        """Close the connection, so that the helper exits."""
+        """Close the connection, which makes the helper exit."""
         if self._sock is not None:
             self._loop.unwatch(self._sock.fileno())
             self._sock.close()
@@ -147,7 +147,7 @@ class HelperProcess:
         if self._unsent:
             with suppress(
                 BlockingIOError, BrokenPipeError, ConnectionResetError
-            ):  # busy, or exited: its pidfd reports that
+            ):  # it is busy, or it exited, which its pidfd reports
                 del self._unsent[: sock.send(self._unsent)]
         self._loop.change(sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0))
 
@@ -160,7 +160,7 @@ class HelperProcess:
                 self._process.kill()
 
     def _read(self, sock: socket.socket) -> bool:
-        """Read and dispatch messages; return False at the end of the connection."""
+        """Read and dispatch messages; return False if the connection has ended."""
         try:
             data = sock.recv(_READ_BYTES)
             for frame in self._decoder.feed(data):

@@ -1,4 +1,4 @@
-"""Long reads of the database in a separate thread, so that neither the loop nor the store thread waits."""
+"""Long reads of the database in a thread of their own: neither the loop nor the store thread waits for them."""
 
 import contextlib
 import os
@@ -21,10 +21,10 @@ class _Question(NamedTuple):
 
 
 class LongReads:
-    """Carries out one read after the other. The thread starts with the first."""
+    """Carries out one read at a time. The thread starts with the first read."""
 
     def __init__(self, loop: Loop, path: str, on_damage: Callable[[Damaged], None]) -> None:
-        """`on_damage` is called in addition to `done` when a read finds damage."""
+        """`on_damage` is called, after `done`, with the error of a read that finds damage."""
         self._loop = loop
         self._on_damage = on_damage
         self._path = path
@@ -35,22 +35,22 @@ class LongReads:
         loop.watch(self._bell, lambda _mask: self._drain())
 
     def submit(self, read: Callable[[Database], T], done: Callable[[T | BaseException], None]) -> None:
-        """Call `read` with a reader in the thread, then `done` from the loop with its result or exception."""
+        """Call `read` with a read-only connection in the thread, then `done` in the loop with its result or error."""
 
         def work() -> T:
-            # Not kept open: the next read may be hours away, and each connection has a cache.
+            # The connection is not kept: the next read may be hours away, and a connection's cache takes memory.
             with contextlib.closing(open_reader(self._path, limit_s=None)) as db:
                 return read(db)
 
         self.call(work, done)
 
     def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Call `work`, which opens its own reader, in the thread, then `done` like :meth:`submit`."""
+        """Call `work` in the thread, then `done` as in :meth:`submit`; `work` opens its own connection."""
         question = _Question(work, done)
         if not self._started:
             try:
                 threading.Thread(target=self._work, name="reading", daemon=True).start()
-            except RuntimeError as err:  # the limit of threads is reached
+            except RuntimeError as err:  # pthread_create(3) failed, EAGAIN: too many threads
                 self._answer(question, err)
                 return
             self._started = True
@@ -71,7 +71,7 @@ class LongReads:
         os.eventfd_write(self._bell, 1)
 
     def _drain(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # EAGAIN: not rung since the last time
+        with contextlib.suppress(BlockingIOError):  # EAGAIN: already read
             os.eventfd_read(self._bell)
         while self._answers:
             question, answer = self._answers.popleft()

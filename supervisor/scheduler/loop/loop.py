@@ -1,11 +1,13 @@
-"""The event loop of the scheduler: descriptors, and timers on two clocks. Nothing in it may block.
+"""The scheduler's event loop: descriptors, and timers on two clocks. Handlers must not block.
 
-Intervals use the monotonic clock, and schedules the wall clock. The wall clock can step, and no timer runs while the
-host sleeps; :class:`WallTimer` reports both. Without such a timer the loop checks the clocks at least once a second
-while schedules wait. The offset between the wall clock and the time since the boot changes only when the wall clock is
-set.
+Intervals use the monotonic clock; schedules use the wall clock. The wall clock can step, and the monotonic clock stands
+still while the host sleeps. :class:`WallTimer` reports both. Without such a timer, the loop checks the clocks at least
+once a second while schedules wait.
 
-The log of the scheduler also lives here: it writes all lines of one round together.
+A step is found by comparison with CLOCK_BOOTTIME, which continues during sleep. NTP slews both clocks alike, so their
+difference changes only when the wall clock is set.
+
+The scheduler's log is also here, because it writes all lines of a round together.
 """
 
 import contextlib
@@ -26,9 +28,9 @@ _LOOK_S = 1.0
 _STEP_S = 1.0
 """Smaller changes are adjustments, not steps."""
 _PAUSE_S = 0.1
-"""Longest time between two clock readings that can be compared."""
+"""Maximum time between two clock readings that are compared; a process that was paused between them tries again."""
 _LONGEST_S = 3600.0
-"""epoll_wait(2) counts milliseconds in an int: 24.8 days."""
+"""Longest wait. epoll_wait(2) takes milliseconds as an int, which would overflow after 24.8 days."""
 _MIN_SWEEP = 256
 
 _NONBLOCK, _CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC  # TFD_NONBLOCK and TFD_CLOEXEC are these
@@ -50,8 +52,8 @@ class _Itimerspec(ctypes.Structure):
 class WallTimer:
     """A kernel timer on the wall clock that also expires when the clock is set or the host resumes from sleep.
 
-    Linux provides it as timerfd_create(2) with TFD_TIMER_CANCEL_ON_SET; Python supports it since 3.13. Its descriptor
-    is readable at the set time and after a change of the clock.
+    It is a timerfd_create(2) timer with TFD_TIMER_CANCEL_ON_SET, called through ctypes because Python has it only since
+    3.13. The descriptor becomes readable at the set time and when the clock is set.
 
     Raises:
         OSError: the kernel has no such timer, or a system call filter forbids it.
@@ -72,7 +74,7 @@ class WallTimer:
     def set(self, at_s: float) -> bool:
         """Expire when the wall clock reaches `at_s` (seconds since the epoch), or at once if that has passed.
 
-        Return False if the clock was set since the last check.
+        Return False if the clock was set since the last call (ECANCELED): check the clocks, and call this again.
 
         Raises:
             OSError: as in the constructor.
@@ -89,9 +91,9 @@ class WallTimer:
         return False
 
     def clear(self) -> None:
-        """Reset the descriptor after it was readable."""
+        """Read the descriptor after it became readable; the next :meth:`set` then always arms the timer."""
         self._at_s = None
-        with contextlib.suppress(OSError):  # EAGAIN: set anew meanwhile; ECANCELED: the clock was set
+        with contextlib.suppress(OSError):  # EAGAIN: the timer was set again before this; ECANCELED: the clock was set
             os.read(self._fd, 8)
 
 
@@ -108,15 +110,15 @@ class Clock:
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Return monotonic seconds, which exclude sleep of the host."""
+        """Return monotonic seconds, without the time that the host sleeps."""
         return time.monotonic()
 
     def boot_s(self) -> float:
-        """Return the seconds since the boot, including sleep."""
+        """Return the seconds since the host booted, including its sleep."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def alarm(self) -> WallTimer | None:
-        """Return a new timer on the wall clock; None if the kernel has none."""
+        """Return a new timer on the wall clock; None if the kernel or a system call filter does not allow one."""
         try:
             return WallTimer()
         except OSError:
@@ -124,7 +126,7 @@ class Clock:
 
 
 class Timer:
-    """A scheduled call; cancelling is cheap."""
+    """A scheduled call. Cancelling only marks it; the heap drops it later."""
 
     __slots__ = ("cancelled", "function")
 
@@ -133,7 +135,7 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Cancel the call."""
+        """Cancel the call; has no effect once it was made."""
         self.cancelled = True
 
 
@@ -148,14 +150,14 @@ class _Heap:
     def push(self, when_s: float, function: Callable[[], None]) -> Timer:
         timer = Timer(function)
         heapq.heappush(self._timers, (when_s, next(self._order), timer))
-        if len(self._timers) >= self._sweep_at:  # mostly cancelled timers that are far from due
+        if len(self._timers) >= self._sweep_at:  # cancelled timers that are not due for long would accumulate
             self._timers = [entry for entry in self._timers if not entry[2].cancelled]
             heapq.heapify(self._timers)
             self._sweep_at = max(_MIN_SWEEP, 2 * len(self._timers))
         return timer
 
     def next_s(self) -> float | None:
-        """Return when the next timer is due."""
+        """Return when the next timer is due; None if there is none."""
         while self._timers and self._timers[0][2].cancelled:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
@@ -171,7 +173,7 @@ class Loop:
     """The event loop: one epoll and two heaps of timers."""
 
     def __init__(self, clock: Clock | None = None, on_clock_step: Callable[[int], None] = lambda _by_ms: None) -> None:
-        """`on_clock_step` is called with the step of the wall clock in milliseconds, negative if set back."""
+        """`on_clock_step` is called with a step of the wall clock in milliseconds; negative if it was set back."""
         self._clock = clock or Clock()
         self._on_clock_step = on_clock_step
         self._epoll = select.epoll()
@@ -193,7 +195,7 @@ class Loop:
         return self._clock.monotonic_s()
 
     def boot_s(self) -> float:
-        """Return the seconds since the boot, including sleep of the host."""
+        """Return the seconds since the host booted, including its sleep."""
         return self._clock.boot_s()
 
     def watch(self, fd: int, handler: Callable[[int], None], mask: int = select.EPOLLIN) -> None:
@@ -211,7 +213,7 @@ class Loop:
         self._epoll.unregister(fd)
 
     def after(self, delay_ms: float, function: Callable[[], None]) -> Timer:
-        """Call `function` once in `delay_ms` milliseconds of the monotonic clock."""
+        """Call `function` once after `delay_ms` milliseconds of the monotonic clock."""
         return self._monotonic.push(self._clock.monotonic_s() + delay_ms / 1000, function)
 
     def at(self, wall_ms: int, function: Callable[[], None]) -> Timer:
@@ -219,10 +221,10 @@ class Loop:
         return self._wall.push(wall_ms / 1000, function)
 
     def at_round_end(self, function: Callable[[], None], *, first: bool = False) -> None:
-        """Call `function` once at the end of this round, or now outside of a round.
+        """Call `function` once at the end of this round, or now if no round is in progress.
 
-        A round thus sends everything together. Each system call hands the interpreter to other threads and waits to get
-        it back.
+        So a round sends all its data in one system call. Each call releases the interpreter lock to other threads, and
+        then waits to get it back.
         """
         if not self._in_round:
             function()
@@ -230,7 +232,7 @@ class Loop:
             self._round_end.insert(0 if first else len(self._round_end), function)
 
     def end(self) -> None:
-        """Let :meth:`run` return after this round."""
+        """Make :meth:`run` return after this round."""
         self._ending = True
 
     def run(self) -> None:
@@ -239,12 +241,12 @@ class Loop:
             self.round(self._timeout_s())
 
     def round(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` seconds (-1: without limit), then call ready handlers and due timers."""
+        """Wait at most `timeout_s` seconds (-1: no limit); call handlers of ready descriptors, then due timers."""
         ready = [(fd, mask, self._handlers.get(fd)) for fd, mask in self._epoll.poll(timeout_s)]
         self._in_round = True
         self._look_for_a_step()
         for fd, mask, handler in ready:
-            # A handler may close the descriptor of a later event and open another with the same number.
+            # An earlier handler may have closed this descriptor, and the kernel reuses its number for the next one.
             if handler is not None and self._handlers.get(fd) is handler:
                 handler(mask)
         self._monotonic.fire(self._clock.monotonic_s())
@@ -255,7 +257,7 @@ class Loop:
             function()
 
     def _ahead(self) -> float | None:
-        """Return the offset of the wall clock from the time since the boot in seconds; None: unreliable."""
+        """Return the wall clock minus the time since the boot, in seconds; None if the readings were too far apart."""
         before_s = self._clock.boot_s()
         wall_s = self._clock.wall_ms() / 1000
         return wall_s - before_s if self._clock.boot_s() - before_s < _PAUSE_S else None
@@ -287,7 +289,7 @@ class Loop:
 
     @functools.cached_property
     def _alarm(self) -> WallTimer | None:
-        """Kernel timer on the wall clock, created with the first schedule."""
+        """The kernel timer on the wall clock, created with the first schedule; None if there is none."""
         self._looked = False
         alarm = self._clock.alarm()
         if alarm is not None:
@@ -296,7 +298,7 @@ class Loop:
 
 
 class RoundLog(Log):
-    """Collects log lines of a round, because each write wakes the root. Belongs to the thread of the loop."""
+    """Collects the log lines of a round, because each write wakes the root. Use it only in the thread of the loop."""
 
     def __init__(self, level: str, fd: int = 2) -> None:
         super().__init__("scheduler", level, fd)
@@ -304,11 +306,11 @@ class RoundLog(Log):
         self._lines: list[bytes] = []
 
     def attach(self, loop: Loop) -> None:
-        """Collect lines until the end of each round from now on."""
+        """From now on, write lines at the end of each round of `loop`."""
         self._loop = loop
 
     def emit(self, line: bytes) -> None:
-        """Collect a line, or write it now if no loop is attached."""
+        """Collect a line; write it at once if no loop is attached."""
         if self._loop is None:
             super().emit(line)
         else:
@@ -316,7 +318,7 @@ class RoundLog(Log):
             self._loop.at_round_end(self.flush)
 
     def flush(self) -> None:
-        """Write collected lines in pieces that a pipe accepts atomically (PIPE_BUF, pipe(7))."""
+        """Write the collected lines in pieces of at most PIPE_BUF, which a pipe accepts atomically (pipe(7))."""
         lines, self._lines = self._lines, []
         piece = b""
         for line in lines:

@@ -1,4 +1,4 @@
-"""The connection of the scheduler to the root, over a socketpair."""
+"""The scheduler's connection to the root: a socketpair that the root created."""
 
 import functools
 import select
@@ -14,7 +14,7 @@ _READ_BYTES = 262144
 
 
 class RootGone(Exception):
-    """The root exited, so its scheduler exits too."""
+    """The root closed the connection; its scheduler must exit."""
 
 
 class RootConnection:
@@ -23,13 +23,13 @@ class RootConnection:
     def __init__(self, fd: int) -> None:
         self._sock = socket.socket(fileno=fd)
         self.epoch = 0
-        """Number of schedulers that this root started, this one included."""
+        """Number of schedulers that this root has started, including this one."""
         self.protocol = PROTOCOL
         """Protocol version of the root."""
         self.worked = False
-        """Whether a scheduler of this daemon was ready before."""
+        """Whether an earlier scheduler of this daemon became ready."""
         self.refusal: str | None = None
-        """Why a root of another version was not upgraded; None: it has our version."""
+        """Why a root of another version could not be upgraded; None if it has our version."""
         self._decoder = decoder()
         self._early: list[Frame] = []
         self._unsent = bytearray()
@@ -37,7 +37,10 @@ class RootConnection:
         self._loop: Loop | None = None
 
     def hello(self) -> Boot:
-        """Wait for the first message, and ask a root of another version to upgrade.
+        """Wait for the first message; ask a root of another version to upgrade.
+
+        A root that upgrades replaces its program and closes the socket. A root that cannot answers with the reason, and
+        is used as it is if we know its protocol.
 
         Raises:
             RootGone: the socket closed, perhaps because the root upgrades.
@@ -56,7 +59,7 @@ class RootConnection:
         return Boot.from_dict(frame["boot"])
 
     def wait(self, op: str) -> Frame:
-        """Block until a message of kind `op` arrives; keep others for the loop. Only before :meth:`attach`.
+        """Block until a message of kind `op` arrives; keep other messages for the loop. Only before :meth:`attach`.
 
         Raises:
             RootGone: the socket closed.
@@ -74,7 +77,7 @@ class RootConnection:
         return found
 
     def rest(self, timeout_s: float) -> None:
-        """Wait for `timeout_s` or until a message arrives, which is kept for the loop. Only before :meth:`attach`.
+        """Block for `timeout_s` or until a message arrives; keep it for the loop. Only before :meth:`attach`.
 
         Raises:
             RootGone: the socket closed.
@@ -88,7 +91,7 @@ class RootConnection:
             self._early += frames
 
     def is_early(self, op: str) -> bool:
-        """Return whether a message of kind `op` was kept for the loop."""
+        """Return whether a message of kind `op` waits for the loop."""
         return any(frame["op"] == op for frame in self._early)
 
     def ask(self, frame: Frame) -> None:
@@ -105,7 +108,7 @@ class RootConnection:
         self._early.clear()
 
     def send(self, frame: Frame) -> None:
-        """Send a message together with others of this round, without blocking."""
+        """Send a message without blocking, together with the others of this round."""
         self._unsent += encode(frame)
         if self._loop is None:
             self._flush()
@@ -118,7 +121,7 @@ class RootConnection:
                 del self._unsent[: self._sock.send(self._unsent)]
             except BlockingIOError:  # EAGAIN: the root is busy
                 pass
-            except (BrokenPipeError, ConnectionResetError):  # the next read reports it
+            except (BrokenPipeError, ConnectionResetError):  # the next recv(2) reports the end
                 self._unsent.clear()
         if self._loop is not None and bool(self._unsent) != self._watching_room:
             self._watching_room = bool(self._unsent)

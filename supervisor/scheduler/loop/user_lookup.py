@@ -1,4 +1,4 @@
-"""Lookup of users in threads: a name service may use the network, and may never answer."""
+"""Lookup of users in threads, because a name service (nsswitch.conf(5)) may use the network and may never answer."""
 
 import collections
 import errno
@@ -20,23 +20,23 @@ _Key = tuple[str | None, bool]
 
 @dataclass(frozen=True)
 class Identity:
-    """The user of a run."""
+    """The user of a run, or the reason why it cannot be determined."""
 
     account: Account | None = None
-    """None: the daemon's user."""
+    """None means the daemon's user."""
     refusal: str | None = None
-    """Error text if the lookup failed."""
+    """Why the lookup failed; None if it succeeded."""
     variables: dict[str, str] = field(default_factory=dict)
-    """Variables of a login, if the definition asks for them."""
+    """Environment variables of a login, such as HOME, if the run needs them."""
 
 
 DAEMON_USER = Identity()
-"""The user of the daemon, which needs no lookup."""
+"""The daemon's user, which needs no lookup."""
 Then = Callable[[Identity], None]
 
 
 def look_up(user: str | None, clean_env: bool) -> Identity:
-    """Ask the name service and wait for its answer."""
+    """Ask the name service; may block forever. A failure becomes the ``refusal`` of the result."""
     try:
         account = None if user is None else resolve(user)
         variables = {} if account is None else account.variables
@@ -51,7 +51,7 @@ class _Asker:
         self.timer: Timer | None = None
 
     def answer(self, identity: Identity) -> None:
-        """Pass on the first answer and ignore others."""
+        """Pass on the first answer; ignore later ones."""
         then, self.then = self.then, None
         if self.timer is not None:
             self.timer.cancel()
@@ -60,7 +60,7 @@ class _Asker:
 
 
 class UserLookup:
-    """Looks up users in threads. Equal lookups share a thread, so a hung service costs one thread per user."""
+    """Looks up users in threads. Equal lookups share a thread, so a hung name service costs one thread per user."""
 
     def __init__(
         self,
@@ -76,7 +76,10 @@ class UserLookup:
         self._wakeup: Wakeup | None = None
 
     def ask(self, definition: Task | Service, then: Then) -> None:
-        """Call `then` once: at once if no lookup is necessary, else from the loop."""
+        """Call `then` once with the user of a run of `definition`.
+
+        The call happens at once if no lookup is needed, otherwise from the loop.
+        """
         key = definition.user, definition.clean_env
         if key == (None, False):
             then(DAEMON_USER)
@@ -93,7 +96,7 @@ class UserLookup:
             self._loop.watch(self._wakeup.fileno(), self._take)
         try:
             threading.Thread(target=self._work, args=(key, self._wakeup), daemon=True).start()
-        except RuntimeError:  # the limit of threads is reached
+        except RuntimeError:  # Python's only sign that pthread_create(3) failed: EAGAIN, too many threads
             self._answered(
                 key, Identity(refusal=f"{_named(key)} could not be looked up: the limit of threads is reached")
             )
@@ -109,7 +112,7 @@ class UserLookup:
             self._answered(*self._answers.popleft())
 
     def _give_up(self, key: _Key, asker: _Asker, identity: Identity) -> None:
-        """Stop waiting for a thread that may never end."""
+        """Stop waiting for a thread that may never end; it stays registered, so that the next lookup shares it."""
         self._open[key].remove(asker)
         asker.answer(identity)
 
