@@ -17,7 +17,7 @@ _FLAG_NAMES = ((CONTINUED, "continued"), (NO_NEWLINE, "no_newline"), (FRAMES, "f
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0, 1 when something is damaged, 2 when the file cannot be read."""
+    """Run one command. Return the exit status: 0, 1 if something is damaged, 2 if the file cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m logring", description="Inspect a ring or a log file.")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (("dump", "show state, blocks and entries"), ("check", "list damage")):

@@ -1,4 +1,4 @@
-"""A block as a reader has it: its header, text and entry table, copied out of a ring or a file."""
+"""A block as readers see it: its header, text and entry table, copied out of a ring or a file."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from logring.layout import (
 )
 
 _STREAM_AT = 12
-"""Where the stream stands in an entry."""
+"""Offset of the stream within an entry."""
 
 
 class Line(NamedTuple):
@@ -33,18 +33,18 @@ class Line(NamedTuple):
     text: bytes
     """Without its newline."""
     continued: bool
-    """Whether it goes on with the stream's line before: a part of a line that was too long."""
+    """Whether it continues the stream's previous line, which was too long and was split."""
     frames: int
-    """How many frames were kept of a line that was drawn repeatedly; 0 for any other."""
+    """Number of frames kept, if the line was drawn repeatedly; otherwise 0."""
 
     @property
     def next(self) -> int:
-        """Number of the line behind it."""
+        """Number of the next line."""
         return self.n + 1
 
 
 class Batch(NamedTuple):
-    """Neighbouring lines of one stream that were read together."""
+    """Adjacent lines of one stream that were read together."""
 
     n: int
     """Number of the first line, counted from 0."""
@@ -53,28 +53,28 @@ class Batch(NamedTuple):
     stream: int
     """STDOUT, STDERR or SYSTEM."""
     text: bytes
-    """All lines, separated by newlines; none behind the last line."""
+    """All lines, separated by newlines; the last line has none."""
     continued: bool
-    """As of a line; then the batch has that line alone."""
+    """As in `Line`. If True, the batch consists of that line alone."""
     frames: int
-    """As of a line; if not 0, the batch has that line alone."""
+    """As in `Line`. If not 0, the batch consists of that line alone."""
     lines: int
-    """How many lines."""
+    """Number of lines."""
 
     @property
     def next(self) -> int:
-        """Number of the line behind the last one."""
+        """Number of the line after the last one."""
         return self.n + self.lines
 
 
 class Entry(NamedTuple):
-    """Lines of one read of one stream."""
+    """Lines that one read of one stream returned."""
 
     begin: int
-    """Where their text begins, from the start of the block's text."""
+    """Offset of their text within the block's text."""
     end: int
     before: int
-    """Lines of the block before them."""
+    """Number of lines of the block before them."""
     upto: int
     ts: int
     stream: int
@@ -83,7 +83,7 @@ class Entry(NamedTuple):
 
 
 class Block:
-    """Header, text and table of one block.
+    """Header, text and entry table of one block.
 
     Args:
         where: names the block in error messages.
@@ -98,15 +98,15 @@ class Block:
         self.where = where
 
     def is_intact(self) -> bool:
-        """Return whether text and table match the checksum; True when the block has none."""
+        """Return whether text and table match the checksum; True if the block has no checksum."""
         header = self.header
         return not header.flags & BLOCK_CHECKED or crc32(self.table, crc32(self.text)) == header.checksum
 
     def entry(self, index: int) -> Entry:
-        """Entry `index`; the last one is number `header.entries`.
+        """Return entry `index`; the last one has index `header.entries`.
 
         Raises:
-            Corrupt: it cannot be one of this block.
+            Corrupt: the entry does not fit the block.
         """
         entry = self._stored_entry(index)
         if (
@@ -118,7 +118,7 @@ class Block:
         return entry
 
     def _stored_entry(self, index: int) -> Entry:
-        """Entry `index` as it stands there."""
+        """Return entry `index` as stored, without validation."""
         header, table, count = self.header, self.table, self.header.entries
         begin = before = 0
         if index:
@@ -133,17 +133,17 @@ class Block:
         return Entry(begin, end - HEADER_SIZE, before, upto, header.base_ms + delta, stream, flags, frames)
 
     def entries(self) -> Iterator[Entry]:
-        """Yield all entries, in order; none of an empty block.
+        """Yield all entries in order; an empty block has none.
 
         Raises:
-            Corrupt: at the first entry that is invalid in this block.
+            Corrupt: at the first entry that does not fit the block.
         """
         if self.header.lines:
             for index in range(self.header.entries + 1):
                 yield self.entry(index)
 
     def _find(self, line: int) -> int:
-        """Index of the entry that covers line `line` of the block."""
+        """Return the index of the entry with line `line`, counted from the start of the block."""
         low, high = 0, self.header.entries
         top = self.header.entries - 1
         while low < high:
@@ -155,7 +155,7 @@ class Block:
         return low
 
     def index_at(self, offset: int) -> int:
-        """Index of the entry that has the text at `offset`."""
+        """Return the index of the entry that contains the text at `offset`."""
         low, high = 0, self.header.entries
         top = self.header.entries - 1
         while low < high:
@@ -167,7 +167,7 @@ class Block:
         return low
 
     def line_at(self, ms: int) -> int:
-        """Number of the first line read at or after `ms`; there must be one.
+        """Return the number of the first line read at or after `ms`. The block must have such a line.
 
         Raises:
             Corrupt: the entries are damaged.
@@ -183,16 +183,16 @@ class Block:
         return self.header.first_line + self.entry(low).before
 
     def offset(self, line: int) -> int:
-        """Return where the text of line number `line` begins, which must be one of the block's."""
+        """Return the offset of line number `line` in the text. The block must contain the line."""
         entry = self.entry(self._find(line - self.header.first_line))
         skip = line - self.header.first_line - entry.before
         parts = self.text[entry.begin : entry.end].split(b"\n", skip)[:skip]
         return entry.begin + sum(map(len, parts)) + len(parts)
 
     def lines(self, start: int, limit: int, max_bytes: int) -> list[Line]:
-        """Lines from number `start` on, which must be one of the block's: at most `limit`, and `max_bytes` of text.
+        """Return at most `limit` lines and `max_bytes` of text from line `start` on, which the block must contain.
 
-        The first one is there however long it is.
+        The first line is returned even if it is longer than `max_bytes`.
 
         Raises:
             Corrupt: the text has not the lines that the entries speak of.
@@ -224,9 +224,9 @@ class Block:
         return found
 
     def batches(self, start: int, limit: int, max_bytes: int) -> list[Batch]:
-        """Return the lines that :meth:`lines` would return, in batches: as many as were read together.
+        """Return the lines that :meth:`lines` would return, grouped by the read that produced them.
 
-        Text of more than `max_bytes` is not begun; the last batch may exceed it.
+        No batch starts after `max_bytes` of text; the last batch may exceed that limit.
 
         Raises:
             Corrupt: the text has not the lines that the entries speak of.
@@ -239,7 +239,7 @@ class Block:
             entry = self.entry(index)
             skip = 0 if found else start - first - entry.before
             count = entry.upto - entry.before
-            # The newline at the end is left out by the slice: removesuffix would copy the text again.
+            # The slice leaves out the final newline; removesuffix would copy the text a second time.
             text = self.text[entry.begin : entry.end - self.text.endswith(b"\n", entry.begin, entry.end)]
             if not 0 <= skip < count or text.count(b"\n") != count - 1:
                 raise self._corrupt(first + entry.before)
@@ -262,7 +262,7 @@ class Block:
         return found
 
     def raw(self, streams: Sequence[int]) -> Iterator[bytes]:
-        """Stored bytes of these streams, in as large pieces as they stand together."""
+        """Yield the stored bytes of these streams, one piece for each contiguous stretch."""
         if self.header.lines and not _others(self.header, self.table, streams):
             yield self.text
             return
@@ -278,7 +278,7 @@ class Block:
             yield self.text[begin:end]
 
     def contradiction(self) -> tuple[int, str] | None:
-        """Return the first entry (its index) that text and entries before it contradict, and how; None: all is well."""
+        """Return the index of the first entry that contradicts the text or earlier entries, and why; None: all fit."""
         previous = Entry(0, 0, 0, 0, self.header.base_ms, 0, 0, 0)
         for index in range(self.header.entries + 1 if self.header.lines else 0):
             entry = self._stored_entry(index)
@@ -294,7 +294,7 @@ class Block:
         return None
 
     def cut(self, index: int) -> "Block":
-        """Return the block as it was before entry `index`, which must not be the first."""
+        """Return the block without entry `index` and all later entries; `index` must not be 0."""
         header = BlockHeader.parse(self.header.pack())
         assert header is not None  # noqa: S101  # it was just made
         last = self._stored_entry(index - 1)
@@ -310,10 +310,10 @@ class Block:
 
 
 def text_size(header: BlockHeader, table: bytes, streams: Sequence[int]) -> int:
-    """Return how many bytes of these streams `raw` yields, according to the block's header and entry table.
+    """Return the number of bytes that `raw` yields for these streams, according to the block's header and table.
 
     Raises:
-        Corrupt: the table cannot be that of the block.
+        Corrupt: the table contradicts the header.
     """
     if not header.lines:
         return 0
@@ -330,12 +330,12 @@ def text_size(header: BlockHeader, table: bytes, streams: Sequence[int]) -> int:
 
 
 def _others(header: BlockHeader, table: bytes, streams: Sequence[int]) -> bool:
-    """Return whether a block has lines of other streams than these."""
+    """Return whether a block has lines of streams other than these."""
     return header.last_stream not in streams or bool(table[_STREAM_AT::ENTRY_SIZE].translate(None, bytes(streams)))
 
 
 def _within(parts: list[bytes], max_bytes: int, at_least: int) -> list[bytes]:
-    """As many texts from the start as have at most `max_bytes` together."""
+    """Return the longest prefix of `parts` with at most `max_bytes` in total, but no fewer than `at_least` parts."""
     for count, text in enumerate(parts):
         max_bytes -= len(text)
         if max_bytes < 0:

@@ -4,10 +4,10 @@
 
     LogError
     ├── Corrupt        some lines cannot be read; the others can
-    ├── ForeignFile    not a ring and not a log file of ours
+    ├── ForeignFile    neither a ring nor a log file of Ringward
     └── NewerFormat    written by a newer release
 
-That a log does not exist is no error: an absent log is an empty log.
+A missing log is not an error: it counts as an empty log.
 """
 
 
@@ -22,8 +22,8 @@ class Corrupt(LogError):
     """The log is damaged.
 
     Attributes:
-        first: the first line that cannot be read, or None when the damage is not within certain lines.
-        next: the line to go on with: the first one behind the damage that can be read, or the end of the log.
+        first: the first unreadable line; None if the damage affects no particular lines.
+        next: the line to continue with: the first readable line after the damage, or the end of the log.
     """
 
     def __init__(self, message: str | None = None, *, first: int | None = None, next_line: int | None = None) -> None:

@@ -1,12 +1,12 @@
-"""Objects as values that JSON has, and back, by tables that say which attribute is which field of the format.
+"""Conversion of objects to JSON values and back, driven by tables that map attributes to fields of the format.
 
-A program hands objects over to another version of itself, so the format has its own names: renaming a class or an
-attribute changes only its line in the table. A field added later has a default, which applies to data of an older
-version. A field unknown to this version is refused, because its value would be lost.
+A program hands objects over to another version of itself, so the format has its own names. Renaming a class or an
+attribute changes only its line in the table. A field added later has a default, which is used for data from an older
+version. Data with an unknown field is rejected, because the value of that field would be lost.
 
-JSON lacks some types; these become an object with one member, the name of the type::
+Types that JSON lacks become an object with one member, named after the type::
 
-    b"..."          {"bytes": "..."}, each byte a character
+    b"..."          {"bytes": "..."}, one character per byte
     tuple, set ...  {"tuple": [...]}
     dict            {"dict": [[key, value], ...]}
     a shape         {"Name": {"field": value, ...}}
@@ -23,7 +23,7 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {"tuple": tuple, "set": set,
 
 
 class Foreign(Exception):
-    """The values are not of the format that is known here."""
+    """The values have a format that this version does not know."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ class Field:
     name: str
     """In the format; never changes."""
     attribute: str
-    """Of the object; may change."""
+    """Name of the object's attribute; may change."""
     default: Callable[[], Any] | None = None
-    """Makes the value for data written before this field existed; None: the field always existed."""
+    """Returns the value for data written before this field existed; None if the field always existed."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the objects of one class are written. A class derived from bytes has its bytes as the field ``""``."""
+    """How objects of one class are written. A class derived from bytes stores its bytes in the field ``""``."""
 
     cls: type
     name: str
     """In the format; never changes."""
     fields: tuple[Field, ...]
     make: Callable[..., Any] | None = None
-    """Makes an object of its attributes; None: they are set on an object that no constructor has seen."""
+    """Builds an object from its attributes. If None, they are set on an object made without its constructor."""
 
 
 def fields(
@@ -56,21 +56,21 @@ def fields(
     """Return fields of a format.
 
     Args:
-        names: in the format, separated by blanks.
-        renamed: attributes by field, where they are called otherwise.
-        later: defaults of the fields that were added later, by field.
+        names: field names in the format, separated by blanks.
+        renamed: attribute names by field, where the two differ.
+        later: defaults, by field, of fields that were added later.
     """
     attributes, defaults = renamed or {}, later or {}
     return tuple(Field(name, attributes.get(name, name), defaults.get(name)) for name in (*names.split(), *defaults))
 
 
 def values_of(one: object, known: Iterable[Field]) -> dict[str, Any]:
-    """Return the values of an object's attributes by the names of their fields."""
+    """Return the values of an object's attributes, keyed by field name."""
     return {field.name: getattr(one, field.attribute) for field in known}
 
 
 def attributes_of(what: str, found: Mapping[str, Any], known: Iterable[Field]) -> dict[str, Any]:
-    """Return values by attribute, with defaults for fields that came later.
+    """Return the values keyed by attribute name, with defaults for missing fields that were added later.
 
     Raises:
         Foreign: a field is missing or unknown; the message begins with `what`.
@@ -90,10 +90,10 @@ def attributes_of(what: str, found: Mapping[str, Any], known: Iterable[Field]) -
 
 
 class Schema:
-    """Writes objects of certain shapes, and reads them again."""
+    """Converts objects of known shapes to JSON values and back."""
 
     def __init__(self, shapes: Iterable[Shape], enums: Mapping[str, type[Enum]] | None = None) -> None:
-        """`enums`: enumerations by their name in the format."""
+        """`enums` maps names in the format to enumerations."""
         self._by_name = {shape.name: shape for shape in shapes}
         self._by_class = {shape.cls: shape for shape in self._by_name.values()}
         self._enums = dict(enums or {})
@@ -101,14 +101,14 @@ class Schema:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """Return all shapes."""
+        """All shapes, in no particular order."""
         return tuple(self._by_name.values())
 
     def to_json(self, value: Any) -> Any:
-        """Return `value` as JSON has it.
+        """Return `value` converted to JSON types.
 
         Raises:
-            TypeError: there is an object of an unknown class in it.
+            TypeError: the value contains an object of an unknown class.
         """
         cls = type(value)
         if value is None or cls in (bool, int, float, str):
@@ -135,7 +135,7 @@ class Schema:
         """Return the object that was given to :meth:`to_json`.
 
         Raises:
-            Foreign: an unknown shape, or other fields than it has.
+            Foreign: the value has an unknown shape, or a shape has missing or unknown fields.
         """
         if isinstance(value, list):
             return [self.from_json(one) for one in value]

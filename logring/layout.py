@@ -14,9 +14,9 @@ All integers are little-endian and aligned. A ring and a log file share the firs
 Block b stands in ring slot b mod N and in file slot b mod M. The page::
 
        0  static part, 256 B   written once; crc32 of its first 252 bytes in the last 4
-     256  publication A, 128 B \  written alternately (sequence number mod 2), so that a writer which dies in the
-     384  publication B, 128 B /  middle of one leaves the one before; the valid one with the higher number counts
-     512  pending stdout A, B, 2 x 64 B  \  alternately, as publications are; zero in a file
+     256  publication A, 128 B \  written alternately (sequence number mod 2): a writer that dies while it writes
+     384  publication B, 128 B /  one leaves the other intact; the valid copy with the higher number counts
+     512  pending stdout A, B, 2 x 64 B  \  alternately, like publications; zero in a file
      640  pending stderr A, B, 2 x 64 B  /
      768  region A, B, 2 x 64 B             alternately; zero in a file
      896  zero, reserved (to 4096)
@@ -76,14 +76,14 @@ A block with a damaged header has no bytes: it ends where it begins. Both public
 the next occurrence of this seq, which no other log has.
 
 A crc proves that a record is intact, not that its numbers are valid. Readers treat values that no writer produces as
-damage: blocks over 16 MiB, more than 65,535 ring slots, counts from 2^63 on, times outside the years 1 to 9999, a text
-or a table that exceeds its block, a state that contradicts its head block.
+damage: blocks over 16 MiB, more than 65,535 ring slots, counts of 2^63 or more, times outside the years 1 to 9999, a
+text or a table that exceeds its block, a state that contradicts its head block.
 
-Readers take no lock, so the writer may overwrite a block during the copy. A reader first reads a publication, which its
-crc proves intact. The writer leaves the published bytes alone until it reuses their slot, and before that it publishes
-a higher head block. So after copying from slot b mod N, the reader reads the publication again: if the head block is
-still less than b + N, the copy is block b. (Memory order: x86 makes stores visible in order. On other machines,
-microseconds of interpreter separate text and publication, and each load depends on the value of the previous one.)
+Readers take no lock, so the writer may overwrite a block while it is copied. A reader first reads a publication, which
+its crc proves intact. The writer leaves the published bytes alone until it reuses their slot. Before it does, it
+publishes a higher head block. So after copying from slot b mod N, the reader reads the publication again: if the head
+block is still less than b + N, the copy is block b. (Memory order: x86 makes stores visible in order. On other
+machines, microseconds of interpreter separate text and publication, and each load depends on the previous one's value.)
 """
 
 import struct
@@ -153,7 +153,7 @@ STATE_BODY = struct.Struct(f"<{_STATE_FIELDS}")
 HEADER_BODY = struct.Struct(f"<{_HEADER_FIELDS}")
 _PUBLICATION = struct.Struct(f"<II{_STATE_FIELDS}II{_HEADER_FIELDS}")
 _NUMBERS = struct.Struct(f"<I{PUBLICATION_SIZE - 4}xI")
-"""Sequence numbers of two publications that stand one behind the other."""
+"""Sequence numbers of two adjacent publications."""
 ENTRY = struct.Struct("<IIIBBH")
 PENDING_BODY = struct.Struct("<QqIII28x")
 REGION_BODY = struct.Struct("<IHHHHqq28x")
@@ -161,13 +161,13 @@ REGION_BODY = struct.Struct("<IHHHHqq28x")
 Entry = tuple[int, int, int, int, int, int]
 
 _MAX_COUNT = 2**63 - 1
-"""Lines, blocks and bytes beyond that are nonsense: it leaves room to count on."""
+"""Larger counts of lines, blocks or bytes are damage. The limit leaves headroom for additions."""
 _EARLIEST_MS, _LATEST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999, which is the range of a date."""
+"""The years 1 to 9999, the range of `datetime`."""
 
 
 def max_line(block_size: int) -> int:
-    """Longest line of a log with such blocks, in bytes: a block must hold some."""
+    """Return the maximum line length in bytes for this block size: a block must hold several lines."""
     return min(MAX_LINE, block_size // 4)
 
 
@@ -177,7 +177,7 @@ def newer(seq: int, than: int) -> bool:
 
 
 class RingShape(NamedTuple):
-    """The blocks of a log; without blocks in the file, the oldest block of the ring is used again."""
+    """Number and size of a log's blocks. Without blocks in the file, the ring reuses its oldest block."""
 
     file_blocks: int
     ring_blocks: int = RING_BLOCKS
@@ -185,7 +185,7 @@ class RingShape(NamedTuple):
 
 
 class Static(NamedTuple):
-    """The part that is written once, when a ring or a file is made."""
+    """The part of the page that is written once, when a ring or a file is created."""
 
     kind: int
     block_size: int
@@ -198,7 +198,7 @@ class Static(NamedTuple):
     boot_id: bytes
 
     def pack(self) -> bytes:
-        """Return the 256 bytes."""
+        """Return the static part encoded in 256 bytes, with its crc."""
         head = _STATIC.pack(
             MAGIC,
             VERSION,
@@ -217,16 +217,16 @@ class Static(NamedTuple):
 
     @property
     def mark(self) -> int:
-        """Return the crc of the static part, which no other log has."""
+        """The crc of the static part; it identifies the log."""
         return int(_STATIC_CRC.unpack_from(self.pack(), STATIC_SIZE - 4)[0])
 
     @classmethod
     def parse(cls, data: bytes, path: str, *wanted: int) -> "Static":
-        """From at least 256 bytes; `wanted` are the kinds that it may be, any when there are none.
+        """Decode at least 256 bytes. `wanted` lists the accepted kinds; without it, every kind is accepted.
 
         Raises:
-            ForeignFile: no magic.
-            NewerFormat: a version that this release does not know.
+            ForeignFile: no magic, or not one of the wanted kinds.
+            NewerFormat: the version is newer than this release.
             Corrupt: damaged.
         """
         if data[: len(MAGIC)] != MAGIC:
@@ -308,12 +308,12 @@ class BlockHeader:
 
     @property
     def end_line(self) -> int:
-        """Number after the block's last line."""
+        """Number of the line after the block's last line."""
         return self.first_line + self.lines
 
     @property
     def last_ms(self) -> int:
-        """When the block's last line was read; 0 in an empty block."""
+        """Time at which the block's last line was read, in ms since the epoch; 0 in an empty block."""
         return self.base_ms + self.last_delta
 
     def body(self) -> bytes:
@@ -337,12 +337,12 @@ class BlockHeader:
         )
 
     def pack(self) -> bytes:
-        """Return the 64 bytes."""
+        """Return the header encoded in 64 bytes, with its crc."""
         return pack_header(self.seq, self.body())
 
     @classmethod
     def parse(cls, data: bytes, offset: int = 0) -> "BlockHeader | None":
-        """From 64 bytes at `offset`; None when they are no whole header."""
+        """Decode the 64 bytes at `offset`; return None if they are not an intact header."""
         if len(data) < offset + HEADER_SIZE:
             return None
         seq, crc = PREFIX.unpack_from(data, offset)
@@ -352,7 +352,7 @@ class BlockHeader:
         return header if header.is_sensible() else None
 
     def is_sensible(self) -> bool:
-        """Return whether the numbers are plausible: a crc proves only that they are intact."""
+        """Return whether the numbers are plausible; the crc only proves that they are intact."""
         return (
             HEADER_SIZE <= self.text_end <= self.extent - self.entries * ENTRY_SIZE
             and self.number <= _MAX_COUNT
@@ -362,12 +362,12 @@ class BlockHeader:
 
 
 def pack_header(seq: int, body: bytes) -> bytes:
-    """Sequence number and crc before the 56 bytes of a header."""
+    """Return a header: sequence number and crc, followed by its 56 bytes `body`."""
     return PREFIX.pack(seq, crc32(body, seq)) + body
 
 
 class State:
-    """The state record: how far the log has come."""
+    """The state record: the log's progress and totals."""
 
     __slots__ = (
         "blocks",
@@ -398,11 +398,11 @@ class State:
 
     @property
     def sealed(self) -> bool:
-        """Return whether nothing will be added any more."""
+        """Whether the log is complete: nothing will be added."""
         return bool(self.flags & STATE_SEALED)
 
     def agrees(self, head: BlockHeader) -> bool:
-        """Return whether this can be the state of a log with that head block."""
+        """Return whether this state is consistent with the head block `head`."""
         return (
             self.head_block == head.number
             and head.end_line <= self.lines <= _MAX_COUNT
@@ -426,7 +426,7 @@ class State:
 
 
 class Publication:
-    """A state and the header of its head block, which belong together."""
+    """A state and the header of its head block, published together."""
 
     __slots__ = ("header", "seq", "state")
 
@@ -436,13 +436,13 @@ class Publication:
         self.header = header
 
     def pack(self) -> bytes:
-        """Return the 128 bytes."""
+        """Return the publication encoded in 128 bytes, with its crc."""
         body = self.state.body() + PREFIX.pack(self.seq, 0) + self.header.body()
         return PREFIX.pack(self.seq, crc32(body, self.seq)) + body
 
     @classmethod
     def parse(cls, page: bytes, offset: int) -> "Publication | None":
-        """From 128 bytes at `offset`; None when they are no whole publication."""
+        """Decode the 128 bytes at `offset`; return None if they are not an intact publication."""
         fields = _PUBLICATION.unpack_from(page, offset)
         seq = fields[0]
         if crc32(page[offset + 8 : offset + PUBLICATION_SIZE], seq) != fields[1]:
@@ -451,30 +451,30 @@ class Publication:
         return cls(seq, state, header) if header.is_sensible() and state.agrees(header) else None
 
     def check(self, static: Static, path: str) -> None:
-        """See whether it can be the publication of such a ring.
+        """Check that the publication is valid for a ring with this static part.
 
         Raises:
-            Corrupt: it cannot.
+            Corrupt: it is not.
         """
         if not 0 < self.state.blocks <= static.ring_blocks or self.header.extent != static.block_size:
             raise Corrupt(f"{path}: the state is invalid")
 
     @classmethod
     def latest(cls, pair: bytes) -> "Publication | None":
-        """Return the newer valid one of the two copies that stand in the 256 bytes `pair`."""
+        """Return the newer valid one of the two copies in the 256 bytes `pair`; None if neither is valid."""
         one, other = _NUMBERS.unpack_from(pair)
         first, second = (PUBLICATION_SIZE, 0) if newer(other, one) else (0, PUBLICATION_SIZE)
         return cls.parse(pair, first) or cls.parse(pair, second)
 
 
 def pack_pending(seq: int, base: int, ms: int, text: bytes, flags: int) -> bytes:
-    """Header of a pending text."""
+    """Return the 64-byte header of a pending text."""
     body = PENDING_BODY.pack(base, ms, len(text), crc32(text), flags)
     return PREFIX.pack(seq, crc32(body, seq)) + body
 
 
 def parse_pending(data: bytes) -> tuple[int, int, int, int, int, int] | None:
-    """From 64 bytes: (seq, base, ms, length, crc of the text, flags); None when they are no whole header."""
+    """Decode 64 bytes to (seq, base, ms, length, crc of the text, flags); return None if the header is not intact."""
     seq, crc = PREFIX.unpack_from(data)
     if crc32(data[8:], seq) != crc:
         return None

@@ -1,4 +1,4 @@
-"""Where lines may be cut, and how text of our own is made harmless."""
+"""Counting and splitting lines, and escaping control characters in the daemon's own text."""
 
 from mmap import mmap
 
@@ -7,18 +7,18 @@ LONG_LINE = 48  # bytes; from this average length on, removing newlines is faste
 
 
 def newlines(text: bytes, long_lines: bool) -> int:
-    """Number of newlines.
+    """Return the number of newlines.
 
-    `bytes.count` looks at each byte (15 us for 64 KiB). `bytes.replace` jumps from one newline to the next: it takes 4
-    us when lines are 200 bytes long, but 63 us when they are 8. So the caller says which case to expect.
+    `bytes.count` looks at each byte (15 us for 64 KiB). `bytes.replace` jumps from one newline to the next. It takes
+    4 us for lines of 200 bytes, but 63 us for lines of 8 bytes. So the caller says which case to expect.
     """
     return len(text) - len(text.replace(b"\n", b"")) if long_lines else text.count(b"\n")
 
 
 def count_lines(data: mmap, start: int, end: int, long_lines: bool) -> int:
-    """Number of newlines in [start, end).
+    """Return the number of newlines in [start, end).
 
-    It is copied out piece by piece: a copy of all of it would drive the text out of the processor's cache.
+    The text is copied piece by piece, because one large copy would evict it from the processor's cache.
     """
     if end - start <= _PIECE:
         return newlines(data[start:end], long_lines)
@@ -26,9 +26,9 @@ def count_lines(data: mmap, start: int, end: int, long_lines: bool) -> int:
 
 
 def utf8_cut(data: bytes | mmap, start: int, end: int) -> int:
-    """Return the largest cut in (start, end] that does not stand within a UTF-8 sequence that begins before it.
+    """Return the largest position in (start, end] that does not split a UTF-8 sequence.
 
-    Byte `end` must exist. Bytes that are no UTF-8 are cut at `end`.
+    Byte `end` must exist. For bytes that are not valid UTF-8, the result is `end`.
     """
     if data[end] & 0xC0 != 0x80:
         return end
@@ -60,5 +60,5 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} |
 
 
 def harmless(text: str) -> bytes:
-    """UTF-8 of a text in one line: control characters, line ends too, are escaped; tabs stay."""
+    """Return the text as one line of UTF-8. Control characters and line ends are escaped; tabs are kept."""
     return text.translate(_ESCAPES).encode("utf-8", "backslashreplace")

@@ -1,8 +1,8 @@
-"""Secrets in output are replaced before anybody can read them.
+"""Masking: secrets in output are replaced before anybody can read them.
 
-A secret of several lines is matched line by line, so no decision has to wait for the next line. Only the end of an
-unfinished line that could begin a secret is held back until more of the line arrives. A complete secret is also held
-back while it could become a longer one.
+A secret of several lines is matched line by line, so no decision has to wait for the next line. If the end of an
+unfinished line could begin a secret, that end is held back until more of the line arrives. A complete secret is also
+held back while it could become a longer one.
 """
 
 from collections.abc import Iterable
@@ -19,10 +19,10 @@ class Mask:
     """Replaces secrets in the output of one stream.
 
     Args:
-        secrets: their bytes. Each line of at least 6 bytes of a secret with several lines is a secret.
+        secrets: the secrets. In a secret of several lines, each line of at least 6 bytes counts as a secret.
 
     Attributes:
-        count: how many were replaced.
+        count: number of replacements.
 
     Raises:
         ValueError: a secret without any line of 6 to 8192 bytes.
@@ -39,7 +39,7 @@ class Mask:
             found |= lines
         self._secrets = sorted(found)
         self._held = b""
-        self._begun = 0  # of the held output: belongs to a secret that is already shown as replaced
+        self._begun = 0  # length of the prefix of the held output whose mask was already returned
         self.count = 0
 
     def feed(self, data: bytes) -> bytes:
@@ -48,15 +48,15 @@ class Mask:
         return self._show(text, self._undecided(text))
 
     def finish(self) -> bytes:
-        """Return the rest at the end of the stream: held output can no longer become a longer secret."""
+        """Return the held output at the end of the stream: it can no longer become a longer secret."""
         return self._show(self._held, len(self._held))
 
     def _show(self, text: bytes, cut: int) -> bytes:
-        """Return the output before `cut`, and secrets that begin there; hold back the rest."""
+        """Return the output before `cut`, with masks for secrets that begin before it; hold back the rest."""
         parts: list[bytes] = []
         spans = self._found(text)
         self.count += sum(begin < cut for begin, _ in spans)
-        kept = 0  # all before is done
+        kept = 0  # the text before this position has been handled
         for begin, end in _groups([(0, self._begun), *spans] if self._begun else spans):
             if begin == 0 and self._begun:
                 kept = end
@@ -69,20 +69,20 @@ class Mask:
 
     @property
     def held(self) -> bytes:
-        """Return the end of the output so far that could begin a secret; a line end in it follows the shown output."""
+        """The held output. A newline in it ends the part whose mask was already returned."""
         return b"\n".join((self._held[: self._begun], self._held[self._begun :])) if self._begun else self._held
 
     def hold(self, held: bytes, count: int) -> None:
-        """Go on where another mask held this back, after it had replaced so many."""
+        """Continue where another mask stopped, with its `held` output and its `count`."""
         self._begun = max(0, held.find(b"\n"))
         self._held, self.count = held.replace(b"\n", b""), count
 
     def another(self) -> "Mask":
-        """For another stream of the same secrets, from its beginning."""
+        """Return a new mask with the same secrets, for the start of another stream."""
         return Mask(self._secrets)
 
     def clean(self, text: bytes) -> bytes:
-        """Return a text by itself with its secrets replaced."""
+        """Return one text with its secrets replaced; the state of the stream is not used."""
         parts: list[bytes] = []
         kept = 0
         for begin, end in _groups(self._found(text)):
@@ -91,11 +91,11 @@ class Mask:
         return b"".join((*parts, text[kept:]))
 
     def _found(self, text: bytes) -> list[_Span]:
-        """Return where secrets begin and end in a text."""
+        """Return the spans of all secrets in a text, sorted; they may overlap."""
         return sorted(span for secret in self._secrets for span in _spans(text, secret))
 
     def _undecided(self, text: bytes) -> int:
-        """From where on the end of the text could begin a secret; its length when none could."""
+        """Return the first position from which the end of the text could begin a secret; its length if none could."""
         start = text.rfind(b"\n") + 1
         cut = len(text)
         for secret in self._secrets:
@@ -109,7 +109,7 @@ class Mask:
 
 
 def _groups(spans: list[_Span]) -> list[_Span]:
-    """Return the spans with overlapping or touching ones merged."""
+    """Merge overlapping and adjacent spans."""
     groups: list[_Span] = []
     for begin, end in spans:
         if groups and begin <= groups[-1][1]:

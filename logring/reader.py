@@ -1,9 +1,9 @@
-"""Reading a log, in any process, while it is written and ever after.
+"""Reading a log, in any process, while it is written and afterwards.
 
 While its writer lives, the last blocks of a log are in its ring and the older blocks in its file. After that the whole
-log is in its file. The ring is made before the file, and unlinked after the file is sealed. So a reader that looks for
-ring, file, ring and file, in this order, finds the log unless it does not exist yet. A reader that has an unlinked ring
-mapped still has its last blocks, so it sees no gap.
+log is in its file. The ring is created before the file, and unlinked after the file is sealed. So a reader that looks
+for ring, file, ring and file, in this order, finds the log if it exists. A reader that has an unlinked ring mapped
+still has its last blocks, so it sees no gap.
 """
 
 import time
@@ -28,16 +28,16 @@ __all__ = ["POLL_S", "Batch", "Extent", "Head", "Line", "LogReader", "Page", "Pe
 
 
 class Head(NamedTuple):
-    """How far a log has come."""
+    """A log's progress and totals."""
 
     lines: int
     """Number of the next line."""
     first_available: int
     """The first line that is still kept."""
     dropped: int
-    """Lines that were not kept when they came."""
+    """Number of lines that were dropped on arrival."""
     sealed: bool
-    """Whether nothing will be added."""
+    """Whether the log is complete: nothing will be added."""
     region_epoch: int
     """Changes whenever the live region does."""
 
@@ -50,9 +50,9 @@ class Page(NamedTuple, Generic[Lines]):
 
     lines: list[Lines]
     next: int
-    """The line to go on with."""
+    """The line to continue with."""
     skipped: int
-    """How many lines before the first one of these (or before `next`) were asked for and are gone."""
+    """Number of requested lines before the first returned one (or before `next`) that are gone."""
 
 
 class Pending(NamedTuple):
@@ -60,21 +60,21 @@ class Pending(NamedTuple):
 
     stream: int
     text: bytes
-    """Of a stream that draws: the rows, with newlines between them."""
+    """The text of the line. For a stream that draws, its rows, with newlines between them."""
     ts: int
-    """When its last bytes came, ms since the epoch."""
+    """When its last bytes arrived, ms since the epoch."""
 
 
 class Region(NamedTuple):
-    """The rows that one stream draws at present."""
+    """The rows that one stream currently draws."""
 
     stream: int
     epoch: int
-    """Changes whenever a region of the log does; the same as that of `Head` once both are mirrored."""
+    """Changes whenever any region of the log does; equals `Head.region_epoch` once both are mirrored."""
     rows: tuple[bytes, ...]
-    """As they look now, at least one; the topmost are left out when there is no room for them."""
+    """The current rows, at least one; the topmost are left out if there is no room for them."""
     ts: int
-    """When the last bytes came, ms since the epoch."""
+    """When the last bytes arrived, ms since the epoch."""
 
 
 class Extent(NamedTuple):
@@ -83,21 +83,21 @@ class Extent(NamedTuple):
     line: int
     """Its first line."""
     size: int
-    """How many bytes of the wanted streams it has."""
+    """Number of bytes that it has of the requested streams."""
 
 
 class LogReader:
-    """Reads one log. An absent log is an empty log, and may appear at any time.
+    """Reads one log. A missing log counts as empty, and may appear at any time.
 
     Only `head` checks whether another process ended or replaced the mapped ring, such as a daemon that starts again
     after a crash. A caller that keeps a reader calls `head` before it continues to read.
 
-    Every method raises LogError when the log is damaged, foreign or of a newer format, and OSError when something is
-    there that cannot be opened or read.
+    Every method raises LogError if the log is damaged, foreign or of a newer format. It raises OSError if a file exists
+    but cannot be opened or read.
 
     Args:
-        ring_path: where the ring stands while its writer lives; None to read a file alone.
-        file_path: where the log file stands; None for a log that has none.
+        ring_path: path of the ring, which exists while its writer lives; None to read only a file.
+        file_path: path of the log file; None for a log without a file.
     """
 
     def __init__(self, ring_path: str | None, file_path: str | None) -> None:
@@ -110,11 +110,11 @@ class LogReader:
 
     @property
     def has_ring(self) -> bool:
-        """Return whether there was a ring at the last look."""
+        """Whether the last refresh found a ring."""
         return self._ring is not None
 
     def head(self) -> Head:
-        """How far the log has come, now; cheap."""
+        """Return the current progress of the log. Cheap."""
         publication = self._refresh(check=True)
         if publication is None:
             return Head(0, 0, 0, sealed=False, region_epoch=0)
@@ -122,28 +122,28 @@ class LogReader:
         return Head(state.lines, state.first_available, state.dropped, state.sealed, state.region_epoch)
 
     def resolve(self, anchor: int) -> int:
-        """The number of a line given from the start (0 and more) or from the end (negative), as far as it is kept."""
+        """Return the number of a line counted from the start (0 or more) or the end (negative), within kept lines."""
         head = self.head()
         line = anchor if anchor >= 0 else head.lines + anchor
         return max(head.first_available, min(line, head.lines))
 
     def read(self, start: int, limit: int, max_bytes: int = 1 << 20) -> Page[Line]:
-        """Lines from number `start` on: at most `limit`, and `max_bytes` of text unless the first is longer.
+        """Return at most `limit` lines from number `start` on, and `max_bytes` of text unless the first is longer.
 
         A page ends before a gap; the next one then begins with `skipped` lines.
 
         Raises:
-            Corrupt: `start` cannot be read; its attribute `next` is where to go on, always behind `start`.
+            Corrupt: `start` cannot be read; the attribute `next` is the line to continue with, always after `start`.
         """
         return self._page(Block.lines, start, limit, max_bytes)
 
     def read_batches(self, start: int, limit: int, max_bytes: int = 1 << 20) -> Page[Batch]:
-        """Return the same lines in batches, which takes a fraction of the time where many lines were read together.
+        """Return the same lines in batches, which is several times faster if many lines were read together.
 
         The last batch may exceed `max_bytes`.
 
         Raises:
-            Corrupt: as :meth:`read`.
+            Corrupt: as in :meth:`read`.
         """
         return self._page(Block.batches, start, limit, max_bytes)
 
@@ -184,7 +184,7 @@ class LogReader:
         return Page(lines, position, max(0, first - start))
 
     def newest(self, start: int, limit: int, max_bytes: int) -> list[Line] | None:
-        """The same lines as of :meth:`read`, when they are all that was read last; None: it has to look for them.
+        """Return the lines that :meth:`read` returns if they are exactly the newest entry; None if `read` is needed.
 
         A follower that is woken for each new line needs only the last entry, neither the block nor its table.
         """
@@ -194,11 +194,11 @@ class LogReader:
         return self._ring.newest(publication, start, limit, max_bytes)
 
     def mark(self) -> bytes:
-        """Return a mark that is unchanged when the ring has nothing new, and empty when this is unknown. Very cheap."""
+        """Return bytes that change when the ring has something new; empty without a ring. Very cheap."""
         return self._ring.mark() if self._ring is not None else b""
 
     def pending(self) -> list[Pending]:
-        """The unfinished lines, as they were mirrored last."""
+        """Return the unfinished lines, as last mirrored."""
         publication = self._refresh()
         if self._ring is None:
             return []
@@ -216,9 +216,9 @@ class LogReader:
         return found
 
     def region(self) -> list[Region]:
-        """Return the rows that the streams draw, as last mirrored; empty without drawing and for a sealed log.
+        """Return the rows that the streams draw, as last mirrored; empty if no stream draws or the log is sealed.
 
-        It is also empty when shared memory is too short for it; `pending` then has the rows, if it has room.
+        It is also empty if there is not enough shared memory; `pending` then has the rows, if it has room.
         """
         publication = self._refresh()
         if publication is None or self._ring is None or publication.state.sealed:
@@ -230,10 +230,10 @@ class LogReader:
         return [Region(*one) for one in found]
 
     def history(self, n: int) -> list[list[bytes]] | None:
-        """How line `n` came to be: frames, oldest first, each with its rows; None: there is no such line (any more).
+        """Return the frames of line `n`, oldest first, each as its rows; None if the line does not exist (any more).
 
-        It is empty for a line that was not redrawn, and perhaps for a redrawn line: frames are written up to a second
-        after their line, are bounded, and are dropped when there is no space for them.
+        The list is empty for a line that was not redrawn. It can be empty for a redrawn line: frames are written up to
+        a second after their line, their number is limited, and they are dropped if there is no space.
         """
         lines = self.read(n, 1).lines if n >= 0 else []
         if not lines or lines[0].n != n:
@@ -243,10 +243,10 @@ class LogReader:
         return read_frames(frames_path(self._file_path), n)
 
     def raw(self, streams: Sequence[int] = (STDOUT, STDERR)) -> Iterator[bytes]:
-        """Yield the stored bytes of these streams in the order in which they came, up to the present end.
+        """Yield the stored bytes of these streams in order of arrival, up to the current end.
 
         Raises:
-            LogError: after everything before the damage.
+            LogError: at the damage, after everything before it was yielded.
         """
         for block in self.blocks():
             if isinstance(block, LogError):
@@ -254,10 +254,10 @@ class LogReader:
             yield from block.raw(streams)
 
     def blocks(self, start: int = 0) -> Iterator[Block | LogError]:
-        """Yield the available blocks, up to the present end; for an unreadable block, yield the error instead.
+        """Yield the available blocks, up to the current end; for an unreadable block, yield the error instead.
 
         Args:
-            start: a line; blocks before the block of that line are left out.
+            start: a line number; blocks before that line's block are left out.
         """
         publication = self._refresh()
         if publication is None or start >= publication.state.lines > 0:
@@ -284,11 +284,11 @@ class LogReader:
     def extents(self, streams: Sequence[int] = (STDOUT, STDERR), start: int = 0) -> Iterator[Extent | LogError]:
         """Yield the sizes of a log's complete blocks; for an unreadable header, yield the error instead.
 
-        Only headers are read, and tables of blocks with several entries, so a block may turn out to be damaged later.
+        Only headers and the tables of blocks with several entries are read, so a block may still prove damaged later.
 
         Args:
-            streams: whose bytes count.
-            start: a line; blocks before the block of that line are left out.
+            streams: the streams whose bytes count.
+            start: a line number; blocks before that line's block are left out.
         """
         publication = self._refresh()
         if publication is None or start >= publication.state.lines > 0:
@@ -323,11 +323,11 @@ class LogReader:
         return block.table
 
     def line_at(self, ms: int) -> int:
-        """Return the first line that was read at or after `ms` (since the epoch), or the number of the next line.
+        """Return the first line read at or after `ms` (since the epoch); the number of the next line if there is none.
 
-        Found by bisection, so it takes the log's times for ordered, which they are unless the clock was set back. Then
-        several lines may be such that they were read at or after `ms` and the line before was read earlier: it is one
-        of these. Lines that are gone are passed over; for a block that is damaged stands its first line.
+        The bisection assumes that times ascend, which they do unless the clock was set back. In that case several
+        lines may qualify: each was read at or after `ms`, and the line before it earlier. The result is one of them.
+        Lines that are gone are skipped; a damaged block is represented by its first line.
         """
         publication = self._refresh()
         if publication is None:
@@ -350,7 +350,7 @@ class LogReader:
         return max(publication.state.first_available, min(line, publication.state.lines))
 
     def close(self) -> None:
-        """Let go of ring and file."""
+        """Close the ring and the file. A later read opens them again."""
         if self._ring is not None:
             self._ring.close()
             self._ring = None
@@ -362,7 +362,7 @@ class LogReader:
     # Finding the log
 
     def _refresh(self, *, check: bool = False) -> Publication | None:
-        """The state as it is now, None when there is no log yet; `check` whether the ring is still that of the log."""
+        """Return the current state; None if there is no log yet. With `check`, verify that the ring is not replaced."""
         ring = self._ring
         if ring is not None:
             now = ring.publication()
@@ -391,7 +391,7 @@ class LogReader:
         return self._file
 
     def _usable_file(self) -> StoredFile | None:
-        """Return the log file; None when there is none, or none that can be read."""
+        """Return the log file; None if it does not exist or is damaged."""
         try:
             return self._open_file()
         except LogError:
@@ -414,7 +414,7 @@ class LogReader:
         return max(0, publication.header.number - kept + 1)
 
     def _following(self, number: int, publication: Publication) -> int:
-        """The next block number; numbers whose blocks cannot be there, because the file is cut short, are left out."""
+        """Return the next block number, skipping blocks that cannot exist because the file is truncated."""
         number += 1
         newest = publication.header.number
         in_ring = newest if self._ring is None else newest - publication.state.blocks + 1
@@ -424,7 +424,7 @@ class LogReader:
         return number
 
     def _header(self, number: int, publication: Publication) -> BlockHeader | None:
-        """Header of a block; None when it is gone or damaged."""
+        """Return the header of a block; None if it is gone or damaged."""
         if number == publication.header.number:
             return publication.header
         ring = self._ring
@@ -437,7 +437,7 @@ class LogReader:
         return header if header is not None and header.end_line <= publication.header.first_line else None
 
     def _block(self, number: int, publication: Publication) -> Block | None:
-        """Return a block; None when it is gone.
+        """Return a block; None if it is gone.
 
         Raises:
             Corrupt: it is damaged.
@@ -447,7 +447,7 @@ class LogReader:
             header = ring.header(number, publication)
             text, table = ring.block_bytes(header, publication.state.blocks) if header else (b"", b"")
             now = ring.publication()
-            if now.header.number < number + now.state.blocks:  # the slot was not used again meanwhile
+            if now.header.number < number + now.state.blocks:  # the slot was not reused meanwhile
                 if header is None:
                     raise Corrupt(f"{ring.path}: block {number} is damaged")
                 return Block(header, text, table, f"{ring.path}: block {number}")
@@ -475,8 +475,8 @@ class LogReader:
             return head.number
         if line == self._hint[0]:
             return self._hint[1]
-        # Bisection. Blocks that are gone are the lowest ones, so None counts as too low; a damaged one in the middle
-        # may lead too far up, which the step down repairs.
+        # Bisection. `_readable` skips blocks that are gone or damaged by moving up; None means there is none up to
+        # `high`, so the search continues below `middle`.
         low, high = self._oldest(publication), head.number - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -488,7 +488,7 @@ class LogReader:
         return low
 
     def _readable(self, number: int, high: int, publication: Publication) -> BlockHeader | None:
-        """Header of the first block from `number` to `high` that has one."""
+        """Return the first readable header of the blocks `number` to `high`; None if there is none."""
         while number <= high:
             header = self._header(number, publication)
             if header is not None:
@@ -497,7 +497,7 @@ class LogReader:
         return None
 
     def _behind(self, number: int, line: int, publication: Publication) -> int:
-        """First line behind `line` of the first whole block behind block `number`."""
+        """Return the first line after `line` in the first intact block after block `number`."""
         while number < publication.header.number:
             number = self._following(number, publication)
             try:
@@ -518,21 +518,21 @@ def follow(
 ) -> Iterator[Page[Line]]:
     """Yield pages from line `position` on, until the log is sealed and has been read to its end.
 
-    Lines that are gone show as `skipped` of the page behind them, damaged ones too; such a page may have no lines.
+    Missing and damaged lines count in `skipped` of the next page, which may have no lines.
 
     Args:
-        reader: of the log, which may not exist yet.
-        position: the line to begin with.
-        wait: returns when there may be new lines. A caller with a doorbell waits for the bell, POLL_S at most, so that
-            a lost bell costs no more than a poll.
-        limit: most lines of a page.
+        reader: reader of the log, which may not exist yet.
+        position: the first line to yield.
+        wait: returns when there may be new lines. A caller with a doorbell waits for at most POLL_S, so a lost ring
+            costs no more than one poll interval.
+        limit: maximum number of lines in a page.
 
     Raises:
         LogError: the log cannot be read at all.
         OSError: the disk failed.
     """
     while True:
-        head = reader.head()  # before reading: a log that is sealed now already has all its lines
+        head = reader.head()  # before the read: if the log is sealed now, it already has all its lines
         while position < head.lines:
             page = _page(reader, position, limit)
             position = page.next

@@ -1,20 +1,20 @@
 r"""Searching a log for a text or a regular expression.
 
-A block's text is searched as a whole; lines come into it only where there is a hit. So the speed is that of
-``bytes.find`` or of RE2, whatever the number of lines.
+A block's text is searched as a whole and split into lines only around hits. So a search is as fast as ``bytes.find`` or
+RE2, whatever the number of lines.
 
-Regular expressions are RE2's: they take time that is linear in the text, and bounded memory, so that no pattern can
-hang who searches. Text and pattern are taken as UTF-8: ``.`` is one character, and case is ignored beyond ASCII too.
-A byte that is no UTF-8 breaks nothing: nothing but ``\C`` (any byte) matches it. (RE2's Latin-1 mode would match every
-byte, and take an umlaut for two characters.)
+Regular expressions have RE2 syntax. RE2 takes time linear in the text, and bounded memory, so no pattern can hang the
+searching process. Text and pattern are UTF-8: ``.`` is one character, and case is ignored beyond ASCII too. A byte that
+is not valid UTF-8 does no harm: only ``\C`` (any byte) matches it. (RE2's Latin-1 mode would match every byte, and
+treat an umlaut as two characters.)
 
 A pattern is applied to one line, without its newline: ``^`` and ``\A`` are its start, ``$`` and ``\z`` its end, and
 nothing matches across lines. A carriage return before the newline belongs to the line end: no pattern sees it, but it
-stays in the text of the hit. A line over 16 KiB is searched part by part, as it is stored, so a match across the border
-of two parts is not found. Unfinished lines are not searched.
+stays in the text of the hit. A line over 16 KiB is searched part by part, as it is stored, so a match that spans two
+parts is not found. Unfinished lines are not searched.
 
-``bytes.find`` is several times as fast as RE2. So the search first looks for the texts that each match of a pattern
-contains, and asks RE2 only in blocks that have one of them.
+``bytes.find`` is several times as fast as RE2. So the search first looks for the literal texts that every match of a
+pattern contains, and runs RE2 only in blocks that have them.
 """
 
 import math
@@ -31,12 +31,12 @@ from logring.reader import LogReader
 __all__ = ["BadPattern", "Found", "Hit", "Pattern", "search"]
 
 _MEMORY_BYTES = 8 << 20
-"""Memory of a compiled pattern for its cache of states: RE2 clears the cache when it is full."""
+"""Memory limit of a compiled pattern, including its cache of states, which RE2 clears when it is full."""
 _PROGRAM_BYTES = 1 << 18
-"""Memory of a compiled pattern apart from its states.
+"""Memory limit of a compiled pattern without its states.
 
-The time to compile repeated ``a?`` grows with the square of their number, and blocks all other threads of this process.
-With this limit, it takes at most a fifth of a second.
+The time to compile a repeated ``a?`` grows with the square of the repetitions, and blocks all other threads of the
+process. With this limit, compiling takes at most a fifth of a second.
 """
 
 _LEAST_BYTES = 1 << 12
@@ -49,7 +49,7 @@ _LINE_ANCHORS = {r"\A": "^", r"\z": "$"}
 
 
 class BadPattern(ValueError):
-    """The pattern is no regular expression, too large, or can match no line."""
+    """The pattern is not a valid regular expression, is too large, or cannot match any line."""
 
 
 class Pattern:
@@ -58,10 +58,10 @@ class Pattern:
     Args:
         text: a plain text, or with `regex` a regular expression in RE2 syntax.
         regex: whether `text` is a regular expression.
-        ignore_case: take upper and lower case for the same.
+        ignore_case: whether upper and lower case are equal.
 
     Raises:
-        BadPattern: see there.
+        BadPattern: the pattern is invalid, too large, or cannot match any line.
     """
 
     def __init__(self, text: str, *, regex: bool = False, ignore_case: bool = False) -> None:
@@ -82,20 +82,20 @@ class Pattern:
             self._regexp = _compile(text, ignore_case=True, literal=True)
 
     def may_match(self, text: bytes, begin: int, end: int) -> bool:
-        """Return whether a match in `text[begin:end]` is possible, as far as that is to be had cheaply."""
+        """Return whether a match in `text[begin:end]` is possible: a cheap test that may return True in vain."""
         return present(self._required, text, begin, end)
 
     def find(self, text: bytes, pos: int, begin: int, end: int) -> tuple[int, int] | None:
-        """Return the first match from `pos` on, as start and end in `text`; only `text[begin:end]` is looked at."""
+        """Return start and end of the first match from `pos` on, within `text[begin:end]`; None if there is none."""
         if self._regexp is None:
             at = text.find(self._plain, pos, end)
             return None if at < 0 else (at, at + len(self._plain))
-        part = memoryview(text)[begin:end]  # where it ends is a line's end to RE2
+        part = memoryview(text)[begin:end]  # RE2 treats its end as the end of a line
         match = self._regexp.search(part, pos - begin)
         return None if match is None else (match.start() + begin, match.end() + begin)
 
     def spans(self, line: bytes) -> Iterator[tuple[int, int]]:
-        """Return where the pattern matches in one line; empty matches are left out."""
+        """Yield start and end of each match in one line; empty matches are left out."""
         pos = 0
         while pos <= len(line) and (span := self.find(line, pos, 0, len(line))):
             if span[1] > span[0]:
@@ -104,7 +104,7 @@ class Pattern:
 
 
 def _compile(text: str, *, ignore_case: bool, literal: bool = False, memory_bytes: int = _MEMORY_BYTES) -> Any:
-    import re2  # only for who searches by one: an idle process is smaller without
+    import re2  # imported at first use, to keep idle processes small
 
     options = re2.Options()
     options.case_sensitive = not ignore_case
@@ -119,14 +119,14 @@ def _compile(text: str, *, ignore_case: bool, literal: bool = False, memory_byte
         said = err.args[0] if err.args else ""
         raise BadPattern(said.decode(errors="replace") if isinstance(said, bytes) else str(said)) from err
     finally:
-        re2.purge()  # its cache keeps 128 patterns, each with the memory that it may take
+        re2.purge()  # its cache would keep 128 patterns, each with its full memory
 
 
 def _line_anchors(text: str) -> str:
     """Return the pattern with text anchors replaced by line anchors.
 
     Raises:
-        BadPattern: it switches the meaning of ``^`` and ``$``.
+        BadPattern: it changes the meaning of ``^`` and ``$``.
     """
 
     def replaced(token: re.Match[str]) -> str:
@@ -154,25 +154,25 @@ class Found(NamedTuple):
 
     hits: list[Hit]
     next: int
-    """The line to go on with."""
+    """The line to continue with."""
     exhausted: bool
-    """Whether the log was searched up to its present end."""
+    """Whether the log was searched up to its current end."""
     scanned: int
-    """Bytes of text that were passed."""
+    """Bytes of text that were searched or skipped."""
     damaged: int
-    """Blocks that could not be read; they are left out."""
+    """Number of unreadable blocks, which were skipped."""
 
 
 class Wanted(NamedTuple):
-    """Which lines count."""
+    """The lines to consider, by stream and time."""
 
     stream: int | None = None
     since_ms: int = -_EVER
     until_ms: int = _EVER
-    """Read at this time or before."""
+    """Latest time, inclusive."""
 
     def rules_out(self, block: Block) -> bool:
-        """Return whether no line of a block counts, as far as its entries tell at a glance."""
+        """Return True if the header and table show that no line of a block is wanted."""
         header = block.header
         if self.stream is not None and self.stream != header.last_stream:
             streams = block.table[_STREAM_AT::ENTRY_SIZE]
@@ -182,7 +182,7 @@ class Wanted(NamedTuple):
         return header.base_ms > self.until_ms or header.base_ms + header.last_delta < self.since_ms
 
     def takes(self, entry: Entry) -> bool:
-        """Return whether the lines of an entry count."""
+        """Return whether the lines of an entry are wanted."""
         return (self.stream is None or self.stream == entry.stream) and self.since_ms <= entry.ts <= self.until_ms
 
 
@@ -195,11 +195,11 @@ class Limits(NamedTuple):
     hits: int
     """Maximum number of hits, at least 1."""
     max_bytes: int
-    """Stop behind the block with which this much text was passed; damaged blocks count."""
+    """Stop after the block that reaches this amount of text; damaged blocks count."""
     until_s: float = math.inf
     """Stop after this time (of `time.monotonic`) once some text was searched.
 
-    The slowest patterns search 50 KB a second, so the time is also checked within blocks.
+    The slowest patterns search 50 KB/s, so the time is also checked within blocks.
     """
 
 
@@ -214,14 +214,14 @@ def search(
     """Search lines from number `start` on.
 
     Args:
-        reader: of the log.
+        reader: reader of the log.
         pattern: the pattern to search for.
-        start: where to begin; to go on, the `next` of the call before.
+        start: the first line; to continue a search, `next` of the previous result.
         limits: when to stop.
-        wanted: which lines count.
+        wanted: the lines to consider.
 
     Raises:
-        LogError: the log cannot be read at all. (Single blocks that cannot be read are counted.)
+        LogError: the log cannot be read at all. (Single unreadable blocks are only counted.)
         OSError: the disk failed.
     """
     hits: list[Hit] = []
@@ -233,7 +233,7 @@ def search(
             return Found(hits, following, exhausted=False, scanned=scanned, damaged=damaged)
         if isinstance(block, LogError):
             damaged += 1
-            # Only text that is not searched again may count: each call must make progress.
+            # Count a block only if the search moves past it: each call must make progress.
             if isinstance(block, Corrupt) and block.next is not None and block.next > following:
                 following = block.next
                 spent += BLOCK_SIZE
@@ -256,10 +256,10 @@ def search(
 
 
 class _Pace:
-    """How much to pass between two looks at the clock; patterns differ by a factor of ten thousand.
+    """The amount of text to search between two looks at the clock; patterns' speeds differ by a factor of 10,000.
 
     Attributes:
-        bytes: so much, and up to the end of the line.
+        bytes: the amount, which is extended to the end of a line.
     """
 
     def __init__(self, until_s: float) -> None:
@@ -268,7 +268,7 @@ class _Pace:
         self._looked_s = time.monotonic()
 
     def is_over(self) -> bool:
-        """Return whether it is time to stop."""
+        """Look at the clock, adapt `bytes`, and return whether it is time to stop."""
         now_s = time.monotonic()
         took_s, self._looked_s = now_s - self._looked_s, now_s
         if took_s < _LOOK_S:
@@ -279,11 +279,11 @@ class _Pace:
 
 
 class _InBlock:
-    """The search of one block from line `start` on, or from its first one.
+    """The search of one block, from line `start` or the block's first line on.
 
     Attributes:
-        next: the line to go on with.
-        passed: bytes that were passed.
+        next: the line to continue with.
+        passed: bytes of text that were searched or skipped.
 
     Raises:
         Corrupt: the entries do not match the text.
@@ -308,7 +308,7 @@ class _InBlock:
             return found
         stretches = [*self._stretches()]
         text = self._block.text
-        if b"\r\n" in text:  # two newlines instead, so that offsets stay the same
+        if b"\r\n" in text:  # replaced by two newlines, which keeps the offsets
             text = b"".join(text[begin:end].replace(b"\r\n", b"\n\n") for begin, end in stretches)
         for begin, end in stretches:
             if end > self._begin and not self._search(found, text, begin, end, limit):
@@ -316,9 +316,9 @@ class _InBlock:
         return found
 
     def _stretches(self) -> Iterator[tuple[int, int]]:
-        """Parts of the text that are to be searched by themselves.
+        """Yield the parts of the text that must be searched separately.
 
-        Behind the part of a line that was split stands no newline: other lines follow at once.
+        The part of a split line has no newline at its end: the next line follows immediately.
         """
         block = self._block
         begin = 0
@@ -331,7 +331,7 @@ class _InBlock:
             yield begin, len(block.text)
 
     def _search(self, found: list[Hit], text: bytes, begin: int, end: int, limit: int) -> bool:
-        """Search one part of `text`, which ends with a line's end; whether to go on behind it."""
+        """Search one part of `text`, which ends at the end of a line; return whether to continue with the next."""
         stored, pattern = self._block.text, self._pattern
         last = end - text.endswith(b"\n", begin, end)  # no empty line follows the last newline
         pos = max(begin, self._begin)
@@ -353,7 +353,7 @@ class _InBlock:
                 pos = stored.find(b"\n", cut) + 1
                 continue
             at = min(span[0], end - 1)
-            if at > begin and stored[at - 1 : at + 1] == b"\r\n":  # between the two newlines of a CRLF is no line
+            if at > begin and stored[at - 1 : at + 1] == b"\r\n":  # the two newlines of a CRLF enclose no line
                 pos = at + 1
                 continue
             entry = self._entry_at(at)
@@ -365,7 +365,7 @@ class _InBlock:
             line_begin = text.rfind(b"\n", entry.begin, at) + 1 or entry.begin
             line_end, stored_end = _line_end(text, at, entry.end), _line_end(stored, at, entry.end)
             pos = stored_end + 1
-            # \C can match a newline: then the line must match by itself.
+            # \C can match a newline. In that case the line must match on its own.
             if span[1] > line_end and pattern.find(text, line_begin, line_begin, line_end) is None:
                 continue
             number = self._number(line_begin)
@@ -377,7 +377,7 @@ class _InBlock:
         return True
 
     def _entry_at(self, offset: int) -> Entry:
-        """Return the entry that has the text at `offset`, which never decreases."""
+        """Return the entry with the text at `offset`, which must not decrease between calls."""
         if offset >= self._entry.end:
             self._entry = self._block.entry(self._block.index_at(offset))
             if not self._entry.begin <= offset < self._entry.end:
@@ -386,7 +386,7 @@ class _InBlock:
         return self._entry
 
     def _number(self, line_begin: int) -> int:
-        """Number of the line of the present entry that begins there."""
+        """Return the number of the line that begins at this offset in the current entry."""
         self._mark_line += self._block.text.count(b"\n", self._mark, line_begin)
         self._mark = line_begin
         number = self._block.header.first_line + self._mark_line
@@ -396,13 +396,13 @@ class _InBlock:
 
 
 def _line_end(text: bytes, at: int, end: int) -> int:
-    """Return where the line with the byte `at` ends, at `end` if no newline stands before."""
+    """Return the end of the line that contains byte `at`; `end` if no newline comes before it."""
     found = text.find(b"\n", at, end)
     return end if found < 0 else found
 
 
 _SHORTEST = 3
-"""Shorter texts are nearly everywhere."""
+"""Shorter texts occur almost everywhere."""
 _MOST_TEXTS = 3
 _MOST_ALTERNATIVES = 2
 """Looking for three texts takes as long as RE2 does."""
@@ -426,16 +426,16 @@ Texts = tuple[bytes, ...]
 
 
 def required(pattern: str) -> tuple[Texts, ...]:
-    """For each alternative of a pattern, which RE2 takes, the texts that each of its matches has.
+    """Return, for each alternative of a valid RE2 pattern, the texts that every match contains.
 
-    Empty when there is an alternative of which nothing is certain.
+    The result is empty if one of the alternatives has no such text.
     """
     if _UNUSUAL.search(pattern):
         return ()
     alternatives: list[Texts] = []
     runs = [""]
     depth = 0
-    before = None  # kind of the token before
+    before = None  # kind of the previous token
     for token in _REQUIRED_TOKEN.finditer(pattern):
         kind = token.lastgroup
         depth += (kind == "open") - (kind == "close")
@@ -463,5 +463,5 @@ def _longest(runs: list[str]) -> Texts:
 
 
 def present(alternatives: tuple[Texts, ...], text: bytes, begin: int, end: int) -> bool:
-    """Return whether `text[begin:end]` has all texts of an alternative, or there are no alternatives."""
+    """Return whether `text[begin:end]` contains all texts of one alternative; True without alternatives."""
     return not alternatives or any(all(text.find(one, begin, end) >= 0 for one in texts) for texts in alternatives)

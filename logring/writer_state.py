@@ -1,8 +1,8 @@
-"""The state of a writer as plain values, with which the same process continues in another program.
+"""The state of a writer as plain values, which the process hands over to a new program across execve.
 
 The state is complete, including output that no reader has seen yet: unfinished lines, text held back as a possible
 secret, a progress bar that is being drawn, frames on their way to the disk. The ring stays in place; its descriptor is
-inherited. The tables here are the format (:mod:`logring.format_table`).
+inherited. The tables here define the format (see :mod:`logring.format_table`).
 """
 
 from collections.abc import Callable
@@ -61,16 +61,16 @@ WRITER = fields(
 )
 RING = fields("_pending_have _pending_seq _region_have _region_seq block_size slots table_have taken text_have")
 OF_THE_RING = ("ring", "_mm", "_view", "_head")
-"""Attributes of a writer that come from its ring."""
+"""Attributes of a writer that are restored from its ring."""
 OF_THE_FILE = ("path", "static", "mm", "fd")
-"""Attributes of a ring that come from its file."""
+"""Attributes of a ring that are restored from its file."""
 
 Keep = Callable[[int], int]
-"""Takes note of a descriptor that has to be inherited, and returns it."""
+"""Registers a descriptor to be inherited, and returns it."""
 
 
 def dump(writer: RingWriter, keep: Keep) -> dict[str, Any]:
-    """Return the whole state of an idle writer; the writer can be used afterwards."""
+    """Return the complete state of an idle writer, which stays usable."""
     found: dict[str, Any] = {"writer": SCHEMA.to_json(values_of(writer, WRITER))}
     if writer.created:
         ring = writer.ring
@@ -81,12 +81,12 @@ def dump(writer: RingWriter, keep: Keep) -> dict[str, Any]:
 
 
 def load(found: dict[str, Any]) -> RingWriter:
-    """Return the writer of which :func:`dump` was the state, in another program. Nothing is written.
+    """Restore a writer from the state that :func:`dump` returned in another program. Nothing is written.
 
     Raises:
-        Foreign: another version wrote the state.
+        Foreign: the state has a format that this version does not know.
         OSError: the ring cannot be mapped.
-        LogError: it is no ring of ours.
+        LogError: the file is not a ring.
     """
     values = attributes_of("the writer", SCHEMA.from_json(found["writer"]), WRITER)
     writer = RingWriter(values["path"], values["run_id"], RingShape(0, values["_blocks"], values["block_size"]))
@@ -99,12 +99,12 @@ def load(found: dict[str, Any]) -> RingWriter:
 
 
 def in_a_new_file(writer: RingWriter) -> RingWriter:
-    """Replace a writer after its ring has left its path, and close the old writer.
+    """Replace a writer whose ring was removed from its path, and close the old writer.
 
-    The new ring has the whole content of the old one. The old writer must be idle meanwhile.
+    The new ring has the whole content of the old one. The old writer must be idle during the call.
 
     Raises:
-        OSError: the ring cannot be made again; the old writer is as it was.
+        OSError: the ring cannot be recreated; the old writer is unchanged.
     """
     found = dump(writer, lambda fd: fd)
     new = load({**found, "fd": writer.ring.copied_file(writer.path)})

@@ -1,4 +1,4 @@
-"""Rewriting a sealed log file so that it takes less room: packed, as `logring.layout` says."""
+"""Compression of sealed log files into the packed form of `logring.layout`."""
 
 import os
 from array import array
@@ -31,26 +31,26 @@ from logring.logfile.packed import Index
 from logring.logfile.stored import StoredFile
 
 LEVEL = 3
-"""Higher ones gain 10 % and take four times as long."""
+"""Higher levels save another 10 % and take four times as long."""
 SUFFIX = ".new"
-"""Of the file that is to take the place of a log file."""
+"""Suffix of the temporary file that replaces the log file."""
 
 Packed = tuple[BlockHeader, bytes]
 
 
 def compress(path: str, level: int = LEVEL) -> bool:
-    """Rewrite a sealed log file packed, under the same path, if that saves a page of the disk at least.
+    """Replace a sealed log file by its packed form, under the same path, if that saves at least one page of disk.
 
-    The new file keeps the time of the old one. A reader that has the old file open continues to read the old file.
+    The new file keeps the modification time of the old one. A reader that has the old file open continues to read it.
     Damaged parts stay damaged and every other line stays readable. Only one process at a time may compress a file. If
-    it dies, it leaves the old file or the new one, and perhaps a second file with the suffix ``.new``.
+    the process dies, it leaves the old file or the new one, and perhaps a second file with the suffix ``.new``.
 
     Returns:
-        Whether it was rewritten; False also when it is gone, replaced, or packed already.
+        Whether the file was rewritten; also False if it is gone, was replaced, or is already packed.
 
     Raises:
-        OSError: it cannot be read, or the new one not be written; the old one stands as before.
-        LogError: it is no sealed log file of ours, or its first page is damaged.
+        OSError: the file cannot be read, or the new one cannot be written; the old one is unchanged.
+        LogError: the file is not a sealed log file, or its first page is damaged.
     """
     try:
         before = os.stat(path)
@@ -86,7 +86,7 @@ def _pages(size: int) -> int:
 
 
 def _replace(path: str, before: os.stat_result, temporary: str) -> bool:
-    """Put the new file in the place of the old one, unless that was removed meanwhile: nothing may bring it back."""
+    """Replace the old file, unless it was removed or replaced meanwhile: a removed log must not reappear."""
     try:
         now = os.stat(path)
     except FileNotFoundError:
@@ -98,7 +98,7 @@ def _replace(path: str, before: os.stat_result, temporary: str) -> bool:
 
 
 def _write(source: StoredFile, file: BinaryIO, level: int) -> int:
-    """Write the packed file; returns its size."""
+    """Write the packed file; return its size in bytes."""
     publication = source.publication()
     static, head = source.static._replace(kind=KIND_PACKED), publication.header.number
     first = max(0, head - static.file_blocks + 1)
@@ -130,7 +130,7 @@ def _write(source: StoredFile, file: BinaryIO, level: int) -> int:
 
 
 def _packed(source: StoredFile, first: int, head: int, level: int) -> Iterator[Packed | None]:
-    """Yield header and stored bytes of each block; None for a block whose header is also damaged."""
+    """Yield the header and stored bytes of each block; None for a block with a damaged header."""
     for number in range(first, head + 1):
         try:
             block = source.block(number, salvage=False)

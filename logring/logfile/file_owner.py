@@ -1,9 +1,9 @@
-"""Whom a file is for, by the directory that it stands in.
+"""Access to new files and directories, derived from the directory that contains them.
 
-A directory of mode 0710 also serves readers in its group: they may read its logs and rings, and cannot list or change
-it. A directory that they may list has mode 1750, which no directory has by accident. In any other directory a file is
-private to its owner, whatever the directory permits. So the code that makes a file or a directory need not know the
-readers: only the topmost directory must be made for them.
+Members of the group of a directory with mode 0710 may read its logs and rings, but cannot list or change it. A
+directory that they may also list has mode 1750, which no directory has by accident. In any other directory a file is
+private to its owner, whatever the directory's mode permits. So the code that creates files and directories need not
+know the readers; only the topmost directory must be set up for them.
 """
 
 import os
@@ -16,7 +16,7 @@ _FILE = 0o640
 
 
 def readers_of(directory: str) -> int | None:
-    """Return the group whose members may read the files of a directory; None: only the owner may.
+    """Return the group id of the users who may read a directory's files; None if only the owner may.
 
     Raises:
         OSError: there is no such directory.
@@ -26,14 +26,14 @@ def readers_of(directory: str) -> int | None:
 
 
 def share_file(fd: int, path: str) -> None:
-    """Let the readers of its directory read a new file.
+    """Give the readers of a new file's directory read access to the file.
 
     Raises:
-        OSError: its directory is gone.
+        OSError: the directory is gone.
     """
     gid = readers_of(os.path.dirname(path))
     if gid is not None:
-        with suppress(PermissionError):  # not a group of ours: the file stays our own
+        with suppress(PermissionError):  # this process is not in the group: the file stays private
             os.fchown(fd, -1, gid)
             os.fchmod(fd, _FILE)
 
@@ -42,8 +42,8 @@ def make_directory(path: str) -> None:
     """Make a directory with the same readers as its parent.
 
     Raises:
-        FileExistsError: it is there.
-        OSError: it cannot be made.
+        FileExistsError: the path exists.
+        OSError: the directory cannot be created.
     """
     os.mkdir(path, 0o700)
     gid = readers_of(os.path.dirname(path) or ".")
@@ -54,17 +54,17 @@ def make_directory(path: str) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Make a directory and its missing parents, with the same readers as the first existing parent.
+    """Create a directory and its missing parents, with the same readers as the nearest existing parent.
 
     Raises:
-        OSError: the directory cannot be made, or the path is a link whose target does not exist.
+        OSError: the directory cannot be created, or the path is a symbolic link whose target does not exist.
     """
     if not path:
         return
     try:
         make_directory(path)
     except FileExistsError:
-        if os.path.islink(path):  # otherwise each caller that misses the directory would make it again
+        if os.path.islink(path):  # a dangling link raises here; otherwise the recursion below would never end
             os.stat(path)
     except FileNotFoundError:
         make_directories(os.path.dirname(path))

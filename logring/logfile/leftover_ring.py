@@ -10,21 +10,21 @@ from logring.ring.writer import RingWriter
 
 
 def save_leftover_ring(ring_path: str, log_path: str) -> int | None:
-    """Write the ring's unwritten blocks and unfinished lines to the file, seal it and unlink the ring.
+    """Write the ring's unwritten blocks and unfinished lines to the log file, seal the file and unlink the ring.
 
-    Works on a private copy of the ring, so it takes no shared memory and can be repeated if it is interrupted. To be
-    called only when the writer is dead.
+    The function works on a private copy of the ring, so it needs no shared memory and can be repeated after an
+    interruption. Call it only after the writer has died.
 
     Args:
-        ring_path: of the ring that was left.
-        log_path: of its log file, which may or may not be there.
+        ring_path: path of the leftover ring.
+        log_path: path of its log file, which may not exist.
 
     Returns:
-        The number of lines of the log; None when there is no ring (any more).
+        The number of lines in the log; None if there is no ring.
 
     Raises:
-        OSError: something could not be read or written; the ring is still there.
-        LogError: it is no ring of ours, or damaged; it is still there.
+        OSError: something could not be read or written; the ring still exists.
+        LogError: the file is not a ring, or the ring is damaged; it still exists.
     """
     try:
         ring = Ring.private_copy(ring_path)
@@ -38,7 +38,7 @@ def save_leftover_ring(ring_path: str, log_path: str) -> int | None:
         if _is_sealed(log_path, ring):  # the writer died between sealing the file and unlinking the ring
             os.unlink(ring_path)
             return writer.lines
-        # A log without a file (our own) gets a file with the content of the ring.
+        # A log without a file, such as the daemon's own, gets a file with the content of the ring.
         writer.file_blocks = ring.static.file_blocks or ring.slots + 1
         writer.seal(writer.last_ms)
         log = LogFileWriter(log_path, writer, writer.file_blocks)
@@ -60,5 +60,5 @@ def _is_sealed(log_path: str, ring: Ring) -> bool:
             return file.static.run_id == ring.static.run_id and file.publication().state.sealed
         finally:
             file.close()
-    except (ForeignFile, Corrupt):  # begun, or anything but the whole log
+    except (ForeignFile, Corrupt):  # incomplete or damaged, so it is not the whole log
         return False

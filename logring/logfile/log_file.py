@@ -1,7 +1,7 @@
-"""The writing end of a log file: finished blocks go from the ring to the disk. Only pwrite touches the disk.
+"""The writing end of a log file: it copies closed blocks from the ring to the disk. Only pwrite touches the disk.
 
-Everything here can block as long as a disk can, so it runs in the file thread. An error (a full disk, say) leaves
-things such that the same call can be repeated.
+Every call can block as long as the disk does, so it runs in the file thread. After an error, such as a full disk, the
+same call can be repeated.
 """
 
 import errno
@@ -36,13 +36,13 @@ class LogFileWriter:
     """Writes the log file of a ring that this process writes.
 
     Args:
-        path: of the file; it and its directories are made when there is a first block to write.
-        ring: its writer, used by another thread.
-        file_blocks: block slots of the file; the oldest block gives way when there are more blocks (drop_old).
+        path: path of the file; the first write creates it and its directories.
+        ring: the ring's writer, which another thread uses.
+        file_blocks: number of block slots in the file; further blocks replace the oldest ones (drop_old).
 
     Attributes:
-        may_grow: False: blocks that would make the file larger fail with ENOSPC, except in `finish`.
-        made_again: The file was removed or moved away, and was made again with its whole content.
+        may_grow: if False, blocks that would enlarge the file fail with ENOSPC, except in `finish`.
+        made_again: whether the file was removed or moved away, and was recreated with its whole content.
     """
 
     def __init__(self, path: str, ring: RingWriter, file_blocks: int) -> None:
@@ -59,7 +59,7 @@ class LogFileWriter:
 
     @property
     def progress(self) -> tuple[int, tuple[int, int], tuple[int, int]]:
-        """Return the position of the last write, for the writer that continues the file."""
+        """Position of the last write, for the writer that continues the file."""
         return self._seen_seq, self._last_written, self._part
 
     @progress.setter
@@ -67,10 +67,10 @@ class LogFileWriter:
         self._seen_seq, self._last_written, self._part = done
 
     def write_closed(self) -> int:
-        """Write all closed blocks that are not in the file yet.
+        """Write all closed blocks that the file does not have yet.
 
         Returns:
-            How many were written; their ring slots can be used again.
+            The number of blocks written; their ring slots can be reused.
 
         Raises:
             OSError: at the first block that could not be written.
@@ -92,9 +92,9 @@ class LogFileWriter:
         return count
 
     def _next_batch(self) -> list[BlockHeader]:
-        """Headers of the next blocks to write: as many as follow each other in ring and file, up to half the ring.
+        """Return the headers of the next blocks to write: blocks adjacent in ring and file, at most half the ring.
 
-        (Not more, so that slots become free while the pump still has others.)
+        The limit makes slots available again while the pump still has free ones.
         """
         ring = self._ring
         number, slots = ring.written_blocks, ring.ring.slots
@@ -107,7 +107,7 @@ class LogFileWriter:
         return [self._closed_header(each) for each in range(number, end)]
 
     def write_unfinished(self) -> None:
-        """Write the block that is being filled, as far as it is published, when that changed since the last call.
+        """Write the published part of the head block, if it changed since the last call.
 
         Raises:
             OSError: it could not be written.
@@ -125,13 +125,13 @@ class LogFileWriter:
         self._seen_seq = publication.seq
 
     def finish(self) -> None:
-        """Write everything, seal the file and unlink the ring; to be called after the ring's `seal`.
+        """Write everything, seal the file and unlink the ring. Call this after the ring's `seal`.
 
-        From here on the ring's writer belongs to this thread. After an error, call again.
+        From now on the ring's writer belongs to the calling thread. After an error, call this again.
 
         Raises:
             OSError: something could not be written.
-            ValueError: the ring was never told to seal.
+            ValueError: the ring's `seal` was not called.
         """
         ring = self._ring
         self.may_grow = True
@@ -147,25 +147,25 @@ class LogFileWriter:
             self._write_blocks([header], extent)
         self._keep_name()
         header.extent = extent
-        if header.number < self._blocks:  # else the file ends with another block
+        if header.number < self._blocks:  # otherwise another block is the last one in the file
             os.ftruncate(self._fd, self._slot_at(header.number) + extent)
         self._write_state(header, sealed=True)
-        ring.settle()  # first_available may have moved: readers that have the ring mapped must see it
+        ring.settle()  # publish a changed first_available to readers that still have the ring mapped
         with suppress(FileNotFoundError):
             os.unlink(ring.path)
         self.close()
 
     def close(self) -> None:
-        """Close the file as it is, unsealed."""
+        """Close the file without sealing it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _closed_header(self, number: int) -> BlockHeader:
-        """Header of a closed block that is still in the ring.
+        """Return the header of a closed block that is still in the ring.
 
         Raises:
-            Corrupt: it is damaged: another writer left it so.
+            Corrupt: it is damaged; only a previous writer can have damaged it.
         """
         ring = self._ring.ring
         at = ring.slot_at(number)
@@ -175,9 +175,9 @@ class LogFileWriter:
         return header
 
     def _write_blocks(self, headers: list[BlockHeader], last_extent: int) -> None:
-        """Write blocks that follow each other, with checksums, the last of them packed into `last_extent` bytes.
+        """Write adjacent blocks with checksums; the last block is packed into `last_extent` bytes.
 
-        The headers of the blocks are updated.
+        The checksums, flags and extents in `headers` are updated.
         """
         self._open(headers[-1].number)
         ring = self._ring.ring
@@ -206,7 +206,7 @@ class LogFileWriter:
         self._last_written = headers[-1].number, last_extent
 
     def _write_part(self, header: BlockHeader) -> None:
-        """Write the new part of the block that is being filled: text, table, then the header that refers to them."""
+        """Write the new part of the head block: the text, the table, then the header that refers to them."""
         self._open(header.number)
         ring = self._ring.ring
         at, to = ring.slot_at(header.number), self._slot_at(header.number)
@@ -228,7 +228,7 @@ class LogFileWriter:
         self._last_written = header.number, 0
 
     def _make_way(self, header: BlockHeader) -> None:
-        """Before a slot is used again: say that the lines of the block that stands in it are gone."""
+        """Advance `first_available` before the slot of an old block is overwritten: the block's lines are gone."""
         keep = header.number - self._blocks + 1
         if keep <= 0:
             return
@@ -240,22 +240,22 @@ class LogFileWriter:
         else:
             kept = BlockHeader.parse(os.pread(self._fd, HEADER_SIZE, self._slot_at(keep)))
             if kept is None or kept.number != keep:
-                return  # damaged on the disk: readers find out by themselves
+                return  # damaged on the disk; readers detect that themselves
             first = kept.first_line
         ring.first_available = max(ring.first_available, first)
 
     def _packed_extent(self, header: BlockHeader) -> int:
-        """How little room the block can do with."""
+        """Return the smallest multiple of a page that holds the block, in bytes."""
         return -(-(header.text_end + header.entries * ENTRY_SIZE) // PAGE) * PAGE
 
     def _slot_at(self, number: int) -> int:
         return FILE_BLOCKS_AT + number % self._blocks * self._ring.block_size
 
     def _open(self, number: int) -> None:
-        """Open or make the file, with its static part, for writing block `number`.
+        """Open or create the file, with its static part, before block `number` is written.
 
         Raises:
-            OSError: ENOSPC: the file would grow, and must not.
+            OSError: the file cannot be opened; ENOSPC also if it would grow while `may_grow` is False.
         """
         if not self.may_grow and self._last_written[0] < number < self._blocks:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
@@ -285,28 +285,28 @@ class LogFileWriter:
             else:
                 found = Publication.latest(os.pread(fd, PAGE, 0).ljust(PAGE, b"\0")[PUBLICATION_AT[0] :])
                 self._seq = found.seq if found else 0
-        except BaseException:  # close it on every error, as no other code does
+        except BaseException:  # no other code would close the descriptor
             os.close(fd)
             raise
         self._fd = fd
 
     def _keep_name(self) -> None:
-        """Make the file again if it was removed or moved away.
+        """Recreate the file if it was removed or moved away.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         if self._fd >= 0 and not has_name(self._fd, self.path):
             self._fd = made_again(self._fd, self.path)
             self.made_again = True
 
     def _write_state(self, header: BlockHeader, *, sealed: bool) -> None:
-        """Write the state as of the block with this header, which is in the file."""
+        """Write the state with this block, which is already in the file, as the head block."""
         ring = self._ring
         state = read_publication(ring.ring.mm, ring.path).state
         state.head_block = header.number
         state.lines = ring.lines if sealed else header.end_line
-        # Behind a gap, the block that gives way may be followed by none that is written.
+        # After a gap, no block that follows the overwritten one may have been written yet.
         state.first_available = min(ring.first_available, state.lines)
         state.flags = state.flags if sealed else 0
         self._seq = (self._seq + 1) & 0xFFFFFFFF
@@ -314,12 +314,12 @@ class LogFileWriter:
 
 
 def pwritev(fd: int, parts: Sequence[bytes | memoryview], at: int) -> int:
-    """Write to the file: the one place where that happens, so that a test can fill the disk."""
+    """Write to the file. All writes go through here, so a test can simulate a full disk."""
     return os.pwritev(fd, parts, at)
 
 
 def _write_all(fd: int, parts: Sequence[bytes | memoryview], at: int) -> None:
-    """Write all of it, however many calls that takes: a short write is how a filling disk begins."""
+    """Write everything, in several calls if needed: a disk that is nearly full first shortens a write."""
     total = sum(len(part) for part in parts)
     done = pwritev(fd, parts, at)
     while done < total:

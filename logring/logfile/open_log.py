@@ -1,4 +1,4 @@
-"""Open a log file, packed or not."""
+"""Opening log files, packed or not."""
 
 import os
 
@@ -8,11 +8,11 @@ from logring.logfile.stored import StoredFile
 
 
 def open_log_file(path: str) -> StoredFile | None:
-    """Open the file; None when there is none (yet).
+    """Open the file; return None if it does not exist yet.
 
     Raises:
-        OSError: it is there and cannot be opened or read.
-        LogError: it is no log file of ours.
+        OSError: the file exists and cannot be opened or read.
+        LogError: it is not a log file.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -22,9 +22,9 @@ def open_log_file(path: str) -> StoredFile | None:
         page = os.pread(fd, PAGE, 0)
         if not page.strip(b"\0"):
             os.close(fd)
-            return None  # being made, or nothing of it had reached the disk when the machine died
+            return None  # it is being created, or the host crashed before its first page reached the disk
         static = Static.parse(page, path, KIND_FILE, KIND_PACKED)
-    except BaseException:  # close it on every error, as no other code does
+    except BaseException:  # no other code would close the descriptor
         os.close(fd)
         raise
     return PackedFile(path, fd, static) if static.kind == KIND_PACKED else StoredFile(path, fd, static)

@@ -1,4 +1,4 @@
-"""A packed log file as a reader has it; see `logring.layout`."""
+"""A packed log file as readers see it; see `logring.layout`."""
 
 import os
 import struct
@@ -32,7 +32,7 @@ _NONE = 1 << 64
 
 
 class Index(NamedTuple):
-    """The index record: where the index stands."""
+    """The index record: position and size of the index."""
 
     at: int
     first: int
@@ -42,16 +42,16 @@ class Index(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Of the index, in bytes."""
+        """Size of the index in bytes."""
         return (self.blocks + 1) * 8
 
     def pack(self) -> bytes:
-        """Return the 64 bytes."""
+        """Return the record encoded in 64 bytes, with its crc."""
         return pack_header(0, _RECORD.pack(*self))
 
     @classmethod
     def parse(cls, data: bytes) -> "Index | None":
-        """From 64 bytes; None when they are no whole record."""
+        """Decode 64 bytes; return None if they are not an intact record."""
         data = data[:HEADER_SIZE]
         if len(data) < HEADER_SIZE:
             return None
@@ -67,16 +67,16 @@ class PackedFile(StoredFile):
         self._size = os.fstat(fd).st_size
         self._index = Index.parse(os.pread(fd, HEADER_SIZE, INDEX_RECORD_AT))
         self._index_is_whole = False
-        """Whether all of it was read once, and its crc was right."""
+        """Whether the whole index was read once and matched its crc."""
         self._found: dict[int, int] | None = None
-        """Offsets of blocks by number, which grows, when the index is damaged."""
+        """Offsets of blocks by number, in ascending order, found by a scan; None unless the index is damaged."""
 
     def publication(self) -> Publication:
         """Return the state of the log.
 
         Raises:
             OSError: it cannot be read.
-            Corrupt: there is no valid state, or none of a sealed log.
+            Corrupt: there is no valid state, or it is not that of a sealed log.
         """
         if self._final is None:
             found = self._state()
@@ -86,7 +86,7 @@ class PackedFile(StoredFile):
         return self._final
 
     def header(self, number: int) -> BlockHeader | None:
-        """Header of a block; None when it is damaged or missing."""
+        """Return the header of a block; None if it is damaged or missing."""
         found = self._find(number)
         return found[1] if found is not None else None
 
@@ -104,7 +104,7 @@ class PackedFile(StoredFile):
                 data = zstd.unpack(data, length)
             if data is None or len(data) != length:
                 return None
-            header.codec = header.stored = 0  # as it was
+            header.codec = header.stored = 0  # as in the unpacked file
         elif header.codec == CODEC_LOST:
             return None
         text_length = header.text_end - HEADER_SIZE
@@ -112,14 +112,14 @@ class PackedFile(StoredFile):
         return Block(header, data[:text_length], data[text_length:], f"{self.path}: block {number}")
 
     def table(self, header: BlockHeader) -> bytes:
-        """Return the entry table of a block, which is compressed together with the text."""
+        """Return the entry table of a block. It is compressed together with the text, so the block is loaded."""
         block = self._load(header.number)
         if block is None:
             raise Corrupt(f"{self.path}: block {header.number} is damaged or missing")
         return block.table
 
     def next_there(self, number: int) -> int:
-        """The first block from `number` on that may be there; of several that are missing, the first one counts."""
+        """Return the first block from `number` on that may exist, or the first of several that are missing."""
         if self._found is None and self._check_index() and self._index is not None:
             first, end = self._index.first, self._index.first + self._index.blocks
             return max(number, first) if number < end else _NONE
@@ -131,7 +131,7 @@ class PackedFile(StoredFile):
     # Finding a block
 
     def _find(self, number: int) -> tuple[int, BlockHeader] | None:
-        """Offset and header of a block; None when it is damaged or missing."""
+        """Return the offset and header of a block; None if it is damaged or missing."""
         if self._found is None:
             found = self._indexed(number)
             if found is not None or self._check_index():
@@ -154,7 +154,7 @@ class PackedFile(StoredFile):
         return (begin, header) if header is not None and header.number == number else None
 
     def _check_index(self) -> bool:
-        """Return whether the index can be trusted; blocks outside the index are then damaged or missing."""
+        """Return whether the index is intact. If so, blocks that it does not yield are damaged or missing."""
         index = self._index
         if not self._index_is_whole and index is not None and index.at + index.size <= self._size:
             crc = 0
@@ -168,13 +168,13 @@ class PackedFile(StoredFile):
         return header if header is not None and header.extent <= self.static.block_size else None
 
     def _scanned(self) -> dict[int, int]:
-        """Offsets of all blocks that have a header."""
+        """Return the offsets of all blocks with an intact header, by number."""
         if self._found is None:
             self._found = self._scan()
         return self._found
 
     def _scan(self) -> dict[int, int]:
-        """Go from header to header."""
+        """Find all blocks by following the headers; after a damaged header, search for the log's mark."""
         found: dict[int, int] = {}
         mark = self.static.mark
         at = PACKED_BLOCKS_AT
@@ -190,7 +190,7 @@ class PackedFile(StoredFile):
         return found
 
     def _next(self, mark: bytes, at: int) -> int:
-        """Return where a header may begin, from `at` on; the end of the file when there is none."""
+        """Return the next position from `at` on where a header may begin; the end of the file if there is none."""
         while at < self._size:
             data = os.pread(self._fd, _CHUNK, at)
             found = data.find(mark)

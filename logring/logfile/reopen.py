@@ -1,7 +1,7 @@
-"""Going on with the log of a writer that died: the same ring, the same file, the same numbers.
+"""Continuing the log of a writer that died, with the same ring, file and line numbers.
 
-At most one batch is lost: the output that the dead writer had read and not yet published. Its unfinished lines are
-mirrored in the ring.
+At most one batch is lost: the output that the dead writer had read but not published. Its unfinished lines are mirrored
+in the ring.
 """
 
 import os
@@ -20,23 +20,23 @@ class Written:
     """The content of a log file."""
 
     head: int
-    """Number of the block that was written last; the blocks before it are in the file, too."""
+    """Number of the block written last; the file also has the blocks before it."""
     lines: int
     first_available: int
     sealed: bool
 
     @property
     def progress(self) -> tuple[int, tuple[int, int], tuple[int, int]]:
-        """As `logring.logfile.log_file.LogFileWriter` has it: that block is written once more."""
+        """Progress for `logring.logfile.log_file.LogFileWriter`, which writes the last block once more."""
         return -1, (self.head, 0), (-1, 0)
 
     @classmethod
     def read(cls, path: str, run_id: str) -> "Written | None":
-        """Return the content of a run's log file; None when the file is absent or has no intact block yet.
+        """Read a run's log file; return None if the file is missing or has no valid state yet.
 
         Raises:
-            OSError: it is there and cannot be read.
-            LogError: it is no log file of this run.
+            OSError: the file exists and cannot be read.
+            LogError: it is not a log file of this run.
         """
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -59,18 +59,18 @@ class Written:
 
 
 def reopen(ring_path: str, run_id: str, written: Written | None) -> RingWriter | None:
-    """Return the writer of a ring that another one left, which goes on there; None when there is no ring.
+    """Return a writer that continues the ring of a dead writer; None if there is no ring.
 
-    Call this only after that writer is dead. Masks and the reducer of redrawn lines must be set again.
+    Call this only after that writer has died. Masks and the reducer of redrawn lines must be set again.
 
     Args:
-        ring_path: of the ring.
-        run_id: whose it has to be.
-        written: the content of its log file.
+        ring_path: path of the ring.
+        run_id: the run that the ring must belong to.
+        written: the content of its log file; None if there is none.
 
     Raises:
-        OSError: it cannot be mapped.
-        LogError: it is no ring of ours, damaged, or was left before the host was booted.
+        OSError: the ring cannot be mapped.
+        LogError: the file is not a ring, or the ring is damaged, of another run or from before the last boot.
     """
     ring = Ring.reopen(ring_path)
     if ring is None:

@@ -1,4 +1,4 @@
-"""Files that are removed or moved away while they are written: they get their names and their content back."""
+"""Restoring files that are removed or moved away while they are written."""
 
 import os
 
@@ -8,7 +8,7 @@ _MOST_AT_ONCE = 1 << 30
 
 
 def has_name(fd: int, path: str) -> bool:
-    """Return whether the open file still has the name."""
+    """Return whether `path` still names the open file."""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
@@ -16,10 +16,10 @@ def has_name(fd: int, path: str) -> bool:
 
 
 def made_again(fd: int, path: str) -> int:
-    """Give the name to a whole copy of a file that has lost it; returns the descriptor of that, and closes `fd`.
+    """Copy a file that lost its name to `path`. Close `fd` and return the descriptor of the copy.
 
     Raises:
-        OSError: it cannot be made now; then `fd` is as it was.
+        OSError: the copy cannot be made now; `fd` stays open.
     """
     make_directories(os.path.dirname(path))
     new = f"{path}.again"
@@ -31,7 +31,7 @@ def made_again(fd: int, path: str) -> int:
         while done < size and (count := os.sendfile(copy, fd, done, min(size - done, _MOST_AT_ONCE))):
             done += count
         os.replace(new, path)
-    except BaseException:  # on every error: no other code closes the file or removes its incomplete copy
+    except BaseException:  # no other code would close and remove the incomplete copy
         os.close(copy)
         os.unlink(new)
         raise

@@ -1,4 +1,4 @@
-"""A log file as a reader has it. Read with pread, never mapped: a disk file can end under a mapping."""
+"""A log file as readers see it. It is read with pread and never mapped: truncation under a mapping causes SIGBUS."""
 
 import os
 
@@ -29,7 +29,7 @@ class StoredFile:
         self._last: Block | None = None
 
     def publication(self) -> Publication:
-        """Return the state of the file: the last publication, or the intact part if the file was never sealed.
+        """Return the state of the file: the last publication, or that of the intact part if the file is not sealed.
 
         Raises:
             OSError: it cannot be read.
@@ -44,7 +44,7 @@ class StoredFile:
         return self._as_far_as_whole(found)
 
     def is_sealed(self) -> bool:
-        """Return whether the state says that nothing will be added; it alone is read.
+        """Return whether the file is sealed. Only the state is read.
 
         Raises:
             OSError: it cannot be read.
@@ -54,7 +54,7 @@ class StoredFile:
         return found is not None and found.state.sealed
 
     def _state(self) -> Publication | None:
-        """Return the state that was written last; None when there is none yet."""
+        """Return the state that was written last; None if there is none yet."""
         pair = os.pread(self._fd, 2 * PUBLICATION_SIZE, PUBLICATION_AT[0])
         found = Publication.latest(pair.ljust(2 * PUBLICATION_SIZE, b"\0"))
         if found is None and pair.strip(b"\0"):
@@ -62,7 +62,7 @@ class StoredFile:
         return found
 
     def _as_far_as_whole(self, written: Publication | None) -> Publication:
-        """Return the state that the blocks are in: the machine died, and pages reach the disk in any order."""
+        """Return the state that the blocks justify: if the host crashed, pages reached the disk in any order."""
         number = -1
         first = self.static.first_line
         found = written or Publication(0, State((0, first, first, *[0] * 7)), BlockHeader(0, (0, first, *[0] * 13)))
@@ -73,7 +73,7 @@ class StoredFile:
         slots, there = self.static.file_blocks, self._slots_there()
         oldest = max(-1, number - slots)
         while number > oldest:
-            number -= max(0, number % slots - there + 1)  # the part that was cut off, in one step
+            number -= max(0, number % slots - there + 1)  # skip the truncated part in one step
             if number <= oldest:
                 break
             block = self._whole_part(number)
@@ -89,7 +89,7 @@ class StoredFile:
         return found
 
     def _whole_part(self, number: int) -> Block | None:
-        """Return a block, cut before the first entry that its text contradicts; None when nothing is left."""
+        """Return a block, cut before the first entry that contradicts the text; None if nothing is left."""
         block = self._load(number)
         if block is None or block.header.number != number:
             return None
@@ -99,21 +99,21 @@ class StoredFile:
         return block.cut(wrong[0]) if wrong[0] else None
 
     def header(self, number: int) -> BlockHeader | None:
-        """Header of a block; None when its slot does not hold that block (whole)."""
+        """Return the header of a block; None if its slot holds another block or a damaged header."""
         header = BlockHeader.parse(os.pread(self._fd, HEADER_SIZE, self._slot_at(number)))
         return header if header is not None and header.number == number else None
 
     def block(self, number: int, *, salvage: bool) -> Block | None:
-        """Return a block; None when its slot holds a later one, which took its place.
+        """Return a block; None if a later block has replaced it in its slot.
 
         Args:
-            number: of the block.
-            salvage: read the intact part of a damaged block, if the file is unsealed and has no writer any more.
+            number: block number.
+            salvage: return the intact part of a damaged block; only for an unsealed file that has no writer any more.
 
         Raises:
             OSError: it cannot be read.
             Corrupt: it is damaged.
-            NewerFormat: it is stored in a way that this release does not know.
+            NewerFormat: it has a codec that this release does not know.
         """
         last = self._last
         if last is not None and last.header.number == number:
@@ -135,7 +135,7 @@ class StoredFile:
         return block
 
     def _load(self, number: int) -> Block | None:
-        """Return the content of a block's slot; None when that is not an intact block."""
+        """Return the content of a block's slot, which may be a later block; None if its header is damaged."""
         data = os.pread(self._fd, self.static.block_size, self._slot_at(number))
         header = BlockHeader.parse(data)
         if header is None or len(data) < header.extent:
@@ -144,11 +144,11 @@ class StoredFile:
         return Block(header, data[HEADER_SIZE : header.text_end], table, f"{self.path}: block {header.number}")
 
     def table(self, header: BlockHeader) -> bytes:
-        """Return the entry table of a block, whose checksum covers the text as well, so that it is not looked at.
+        """Return the entry table of a block. The checksum is not verified, because it also covers the text.
 
         Raises:
             OSError: it cannot be read.
-            Corrupt: it is not there.
+            Corrupt: the file ends before it.
         """
         size = header.entries * ENTRY_SIZE
         found = os.pread(self._fd, size, self._slot_at(header.number) + header.extent - size)
@@ -157,13 +157,13 @@ class StoredFile:
         return found
 
     def next_there(self, number: int) -> int:
-        """Return the first block from `number` on whose slot the file has, at least in part: it may be cut short."""
+        """Return the first block from `number` on whose slot is at least partly in the file, which may be truncated."""
         slots = self.static.file_blocks
         slot = number % slots
         return number if slot < self._slots_there() else number - slot + slots
 
     def _slots_there(self) -> int:
-        """Return how many slots the file has, at least in part."""
+        """Return the number of slots that are at least partly in the file."""
         size = os.fstat(self._fd).st_size - FILE_BLOCKS_AT
         return max(0, min(self.static.file_blocks, -(-size // self.static.block_size)))
 

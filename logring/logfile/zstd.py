@@ -1,6 +1,6 @@
-"""Zstandard: in the standard library from Python 3.14 on, before that its backport.
+"""Zstandard compression: from the standard library since Python 3.14, otherwise from its backport.
 
-Loaded by the first who uses it: an idle process is smaller without.
+The library is loaded at first use, to keep idle processes small.
 """
 
 import functools
@@ -19,7 +19,7 @@ def _library() -> Any:
 
 
 def pack(data: bytes, level: int) -> bytes:
-    """Return one frame with `data`; the caller keeps the checksum."""
+    """Return `data` as one frame, without a checksum: the caller keeps its own."""
     zstd = _library()
     parameters = zstd.CompressionParameter
     packer = zstd.ZstdCompressor(options={parameters.compression_level: level, parameters.checksum_flag: 0})
@@ -28,9 +28,9 @@ def pack(data: bytes, level: int) -> bytes:
 
 
 def unpack(data: bytes, length: int) -> bytes | None:
-    """Return the `length` bytes that were packed, which are not 0; None when `data` is no such frame.
+    """Return the `length` bytes (at least 1) that were packed; None if `data` is not a frame of that size.
 
-    Memory use is bounded by this size and the decoder's own needs, regardless of the sizes a frame declares.
+    `length` and the decoder's own needs bound the memory use, whatever sizes the frame declares.
     """
     zstd = _library()
     window_log = max(_LEAST_WINDOW_LOG, (length - 1).bit_length())

@@ -1,5 +1,5 @@
-"""Lines that a program draws again, such as progress bars, reduced to their final state.
+"""Reduction of lines that a program redraws, such as progress bars, to their final state.
 
-The ring writer feeds this room, and readers show the history that it keeps. It knows nothing of files or rings but
-the formats of the history.
+The ring writer feeds this package, and readers show the history that it keeps. The package knows nothing about rings
+and log files, only the format of the history.
 """

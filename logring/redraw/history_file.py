@@ -1,7 +1,7 @@
-"""The writing end of a log's sidecar: frames go from the pump's queue to the disk. See `logring.redraw.history_format`.
+"""The writing end of a log's sidecar: it moves frames from the pump's queue to the disk.
 
-It belongs to the file thread. Frames are worth less than lines: frames that cannot be written are dropped, and no line
-waits for them.
+The format is in `logring.redraw.history_format`. The writer belongs to the file thread. Frames matter less than lines:
+frames that cannot be written are dropped, and no line waits for them.
 """
 
 import os
@@ -27,10 +27,10 @@ class FramesWriter:
     """Writes the sidecar of one log.
 
     Args:
-        path: of the sidecar; it and its directories are made when there is a first frame to write.
+        path: path of the sidecar; the first write creates it and its directories.
         run_id: at most 32 bytes.
-        queue: where the frames come from.
-        log_bytes: capacity of the log file, by which the sidecar's is measured.
+        queue: source of the frames.
+        log_bytes: capacity of the log file, which determines that of the sidecar.
     """
 
     def __init__(self, path: str, run_id: str, queue: FrameQueue, log_bytes: int) -> None:
@@ -40,7 +40,7 @@ class FramesWriter:
         self._blocks = blocks_beside(log_bytes)
         self._fd = -1
         self._block = -1
-        self._end = BLOCK_SIZE  # of the block's records; a full one: the next record opens another
+        self._end = BLOCK_SIZE  # end of the block's records; initially full, so the first record opens a block
 
     def write(self) -> None:
         """Write the waiting frames.
@@ -65,7 +65,7 @@ class FramesWriter:
             self._fd = -1
 
     def _write_to_block(self, items: list[tuple[int, Frames]]) -> list[tuple[int, Frames]]:
-        """Write as many frames as the block has room for; return the frames for the next block."""
+        """Write as many frames as the block has room for; return the rest."""
         block, end, parts = self._block, self._end, []
         count = 0
         for line, frames in items:
@@ -85,7 +85,7 @@ class FramesWriter:
         return items[count:]
 
     def _open(self) -> None:
-        """Open or make the file; in an existing file, continue with the next block."""
+        """Open or create the file; in an existing file, continue with the next block."""
         make_directories(os.path.dirname(self.path))
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -97,14 +97,14 @@ class FramesWriter:
                 share_file(fd, self.path)
                 os.ftruncate(fd, 0)
                 _write(fd, header, 0)
-        except BaseException:  # close it on every error, as no other code does
+        except BaseException:  # no other code would close the descriptor
             os.close(fd)
             raise
         self._fd = fd
 
 
 def pwrite(fd: int, data: bytes, at: int) -> int:
-    """Write to the file: the one place where that happens, so that a test can fill the disk."""
+    """Write to the file. All writes go through here, so a test can simulate a full disk."""
     return os.pwrite(fd, data, at)
 
 

@@ -1,8 +1,8 @@
-r"""The sidecar of a log file: how its redrawn lines came to be. Version 1.
+r"""The format of a log file's sidecar, which holds the frames of its redrawn lines. Version 1.
 
-It is created beside the log file (`logring.log_paths.frames_path`) when a line of the log is first redrawn. Its size is
-limited to a fraction of the log's: block b occupies slot b mod N, so new frames overwrite the oldest. It may lack the
-frames of any line: the line settled within the last second, frames came too fast, or the disk was full.
+The sidecar is created beside the log file (`logring.log_paths.frames_path`) when a line of the log is first redrawn.
+Its size is limited to a fraction of the log's: block b occupies slot b mod N, so new frames overwrite the oldest. The
+frames of any line may be missing: it settled within the last second, frames came too fast, or the disk was full.
 
 All integers are little-endian::
 
@@ -14,7 +14,7 @@ All integers are little-endian::
     record  crc u32 (of what follows, started with the block's number) | bytes of the frames u32 | line u64 | frames
     frame   number of rows u32, then each row: length u32 | bytes
 
-Lines ascend. An incomplete record ends its block; an older block left the bytes after it.
+Line numbers ascend. An incomplete record ends its block; the bytes after it remain from an older block.
 """
 
 import os
@@ -42,26 +42,26 @@ _MAX_BLOCK_SIZE = 1 << 20
 _SHARE = 8
 
 Frames = tuple[tuple[bytes, ...], ...]
-"""Frames of one line, oldest first: the rows of each."""
+"""Frames of one line, oldest first, each as its rows."""
 
 
 def blocks_beside(log_bytes: int) -> int:
-    """Blocks of the sidecar of a log file of this capacity: an eighth of it, 64 KiB at least, 16 MiB at most."""
+    """Return the number of blocks in the sidecar: an eighth of the log's capacity, from 64 KiB to 16 MiB."""
     return max(2, min(_MAX_BLOCKS, log_bytes // _SHARE // BLOCK_SIZE))
 
 
 def pack_header(run_id: bytes, blocks: int) -> bytes:
-    """Header of a sidecar."""
+    """Return the 64-byte header of a sidecar."""
     head = _HEADER.pack(MAGIC, VERSION, 0, BLOCK_SIZE, blocks, run_id).ljust(HEADER_SIZE - _CRC.size, b"\0")
     return head + _CRC.pack(crc32(head))
 
 
 def parse_header(data: bytes, path: str) -> tuple[bytes, int, int]:
-    """From 64 bytes: (run id, block size, blocks).
+    """Decode 64 bytes to (run id, block size, blocks).
 
     Raises:
         ForeignFile: no magic.
-        NewerFormat: a version that this release does not know.
+        NewerFormat: the version is newer than this release.
         Corrupt: damaged.
     """
     if data[: len(MAGIC)] != MAGIC:
@@ -77,13 +77,13 @@ def parse_header(data: bytes, path: str) -> tuple[bytes, int, int]:
 
 
 def pack_block(number: int, first_line: int) -> bytes:
-    """Header of a block."""
+    """Return the header of a block."""
     head = _BLOCK.pack(number, first_line, 0)
     return head + _CRC.pack(crc32(head))
 
 
 def parse_block(data: bytes) -> tuple[int, int] | None:
-    """From the start of a block: (number, first line); None when there is none."""
+    """Decode the start of a block to (number, first line); return None if the header is not intact."""
     if len(data) < BLOCK_HEADER_SIZE or _CRC.unpack_from(data, _BLOCK.size)[0] != crc32(data[: _BLOCK.size]):
         return None
     number, first_line, _ = _BLOCK.unpack_from(data)
@@ -91,7 +91,7 @@ def parse_block(data: bytes) -> tuple[int, int] | None:
 
 
 def pack_record(block: int, line: int, frames: Frames) -> bytes:
-    """Record of a line in a block."""
+    """Return the record with the frames of `line`, for block number `block`."""
     parts = []
     for rows in frames:
         parts.append(_COUNT.pack(len(rows)))
@@ -103,7 +103,7 @@ def pack_record(block: int, line: int, frames: Frames) -> bytes:
 
 
 def _record_in(block: bytes, line: int) -> list[list[bytes]]:
-    """Return the frames of a line that a block may have."""
+    """Return the frames of a line from a block's bytes; empty if the block lacks them."""
     found = parse_block(block)
     if found is None:
         return []
@@ -141,13 +141,13 @@ def _unpack(data: bytes) -> list[list[bytes]]:
 
 
 def read_frames(path: str, line: int) -> list[list[bytes]]:
-    """Return the frames of a line, oldest first, each with its rows; empty when none are there (any more).
+    """Return the frames of a line, oldest first, each as its rows; empty if there are none (any more).
 
-    Whatever is not whole counts as not there.
+    Damaged blocks and records count as missing.
 
     Raises:
-        OSError: the file is there and cannot be read.
-        LogError: it is no sidecar of ours, or damaged from its beginning.
+        OSError: the file exists and cannot be read.
+        LogError: it is not a sidecar, or its header is damaged.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -156,7 +156,7 @@ def read_frames(path: str, line: int) -> list[list[bytes]]:
     try:
         header = os.pread(fd, HEADER_SIZE, 0)
         if len(header) < HEADER_SIZE:
-            return []  # being made, or the disk was full
+            return []  # it is being created, or the disk was full
         _, block_size, blocks = parse_header(header, path)
         wanted = -1
         at = -1

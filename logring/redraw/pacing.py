@@ -1,4 +1,4 @@
-"""Redrawn lines that arrive too fast to watch: only their final state is kept."""
+"""Rate limit for the history of redrawn lines: lines too fast to watch keep only their final state."""
 
 import re
 
@@ -6,17 +6,17 @@ from logring.redraw.reducer import SEGMENTS, Drawn, Redraw
 from logring.redraw.row_cells import MAX_ROW, NARROW, decoded, encoded
 
 BURST = 256
-"""So many redrawn lines may come at once with their history."""
+"""Number of redrawn lines that can arrive at once and keep their history."""
 PER_SECOND = 200
 
 _CR = 0x0D
-_SIMPLE = bytes(range(0x20, 0x7F))  # bytes that take a column each
+_SIMPLE = bytes(range(0x20, 0x7F))  # bytes that occupy one column each
 
 _LONE_CR = re.compile(rb"\r(?!\n)")
 
 
 class Pace:
-    """How many redrawn lines may keep their history: a bucket of tokens, one for each line."""
+    """A token bucket that limits the lines with a history; each redrawn line takes a token."""
 
     __slots__ = ("_last_ms", "_tokens")
 
@@ -25,19 +25,19 @@ class Pace:
         self._last_ms = 0
 
     def room(self, now_ms: int) -> int:
-        """So many may now."""
+        """Refill the bucket and return the number of lines that may keep their history now."""
         passed_ms = max(0, now_ms - self._last_ms)
         self._tokens = min(BURST, self._tokens + passed_ms * PER_SECOND / 1000)
         self._last_ms = now_ms
         return int(self._tokens)
 
     def take(self, lines: int) -> None:
-        """So many came."""
+        """Take the tokens of this many redrawn lines."""
         self._tokens -= lines
 
 
 def redrawn(text: bytes, most: int) -> int:
-    """Return how many of these whole lines are redrawn; counted up to `most`."""
+    """Return how many of these complete lines are redrawn; the count stops at `most`."""
     count = 0
     found = _LONE_CR.search(text)
     while found and count < most:
@@ -47,7 +47,7 @@ def redrawn(text: bytes, most: int) -> int:
 
 
 def settled(text: bytes) -> bytes:
-    """Whole lines of a pipe as :class:`logring.redraw.reducer.Redraw` leaves them."""
+    """Return the final state of complete lines from a pipe, equal to the text of `logring.redraw.reducer.Redraw`."""
     return b"\n".join([_look(line) if b"\r" in line else line for line in text.split(b"\n")])
 
 
@@ -55,7 +55,7 @@ def _look(line: bytes) -> bytes:
     body = line[:-1] if line[-1] == _CR else line
     segments = body.rsplit(b"\r", SEGMENTS)[-SEGMENTS:]
     if len(segments) == 1:
-        return line  # a line end of two bytes
+        return line  # the only carriage return belongs to the line end
     if len(body) > MAX_ROW:
         return _closely(line)
     shown = b"".join(segments)
@@ -70,7 +70,7 @@ def _look(line: bytes) -> bytes:
 
 
 def _look_of_text(segments: list[str]) -> bytes:
-    """The same where a character has more than one byte."""
+    """Return the same for text whose characters may have several bytes."""
     look = ""
     for segment in segments:
         look = segment + look[len(segment) :]
@@ -78,6 +78,6 @@ def _look_of_text(segments: list[str]) -> bytes:
 
 
 def _closely(line: bytes) -> bytes:
-    """Return the final state of a line that has colours, wide characters, or very many characters."""
+    """Return the final state of a line that has colours or wide characters, or is very long."""
     parts = Redraw(full=False).feed(line + b"\n")
     return b"".join(part.text if isinstance(part, Drawn) else part for part in parts).removesuffix(b"\n")

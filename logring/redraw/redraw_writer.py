@@ -1,8 +1,8 @@
 """The path of drawn output into the log: redrawn lines, their frames, and the live region.
 
-A stream that may redraw has a `Drawing`. Plain output bypasses it, straight from the pipe into the ring. Only when
-there is something to reduce is the stream's unfinished line taken out of the ring. While the reducer holds anything,
-new output passes through it, in private memory.
+A stream that may redraw has a `Drawing`. Plain output bypasses it and goes straight from the pipe into the ring. The
+stream's unfinished line is taken out of the ring only when there is something to reduce. While the reducer holds
+anything, new output passes through it, in private memory.
 """
 
 from collections import deque
@@ -15,47 +15,47 @@ from logring.redraw.reducer import Drawn, Redraw, needs
 
 MAX_FRAMES = 65535
 MAX_HISTORY = 24576
-"""Bytes that the kept frames of one line may occupy, with 4 for each row and frame."""
+"""Maximum size in bytes of the frames kept for one line, counting 4 more for each row and frame."""
 MAX_WAITING = 1 << 20
-"""Bytes of frames that may wait for the file thread; frames beyond this limit are dropped."""
+"""Maximum size in bytes of frames that wait for the file thread; further frames are dropped."""
 
 Frame = tuple[bytes, ...]
-"""One earlier look of a line: its rows."""
+"""One earlier state of a line, as its rows."""
 
 
 class LineEnd(bytes):
-    """The end of a line that was drawn repeatedly, its text having gone before: a newline, or nothing.
+    """The end of a line that was drawn repeatedly: a newline, or nothing. It follows the text of the line.
 
     Attributes:
-        frames: how the line came to be, at least one frame, oldest first.
+        frames: the states that the line went through, at least one, oldest first.
     """
 
     frames: tuple[Frame, ...]
 
     @classmethod
     def of(cls, frames: tuple[Frame, ...]) -> "LineEnd":
-        """Return the newline of a line that came to be so."""
+        """Return the newline of a line with these frames."""
         self = cls(b"\n")
         self.frames = frames
         return self
 
     def without_newline(self) -> "LineEnd":
-        """Return the same at the end of a stream that does not end with a newline."""
+        """Return the same line end for a stream that ends without a newline."""
         other = LineEnd()
         other.frames = self.frames
         return other
 
 
 Item = tuple[int, bytes | None, int]
-"""Output that waits for its place in the log: stream, text (None: the end of the stream), arrival time."""
+"""Output that waits for a place in the log: stream, text (None at the end of the stream), arrival time in ms."""
 
 
 class Drawing:
     """The output that one stream draws.
 
     Args:
-        full: reduce whatever a terminal understands; otherwise carriage returns alone.
-        mask: replaces the secrets in settled lines, because text drawn piece by piece can form a secret.
+        full: reduce all control sequences of a terminal; otherwise only carriage returns.
+        mask: replaces secrets in settled lines, because text drawn piece by piece can form a secret.
     """
 
     __slots__ = ("_full", "_mask", "_newline", "_pace", "_redraw")
@@ -65,34 +65,34 @@ class Drawing:
         self._mask = mask
         self._redraw = Redraw(full=full)
         self._pace = Pace()
-        self._newline = True  # whether the last byte it was fed was one
+        self._newline = True  # whether the last byte fed was a newline
 
     @property
     def busy(self) -> bool:
-        """Return whether the next output must be fed, because it may change earlier output."""
+        """Whether the next output must be fed, because it may change earlier output."""
         return self._redraw.busy
 
     @property
     def rows(self) -> Frame:
-        """Return the current look of the unsettled rows."""
+        """The unsettled rows as they look now, with secrets replaced."""
         rows = self._redraw.region() if self._redraw.busy else ()
         return rows if self._mask is None else tuple(map(self._mask.clean, rows))
 
     def concerns(self, mm: mmap, start: int, end: int) -> bool:
-        """Return whether these bytes of a mapping have to be fed. Plain output costs one look for a carriage return."""
+        """Return whether these bytes of a mapping must be fed. For plain output this is one search for a byte."""
         if not self._full and mm.find(b"\r", start, end) < 0:
             return False
         return needs(mm[start:end], self._full)
 
     def wants(self, data: bytes) -> bool:
-        """Return whether these bytes have to be fed."""
+        """Return whether these bytes must be fed."""
         return self.busy or needs(data, self._full)
 
     def feed(self, data: bytes, now_ms: int) -> list[bytes]:
-        """Take bytes, from the start of a line on unless it is `busy`; return the lines that they settle.
+        """Take output, which starts at the start of a line unless `busy` is set; return the text that it settles.
 
-        That is text and, behind the text of a line that was redrawn, its `LineEnd`. An unfinished line that is plain
-        so far is returned too, so that long plain output does not stay here.
+        The text of a redrawn line is followed by its `LineEnd`. An unfinished line that is plain so far is returned
+        too, so long plain output does not accumulate here.
         """
         self._newline = data.endswith(b"\n")
         cut = data.rfind(b"\n") + 1
@@ -120,7 +120,7 @@ class Drawing:
         return pieces
 
     def finish(self) -> list[bytes]:
-        """Return the held output at the end of the stream; it is settled."""
+        """End the stream: settle and return the output still held."""
         pieces = list(self._pieces(self._redraw.finish()))
         if self._mask is not None and self._mask.held:
             pieces.append(self._mask.finish())
@@ -130,7 +130,7 @@ class Drawing:
         return pieces
 
     def _pieces(self, settled: Iterable[bytes | Drawn]) -> Iterator[bytes]:
-        mask = self._mask  # a secret may stand across the edges of rows that settle one by one
+        mask = self._mask  # keeps its state between rows: a secret may span rows that settle one by one
         for one in settled:
             if not isinstance(one, Drawn):
                 yield one if mask is None else mask.feed(one)
@@ -149,7 +149,7 @@ class Drawing:
 
 
 def _kept(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """As many of the newest as may be kept."""
+    """Return the newest frames that fit the limits of one line's history."""
     room = MAX_HISTORY
     first = len(frames)
     while first and len(frames) - first < MAX_FRAMES:
@@ -161,12 +161,12 @@ def _kept(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 
 def history_size(frame: Frame) -> int:
-    """Bytes that a frame occupies in the sidecar."""
+    """Return the size of a frame in the sidecar, in bytes."""
     return 4 + sum(4 + len(row) for row in frame)
 
 
 def take_unfinished(backlog: list[Item], stream: int) -> tuple[bytes, bool]:
-    """Take a stream's unfinished line out of the waiting output; return also whether the line began there."""
+    """Remove a stream's unfinished line from the waiting output. Return it, and whether the line begins there."""
     taken = b""
     for index in range(len(backlog) - 1, -1, -1):
         item_stream, data, now_ms = backlog[index]
@@ -183,22 +183,22 @@ def take_unfinished(backlog: list[Item], stream: int) -> tuple[bytes, bool]:
 
 
 class FrameQueue:
-    """Frames on their way from the pump to the file thread.
+    """The queue of frames from the pump to the file thread.
 
-    Frames beyond the limit are dropped, so lines never wait.
+    Frames over the limit are dropped, so lines never wait for them.
     """
 
     __slots__ = ("_added", "_items", "_taken", "_told")
 
     def __init__(self) -> None:
         self._items: deque[tuple[int, tuple[Frame, ...]]] = deque()
-        # Each is written by one thread alone: bytes ever added, bytes ever taken.
+        # Totals in bytes since the start. Each is written by one thread only, so neither needs a lock.
         self._added = 0
         self._taken = 0
         self._told = False
 
     def add(self, line: int, frames: tuple[Frame, ...]) -> None:
-        """The line with this number was drawn so. From the pump."""
+        """Add the frames of a line. Called by the pump."""
         size = sum(map(history_size, frames))
         if self._added - self._taken + size <= MAX_WAITING:
             self._items.append((line, frames))
@@ -206,18 +206,18 @@ class FrameQueue:
 
     @property
     def pressing(self) -> bool:
-        """Whether so many wait that the file thread is to be woken; True once in each such case. From the pump."""
+        """Whether to wake the file thread: True once each time the queue becomes half full. Called by the pump."""
         many = 2 * (self._added - self._taken) > MAX_WAITING
         told, self._told = self._told, many
         return many and not told
 
     @property
     def waiting(self) -> bool:
-        """Return whether there is anything to take."""
+        """Whether the queue has frames."""
         return bool(self._items)
 
     def take(self) -> list[tuple[int, tuple[Frame, ...]]]:
-        """Return all that wait: numbers of lines and their frames, ascending. From the file thread."""
+        """Remove and return all line numbers with their frames, ascending. Called by the file thread."""
         found = []
         while self._items:
             item = self._items.popleft()

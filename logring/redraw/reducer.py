@@ -1,4 +1,4 @@
-r"""Reduction of output that overwrites itself: a progress bar becomes its final lines.
+r"""Reduction of output that overwrites itself: of a progress bar, only the final lines remain.
 
 Plain text passes through unchanged. Only lines with one of these need work:
 
@@ -7,8 +7,8 @@ pipes       a carriage return that is not part of a line end: the text after it 
 terminals   also everything else that moves the cursor, erases, or shows nothing (see :mod:`logring.redraw.screen`).
 
 A shorter text leaves the rest of a longer one visible, but only among the last 8 texts between carriage returns. This
-makes thousands of pictures a second cheap. If a terminal's line moves the cursor by other means, or is wider than the
-terminal, it goes through a :class:`Screen`, which is exact and slower.
+limit makes thousands of pictures a second cheap. A terminal's line that moves the cursor by other means, or is wider
+than the terminal, goes through a :class:`Screen`, which is exact but slower.
 
 Lines over 16 KiB pass through in pieces, before they are complete; a carriage return then goes back to the start of the
 piece. The settled text does not depend on the sizes of the reads; only the samples of the history do.
@@ -25,14 +25,14 @@ from logring.redraw.text_style import NO_PEN, pen_after, pen_with, sgr
 from logring.redraw.unsettled_rows import COLUMNS, lines_of
 
 MAX_REGION = 28672
-"""Bytes of the rows that are not settled at most; beyond that only the lower ones are shown."""
+"""Maximum size in bytes of the unsettled rows; if there are more, only the lower rows are shown."""
 
 SEGMENTS = 8
-"""Number of last texts between carriage returns that decide the look of a line."""
-_LONG_SEGMENT = 1024  # bytes of a text between carriage returns from which on a terminal's goes through a screen
+"""Number of texts between carriage returns, counted from the last one, that determine how a line looks."""
+_LONG_SEGMENT = 1024  # a longer text (bytes) between a terminal's carriage returns goes through a screen
 _ABOVE = 16384  # bytes of settled text that a cursor movement can reach
 _UNLIMITED = 1 << 30
-_SHORT = 1024  # bytes of a line of which all pictures are kept when it comes at once
+_SHORT = 1024  # a shorter line (bytes) that arrives at once keeps all its pictures
 _CR = 0x0D
 
 _LONE_CR = re.compile(rb"\r(?!\n)")
@@ -52,12 +52,12 @@ _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[@-~]|[()].|" + _STRING + rb"(?:\x07|\x1
 
 
 class Drawn(NamedTuple):
-    """One settled line that was drawn over, or from which something that shows nothing was dropped."""
+    """One settled line that was drawn over, or that lost an invisible sequence."""
 
     text: bytes
-    """Without its newline; its colours begin and end in it."""
+    """The line without its newline; it sets its own colours and resets them."""
     frames: tuple[Frame, ...]
-    """How it came to be: pictures over its whole life, oldest first, each as its rows; the last is how it settled.
+    """The history of the line: pictures from its whole life, oldest first, each as its rows; the last is its end state.
     At most 64 and 16 KiB. Of a block, the first line has the pictures of the whole block. Empty: never redrawn."""
 
 
@@ -65,7 +65,7 @@ Settled = list[bytes | Drawn]
 
 
 def needs(data: bytes, full: bool) -> bool:
-    """Return whether `data` has anything to reduce; `full` as in :class:`Redraw`. An incomplete end counts."""
+    """Return whether `data` has, or may have at its incomplete end, anything to reduce; `full` as in `Redraw`."""
     return _first_need(data, 0, full) >= 0
 
 
@@ -73,17 +73,17 @@ class Redraw:
     """The reducer of one stream.
 
     Args:
-        full: the stream comes from a terminal; else from a pipe.
+        full: whether the stream comes from a terminal; otherwise it comes from a pipe.
     """
 
     __slots__ = ("_above", "_full", "_known", "_out", "_owes_pen", "_pen", "_raw", "_redrawn", "_samples", "_screen")
 
     def __init__(self, *, full: bool) -> None:
         self._full = full
-        self._raw = b""  # of the unfinished line; when it is redrawn, its last segments
+        self._raw = b""  # the unfinished line; of a redrawn one, its last segments
         self._redrawn = False
-        self._known = 0  # up to here segments of a redrawn line fit the terminal
-        self._pen = NO_PEN  # at the start of `_raw`
+        self._known = 0  # segments of a redrawn line before this offset are known to fit the terminal
+        self._pen = NO_PEN  # the colours at the start of `_raw`
         self._owes_pen = False  # whether the next plain text needs to be given the current colour
         self._samples = Samples()
         self._screen: Screen | None = None
@@ -92,21 +92,21 @@ class Redraw:
 
     @property
     def busy(self) -> bool:
-        """Whether it holds anything, so that what follows must come here; a terminal always remembers its screen."""
+        """Whether further output must be fed: it holds output, or the stream is a terminal, which keeps its screen."""
         return self._full or self._redrawn or bool(self._raw)
 
     def feed(self, data: bytes) -> Settled:
         """Take in new output.
 
         Returns:
-            The lines settled now, in order. Bytes are plain text as it came, newlines included; a :class:`Drawn` is one
-            line.
+            The lines that this output settles, in order. Bytes are unchanged plain text with its newlines; a
+            :class:`Drawn` is one line.
         """
         self._consume(self._raw + data if self._raw else data)
         return self._taken()
 
     def finish(self) -> Settled:
-        """End of the stream: the rest. An unfinished plain line comes without a newline, an erased one not at all."""
+        """End the stream and return the rest: an unfinished plain line has no newline, an erased one is left out."""
         if self._screen is not None:
             self._screen.feed(self._raw, 0, last=True)
             self._screen.finish()
@@ -124,7 +124,7 @@ class Redraw:
         return self._taken()
 
     def region(self) -> Frame:
-        """Return the rows that are not settled as they look now, at most 28 KiB; () when there are none."""
+        """Return the unsettled rows as they look now, at most 28 KiB; () if there are none."""
         if self._screen is not None:
             rows = lines_of(self._screen.rows())
             size = 0
@@ -153,10 +153,10 @@ class Redraw:
                 at, waiting = self._as_it_came(data, at)
         self._raw = data[at:]
 
-    # Each takes `data` from `at` on, and returns how far it came and whether the rest has to wait for more.
+    # Each of these processes `data` from `at` on. It returns how far it got, and whether the rest must wait for more.
 
     def _as_it_came(self, data: bytes, at: int) -> tuple[int, bool]:
-        """Plain text, up to the line that has something to reduce."""
+        """Pass plain text through, up to the line that has something to reduce."""
         need = _first_need(data, at, self._full)
         end = len(data) if need < 0 else need
         start = data.rfind(b"\n", at, end) + 1 or at
@@ -171,7 +171,7 @@ class Redraw:
         return start, False
 
     def _over_itself(self, data: bytes, at: int) -> tuple[int, bool]:
-        """Return a line that is drawn over itself."""
+        """Process a line that is redrawn by carriage returns."""
         newline = data.find(b"\n", at)
         end = newline if newline >= 0 else len(data)
         if self._full:
@@ -189,7 +189,7 @@ class Redraw:
             self._samples = Samples()
             self._plain(data[start:cut])
             return cut, False
-        ending = data[end - 1] == _CR and end > at  # of a line end, or not decided yet
+        ending = data[end - 1] == _CR and end > at  # part of a line end, or undecided yet
         new = at or max(len(self._raw) - 1, 0)
         if newline >= 0:
             self._settle_line(data, at, end - ending, new)
@@ -202,7 +202,7 @@ class Redraw:
         return start, True
 
     def _on_screen(self, screen: Screen, data: bytes, at: int) -> tuple[int, bool]:
-        """Rows that are redrawn by more than carriage returns."""
+        """Process rows that are redrawn by other means than carriage returns."""
         at = screen.feed(data, at)
         self._take_settled(screen)
         if screen.closed:
@@ -212,7 +212,7 @@ class Redraw:
         return at, not screen.closed
 
     def _screen_from(self, data: bytes, at: int, end: int) -> int:
-        """Return where the first thing stands in a terminal's line that only a screen can show; -1: there is none."""
+        """Return where a terminal's line first needs a screen; -1 if it does not."""
         found = _TO_SCREEN.search(data, at, end) if b"\x1b" in data or b"\x08" in data else None
         limit = end if found is None else found.start()
         if limit == len(data):
@@ -264,7 +264,7 @@ class Redraw:
     # Pictures of a line that is drawn over itself
 
     def _sample(self, data: bytes, at: int, end: int, new: int) -> None:
-        """Take a frame if one was completed after `new`; always take the first frame."""
+        """Take a frame if one was completed after `new` and is due; always take the first frame."""
         if data.find(b"\r", new, end) < 0:
             return
         if self._samples.empty and (first := _FIRST_PICTURE.match(data, at, end)):
@@ -275,14 +275,14 @@ class Redraw:
             self._samples.add((self._picture(data, at, end)[0],))
 
     def _picture(self, data: bytes, at: int, end: int) -> tuple[bytes, bytes]:
-        """Return the look of the line when it had reached `end`, and the colours set then."""
+        """Return how the line looked when it had reached `end`, and the colours set then."""
         start = _window(data, at, end)
         pen = pen_after(self._pen, data[at:start]) if start > at else self._pen
         return _overlaid(data[start:end], pen)
 
 
 def _first_need(data: bytes, at: int, full: bool) -> int:
-    """Return where the first thing to reduce stands, or may stand; -1: there is none."""
+    """Return the position of the first byte that needs, or may need, reduction; -1 if there is none."""
     if full and (data.find(b"\x1b", at) >= 0 or data.find(b"\x08", at) >= 0):
         found = _TO_REDUCE.search(data, at)
     else:
@@ -292,7 +292,7 @@ def _first_need(data: bytes, at: int, full: bool) -> int:
 
 
 def _window(data: bytes, at: int, end: int) -> int:
-    """Return the start of the last segments in [at, end): earlier segments are not visible."""
+    """Return the start of the last segments in [at, end) that matter: earlier segments are not visible."""
     for _ in range(SEGMENTS):
         end = data.rfind(b"\r", at, end)
         if end < 0:
@@ -301,7 +301,7 @@ def _window(data: bytes, at: int, end: int) -> int:
 
 
 def _longer_segment(data: bytes, at: int, end: int, limit: int) -> int:
-    """Return where the first segment longer than `limit` bytes starts; -1: there is none."""
+    """Return the start of the first segment longer than `limit` bytes; -1 if there is none."""
     while end - at > limit:
         carriage_return = data.rfind(b"\r", at, at + limit + 1)
         if carriage_return < 0:
@@ -315,7 +315,7 @@ def _columns(segment: bytes) -> int:
 
 
 def _short_history(raw: bytes) -> list[Frame] | None:
-    """All pictures of a line that came at once; None when it has too many, or something in it takes a closer look."""
+    """Return all pictures of a line that arrived at once; None if it has too many, or other than narrow characters."""
     segments = decoded(raw).split("\r")
     if len(segments) > SEGMENTS or not NARROW.fullmatch("".join(segments)):
         return None
@@ -331,7 +331,7 @@ def _short_history(raw: bytes) -> list[Frame] | None:
 
 
 def _overlaid(raw: bytes, pen: bytes) -> tuple[bytes, bytes]:
-    """Return the look of a line that begins in these colours, and the colours set at its end."""
+    """Return how a line that begins in these colours looks, and the colours set at its end."""
     text = decoded(raw)
     if pen == NO_PEN and NARROW.fullmatch(text.replace("\r", "")):
         line = ""

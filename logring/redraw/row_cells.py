@@ -1,4 +1,4 @@
-"""Rows of a terminal: which character, in which colour, stands in which column."""
+"""Rows of a terminal: the character and colours of each column."""
 
 import re
 from functools import lru_cache
@@ -10,17 +10,17 @@ from logring.redraw.text_style import NO_PEN, sgr, shows_blanks
 
 TAB_STOP = 8
 MAX_ROW = 16384
-"""Bytes of a row at most."""
+"""Maximum size of a row in bytes."""
 
 _CELL_CHARACTERS = 8  # a character and its combining marks; more are dropped
 
-# Characters of one column that text and progress bars are made of; all others are looked up one by one.
+# Common single-column characters of text and progress bars; the width of all others is looked up one by one.
 NARROW = re.compile("[ -~\u00a0-\u02ff\u0370-\u0482\u2010-\u2027\u2190-\u2319\u2500-\u25fc\u2800-\u28ff\udc80-\udcff]*")
 
 
 @lru_cache(maxsize=4096)
 def width(character: str) -> int:
-    """Columns that one character takes: 0, 1 or 2. A byte that is no UTF-8 (a surrogate) takes one."""
+    """Return the width of a character in columns: 0, 1 or 2. A surrogate (a byte that is not UTF-8) takes 1."""
     if character >= "\u1100" and east_asian_width(character) in "WF":
         return 2
     if category(character) in ("Mn", "Me", "Cf", "Cc", "Zl", "Zp") and character != "\u00ad":
@@ -29,22 +29,22 @@ def width(character: str) -> int:
 
 
 def columns(text: str) -> int:
-    """Columns that a text without control characters takes."""
+    """Return the number of columns that a text without control characters takes."""
     return len(text) if NARROW.fullmatch(text) else sum(map(width, text))
 
 
 def decoded(data: bytes) -> str:
-    """Return the text of bytes; bytes that are not UTF-8 become surrogates, which :func:`encoded` reverses."""
+    """Decode UTF-8; other bytes become surrogates, which :func:`encoded` reverses."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def encoded(text: str) -> bytes:
-    """Bytes of a text."""
+    """Encode a text as UTF-8; surrogates become the original bytes."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def whole_characters(data: bytes, start: int, end: int) -> int:
-    """Return the end of the text less a UTF-8 sequence of which only the beginning is there."""
+    """Return `end`, or the start of a UTF-8 sequence that is incomplete at `end`."""
     for lead in range(end - 1, max(start, end - 4) - 1, -1):
         byte = data[lead]
         if byte & 0xC0 == 0x80:
@@ -58,10 +58,10 @@ class Row:
     """One row.
 
     Attributes:
-        cells: of each column the character with its combining marks; the further cells of a wide one hold nothing.
-        pens: of each column the colours.
-        wrapped: whether the text goes on in the next row.
-        touched: for :class:`logring.redraw.unsettled_rows.Rows`: the number of the redraw that last came by.
+        cells: the character of each column with its combining marks; the second cell of a wide one is empty.
+        pens: the colours of each column.
+        wrapped: whether the text continues in the next row.
+        touched: number of the last redraw that passed this row, for :class:`logring.redraw.unsettled_rows.Rows`.
     """
 
     __slots__ = ("_rendered", "cells", "pens", "touched", "wrapped")
@@ -99,7 +99,7 @@ class Row:
         return column, len(text)
 
     def tab(self, column: int, limit: int) -> int:
-        """Go to the next tab stop; a tab behind all text stays a tab. Returns the column."""
+        """Move to the next tab stop and return its column; a tab after the end of the text is kept as a tab."""
         stop = min(column // TAB_STOP * TAB_STOP + TAB_STOP, limit)
         if column >= len(self.cells) and stop > column:
             self._rendered = None
@@ -107,7 +107,7 @@ class Row:
         return stop
 
     def erase(self, start: int, end: int | None) -> None:
-        """Make columns [start, end) blank; None: all the rest of the row."""
+        """Make columns [start, end) blank; if `end` is None, the rest of the row."""
         self._rendered = None
         size = len(self.cells)
         if end is None or end >= size:
@@ -128,14 +128,14 @@ class Row:
             del self.cells[limit:], self.pens[limit:]
 
     def delete(self, column: int, count: int) -> None:
-        """Remove `count` cells; the cells behind them move to the left."""
+        """Remove `count` cells from `column` on; the cells after them move to the left."""
         self._rendered = None
         self._cut(column)
         self._cut(column + count)
         del self.cells[column : column + count], self.pens[column : column + count]
 
     def render(self) -> bytes:
-        """Return the row as text that carries its own colours and leaves none behind, without trailing blanks."""
+        """Return the row as text without trailing blanks; it sets its own colours and resets them at its end."""
         if self._rendered is None:
             self._rendered = _rendered(self.cells, self.pens)
         return self._rendered
@@ -153,7 +153,7 @@ class Row:
         self.pens[column:end] = [pen] * len(cells)
 
     def _cut(self, column: int) -> None:
-        """Cut characters of several columns at the left edge of `column`: their remaining cells become blank."""
+        """Split a wide character that spans the left edge of `column`: all its cells become blank."""
         cells = self.cells
         if column < len(cells) and not cells[column]:
             start = column
@@ -172,7 +172,7 @@ class Row:
 
 
 def joined(rows: list[Row]) -> bytes:
-    """Rows that continue each other, rendered as one."""
+    """Render rows that continue each other as one line."""
     if len(rows) == 1:
         return rows[0].render()
     return _rendered([cell for row in rows for cell in row.cells], [pen for row in rows for pen in row.pens])
@@ -188,7 +188,7 @@ def _rendered(cells: list[str], pens: list[bytes]) -> bytes:
     now = NO_PEN
     for pen, group in groupby(zip(pens[:end], cells, strict=False), itemgetter(0)):
         if pen != now:
-            # From nothing, no reset is needed.
+            # Without colours set before, no reset is needed.
             parts.append(b"\x1b[" + pen + b"m" if now == NO_PEN else sgr(pen))
             now = pen
         parts.append(encoded("".join(cell for _, cell in group)))

@@ -1,4 +1,4 @@
-"""A bounded history of something that is redrawn without end: samples over the whole of its life."""
+"""A bounded history of a line that is redrawn endlessly: samples from its whole life."""
 
 MAX_FRAMES = 64
 MAX_FRAMES_BYTES = 16384
@@ -8,9 +8,9 @@ Frame = tuple[bytes, ...]
 
 
 class Samples:
-    """Frames of a line or block. First every picture is taken; whenever there are too many, every second goes.
+    """Frames of a line or block. At first every picture is taken; when there are too many, every second is dropped.
 
-    The first is always kept, and so is the last, which is added when the line settles.
+    The first picture is always kept, and so is the last, which is added when the line settles.
     """
 
     __slots__ = ("_count", "_frames", "_size", "_stride")
@@ -22,16 +22,16 @@ class Samples:
 
     @property
     def empty(self) -> bool:
-        """Return whether there is no picture yet."""
+        """Whether there is no picture yet."""
         return not self._frames
 
     def due(self) -> bool:
-        """Count one picture; whether it is one to take."""
+        """Count one picture and return whether it should be added."""
         self._count += 1
         return self._count % self._stride == 0
 
     def add(self, frame: Frame) -> None:
-        """Take a picture, unless it is empty or shows nothing new."""
+        """Add a picture, unless it is empty or equals the last one."""
         frames = self._frames
         if not any(frame) or (frames and frames[-1] == frame):
             return
@@ -43,9 +43,9 @@ class Samples:
             self._stride *= 2
 
     def finish(self, settled: Frame) -> tuple[Frame, ...]:
-        """Return all frames, `settled` as the last; empty when nothing was ever drawn over.
+        """Return all frames, with `settled` as the last; empty if nothing was ever drawn over.
 
-        A history that is too large loses frames from the middle, then the first frame, then all.
+        A history that is too large loses its oldest frames after the first, then the first frame, then all.
         """
         frames, self._frames = self._frames, []
         if not frames or frames[-1] != settled:

@@ -1,16 +1,16 @@
-r"""The screen of a terminal: rows, a cursor, and the sequences that move it and erase.
+r"""The screen of a terminal: rows, a cursor, and the sequences that move it or erase text.
 
-A screen holds the unfinished line, or the *block* of rows that a program redraws. A block begins when something is
-written above the bottom row, after the cursor was moved up. It copies the rows that it needs from earlier settled rows,
-which do not change. It settles when
+A screen holds the unfinished line, or the *block* of rows that a program redraws. A block begins when the program moves
+the cursor up and writes above the bottom row. It copies the rows that it needs from earlier settled rows, which do not
+change. Its rows settle when
 
-* more rows have been added below it, without going back up, than it has (the program prints on);
-* a row leaves the screen at its top, or has been passed over by the last 64 redraws: that row alone;
+* the program adds more rows below the block than the block has, without moving up again (it prints normally);
+* a row leaves the screen at the top, or the last 64 redraws did not reach it: only that row settles;
 * the output ends.
 
-Line ends are those of a terminal without output processing: ``\n`` goes to the start of the next row. Rows that were
-filled to the last column and went on in the next settle as one line. Sequences that neither move the cursor nor erase
-or colour (titles, modes, character sets) have no effect.
+The newline ``\n`` moves the cursor to the start of the next row. Rows that were filled to the last column and continued
+in the next row settle as one line. Sequences that neither move the cursor, erase nor colour (titles, modes, character
+sets) have no effect.
 """
 
 import re
@@ -42,8 +42,8 @@ class Screen:
     """A terminal from the start of one line until all its rows have settled.
 
     Args:
-        pen: the colours set.
-        above: whole lines that were settled before; cursor movements can go up there.
+        pen: the colours set at the start.
+        above: complete lines that settled earlier; the cursor can move up into them.
         samples: the history so far.
 
     Attributes:
@@ -65,8 +65,8 @@ class Screen:
         """Take in `data` from `at` on, until the screen is `closed`.
 
         Returns:
-            The end of the carried-out input: the rest begins an incomplete sequence or character, unless it is the
-                `last`.
+            The end of the processed input. The rest, if the screen is not closed, is an incomplete sequence or
+            character; with `last`, incomplete input is processed too.
         """
         self._rows.new_feed()
         while at < len(data) and not self._rows.closed:
@@ -78,26 +78,26 @@ class Screen:
 
     @property
     def closed(self) -> bool:
-        """Return whether all has settled; a new line begins then."""
+        """Whether everything has settled; the next output begins a new line."""
         return self._rows.closed
 
     def rows(self) -> list[Row]:
-        """Return the rows that are not settled, as they are now; without blank ones at the end."""
+        """Return the unsettled rows as they are now, without blank rows at the end."""
         return self._rows.unsettled()
 
     def settled(self) -> list[Settled]:
-        """Return the lines that settled since the last call."""
+        """Remove and return the lines that settled since the last call."""
         settled, self._rows.settled = self._rows.settled, []
         return settled
 
     def finish(self) -> None:
-        """Settle everything; blank rows at the end are none."""
+        """Settle everything; blank rows at the end are dropped."""
         self._rows.finish()
 
     def _take_token(self, data: bytes, at: int, last: bool) -> int:
-        """Carry out the token at `at`; return its end, or -1 when the token is incomplete."""
+        """Process the token at `at`; return its end, or -1 if the token is incomplete."""
         token = _TOKEN.match(data, at)
-        if token is None:  # cannot be: every byte begins one
+        if token is None:  # unreachable: every byte begins a token
             raise AssertionError("no token")
         end = token.end()
         kind = token.lastgroup
@@ -159,7 +159,7 @@ class Screen:
             self._rows.line_feed()
 
     def _skip_string(self, data: bytes, start: int, last: bool) -> int:
-        """Pass over a title or the like: up to BEL, ST, the end of the line, or another escape sequence."""
+        """Skip a string such as a title, up to BEL, ST, the end of the line or another escape sequence."""
         found = _STRING_END.search(data, start)
         if found is None:
             return len(data)
@@ -264,7 +264,7 @@ class Screen:
     def _delete_characters(self, count: int) -> None:
         self._rows.written().delete(self._column, count)
 
-    # Final byte: method, and the value of each parameter that is 0 or missing. Other sequences are ignored.
+    # Final byte: method, and the default of each parameter, used if it is 0 or missing. Other sequences are ignored.
     _FUNCTIONS: ClassVar[dict[bytes, tuple[Callable[..., None], tuple[int, ...]]]] = {
         b"@": (_insert_characters, (1,)),
         b"A": (_up, (1,)),
@@ -291,7 +291,7 @@ class Screen:
 
 
 def _rows_of(line: bytes) -> list[Row]:
-    """Return the rows that a line takes."""
+    """Lay a line out in rows, at least one."""
     screen = Screen(NO_PEN, b"", Samples())
     screen.feed(line, 0, last=True)
     return screen.rows() or [Row()]

@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 
 NO_PEN = b""
-"""Nothing set. A pen is otherwise the parameters of one SGR sequence that sets all of it from nothing."""
+"""The pen without attributes. Any other pen is the parameters of the SGR sequence that sets all its attributes."""
 
 SGR = re.compile(rb"\x1b\[([0-9;:]{0,64})m")
 
@@ -25,13 +25,13 @@ def sgr(pen: bytes) -> bytes:
 
 
 def shows_blanks(pen: bytes) -> bool:
-    """Return whether a blank in it can be told from none at all."""
+    """Return whether a blank in this pen is visible, for example because it is underlined."""
     return pen != NO_PEN and not _SEEN_ON_BLANKS.isdisjoint(_attributes(pen))
 
 
 @lru_cache(maxsize=1024)
 def pen_with(pen: bytes, parameters: bytes) -> bytes:
-    """`pen` after one SGR sequence with these parameters."""
+    """Return the pen after one SGR sequence with these parameters."""
     attributes = _attributes(pen)
     items = parameters.split(b";")
     at = 0
@@ -59,7 +59,7 @@ def pen_with(pen: bytes, parameters: bytes) -> bytes:
 
 
 def pen_after(pen: bytes, text: bytes) -> bytes:
-    """`pen` after all SGR sequences in `text`."""
+    """Return the pen after all SGR sequences in `text`."""
     if b"\x1b" not in text:
         return pen
     reset = text.rfind(_RESETS[0])

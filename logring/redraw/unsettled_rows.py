@@ -1,4 +1,4 @@
-"""The rows of a terminal's screen that are not settled: the unfinished line, or a block that is redrawn."""
+"""The unsettled rows of a terminal's screen: the unfinished line, or a block that is redrawn."""
 
 from collections.abc import Callable
 
@@ -7,29 +7,29 @@ from logring.redraw.sampling import Frame, Samples
 
 COLUMNS = 120
 LINES = 40
-"""Size of every terminal that a program gets."""
+"""Size of every pseudo-terminal that a program gets."""
 
 _PASSED_OVER = 64
 _SAMPLES_PER_FEED = 2
 
 Settled = tuple[bytes, tuple[Frame, ...] | None]
-"""Text and history of a settled line; None: the line does not end here, the next text goes on with it."""
+"""Text and history of a settled line; the history is None if the next text continues the line."""
 
 
 class Rows:
-    """Rows, the row of the cursor, and which rows have settled, by the rules of :mod:`logring.redraw.screen`.
+    """The rows, the cursor's row and the settled rows, by the rules of :mod:`logring.redraw.screen`.
 
     Args:
-        above: whole lines that were settled before; the cursor can go up there.
+        above: complete lines that settled earlier; the cursor can move up into them.
         samples: the history so far.
 
     Attributes:
-        row: where the cursor is.
-        margins: first and last row of the scrolled area.
+        row: index of the cursor's row.
+        margins: first and last row of the scrolling region.
         closed: whether all rows have settled.
         settled: lines that have settled since the reader last cleared this list.
         over_picture: whether new output overwrites a picture that may be complete.
-        samples_left: how many pictures may be taken before it is set again.
+        samples_left: number of pictures that may still be taken from the current feed.
     """
 
     __slots__ = (
@@ -60,9 +60,9 @@ class Rows:
         self._rows = [Row()]
         self._top = 0  # rows above it are settled
         self._block = False
-        self._redraws = 0  # how often the cursor was moved up
-        self._added = 0  # rows since then
-        self._bottom = 1  # rows there were then
+        self._redraws = 0  # number of times the cursor was moved up
+        self._added = 0  # rows added since the last time
+        self._bottom = 1  # number of rows at the last time
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -79,11 +79,11 @@ class Rows:
         self._settle(self.unsettled())
 
     def new_feed(self) -> None:
-        """More output has come: that is worth some pictures."""
+        """Start a new feed: it may take a few pictures."""
         self.samples_left = _SAMPLES_PER_FEED
 
     def written(self) -> Row:
-        """Return the cursor's row, in which something will change: it is the block's from now on."""
+        """Return the cursor's row for a change. From now on the row is unsettled and part of the block."""
         self._top = min(self._top, self.row)
         if self.over_picture:
             self.over_picture = False
@@ -93,7 +93,7 @@ class Rows:
         return self._rows[self.row]
 
     def blank_above(self) -> None:
-        """Erase the rows above the cursor that are not settled."""
+        """Erase the unsettled rows above the cursor."""
         for row in self._rows[self._top : self.row]:
             row.erase(0, None)
 
@@ -102,7 +102,7 @@ class Rows:
         del self._rows[self.row + 1 :]
 
     def go_to(self, row: int) -> None:
-        """Move the cursor to a row; rows that do not exist yet are made."""
+        """Move the cursor to a row, adding missing rows."""
         while len(self._rows) <= row:
             self._add_row()
         if row < self.row:
@@ -123,7 +123,7 @@ class Rows:
         self._rows.append(row)
 
     def next_row(self) -> None:
-        """The row below; at the bottom margin everything within the margins moves up by one."""
+        """Move to the row below; at the bottom margin, scroll the rows within the margins up by one."""
         first, last = self.margins
         if self.row == last or self.row >= LINES - 1:
             self._scroll(first if self.row == last else 0)
@@ -135,7 +135,7 @@ class Rows:
             self.row += 1
 
     def reverse_feed(self) -> None:
-        """The row above; at the top margin everything within the margins moves down by one."""
+        """Move to the row above; at the top margin, scroll the rows within the margins down by one."""
         first, last = self.margins
         if self.row != first:
             self.go_to(max(0, self.row - 1))
@@ -158,7 +158,7 @@ class Rows:
             self._added += 1
 
     def line_feed(self) -> None:
-        """End the row: settle rows outside a block, and a block when the program prints on below it."""
+        """End the row. Rows outside a block settle; a block settles once the program prints normally below it."""
         if self._block:
             self.next_row()
             if self.row + 1 == len(self._rows) and self._added > self._bottom - self._top:
@@ -171,9 +171,9 @@ class Rows:
         self.closed = True
 
     def fetch(self, count: int, layout: Callable[[bytes], list[Row]]) -> int:
-        """Put at least `count` of the settled rows above back on the screen, as far as there are; returns how many.
+        """Put at least `count` earlier settled rows, if there are as many, back on the screen; return their number.
 
-        `layout` turns a line into rows.
+        `layout` lays a line out in rows.
         """
         before = len(self._rows)
         while len(self._rows) < min(before + count, LINES) and self._above:
@@ -193,7 +193,7 @@ class Rows:
         self.settled.append((row.render(), None if row.wrapped else ()))
 
     def _settle(self, rows: list[Row]) -> None:
-        """Settle all that is not; the first line gets the history."""
+        """Settle these rows; the first line gets the history."""
         lines = lines_of(rows)
         history = self._samples.finish(lines)
         for line in lines:
@@ -202,7 +202,7 @@ class Rows:
 
 
 def lines_of(rows: list[Row]) -> Frame:
-    """Rows as lines: a row that was filled to its end goes on in the next one."""
+    """Join rows to lines: a row that was filled to its end continues in the next one."""
     found: list[bytes] = []
     start = 0
     for index, row in enumerate(rows):

@@ -1,8 +1,8 @@
-"""Text into the blocks of a ring, where it stands for good. No disk is touched here.
+"""Placing text in the blocks of a ring, where it stays. No disk is touched here.
 
-The unfinished line of the stream that prints (`_live`) stands in the head block, behind the whole lines, where the
-next read continues it. When another stream prints, or the block is closed, it is kept in `_tails` until its stream
-goes on.
+The unfinished line of the stream that printed last (`_live`) is in the head block, after the complete lines, where the
+next read continues it. When another stream prints, or the block is closed, the line is kept in `_tails` until its
+stream prints again.
 """
 
 import errno
@@ -33,9 +33,10 @@ _CALM_BYTES = 1 << 20
 class BlockWriter:
     """Places text in the blocks of a ring, and publishes it; the base class of `RingWriter`.
 
-    They are two subjects of one object, too long for one file. This class knows no mask, reducer, backlog or gap: the
-    text that it gets is placed, or `BlockingIOError` says that there is no free slot. `RingWriter` decides when and
-    whether text is placed. A base class is used instead of a part, since both work on the head block for each read.
+    The writer is split in two classes, because it is too long for one file. This class knows no mask, reducer, backlog
+    or gap: it places the text that it gets, or raises `BlockingIOError` if there is no free slot. `RingWriter` decides
+    when and whether text is placed. This is a base class rather than a component, because both classes work on the
+    head block for each read.
     """
 
     ring: Ring
@@ -63,8 +64,8 @@ class BlockWriter:
         self._bytes = [0, 0, 0]
         self._seal_wanted = self._resumed = False
         self._lines_long = False  # whether the last read had few lines for its size
-        self._open = False  # whether the head block takes more
-        self._live = -1  # the stream whose unfinished line stands in the head block; -1 when none can
+        self._open = False  # whether the head block takes more text
+        self._live = -1  # the stream whose unfinished line is in the head block; -1 if there is none
         # For each stream: its unfinished line if the head block does not hold it, whether that continues a line, the
         # time of its last bytes, and whether it has changed since the last mirroring.
         self._tails = [b"", b"", b""]
@@ -76,7 +77,7 @@ class BlockWriter:
     # Text
 
     def _ready(self, now_ms: int) -> bool:
-        """Return whether the head block can take a read now."""
+        """Return whether a read can go into the head block now."""
         head = self._head
         return head.limit - head.fill >= self._min_room and head.floor_ms <= now_ms <= head.ceiling_ms
 
@@ -86,10 +87,10 @@ class BlockWriter:
         return bool(self._tails[stream])
 
     def _prepare(self, stream: int, now_ms: int) -> None:
-        """See to it that a block is open, has the stream's unfinished line at its end, and room.
+        """Make sure that a block is open, has the stream's unfinished line at its end, and has room.
 
         Raises:
-            BlockingIOError: no free slot.
+            BlockingIOError: there is no free slot.
         """
         if self._open and not self._head.floor_ms <= now_ms <= self._head.ceiling_ms:
             self._close_block()  # time went backwards, or too far for a delta
@@ -118,10 +119,10 @@ class BlockWriter:
                 if head.lines:
                     self._close_block()
                 else:
-                    self._park()  # comes back above, as a text that is too long for the block
+                    self._park()  # the next iteration splits it, because it is too long for the block
 
     def _force_split(self, stream: int, now_ms: int) -> None:
-        """Split a parked unfinished line that is longer than a block: shared memory is short."""
+        """Split a parked unfinished line that does not fit an empty block, because shared memory is short."""
         head, tail = self._head, self._tails[stream]
         fits = head.limit - head.start
         cut = utf8_cut(tail, 0, fits) if fits < len(tail) else len(tail)
@@ -139,7 +140,7 @@ class BlockWriter:
             self._after_commit()
 
     def _end_drawn(self, stream: int, end: LineEnd, now_ms: int) -> None:
-        """Make the stream's unfinished line a line of which there are frames."""
+        """End the stream's unfinished line, for which there are frames."""
         self._prepare(stream, now_ms)
         head = self._head
         newline = end or (b"\n" if head.fill == head.start else b"")
@@ -151,7 +152,7 @@ class BlockWriter:
         self._after_commit()
 
     def _absorb(self, stream: int, count: int, now_ms: int) -> None:
-        """Take in `count` bytes that stand behind the unfinished line."""
+        """Take in `count` bytes that were written after the unfinished line."""
         mm, head = self._mm, self._head
         start = head.fill
         end = head.fill = start + count
@@ -170,7 +171,7 @@ class BlockWriter:
             self._after_commit()
 
     def _split(self, stream: int, end: int, now_ms: int) -> None:
-        """Take in text up to `end` in which at least one line is too long."""
+        """Take in text up to `end`, in which at least one line is too long, and split such lines."""
         mm, head, longest = self._mm, self._head, self._max_line
         position = head.start
         while position < end:
@@ -188,7 +189,7 @@ class BlockWriter:
             self._commit(position, mm[head.start : position].count(b"\n"), stream, 0, now_ms)
 
     def _commit(self, cut: int, lines: int, stream: int, flags: int, now_ms: int, frames: int = 0) -> None:
-        """Make the text up to `cut` lines of the head block; with NO_NEWLINE, the stream's next line continues it."""
+        """Add the text up to `cut` to the lines of the head block; with NO_NEWLINE, the next line continues it."""
         head = self._head
         self._bytes[stream] += cut - head.start
         head.commit(cut, lines, stream, flags | self._continued[stream], now_ms, frames)
@@ -202,7 +203,7 @@ class BlockWriter:
         self._publish()
 
     def _park(self) -> None:
-        """Take the unfinished line out of the head block."""
+        """Move the unfinished line from the head block to `_tails`."""
         if self._live >= 0:
             head = self._head
             self._tails[self._live] = self._mm[head.start : head.fill]
@@ -215,7 +216,7 @@ class BlockWriter:
     # Ring and blocks
 
     def _create(self, now_ms: int) -> bool:
-        """Make the ring; False when there is no place for one."""
+        """Create the ring. Return False, and set `place_error`, if that fails."""
         try:
             ring = Ring.create(
                 self.path,
@@ -224,7 +225,7 @@ class BlockWriter:
                 first_line=self._first_line,
                 now_ms=now_ms,
             )
-        except OSError as err:  # ENOSPC, EDQUOT, EMFILE, ENOENT, EACCES ...: the run goes on without a log
+        except OSError as err:  # ENOSPC, EDQUOT, EMFILE, ENOENT, EACCES ...: the run continues without a log
             self.place_error = f"{self.path}: {err.strerror}"
             return False
         self._attach(ring)
@@ -239,15 +240,15 @@ class BlockWriter:
         self._view = memoryview(ring.mm)
 
     def _open_block(self) -> None:
-        """Open the next block, and publish that before its slot is touched: readers of the old block rely on it.
+        """Open the next block, and publish it before its slot is touched: readers of the old block rely on that.
 
         Raises:
-            BlockingIOError: the slot holds a block that is not in the log file yet.
+            BlockingIOError: the slot holds a block that the log file does not have yet.
         """
         ring = self.ring
         number = self.closed_blocks
         if number * self.block_size == _CALM_BYTES and self.written_blocks and number == ring.taken:
-            ring.wrap()  # the first block had the time to reach the file: there is no flood that needs more
+            ring.wrap()  # a block has already reached the file: output is slow enough for the slots there are
         ring.take_slot(number)
         if not self._block_free():
             raise BlockingIOError(errno.EAGAIN, "no free slot in the ring")
@@ -263,14 +264,13 @@ class BlockWriter:
         self._park()
         self._open = False
         self._head.close(self._seq)
-        # Only now: the file thread takes the block as soon as it is counted.
+        # Count the block last, because the file thread writes it as soon as it is counted.
         self.closed_blocks = self.head_block + 1
 
     def _leave_empty_head(self) -> bool:
-        """When the head block has no line, go back to the one before: an empty block would cost room in the file.
+        """Go back to the previous block if the head block is empty: an empty block would take space in the file.
 
-        (Not when a dead writer with one slot left it: the block may already contain the output which that writer had
-        read.)
+        This is not done in a resumed ring with one slot: the dead writer may already have read output into the slot.
         """
         before = None if self._head.lines or (self._resumed and self.ring.slots == 1) else self._head.previous()
         if before is not None:
@@ -293,7 +293,7 @@ class BlockWriter:
 
     @property
     def _unpublished(self) -> bool:
-        """Return whether readers have to hear of something that no block says."""
+        """Whether the state has changes that no block publishes, so it must be published separately."""
         changed = self.first_available != self._published_first or self.lines != self._published_lines
         return changed and self.created
 
@@ -301,15 +301,16 @@ class BlockWriter:
 
     @property
     def _no_place(self) -> str | None:
-        """Why output that finds no room is dropped; None: it waits."""
+        """The reason to drop output that finds no room; None if the output waits instead."""
         full = self._policy and self.file_blocks and self.closed_blocks >= self.file_blocks - 1
         return "the log is full" if full and not self._seal_wanted else self.shortage
 
     def _block_free(self) -> bool:
         """Return whether the next block may be opened.
 
-        The last block of a log that keeps its oldest lines, and the last slot of a ring, are reserved for our messages
-        at the end. (Of two slots only while the disk is short: else each block would wait for the log file.)
+        The last block of a log that keeps its oldest lines, and the last slot of a ring, are reserved for the daemon's
+        messages at the end. A ring of two slots reserves one only while the disk is short: otherwise each block would
+        wait for the log file.
         """
         if not self.file_blocks:
             return True

@@ -1,25 +1,25 @@
-"""Output for which there is no place: counted, not kept."""
+"""Output that is counted but not kept, because there is no place for it."""
 
 from logring.layout import STREAM_NAMES, SYSTEM
 
 
 class Gap:
-    """Lines that a log does not keep at present, and why.
+    """Lines that a log currently drops, and the reason.
 
-    Lines are counted at their newline; of a line that is unfinished when the gap begins nothing is kept.
+    Lines are counted at their newline. A line that is unfinished when the gap begins is dropped completely.
 
     Attributes:
-        reason: why there is no place.
-        lines: dropped lines.
+        reason: the reason why there is no place.
+        lines: number of dropped lines.
         bytes: bytes of the dropped lines, including unfinished ones.
-        inside: by stream, whether the last dropped text is an unfinished line.
-        notes: our own lines of this time, with when they came: they are kept for the end of the gap.
+        inside: whether the last dropped text is an unfinished line, for each stream.
+        notes: the daemon's own lines during the gap, with their arrival times; they are placed after the gap.
     """
 
     __slots__ = ("_room", "bytes", "inside", "lines", "notes", "reason")
 
     def __init__(self, reason: str, room: int) -> None:
-        """`room` is how many bytes the notes may have together; more are dropped as other lines are."""
+        """`room` limits the notes, in bytes; further notes are dropped like other lines."""
         self._room = room
         self.reason = reason
         self.lines = self.bytes = 0
@@ -27,7 +27,7 @@ class Gap:
         self.notes: list[tuple[bytes, int]] = []
 
     def drop(self, stream: int, data: bytes | None, now_ms: int) -> int:
-        """Take in output of a stream, None for its end; returns how many lines are dropped with that."""
+        """Drop output of a stream (None: its end), or keep it as a note; return the number of lines dropped."""
         if data is None:
             count = int(self.inside[stream])
             self.inside[stream] = False
@@ -44,6 +44,6 @@ class Gap:
 
     @property
     def notice(self) -> str:
-        """Return the line that the log contains instead of the dropped lines."""
+        """The text of the line that replaces the dropped lines in the log."""
         lines = "1 line" if self.lines == 1 else f"{self.lines} lines"
         return f"{lines} ({self.bytes} bytes) dropped: {self.reason}"

@@ -20,11 +20,11 @@ from logring.lines import utf8_cut
 _NEVER = bytes(REGION_SIZE)
 
 Rows = tuple[tuple[bytes, ...], int]
-"""The rows that one stream draws now (none: it draws nothing), and when its last bytes came (ms)."""
+"""The rows that one stream draws now (empty if it draws nothing), and the time of its last bytes in ms."""
 
 
 def last_rows(rows: Sequence[bytes], room: int) -> tuple[bytes, ...]:
-    """The lowest rows that have room in so many bytes, newlines between them; the lowest one is cut if it must be."""
+    """Return the lowest rows that fit in `room` bytes with newlines between them; the last is cut if necessary."""
     if rows and len(rows[-1]) > room:
         return (rows[-1][: utf8_cut(rows[-1], 0, room)],)
     first = len(rows)
@@ -35,7 +35,7 @@ def last_rows(rows: Sequence[bytes], room: int) -> tuple[bytes, ...]:
 
 
 def pack_region(seq: int, out: Rows, err: Rows) -> tuple[bytes, bytes]:
-    """Header and text of a region; a stream that has to share the room has half of it."""
+    """Return header and text of a region. If both streams draw, each gets half the room."""
     room = REGION_TEXT_SIZE // 2 if out[0] and err[0] else REGION_TEXT_SIZE
     out_rows, err_rows = last_rows(out[0], room), last_rows(err[0], room)
     out_text, err_text = b"\n".join(out_rows), b"\n".join(err_rows)
@@ -61,7 +61,7 @@ def read_region(mm: mmap) -> tuple[list[tuple[int, int, tuple[bytes, ...], int]]
         if crc32(data[PREFIX.size :], seq) != crc or out_size + err_size > REGION_TEXT_SIZE:
             torn = torn or data != _NEVER
             continue
-        # Nothing of a slot is touched that no header speaks of: its pages may never have been taken.
+        # Read only the part of a slot that a header describes: the other pages may never have been allocated.
         text = mm[text_at : text_at + out_size + err_size] if out_size + err_size else b""
         if crc32(text) != text_crc:
             torn = True

@@ -27,13 +27,13 @@ _MAX_DELTA_MS = 2**32 - 1
 
 
 class HeadBlock:
-    """Empty block `number`, to be filled where it stands in the ring.
+    """The block that is being filled in place, in its slot of the ring. A new object is an empty block.
 
     Attributes:
-        start: end of the text that belongs to lines of the block.
-        fill: end of the unfinished line behind it.
-        limit: the end of the space for text, so that the table has room for the entries of one more read.
-        floor_ms: no entry can be earlier than this; nor later than `ceiling_ms`.
+        start: end of the text of complete lines.
+        fill: end of the unfinished line after it.
+        limit: end of the space for text; the table keeps room for the entries of one more read.
+        floor_ms: minimum time of the next entry; the maximum is `ceiling_ms`.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class HeadBlock:
 
     def __init__(self, ring: Ring, number: int, first_line: int) -> None:
         self.ring = ring
-        # The entries that one more read can make: one for each part of split lines, and some.
+        # Room for the entries of one more read: one for each part of a split line, and a few more.
         self._reserve = ENTRY_SIZE * (ring.block_size // max_line(ring.block_size) + 4)
         self.number = number
         self.first_line = first_line
@@ -73,7 +73,7 @@ class HeadBlock:
 
     @classmethod
     def resume(cls, ring: Ring, header: BlockHeader) -> "HeadBlock":
-        """Return the block of which `header` was published."""
+        """Return the block with the published `header`."""
         self = cls(ring, header.number, header.first_line)
         self.start = self.fill = self.at + header.text_end
         self.lines, self.entries, self.flags = header.lines, header.entries, header.flags
@@ -87,7 +87,7 @@ class HeadBlock:
         return self
 
     def previous(self) -> "HeadBlock | None":
-        """Return the closed block before this one, if it is still in its slot."""
+        """Return the closed block before this one; None if it is no longer in its slot."""
         at = self.ring.slot_at(self.number - 1)
         header = BlockHeader.parse(self.ring.mm[at : at + HEADER_SIZE]) if self.number else None
         if header is None or header.number != self.number - 1 or header.extent != self.ring.block_size:
@@ -95,9 +95,9 @@ class HeadBlock:
         return HeadBlock.resume(self.ring, header)
 
     def commit(self, cut: int, lines: int, stream: int, flags: int, now_ms: int, frames: int = 0) -> None:
-        """Make the text up to `cut` part of the block: `lines` lines of one stream, read at one time.
+        """Add the text up to `cut` to the block: `lines` lines of one stream that were read together.
 
-        With FRAMES in `flags` it is one line, of which `frames` frames are kept.
+        With FRAMES in `flags`, the text is one line, for which `frames` frames are kept.
         """
         if not self.lines:
             self.base_ms = now_ms
@@ -105,7 +105,7 @@ class HeadBlock:
             self.last_stream, self.last_flags, self.last_frames = stream, flags, frames
         else:
             delta = now_ms - self.base_ms
-            # CONTINUED text never gets here as growth: its stream's entry before it has NO_NEWLINE.
+            # CONTINUED text never extends an entry, because the entry before it in its stream has NO_NEWLINE.
             grows = delta == self.last_delta and stream == self.last_stream
             if grows and not self.last_flags & (NO_NEWLINE | FRAMES) and not flags & FRAMES:
                 self.last_flags |= flags
@@ -132,23 +132,23 @@ class HeadBlock:
     def _set_limit(self) -> None:
         ring = self.ring
         table = ring.block_size - ENTRY_SIZE * self.entries - self._reserve
-        if self.at == RING_BLOCKS_AT:  # the only block whose pages may not all be there
+        if self.at == RING_BLOCKS_AT:  # only the first slot may lack pages
             while table < ring.table_have:
                 if not ring.grow_table():
-                    self.limit = self.start  # no room any more: the block will be closed
+                    self.limit = self.start  # no room left: the block will be closed
                     return
             table = min(table, ring.text_have)
         self.limit = self.at + table
 
     def grow(self) -> bool:
-        """Take more pages for text, where some are missing; whether there is more room now."""
+        """Allocate more pages for text, if some are missing; return whether there is more room now."""
         before = self.limit
         if self.at == RING_BLOCKS_AT and self.ring.grow_text():
             self._set_limit()
         return self.limit > before
 
     def body(self) -> bytes:
-        """The header as it is now, without sequence number and crc."""
+        """Return the current header without sequence number and crc."""
         return HEADER_BODY.pack(
             self.number,
             self.first_line,
@@ -168,7 +168,7 @@ class HeadBlock:
         )
 
     def close(self, seq: int) -> None:
-        """Write the header to the block: nothing will be added."""
+        """Close the block: write its header into the slot. Nothing will be added."""
         self.flags = BLOCK_CLOSED
         self.limit = self.fill = self.start
         self.ring.mm[self.at : self.at + HEADER_SIZE] = pack_header(seq, self.body())

@@ -1,9 +1,9 @@
-"""The ring as a mapped file in shared memory: made and grown by its writer, mapped read-only by readers.
+"""The ring, a mapped file in shared memory. Its writer creates and grows it; readers map it read-only.
 
-A page of tmpfs that is mapped but not allocated is allocated at the first touch; without free memory that touch kills
-with SIGBUS. So posix_fallocate(3) allocates every page before it is touched, which turns a failure into an error code.
-Readers touch nothing beyond the publication. The file has its full size from the start and is never truncated; pages
-that are not allocated cost nothing.
+A mapped page of tmpfs is allocated when it is first touched. Without free memory that touch kills the process with
+SIGBUS. So posix_fallocate(3) allocates every page before it is touched, which turns a failure into an error code.
+Readers touch only pages that the publication refers to. The file has its full size from the start and is never
+truncated; pages that are not allocated cost nothing.
 """
 
 import errno
@@ -48,21 +48,21 @@ _PLENTY = 1 << 30
 _COPY_BYTES = 1 << 20
 _PAIR = slice(PUBLICATION_AT[0], PUBLICATION_AT[0] + 2 * PUBLICATION_SIZE)
 _CHANGING = slice(PUBLICATION_AT[0], REGION_AT[1] + REGION_SIZE)
-"""All of the first page that is written more than once; nothing else of a ring counts before this tells of it."""
+"""The part of the first page that is written repeatedly. Every change that readers can see changes it."""
 
 
 def fallocate(step: str, fd: int, offset: int, length: int) -> None:
     """Allocate pages of shared memory. All allocations go through here, so a test can make one `step` fail.
 
-    Steps: page (state page and the first block's first and last page), first (more of the first block), table (of its
-    entries), slot (another block), pending, region, copy (of a ring that is made again).
+    Steps: page (the state page, and the first block's first and last page), first (more text of the first block), table
+    (its entry table), slot (another block), pending, region, copy (of a ring that is recreated).
     """
     del step
     os.posix_fallocate(fd, offset, length)
 
 
 def is_roomy(fd: int) -> bool:
-    """Whether much of the shared memory is free, half of it or 1 GiB: the rest is for the first blocks of others."""
+    """Return whether half the shared memory, or 1 GiB, is free. Less is left to the first blocks of other rings."""
     if fd < 0:
         return True
     found = os.fstatvfs(fd)
@@ -71,7 +71,7 @@ def is_roomy(fd: int) -> bool:
 
 @functools.cache
 def boot_id() -> bytes:
-    """Return the kernel's id of this boot, 16 bytes; zeros where /proc is missing."""
+    """Return the kernel's id of this boot, 16 bytes; zeros without /proc."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             return bytes.fromhex(file.read().decode().strip().replace("-", ""))
@@ -80,7 +80,7 @@ def boot_id() -> bytes:
 
 
 def _new_file(path: str) -> int:
-    """Make a file, in place of any file left by a crash."""
+    """Create a file, replacing one that a crash left behind."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(path, flags, 0o600)
@@ -90,7 +90,7 @@ def _new_file(path: str) -> int:
 
 
 def _data_from(fd: int, at: int) -> int | None:
-    """Return where the next pages are that were taken; None when there are none."""
+    """Return the offset of the next allocated pages from `at` on; None if there are none."""
     try:
         return os.lseek(fd, at, os.SEEK_DATA)
     except OSError as err:
@@ -100,13 +100,13 @@ def _data_from(fd: int, at: int) -> int | None:
 
 
 class Ring:
-    """A ring as its writer has it.
+    """A ring as its writer sees it.
 
     Attributes:
         mm: the mapping.
-        slots: number of block slots; less than planned once shared memory was short.
-        taken: slots whose pages are there (the first one: perhaps not all of them).
-        fd: of the file; -1 for a private copy.
+        slots: number of block slots; fewer than planned after shared memory was short.
+        taken: number of slots whose pages are allocated; the first slot may lack some.
+        fd: descriptor of the file; -1 for a private copy.
     """
 
     def __init__(self, path: str, static: Static, mm: mmap.mmap, fd: int) -> None:
@@ -116,7 +116,7 @@ class Ring:
         self.slots = static.ring_blocks
         self.block_size = static.block_size
         self.taken = 1
-        # The first block is taken bit by bit: text pages from its start, table pages from its end.
+        # The first block is allocated page by page: text pages from its start, table pages from its end.
         self.text_have = PAGE
         self.table_have = static.block_size - PAGE
         if static.block_size <= 2 * PAGE:
@@ -129,10 +129,12 @@ class Ring:
 
     @classmethod
     def create(cls, path: str, run_id: str, shape: RingShape, *, first_line: int, now_ms: int) -> "Ring":
-        """Make the file, with its static part but not yet its magic: see `announce`. Replaces a file left by a crash.
+        """Create the file with its static part, but without the magic, which `announce` writes.
+
+        A file that a crash left behind is replaced.
 
         Raises:
-            OSError: no place, no such directory, no permission.
+            OSError: no space, no such directory, no permission.
         """
         static = Static(
             kind=KIND_RING,
@@ -154,7 +156,7 @@ class Ring:
             fallocate("page", fd, RING_BLOCKS_AT, PAGE)
             fallocate("page", fd, RING_BLOCKS_AT + shape.block_size - PAGE, PAGE)
             mm = mmap.mmap(fd, size)
-        except BaseException:  # close it on every error, as no other code does
+        except BaseException:  # no other code would close and remove the file
             os.close(fd)
             os.unlink(path)
             raise
@@ -163,22 +165,22 @@ class Ring:
 
     @classmethod
     def adopt(cls, path: str, fd: int) -> "Ring":
-        """Map a ring whose descriptor this process had before it was executed anew; its attributes are to be restored.
+        """Map a ring whose descriptor this process kept across execve. The caller restores the attributes.
 
         Raises:
-            OSError: it cannot be mapped.
-            LogError: it is no ring of ours.
+            OSError: the ring cannot be mapped.
+            LogError: the file is not a ring.
         """
         static = Static.parse(os.pread(fd, PAGE, 0), path, KIND_RING)
         return cls(path, static, mmap.mmap(fd, RING_BLOCKS_AT + static.ring_blocks * static.block_size), fd)
 
     def copied_file(self, path: str) -> int:
-        """Make the file at `path` again after its removal, with the same content; return its descriptor.
+        """Recreate the removed file at `path` with the same content; return the descriptor of the new file.
 
-        Call this only while there is no writer. Pages that were never allocated cost nothing in the new file either.
+        Call this only while nothing writes to the ring. Pages that were never allocated stay unallocated in the copy.
 
         Raises:
-            OSError: no place, no such directory, no permission.
+            OSError: no space, no such directory, no permission.
         """
         fd = _new_file(path)
         try:
@@ -191,7 +193,7 @@ class Ring:
                 fallocate("copy", fd, begin, at - begin)
                 for place in range(begin, at, _COPY_BYTES):
                     os.pwrite(fd, os.pread(self.fd, min(_COPY_BYTES, at - place), place), place)
-        except BaseException:  # close it on every error, as no other code does
+        except BaseException:  # no other code would close and remove the file
             os.close(fd)
             os.unlink(path)
             raise
@@ -199,13 +201,14 @@ class Ring:
 
     @classmethod
     def reopen(cls, path: str) -> "Ring | None":
-        """Map the ring of a writer that died, to go on with it; None when there is none, or nothing was published.
+        """Map the ring of a writer that died, to continue it; return None if there is none, or nothing was published.
 
-        Which pages are there is not known. They are taken once more: that costs none that are.
+        The new writer does not know which pages are allocated, so it allocates them again. That costs nothing for
+        existing pages.
 
         Raises:
-            OSError: it is there and cannot be mapped.
-            LogError: it is no ring of ours, or damaged.
+            OSError: the file exists and cannot be mapped.
+            LogError: the file is not a ring, or the ring is damaged.
         """
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -219,17 +222,17 @@ class Ring:
             ring = cls.adopt(path, fd)
             publication = read_publication(ring.mm, path)
             publication.check(ring.static, path)
-        except ValueError as err:  # of mmap: the file is shorter than it says
+        except ValueError as err:  # from mmap: the file is shorter than its static part says
             os.close(fd)
             raise Corrupt(f"{path} is truncated") from err
-        except BaseException:  # close it on every error, as no other code does
+        except BaseException:  # no other code would close the descriptor
             os.close(fd)
             raise
-        ring._go_on(publication)  # noqa: SLF001 - one of our own class
+        ring._go_on(publication)  # noqa: SLF001 - an instance of this class
         return ring
 
     def _go_on(self, publication: Publication) -> None:
-        """Take over the allocations and counters of the previous writer, as far as they matter."""
+        """Restore the allocations and sequence numbers of the previous writer that the new one needs."""
         header, self.slots = publication.header, publication.state.blocks
         if self.slot_at(header.number) == RING_BLOCKS_AT:
             while self.text_have < header.text_end and self.grow_text():
@@ -242,11 +245,11 @@ class Ring:
 
     @classmethod
     def private_copy(cls, path: str) -> "Ring | None":
-        """Return a copy of a ring in private memory, to save a dead writer's lines; None when nothing was published.
+        """Return a copy of a ring in private memory, to save a dead writer's lines; None if nothing was published.
 
         Raises:
-            OSError: it cannot be read; also when it is not there.
-            LogError: it is no ring of ours.
+            OSError: the file cannot be read, or does not exist.
+            LogError: the file is not a ring, or is truncated.
         """
         with open(path, "rb") as file:
             page = file.read(PAGE)
@@ -258,7 +261,7 @@ class Ring:
                 raise Corrupt(f"{path} is truncated")
             mm = mmap.mmap(-1, size)
             file.seek(0)
-            # read, not map: reading a hole takes no page
+            # Read instead of mapping: reading a hole allocates no page.
             file.readinto(mm)
         ring = cls(path, static, mm, -1)
         ring.taken = ring.slots
@@ -270,7 +273,7 @@ class Ring:
         self.mm[: len(MAGIC)] = MAGIC
 
     def slot_at(self, number: int) -> int:
-        """Return where block `number` stands in the mapping."""
+        """Return the offset of block `number` in the mapping."""
         return RING_BLOCKS_AT + number % self.slots * self.block_size
 
     def _take(self, step: str, offset: int, length: int) -> bool:
@@ -283,7 +286,7 @@ class Ring:
         return True
 
     def take_slot(self, number: int) -> bool:
-        """Take the pages of the slot of block `number`; when they are not there, wrap at the slots before it."""
+        """Allocate the slot of block `number`. On failure, limit the ring to the slots before it and return False."""
         if number < self.taken or self.taken == self.slots:
             return True
         if not is_roomy(self.fd) or not self._take("slot", self.slot_at(number), self.block_size):
@@ -293,11 +296,11 @@ class Ring:
         return True
 
     def wrap(self) -> None:
-        """Have no more slots than there are; before any of them is used again."""
+        """Limit the ring to the slots allocated so far. Call this before any slot is reused."""
         self.slots = self.taken
 
     def grow_text(self) -> bool:
-        """Take more text pages of the first block: twice as many as there are, or one more."""
+        """Allocate more text pages of the first block: double their number, or add one if memory is short."""
         have = self.text_have
         if have >= self.block_size:
             return False
@@ -313,7 +316,7 @@ class Ring:
         return False
 
     def grow_table(self) -> bool:
-        """Take one more page of the first block's entry table."""
+        """Allocate one more page for the first block's entry table."""
         start = self.table_have - PAGE
         if start < self.text_have:
             return self.grow_text()
@@ -323,7 +326,7 @@ class Ring:
         return True
 
     def write_pending(self, stream: int, base: int, ms: int, text: bytes, flags: int) -> None:
-        """Mirror an unfinished line, when there is memory for that; see `logring.layout` for the arguments."""
+        """Mirror an unfinished line, if there is memory for it; see `logring.layout` for the arguments."""
         have = self._pending_have[stream]
         if len(text) > have:
             want = -(-len(text) // PAGE) * PAGE
@@ -340,7 +343,7 @@ class Ring:
         """Publish the rows that the streams draw now, if there is memory for them.
 
         Returns:
-            The region's epoch, to be published with the state; None when readers still see the previous region.
+            The region's epoch, to be published with the state; None if readers still see the previous region.
         """
         seq = (self._region_seq + 1) & 0xFFFFFFFF
         header, text = pack_region(seq, out, err)
@@ -358,7 +361,7 @@ class Ring:
         return seq
 
     def close(self) -> None:
-        """Unmap. The file stays."""
+        """Unmap the ring; its file stays."""
         self.mm.close()
         if self.fd >= 0:
             os.close(self.fd)
@@ -366,13 +369,13 @@ class Ring:
 
 
 def read_publication(mm: mmap.mmap, path: str = "the ring") -> Publication:
-    """Return the last publication of the writer.
+    """Return the writer's last publication.
 
     The writer alternates between two copies. Both are torn only if two publications were made while 256 bytes were
     copied, so a second attempt succeeds. A writer that dies during a publication leaves the other copy intact.
 
     Raises:
-        Corrupt: no copy is valid after several attempts.
+        Corrupt: neither copy is valid after many attempts.
     """
     for _ in range(_ATTEMPTS):
         publication = Publication.latest(mm[_PAIR])
@@ -384,8 +387,8 @@ def read_publication(mm: mmap.mmap, path: str = "the ring") -> Publication:
 def read_pending(mm: mmap.mmap, stream: int, base: int) -> tuple[int, int, bytes] | None:
     """Return the mirrored unfinished line of a stream that has `base` bytes in blocks: (time ms, flags, text), or None.
 
-    The newer copy whose text is whole counts. A writer that died while it added to the text left the bytes before,
-    for which the older copy still speaks.
+    The newer copy with an intact text counts. A writer that died while it extended the text left the earlier bytes
+    intact, and the older copy describes them.
     """
     found = None
     for at in PENDING_AT[stream]:
@@ -401,7 +404,7 @@ def read_pending(mm: mmap.mmap, stream: int, base: int) -> tuple[int, int, bytes
 
 
 class RingView:
-    """A ring as a reader has it: mapped read-only."""
+    """A ring as readers see it: mapped read-only."""
 
     def __init__(self, path: str, static: Static, mm: mmap.mmap, identity: tuple[int, int]) -> None:
         self.path = path
@@ -413,11 +416,11 @@ class RingView:
 
     @classmethod
     def open(cls, path: str) -> "RingView | None":
-        """Map the ring; None when there is none (yet).
+        """Map the ring; return None if it does not exist yet.
 
         Raises:
-            OSError: it is there and cannot be opened.
-            LogError: it is no ring of ours.
+            OSError: the file exists and cannot be opened.
+            LogError: the file is not a ring.
         """
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -426,7 +429,7 @@ class RingView:
         try:
             page = os.pread(fd, STATIC_SIZE, 0)
             if page[: len(MAGIC)].strip(b"\0") == b"":
-                return None  # being made
+                return None  # it is being created
             static = Static.parse(page, path, KIND_RING)
             status = os.fstat(fd)
             size = RING_BLOCKS_AT + static.ring_blocks * static.block_size
@@ -438,10 +441,10 @@ class RingView:
         return cls(path, static, mm, (status.st_dev, status.st_ino))
 
     def publication(self) -> Publication:
-        """Return the last publication of the writer.
+        """Return the writer's last publication.
 
         Raises:
-            Corrupt: nothing valid stands there.
+            Corrupt: there is no valid publication.
         """
         pair = self.mm[_PAIR]
         publication = self._publication
@@ -452,11 +455,11 @@ class RingView:
         return publication
 
     def mark(self) -> bytes:
-        """Equal to that of before when nothing new was published or mirrored since."""
+        """Return bytes that stay equal until something new is published or mirrored."""
         return self.mm[_CHANGING]
 
     def is_current(self) -> bool:
-        """Return whether the ring still stands under its path (it was not unlinked, nor replaced by a newer one)."""
+        """Return whether the path still names this ring: it was neither unlinked nor replaced."""
         try:
             status = os.stat(self.path)
         except OSError as err:
@@ -466,7 +469,7 @@ class RingView:
         return (status.st_dev, status.st_ino) == self._identity
 
     def header(self, number: int, publication: Publication) -> BlockHeader | None:
-        """Header of a block that is in the ring by `publication`; None when its slot holds something else by now."""
+        """Return the header of a block that was in the ring at `publication`; None if its slot now holds another."""
         if number == publication.header.number:
             return publication.header
         at = RING_BLOCKS_AT + number % publication.state.blocks * self.static.block_size
@@ -476,7 +479,7 @@ class RingView:
         return header
 
     def block_bytes(self, header: BlockHeader, slots: int) -> tuple[bytes, bytes]:
-        """Text and entry table of a block, copied; the caller then checks that the slot was not used again."""
+        """Copy the text and entry table of a block. The caller must then check that the slot was not reused."""
         at = RING_BLOCKS_AT + header.number % slots * self.static.block_size
         table = at + header.extent - header.entries * ENTRY_SIZE
         return self.mm[at + HEADER_SIZE : at + header.text_end], self.mm[table : at + header.extent]
@@ -502,11 +505,11 @@ class RingView:
         if len(parts) != count + 1 or parts.pop():
             return None
         now = self.publication()
-        if now.header.number >= header.number + now.state.blocks:  # the slot was used again meanwhile
+        if now.header.number >= header.number + now.state.blocks:  # the slot was reused meanwhile
             return None
         ts, stream = header.last_ms, header.last_stream
         return [Line(n, ts, stream, text, False, 0) for n, text in enumerate(parts, start)]
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the ring."""
         self.mm.close()

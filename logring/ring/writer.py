@@ -1,9 +1,9 @@
-"""The writing end of a log: output goes from the pipe straight into the mapped ring. No disk is touched here.
+"""The writing end of a log: it reads output from the pipe straight into the mapped ring. No disk is touched here.
 
-`logring.ring.block_writer` places text in the ring. This module handles the steps before that: the mask and the reducer
-of redrawn lines get the output of a stream first. Output without room waits in a short backlog; output that must not
-wait is dropped and counted. `mirror_pending` copies unfinished lines to a place where readers, and the next daemon
-after a crash, find them.
+`logring.ring.block_writer` places text in the ring. This module handles the steps before that: a stream's output first
+passes the mask and the reducer of redrawn lines. Output without room waits in a short backlog; output that must not
+wait is dropped and counted. `mirror_pending` copies unfinished lines to a place where readers find them, and the next
+daemon after a crash.
 """
 
 import errno
@@ -36,34 +36,34 @@ _PRIVATE_READ_BYTES = 65536
 
 
 class RingWriter(BlockWriter):
-    """Writes one log's ring; used by one thread (the pump), beside which one other may write the log file.
+    """Writes one log's ring. One thread (the pump) uses it, while another thread may write the log file.
 
     Args:
-        path: of the ring; the file is made with the first byte of output.
+        path: path of the ring; the first output creates the file.
         run_id: at most 32 bytes.
         blocks: slots of the ring.
         block_size: in bytes, a multiple of 4096.
-        file_blocks: slots of the log file; 0 when there is none: the oldest ring slot is then simply used again.
+        file_blocks: slots of the log file; 0 without a log file, so the ring simply reuses its oldest slot.
         policy: the behaviour when the log file is full. ``drop_old`` discards the oldest block; ``drop_new`` and
             ``kill`` drop new output, except that the last block is kept for the line that reports this.
-        first_line: number of the first line, for a log that goes on with another one's numbers.
+        first_line: number of the first line, for a log that continues another log's numbers.
 
     Attributes:
         lines: number of the next line.
-        dropped: lines that were not kept.
+        dropped: number of lines that were not kept.
         created: whether there is a ring.
-        ring: the ring; only when `created`.
+        ring: the ring; exists only if `created` is True.
         sealed: whether everything is in blocks and nothing will follow.
         head_block: number of the block opened last.
         closed_blocks: blocks [0, closed_blocks) are complete.
         written_blocks: blocks [0, written_blocks) are in the log file; set by the file thread.
-        first_available: first line still kept; set by the file thread when it uses a file slot again.
-        place_error: why there is no ring although there was output; that output is counted and dropped.
-        shortage: why the log file cannot grow at present, None when it can; set by the file thread. While it is set,
-            output for which the ring has no room is dropped instead of waited for.
+        first_available: first line still kept; set by the file thread when it reuses a file slot.
+        place_error: why the ring could not be created; output is then counted and dropped.
+        shortage: why the log file cannot grow at present; None if it can; set by the file thread. While it is set,
+            output for which the ring has no room is dropped instead of waiting.
         gap: the lines being dropped; None while all lines are kept.
         overflowed: whether output was dropped under the policy ``kill``.
-        frames: how redrawn lines came to be, for the file thread.
+        frames: frames of redrawn lines, for the file thread.
     """
 
     def __init__(
@@ -81,16 +81,16 @@ class RingWriter(BlockWriter):
         self._backlog: list[Item] = []
         self._seal_ms = self._create_at_ms = 0
         self._masks: list[Mask | None] = [None, None, None]
-        self._drawings: list[Drawing | None] = [None, None, None]  # of each stream that may redraw
+        self._drawings: list[Drawing | None] = [None, None, None]  # set for each stream that may redraw
         self._region: list[Rows] = [((), 0), ((), 0)]  # the rows of stdout and stderr, as readers see them
-        self._swallow = [False, False, False]  # the rest of a line, after a gap that began or ended within it
+        self._swallow = [False, False, False]  # whether to drop the rest of a line of which a gap dropped a part
 
     @classmethod
     def resume(cls, ring: Ring) -> "RingWriter":
         """Continue a ring that another writer left, from its last publication.
 
         Raises:
-            Corrupt: no valid publication.
+            Corrupt: there is no valid publication.
         """
         static = ring.static
         publication = read_publication(ring.mm, ring.path)
@@ -132,11 +132,11 @@ class RingWriter(BlockWriter):
 
     @property
     def open_block(self) -> HeadBlock:
-        """Return the block that text goes to; only of a ring that was created."""
+        """The block that receives text; available only if the ring was created."""
         return self._head
 
     def adopt(self, ring: Ring, block: HeadBlock) -> None:
-        """Go on in a ring that another program has created, with the block that text goes to."""
+        """Continue in a ring that another program created, with the block that receives text."""
         block.ring = ring
         self.ring, self._mm, self._view, self._head = ring, ring.mm, memoryview(ring.mm), block
 
@@ -144,33 +144,33 @@ class RingWriter(BlockWriter):
 
     @property
     def writable(self) -> bool:
-        """Return False while output has to wait: the slot for the next block holds one not yet in the log file."""
+        """Whether output need not wait. It waits while the next slot holds a block not yet in the log file."""
         return self._open or not self.created or self._block_free() or self._no_place is not None
 
     @property
     def wants_writing(self) -> bool:
-        """Whether half the ring's blocks wait for the log file: time to wake the file thread (not for each block)."""
+        """Whether to wake the file thread: half the ring's blocks wait for the log file."""
         waiting = self.closed_blocks - self.written_blocks
         return self.created and self.file_blocks > 0 and 2 * waiting >= self.ring.slots
 
     @property
     def last_ms(self) -> int:
-        """When the last bytes came, as far as that is known."""
+        """Time of the last known output, in ms since the epoch."""
         head_ms = self._head.base_ms + self._head.last_delta if self.created else 0
         return max(head_ms, *self._tail_ms)
 
     def redraw(self, stream: int, *, full: bool) -> None:
-        """Keep only the final state of lines that a stream redraws; called before its first output.
+        """Keep only the final state of lines that a stream redraws. Call this before its first output.
 
         Args:
             stream: STDOUT or STDERR.
-            full: interpret all sequences of a terminal (for a pseudo-terminal); otherwise the carriage return alone.
+            full: interpret all sequences of a terminal (for a pseudo-terminal); otherwise only carriage returns.
         """
         mask = self._masks[stream]
         self._drawings[stream] = Drawing(full=full, mask=mask.another() if mask is not None else None)
 
     def mask(self, secrets: Sequence[bytes]) -> None:
-        """Replace secrets in the output of both streams before anybody sees it; before `redraw` and the first output.
+        """Replace secrets in the output of both streams. Call this before `redraw` and the first output.
 
         Raises:
             ValueError: a secret is too short or too long; see `logring.mask`.
@@ -179,22 +179,22 @@ class RingWriter(BlockWriter):
 
     @property
     def masked(self) -> int:
-        """Return how many secrets were replaced so far."""
+        """Number of replaced secrets so far."""
         return sum(mask.count for mask in self._masks if mask is not None)
 
     @property
     def masking(self) -> bool:
-        """Return whether secrets are looked for."""
+        """Whether output is searched for secrets."""
         return any(self._masks)
 
     @property
     def held(self) -> tuple[bytes, bytes, int]:
-        """Return the output of stdout and stderr held back as a possible secret, and how many were replaced."""
+        """The output of stdout and stderr held back as a possible secret, and the number of replacements."""
         out, err, _ = (mask.held if mask is not None else b"" for mask in self._masks)
         return out, err, self.masked
 
     def hold(self, out: bytes, err: bytes, masked: int) -> None:
-        """Go on where the masks of another writer were (`held`); after `mask`."""
+        """Continue where the masks of another writer stopped, with its `held`. Call `mask` first."""
         for mask, held in zip(self._masks, (out, err), strict=False):
             if mask is not None:
                 mask.hold(held, masked)
@@ -207,7 +207,7 @@ class RingWriter(BlockWriter):
             Bytes read, at most 128 KiB; 0 at end of file.
 
         Raises:
-            BlockingIOError: nothing to read, or no place for it as long as `writable` is False.
+            BlockingIOError: there is nothing to read, or no place for it while `writable` is False.
             OSError: the read failed.
         """
         drawing = self._drawings[stream]
@@ -226,7 +226,7 @@ class RingWriter(BlockWriter):
                 self.append(stream, data, now_ms)
                 return len(data)
         head = self._head
-        # Not more at once, since it is looked at right away: then it is still in the processor's cache.
+        # The read is limited, so that the text is still in the processor's cache when it is searched below.
         count = os.readv(fd, [self._view[head.fill : min(head.limit, head.fill + _READ_BYTES)]])
         if drawing is not None and drawing.concerns(self._mm, head.fill, head.fill + count):
             head.fill += count
@@ -236,9 +236,9 @@ class RingWriter(BlockWriter):
         return count
 
     def append(self, stream: int, data: bytes, now_ms: int) -> None:
-        """Add bytes that come from no descriptor: whole lines, or parts of lines.
+        """Add bytes that were not read from a descriptor here: complete lines or parts of lines.
 
-        Output without a place now is kept and placed later; see `settle`.
+        Output that finds no place now is kept and placed later; see `settle`.
 
         Raises:
             ValueError: the log is sealed.
@@ -256,11 +256,11 @@ class RingWriter(BlockWriter):
             self._add(stream, data, now_ms)
 
     def system_line(self, text: str, now_ms: int) -> None:
-        """Add a line of our own, in the stream `system`; control characters are escaped."""
+        """Add a line of the daemon's own, in the stream `system`; control characters are escaped."""
         self.append(SYSTEM, harmless(text) + b"\n", now_ms)
 
     def finish_stream(self, stream: int, now_ms: int) -> None:
-        """End of file of one stream: its unfinished line becomes a line, marked as having no newline."""
+        """Handle the end of one stream: its unfinished line becomes a line, marked as having no newline."""
         mask = self._masks[stream]
         if mask is not None:
             self._take(stream, mask.finish(), now_ms)
@@ -274,7 +274,7 @@ class RingWriter(BlockWriter):
         self._swallow[stream] = False
 
     def mirror_pending(self) -> None:
-        """Show unfinished lines that changed to readers; to be called once in a round of the pump."""
+        """Show readers the unfinished lines that changed. Call this once in each round of the pump."""
         if not self.created or self.sealed:
             return
         if self._backlog or self._unpublished:
@@ -290,7 +290,7 @@ class RingWriter(BlockWriter):
                 if drawing is not None:
                     rows = drawing.rows
                     region[stream] = rows, self._tail_ms[stream]
-                    if rows:  # they go on where the text, which is settled, ends
+                    if rows:  # they continue the settled text
                         rows = last_rows((text + rows[0], *rows[1:]), PENDING_TEXT_SIZE)
                         text, flags = b"\n".join(rows), flags | FRAMES
                 if text or flags or drawing is not None:
@@ -302,8 +302,8 @@ class RingWriter(BlockWriter):
         """Finish all streams and close the log.
 
         Returns:
-            Whether that is done. Otherwise something still waits for a free slot: the log file's `finish` completes
-            it, as does calling `settle` when `writable`.
+            Whether the log is closed. If not, something still waits for a free slot: the log file's `finish` completes
+            the seal, as does a call of `settle` when `writable`.
         """
         if not self._seal_wanted:
             for stream in (STDOUT, STDERR, SYSTEM):
@@ -324,7 +324,7 @@ class RingWriter(BlockWriter):
             else:
                 self._give_up(self.gap)
         if self._seal_wanted and not self.sealed:
-            self.sealed = True  # before the last block is counted as closed: the file thread packs it
+            self.sealed = True  # set before the last block is counted as closed, so the file thread packs that block
             if self.created:
                 if self._open and not self._leave_empty_head():
                     self._close_block()
@@ -348,14 +348,14 @@ class RingWriter(BlockWriter):
     # Placing text
 
     def _draw(self, drawing: Drawing, stream: int, data: bytes, now_ms: int) -> None:
-        """Reduce output of a stream, its unfinished line first, unless the reducer has that or let go of it already."""
+        """Reduce output of a stream. If the reducer is idle, it first gets the stream's unfinished line."""
         if not drawing.busy:
             data = self._take_unfinished(stream) + data
         self._tail_ms[stream] = now_ms
         self._unmirrored[stream] = True
         pieces = drawing.feed(data, now_ms)
         if not self.created and self.gap is None:
-            pieces.insert(0, b"")  # the ring is made even if nothing is settled: there is something to show
+            pieces.insert(0, b"")  # creates the ring even if nothing is settled, for the live region
         for piece in pieces:
             self._add(stream, piece, now_ms)
 
@@ -368,7 +368,7 @@ class RingWriter(BlockWriter):
         return unfinished
 
     def _drain(self) -> bool:
-        """Place the backlog, as far as there are slots; whether all of it is placed."""
+        """Place as much of the backlog as there are slots for; return whether it is empty now."""
         backlog = self._backlog
         while backlog:
             stream, data, now_ms = backlog[0]
@@ -390,7 +390,7 @@ class RingWriter(BlockWriter):
                     self._absorb(stream, count, now_ms)
                     data = data[count:]
                     backlog[0] = stream, data, now_ms
-            except BlockingIOError:  # ours: no free slot
+            except BlockingIOError:  # from `_prepare`: no free slot
                 if self._no_place is None:
                     return False
                 self._enter_gap(self._no_place, now_ms)
@@ -399,7 +399,7 @@ class RingWriter(BlockWriter):
         return True
 
     def _try_prepare(self, stream: int, now_ms: int) -> bool:
-        """Make room as `_prepare` does; False when there is none, and output is not to wait for it."""
+        """Call `_prepare`; return False if there is no room and output must not wait for it."""
         try:
             self._prepare(stream, now_ms)
         except BlockingIOError:
@@ -411,7 +411,7 @@ class RingWriter(BlockWriter):
     # Gaps
 
     def _add(self, stream: int, data: bytes | None, now_ms: int) -> None:
-        """Place output of a stream, None for its end, or keep it until there is room, or drop it."""
+        """Place output of a stream (None: its end), keep it until there is room, or drop it."""
         data = self._swallowed(stream, data)
         if self.gap is not None:
             if not self._leave_gap(now_ms):
@@ -422,7 +422,7 @@ class RingWriter(BlockWriter):
         self._drain()
 
     def _swallowed(self, stream: int, data: bytes | None) -> bytes | None:
-        """Return output without the rest of a line whose beginning was dropped."""
+        """Return the output without the rest of a line whose beginning was dropped."""
         if data is None or not self._swallow[stream]:
             return data
         cut = data.find(b"\n") + 1
@@ -436,7 +436,7 @@ class RingWriter(BlockWriter):
             self.dropped += count
 
     def _enter_gap(self, reason: str, now_ms: int) -> None:
-        """Drop the waiting output, and all further output until there is room again."""
+        """Drop the waiting output, and further output until there is room again."""
         gap = self.gap = Gap(reason, self.block_size // 4)
         self.overflowed = self.overflowed or (self._policy == POLICY_KILL and self.shortage is None and self.created)
         for stream in (STDOUT, STDERR):
@@ -453,13 +453,13 @@ class RingWriter(BlockWriter):
             self._drop(*item)
 
     def _give_up(self, gap: Gap) -> None:
-        """Drop even the line that reports the gap, for lack of space: the count remains."""
+        """Drop the notes and the line that reports the gap too, for lack of space; they remain in the counts."""
         self.lines += len(gap.notes)
         self.dropped += len(gap.notes)
         self.gap = None
 
     def _leave_gap(self, now_ms: int) -> bool:
-        """Resume keeping output, if there is room: our own lines of that time come next."""
+        """Keep output again, if there is room, beginning with the notes and the report of the gap."""
         gap = self.gap
         if gap is None:
             return True
