@@ -244,7 +244,11 @@ class Scheduler(CommitListener, StoreListener):
             "pid": os.getpid(),
             "config_path": config.path,
             "config_loaded_at": state.info.get("config_loaded_at", self._loop.now_ms()),
-            "config_warnings": [*start.warnings, last_good.UNCONFIRMED] if unconfirmed else start.warnings,
+            "config_warnings": [
+                *start.warnings,
+                *map(str, config.warnings),
+                *([last_good.UNCONFIRMED] if unconfirmed else []),
+            ],
             "config_unconfirmed": unconfirmed,
             "config_stale": bool(state.info.get("config_stale")),
             "timezone": config.daemon.timezone,

@@ -76,7 +76,7 @@ class ActiveConfig:
         config = resolved.config
         self._info.update(
             config_loaded_at=change.now_ms,
-            config_warnings=[],
+            config_warnings=[str(warning) for warning in config.warnings],
             config_unconfirmed=False,
             config_stale=False,
             timezone=config.daemon.timezone,

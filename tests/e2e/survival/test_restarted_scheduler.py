@@ -67,6 +67,24 @@ def config_warnings(daemon: Daemon) -> str:
 
 
 @pytest.mark.lent
+def test_warnings_about_the_loaded_configuration(daemon: Daemon) -> None:
+    """The daemon reports the warnings about its configuration until a reload without them, and so do its successors."""
+    task = "[tasks.backup]\nrun = 'true'\n"
+    daemon.write(task, http='public = ["bakcup"]\n')
+    daemon.start()
+    assert 'no task or service named "bakcup"' in config_warnings(daemon)
+    daemon.kill_helper("ringward scheduler")
+    assert 'no task or service named "bakcup"' in config_warnings(daemon)
+    assert 'named "bakcup"' in daemon.cli("status").stdout
+    right, wrong = (daemon.config.read_text().replace("bakcup", name) for name in ("backup", "backpu"))
+    for text, warning in ((right, ""), (wrong, 'no task or service named "backpu"')):
+        daemon.config.write_text(text)
+        assert daemon.cli("reload").returncode == 0
+        assert warning in config_warnings(daemon)
+        assert bool(warning) is bool(config_warnings(daemon))
+
+
+@pytest.mark.lent
 def test_without_a_copy_the_file_is_loaded(daemon: Daemon) -> None:
     """A scheduler without a copy of the loaded configuration reads the file: removed services stop, tasks continue.
 
