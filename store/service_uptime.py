@@ -66,7 +66,7 @@ def record_change(db: Database, name: str, change: StateChange) -> None:
         return
     if found:
         state, since = found[0]
-        _add(db, name, index, state, since, change.at)
+        add_time(db, name, index, state, since, change.at)
     newest = db.rows(_NEWEST, [name, index])
     number = newest[0][0] + 1 if newest else 1
     db.execute(
@@ -79,7 +79,8 @@ def record_change(db: Database, name: str, change: StateChange) -> None:
     )
 
 
-def _add(db: Database, name: str, index: int, state: str, start: int, end: int) -> None:
+def add_time(db: Database, name: str, index: int, state: str, start: int, end: int) -> None:
+    """Add the time from `start` to `end`, in which an instance was in one state."""
     for day, ms in days_between(start, end):
         db.execute(_ADD, [name, day, index, state, ms])
 
@@ -93,7 +94,7 @@ def close_earlier(db: Database, now_ms: int, surviving: Collection[str]) -> None
     alive_ms = rows[0][0] or 0
     for name, index, state, since in db.rows("SELECT task_name, instance_index, state, since FROM instances"):
         if name not in surviving:
-            _add(db, name, index, state, since, alive_ms)
+            add_time(db, name, index, state, since, alive_ms)
             db.execute(
                 "UPDATE instances SET state = 'stopped', run_id = NULL, ready = ?, since = ?"
                 " WHERE task_name = ? AND instance_index = ?",

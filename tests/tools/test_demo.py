@@ -19,6 +19,7 @@ from store.notifications import page
 from store.runs.daily_outcomes import days
 from store.runs.filter import RunFilter
 from store.runs.writes import Run, list_runs
+from store.service_uptime import state_times
 from supervisor.cli import exit_codes
 from supervisor.config.load import load
 from supervisor.config.model import Service, Task
@@ -114,6 +115,19 @@ def test_the_year_is_rolled_up_and_people_were_told(seeded: Path) -> None:
         told = page(database, 100)
         assert {one.kind for one in told} == {"run.failed", "service.recovered"}
         assert {one.read_at is None for one in told} == {True, False}
+    finally:
+        database.close()
+
+
+def test_services_were_up_for_most_of_the_last_90_days(seeded: Path) -> None:
+    """The uptime of services has no empty days, and is neither perfect nor poor."""
+    database = open_reader(str(seeded / "ringward.db"), limit_s=None)
+    try:
+        for name in ("web", "worker", "cache"):
+            times = state_times(database, name, 0)
+            up = sum(one.ms for one in times if one.state == "running")
+            assert len({one.day for one in times}) >= 90
+            assert 0.99 < up / sum(one.ms for one in times) <= 1
     finally:
         database.close()
 

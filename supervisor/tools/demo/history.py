@@ -10,6 +10,8 @@ from store.runs.ids import new_ulid
 from store.runs.writes import Run
 from supervisor.tools.demo.jobs import BACKUP, INDEX, JOBS, Job
 
+OUTAGE_MS = 312_000
+"""How long a service was down after a failure."""
 DAYS = 365
 LONG_LINES = 100_000
 """Of the newest log of the search index."""
@@ -157,7 +159,7 @@ class History:
                         started_at=at + 4,
                         ended_at=end,
                     )
-                    at = end + 2000
+                    at = end + (OUTAGE_MS if failed else 2000)
 
 
 def moment(ms: int) -> str:

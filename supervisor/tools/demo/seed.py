@@ -18,7 +18,10 @@ from store.metrics import COARSE_MS, FINE_MS, Sample, add
 from store.notifications import Notification, mark, notify
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run
-from supervisor.tools.demo.history import History, moment
+from store.service_uptime import add_time
+from supervisor.config.value_types.durations import format_duration
+from supervisor.ipc.counted import counted
+from supervisor.tools.demo.history import OUTAGE_MS, History, moment
 from supervisor.tools.demo.jobs import BACKUP, INDEX
 
 _HOUR_MS = 3_600_000
@@ -189,6 +192,7 @@ def seed(data_dir: str, now_ms: int, zone: ZoneInfo) -> int:
         with database.transaction():
             for run in runs:
                 insert_run(database, run)
+            _record_uptime(database, runs)
             _notify(database, runs)
             for sample in samples(data_dir, now_ms):
                 add(database, sample)
@@ -233,6 +237,16 @@ def _write(data_dir: str, rings: str, run: Run) -> int:
         ring.close()
 
 
+def _record_uptime(database: Database, runs: Sequence[Run]) -> None:
+    """How long instances were up, and down after a failure."""
+    for run in runs:
+        if run.kind == "service" and run.started_at and run.ended_at:
+            add_time(database, run.task_name, run.instance_index, "running", run.started_at, run.ended_at)
+            if run.end_reason == "failed":
+                end = run.ended_at + OUTAGE_MS
+                add_time(database, run.task_name, run.instance_index, "backoff", run.ended_at, end)
+
+
 def _notify(database: Database, runs: Sequence[Run]) -> None:
     """Of the failures of the last month that were not made up for, and two others."""
     since = runs[-1].created_at - 30 * 86_400_000
@@ -247,14 +261,18 @@ def _notify(database: Database, runs: Sequence[Run]) -> None:
     ]
     for run in failed:
         at = run.ended_at or run.created_at
-        how = f"with exit code {run.exit_code}" if run.end_reason == "failed" else "because it took too long"
-        before = f", as did {run.retry_attempt} before it" if run.retry_attempt else ""
-        told = _tell(
-            database, "run.failed", f"{run.task_name} failed", f"The run {run.id} ended: {how}{before}.", at, run
-        )
+        attempts = f" (after {counted(run.retry_attempt, 'failed attempt')})" if run.retry_attempt else ""
+        body = f"Run {run.id}: {run.end_reason} with exit code {run.exit_code}{attempts}."
+        told = _tell(database, "run.failed", f"{run.task_name} failed", body, at, run)
         if at < runs[-1].created_at - 6 * 86_400_000:
             mark(database, told.id, at + 3_600_000)
-    _tell(database, "service.recovered", "worker is back", "It was down for 5m12s.", runs[-1].created_at)
+    _tell(
+        database,
+        "service.recovered",
+        "worker is back",
+        f"It was down for {format_duration(OUTAGE_MS)}.",
+        runs[-1].created_at,
+    )
 
 
 def _tell(database: Database, kind: str, title: str, body: str, at: int, run: Run | None = None) -> Notification:
