@@ -26,6 +26,17 @@ def test_repeats(writer: Database, reader: Database) -> None:
     assert notifications.get(reader, first.id) == second
 
 
+def test_the_order_is_that_of_the_dates(writer: Database, reader: Database) -> None:
+    """A repeat moves a notification to the top; each page goes on where the one before has ended."""
+    for number, kind in enumerate(("a", "b", "c", "a", "d", "b")):
+        add(writer, draft(T0 + number, kind=kind))
+    whole = notifications.page(reader, 10)
+    assert [one.kind for one in whole] == ["b", "d", "a", "c"]
+    assert [one.last_occurred_at - T0 for one in whole] == [5, 4, 3, 2]
+    first = notifications.page(reader, 2)
+    assert first + notifications.page(reader, 10, before=first[-1].id) == whole
+
+
 def test_what_is_no_repeat(writer: Database, reader: Database) -> None:
     """Another kind, another task, or no task at all."""
     for one in (draft(), draft(kind="other"), draft(task="b"), draft(task=None)):
