@@ -72,8 +72,9 @@ Traceback (most recent call last):
     raise ValueError("no")
 ValueError: no
 level=debug poll
+pg_dump: error: query failed
 END
-seq 12 4000
+seq 13 4000
 echo ERROR giving up
 '''
 

@@ -33,6 +33,21 @@ def test_back_returns_to_the_position(page: Page, site: Site) -> None:
     page.set_viewport_size(size)
 
 
+def test_back_returns_to_the_position_on_a_phone(phone: Page, site: Site) -> None:
+    """On a phone, where the content scrolls between two bars, Back leads to the same position, too."""
+    site.see(phone, "#/")
+    link = phone.get_by_role("link", name="web", exact=True)
+    link.scroll_into_view_if_needed()
+    before = link.bounding_box()
+    assert before
+    link.tap()
+    heading = phone.get_by_role("heading", name="web", exact=True)
+    expect(heading).to_be_in_viewport()
+    phone.go_back()
+    expect(link).to_be_visible()
+    until(lambda: abs((link.bounding_box() or before | {"y": 0})["y"] - before["y"]) < 3, "the position")
+
+
 def test_back_closes_a_dialog(page: Page, site: Site) -> None:
     """Back closes a dialog, and nothing of it happens."""
     site.see(page, "#/runs")
@@ -150,7 +165,10 @@ def test_no_success_rate_before_the_first_end(page: Page, site: Site) -> None:
 
 
 def test_one_clock_by_the_locale(browser: Browser, session: StorageState, site: Site, complaints: list[str]) -> None:
-    """Where clocks count to twelve, they do so everywhere, and a time is typed like that."""
+    """Where clocks count to twelve, they do so everywhere, and a time is typed like that.
+
+    A schedule whose clocks show another time than the reader's names its time zone.
+    """
     context = browser.new_context(storage_state=session, locale="en-US", timezone_id="UTC")
     page = watched(context, complaints)
     site.see(page, f"#/run/{site.done['backup']}")
@@ -164,7 +182,12 @@ def test_one_clock_by_the_locale(browser: Browser, session: StorageState, site: 
     field.press("Enter")
     expect(log.locator(".target")).to_have_count(1)
     site.see(page, "#/task/backup")
-    expect(page.get_by_text("At 02:30 AM")).to_be_visible()
+    expect(page.get_by_text("At 02:30 AM", exact=True)).to_be_visible()
+    context.close()
+    context = browser.new_context(storage_state=session, locale="en-GB", timezone_id="Asia/Tokyo")
+    page = watched(context, complaints)
+    site.see(page, "#/task/backup")
+    expect(page.get_by_text(re.compile(r"^At 02:30 \(.+\)$"))).to_be_visible()  # the clocks of the daemon
     context.close()
 
 

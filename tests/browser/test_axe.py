@@ -50,7 +50,7 @@ def test_axe_finds_nothing_with_coloured_output(page: Page, site: Site) -> None:
 
 def test_targets_are_large_enough_for_a_finger(phone: Page, site: Site) -> None:
     """On a phone each link and button of an overview, run, task or timeline has at least 24 pixels of room."""
-    phone.set_viewport_size({"width": 390, "height": 4000})  # otherwise the fixed bar covers a part of some
+    phone.set_viewport_size({"width": 390, "height": 4000})  # so that all of them are measured
     failed = site.run_to_end("tries")
     site.ok.touch()
     site.run_to_end("backup")
@@ -58,6 +58,23 @@ def test_targets_are_large_enough_for_a_finger(phone: Page, site: Site) -> None:
         site.see(phone, address)
         expect(phone.locator(".skeleton")).to_have_count(0)
         assert small_targets_of(phone) == [], address
+
+
+def test_the_bar_of_a_phone_covers_no_control(phone: Page, site: Site) -> None:
+    """On a phone, content ends above the bar of pages: no control lies partly below it, wherever the page is."""
+    size = phone.viewport_size
+    assert size
+    site.see(phone, "#/")
+    control = phone.get_by_role("searchbox", name="Filter tasks and services")
+    bar = phone.get_by_role("navigation", name="Pages", exact=True)
+    control.scroll_into_view_if_needed()
+    at, below = control.bounding_box(), bar.bounding_box()
+    assert at
+    assert below
+    height = at["y"] + at["height"] / 2 + below["height"]  # the bar's edge is in the middle of the control
+    phone.set_viewport_size({"width": size["width"], "height": round(height)})
+    assert small_targets_of(phone) == []
+    phone.set_viewport_size(size)
 
 
 def test_axe_finds_nothing_without_a_session(browser: Browser, site: Site, complaints: list[str]) -> None:

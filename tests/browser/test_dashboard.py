@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from playwright.sync_api import Browser, Locator, Page, StorageState, expect
 
 from tests.browser.axe import complaints_of
-from tests.browser.conftest import watched
+from tests.browser.conftest import opened, watched
 from tests.browser.site import PAST, Site, choose_statuses
 from tests.support.daemon import PASSWORD
 from tests.support.receivers import web_server
@@ -29,6 +29,22 @@ OVERLAPPING = """() => {
     return names.slice(1).filter((one, at) => over(one, names[at])).map((one) => one.name);
 }"""
 """Names of pages in a row of the bar that begin where the one before has not ended yet."""
+TOO_SMALL = """() => {
+    const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const found = new Set();
+    const size = (one) => {
+        const px = parseFloat(getComputedStyle(one).fontSize);
+        const drawing = one.closest("svg[viewBox]");
+        return drawing ? px * drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width : px;
+    };
+    while (walk.nextNode()) {
+        const one = walk.currentNode.parentElement;
+        if (!walk.currentNode.data.trim() || one.closest("script, style, noscript, title")) continue;
+        if (one.getClientRects().length && size(one) < 11.9) found.add(`${size(one)} ${one.outerHTML.slice(0, 100)}`);
+    }
+    return [...found];
+}"""
+"""Text that is smaller than 12 px on the screen."""
 PAGES = (
     "#/",
     "#/task/backup",
@@ -262,6 +278,21 @@ def test_the_year_of_a_task_by_keyboard(page: Page, site: Site) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_role("region", name="Runs", exact=True).get_by_text("1 run", exact=True)).to_be_visible()
     assert f"created_after={newest}" in page.url
+
+
+def test_notifications_are_ordered_by_the_time_they_show(page: Page, site: Site) -> None:
+    """A repeated notification moves to the top, dated by its last occurrence; all are in the order of their dates."""
+    for task in ("backup", "tries", "backup"):
+        site.run_to_end(task)
+    until(lambda: site.get("/api/tasks/tries/runs?status=ended").json()["total"] >= 2, "the retry")
+    site.see(page, "#/notifications")
+    items = page.get_by_role("region", name="Notifications").get_by_role("listitem")
+    expect(items.filter(has_text="tries failed")).to_have_count(1)
+    site.run_to_end("backup")
+    expect(items.first).to_contain_text(re.compile(r"backup failed \d+ times"))
+    dates = items.locator("time").evaluate_all("times => times.map((one) => one.dateTime)")
+    assert len(dates) > 1
+    assert dates == sorted(dates, reverse=True)
 
 
 def test_notifiers_show_their_deliveries(page: Page, site: Site) -> None:
@@ -577,6 +608,25 @@ def test_a_changed_configuration_can_be_reloaded(page: Page, site: Site, complai
     complaints[:] = [one for one in complaints if "422" not in one]
 
 
+def test_the_daemon_has_its_problems(page: Page, site: Site) -> None:
+    """The page of the daemon has the problems that `ringward status` reports about it, each with its subject."""
+    site.see(page, "#/daemon")
+    expect(page.get_by_role("region", name="This daemon")).to_contain_text("Version")
+    expect(page.get_by_role("region", name="Problems")).to_have_count(0)
+    said = {
+        "databaseProblem": "the disk is full; free some space",
+        "configWarnings": ['ringward.toml:4: http.public[0]: no task or service named "bakcup"'],
+        "inotifyProblems": ["all inotify watches of the user are in use; raise fs.inotify.max_user_watches"],
+        "exports": [{"name": "loki", "error": "connection refused"}, {"name": "files"}],
+    }
+    page.route("**/api/daemon", lambda route: route.fulfill(json=route.fetch().json() | said))
+    page.reload()
+    problems = page.get_by_role("region", name="Problems")
+    expect(problems.get_by_role("term")).to_have_text(["Database", "Configuration", "File changes", "Export loki"])
+    expect(problems.get_by_role("definition").nth(2)).to_contain_text("raise fs.inotify.max_user_watches")
+    assert complaints_of(page) == []
+
+
 def test_a_viewer_cannot_change_anything(browser: Browser, site: Site, complaints: list[str]) -> None:
     """With a read-only token every control that changes something is disabled, and the page says why."""
     token = site.request("POST", "/api/tokens", {"name": "look", "role": "viewer"}).json()["token"]
@@ -616,6 +666,57 @@ def test_no_page_is_wider_than_a_phone(phone: Page, site: Site) -> None:
     for address in shown(phone, site):
         assert phone.evaluate(TOO_WIDE) == [], address
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, address
+
+
+def test_no_text_is_small(page: Page, phone: Page, site: Site) -> None:
+    """No text of any page is smaller than 12 px on the screen, not even in drawings, on a desktop and on a phone."""
+    for one in (page, phone):
+        for address in (*shown(one, site), "docs"):
+            if address == "docs":
+                one.goto(f"{site.url}docs")
+                expect(one.locator("body")).to_contain_text("/api/runs")
+            assert one.evaluate(TOO_SMALL) == [], address
+
+
+def test_a_table_fits_a_small_desktop(browser: Browser, session: StorageState, site: Site) -> None:
+    """On a screen of 1024 pixels, the list of runs has each run in one line, and no column is cut off."""
+    context = browser.new_context(storage_state=session, locale="en-GB", viewport={"width": 1024, "height": 768})
+    page = opened(context)
+    for address in ("#/runs?status=failed", "#/task/old", "#/task/backup"):
+        site.see(page, address)
+        table = page.get_by_role("region", name="Runs", exact=True).locator(".scroll-x")
+        expect(table.get_by_role("row").nth(1)).to_be_visible()
+        assert table.evaluate("box => box.scrollWidth - box.clientWidth") <= 0, address
+        heights = table.locator("tbody tr").evaluate_all("rows => rows.map((row) => row.offsetHeight)")
+        assert max(heights) < 45, address
+    context.close()
+
+
+def test_the_api_page_fits(browser: Browser, site: Site) -> None:
+    """The description of the API is not wider than the screen."""
+    for width in (1440, 1024, 390):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.goto(f"{site.url}docs")
+        expect(page.locator("body")).to_contain_text("/api/runs")
+        assert page.locator("#operations").evaluate("box => box.scrollWidth - box.clientWidth") <= 0, width
+        page.close()
+
+
+def test_why_no_runs_are_coming(page: Page, site: Site) -> None:
+    """A task without coming runs says what starts it instead of a schedule."""
+    more = "[tasks.at-start]\nrun_on_start = true\nrun = 'true'\n"
+    site.configure(f"{more}[tasks.on-file]\non_change = ['{site.directory}/*.csv']\nrun = 'true'\n")
+    site.request("POST", "/api/daemon/reload")
+    for name, kind, why in (
+        ("at-start", "When the daemon starts", "It runs each time the daemon starts, and has no other schedule."),
+        ("on-file", "When files change", "It runs when files change, and has no other schedule."),
+        ("report", "On demand", "No schedule. Run it by hand or through the API."),
+    ):
+        site.see(page, f"#/task/{name}")
+        expect(page.get_by_role("region", name="Next runs")).to_contain_text(why)
+        expect(page.get_by_role("region", name="At a glance")).to_contain_text(kind)
+    site.configure()
+    site.request("POST", "/api/daemon/reload")
 
 
 def test_hits_fit_a_phone(phone: Page, site: Site) -> None:

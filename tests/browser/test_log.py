@@ -175,13 +175,13 @@ def test_levels_are_recognised_and_filter(page: Page, site: Site) -> None:
     site.see(page, f"#/run/{run}")
     log = page.get_by_role("log")
     log.press("Home")
-    expect(log.locator("[data-n='10'] .g")).to_have_text("D")
+    expect(log.locator("[data-n='11'] .g")).to_have_text("E")
     expect(log.locator(".log-row .g").nth(0)).to_have_text("I")
-    letters = [log.locator(f"[data-n='{n}'] .g").inner_text() for n in range(11)]
-    assert "".join(letters) == "IWEIEEEEEED"
+    letters = [log.locator(f"[data-n='{n}'] .g").inner_text() for n in range(12)]
+    assert "".join(letters) == "IWEIEEEEEEDE"
     page.get_by_label("Level").select_option("Errors")
     expect(log.locator(".log-row .n").last).to_have_text("4001")
-    assert log.locator(".log-row .n").all_inner_texts() == ["3", "5", "6", "7", "8", "9", "10", "4001"]
+    assert log.locator(".log-row .n").all_inner_texts() == ["3", "5", "6", "7", "8", "9", "10", "12", "4001"]
     page.get_by_label("Filter lines").fill("CANNOT")
     expect(log.locator(".log-row .n")).to_have_text(["3"])
     page.reload()

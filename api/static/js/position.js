@@ -3,7 +3,14 @@
 const WAIT_MS = 3000; // for content that a page loads above the position
 const BY_READER = ["wheel", "touchmove", "keydown", "pointerdown"];
 
-const keep = () => history.replaceState({ ...history.state, top: scrollY }, "");
+const view = () => document.querySelector(".view"); // scrolls on a phone, where the window does not
+const position = () => scrollY + (view()?.scrollTop ?? 0);
+const keep = () => history.replaceState({ ...history.state, top: position() }, "");
+
+function scrollBoth(top) {
+  scrollTo(0, top);
+  view()?.scrollTo(0, top);
+}
 
 let timer = 0;
 addEventListener(
@@ -12,7 +19,7 @@ addEventListener(
     clearTimeout(timer);
     timer = setTimeout(keep, 100);
   },
-  { passive: true },
+  { passive: true, capture: true },
 );
 // A pending position belongs to the entry before.
 addEventListener("popstate", () => clearTimeout(timer));
@@ -23,9 +30,9 @@ addEventListener("click", (event) => event.target.closest?.("a[href^='#/']") && 
 export function comeTo() {
   clearTimeout(timer);
   const top = history.state?.top ?? 0;
-  scrollTo(0, top);
+  scrollBoth(top);
   if (!top) return undefined;
-  const observer = new ResizeObserver(() => scrollTo(0, top));
+  const observer = new ResizeObserver(() => scrollBoth(top));
   const stop = () => {
     observer.disconnect();
     for (const kind of BY_READER) removeEventListener(kind, stop);
@@ -33,6 +40,6 @@ export function comeTo() {
   };
   const limit = setTimeout(stop, WAIT_MS);
   for (const kind of BY_READER) addEventListener(kind, stop, { passive: true });
-  observer.observe(document.body);
+  observer.observe(document.getElementById("main"));
   return stop;
 }

@@ -10,15 +10,27 @@ function expression(text) {
   }
 }
 
-/** "At 03:30, only on Sunday", "Every 90s", "When the daemon starts", "On demand". */
+/** The time zone of a schedule where its clocks show another time than the reader's: " (Europe/Berlin)". */
+function zoneNote({ timezone, nextRunAt }) {
+  const at = new Date(nextRunAt ?? Date.now());
+  const clock = (timeZone) => at.toLocaleTimeString("en-GB", { timeZone });
+  try {
+    return timezone && clock(timezone) !== clock() ? ` (${timezone.replace(/^Etc\//, "")})` : "";
+  } catch {
+    return ` (${timezone})`; // a rule, or a zone that browsers do not know
+  }
+}
+
+/** "At 03:30, only on Sunday", "At 03:30 (UTC)", "Every 90s", "When files change", "When the daemon starts", "On demand". */
 export function words(unit) {
   if (unit.kind === "service") {
     const instances = unit.instances?.length ?? 1;
     return instances === 1 ? "Always on" : `Always on, ${instances} instances`;
   }
-  if (unit.cron.length) return unit.cron.map(expression).join("; ");
-  const { everyMs, at, atMs } = unit.definition;
+  if (unit.cron.length) return `${unit.cron.map(expression).join("; ")}${zoneNote(unit)}`;
+  const { everyMs, at, atMs, onChange, runOnStart } = unit.definition;
   if (everyMs !== undefined) return `Every ${duration(everyMs)}`;
   if (at ?? atMs) return `Once, ${moment(at ?? atMs)}`;
-  return unit.definition.runOnStart ? "When the daemon starts" : "On demand";
+  if (onChange?.length) return "When files change";
+  return runOnStart ? "When the daemon starts" : "On demand";
 }

@@ -16,6 +16,8 @@ const HEAD = 120; // characters of a line in which programs write a level
 const WORD = new RegExp(`(?:^|[\\s\\[(<|:])(${ANY.toUpperCase()})(?=$|[\\s\\])>|:,])`);
 const LOGFMT = new RegExp(`\\b(?:level|lvl|severity)["']?\\s*[=:]\\s*["']?(${ANY})\\b`, "i");
 const BRACKETS = new RegExp(`^.{0,60}?[\\[<(](${ANY})[\\])>]`, "i");
+/** As compilers and command lines print it, "main.c:3:5: error: …", "pg_dump: warning: …". */
+const AFTER_NAME = new RegExp(`^[^\\s:]+(?::\\d+)*: (?:fatal )?(${ANY}): `, "i");
 const BEGIN = new RegExp(`^(${ANY}):\\s`, "i");
 const GLOG = /^([EWIF])\d{4} \d\d:\d\d/;
 const GLOG_LEVELS = { E: "error", F: "error", W: "warn", I: "info" };
@@ -54,7 +56,7 @@ function levelOfText(full) {
   }
   const glog = GLOG.exec(text);
   if (glog) return GLOG_LEVELS[glog[1]];
-  const named = (LOGFMT.exec(text) ?? WORD.exec(text) ?? BEGIN.exec(text) ?? BRACKETS.exec(text))?.[1];
+  const named = (LOGFMT.exec(text) ?? WORD.exec(text) ?? BEGIN.exec(text) ?? AFTER_NAME.exec(text) ?? BRACKETS.exec(text))?.[1];
   if (named) return BY_NAME.get(named.toLowerCase());
   return EXCEPTION.test(text) || TRACEBACK.test(text) || FRAME.test(text) ? "error" : null;
 }

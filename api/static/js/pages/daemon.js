@@ -8,6 +8,18 @@ import { DaemonLog } from "../log/source.js";
 import { route } from "../routes.js";
 import { daemon, isAdmin, isLimited, now } from "../state.js";
 
+/** Problems that somebody has to solve, each with its subject; `ringward status` has the same. */
+function Problems({ daemon: one }) {
+  const found = [
+    ...(one.databaseProblem ? [["Database", one.databaseProblem]] : []),
+    ...one.configWarnings.map((text) => ["Configuration", text]),
+    ...one.inotifyProblems.map((text) => ["File changes", text]),
+    ...one.exports.filter((each) => each.error).map((each) => [`Export ${each.name}`, each.error]),
+  ];
+  if (!found.length) return null;
+  return html`<${Card} title="Problems"><dl class="problems">${found.map(([subject, text]) => html`<div><dt>${subject}</dt><dd>${text}</dd></div>`)}</dl></${Card}>`;
+}
+
 export function Daemon() {
   useTitle("Daemon");
   const source = useMemo(() => new DaemonLog(), [daemon.value?.startedAt]); // another daemon has another log
@@ -25,11 +37,11 @@ export function Daemon() {
         <div><dt>Up for</dt><dd>${duration(now.value - Date.parse(one.startedAt))}</dd></div>
         <div><dt>Tasks, services</dt><dd>${one.tasks}, ${one.services}</dd></div>
         ${one.timezone && html`<div><dt>Time zone</dt><dd>${one.timezone}</dd></div>`}
-        <div><dt>Database</dt><dd>${one.store}</dd></div>
-        <div><dt>Configuration</dt><dd class="mono">${one.configPath}</dd></div>
+        <div><dt>Database</dt><dd>${{ sqlite: "SQLite", postgresql: "PostgreSQL" }[one.store]}</dd></div>
+        <div class="wide"><dt>Configuration</dt><dd class="mono">${one.configPath}</dd></div>
         ${one.configLoadedAt && html`<div><dt>Loaded</dt><dd><${Ago} at=${one.configLoadedAt} /></dd></div>`}
-      </dl>
-      ${one.configWarnings.length > 0 && html`<ul class="plan">${one.configWarnings.map((text) => html`<li>${text}</li>`)}</ul>`}</div>`}
+      </dl></div>`}
     </${Card}>
+    ${one && html`<${Problems} daemon=${one} />`}
     ${isAdmin.value ? html`<${LogPanel} source=${source} title="The daemon's log" oneStream />` : html`<${Card} title="The daemon's log"><${Empty}>Only admins can read it.</${Empty}></${Card}>`}`;
 }

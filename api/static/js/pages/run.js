@@ -112,7 +112,7 @@ function Verdict({ run }) {
 }
 
 function Facts({ run }) {
-  const by = { cron: "its schedule", api: "a user or a program", cloud: "a remote control plane", service: "the service", startup: "the start of the daemon" };
+  const by = { cron: "schedule", api: "user or API client", cloud: "remote control plane", service: "service restart", startup: "daemon start" };
   return html`<${Card} title="Run"><div class="body"><dl class="facts">
     <div><dt>Started by</dt><dd>${by[run.triggeredBy]}</dd></div>
     <div><dt>Created</dt><dd><${At} at=${run.createdAt} /></dd></div>
@@ -137,7 +137,7 @@ function Resources({ run }) {
   const chart = useMemo(
     () => ({
       times: samples.map((one) => Date.parse(one.t) / 1000),
-      cpu: [{ label: "CPU", token: "accent", format: (value) => `${value.toFixed(0)} %`, values: samples.map((one) => one.cpuPercent ?? null) }],
+      cpu: [{ label: "CPU", token: "accent", format: (value) => `${value.toFixed(value < 10 ? 1 : 0)} %`, values: samples.map((one) => one.cpuPercent ?? null) }],
       memory: [{ label: "memory", token: "accent", format: size, values: samples.map((one) => one.rssBytes) }],
     }),
     [data],
@@ -153,11 +153,11 @@ function Resources({ run }) {
       ${fact("Written to disk", data.writeBytes === undefined ? undefined : size(data.writeBytes))}
     </dl>`}
     ${samples.length > 1 &&
-    html`<div class="cards">
+    html`<div class="cards usage">
       <figure><h3>CPU</h3><${Chart} times=${chart.times} series=${chart.cpu} height=${90} text="CPU over time" /></figure>
       <figure><h3>Memory</h3><${Chart} times=${chart.times} series=${chart.memory} height=${90} text="Memory over time" /></figure>
     </div>`}
-    ${data && samples.length < 2 && html`<p class="hint">${hint(run)}</p>`}
+    ${data && samples.length < 2 && html`<p class="hint usage">${hint(run)}</p>`}
   </div></${Card}>`;
 }
 

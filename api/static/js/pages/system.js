@@ -7,6 +7,7 @@ import { HostCharts } from "../parts/host.js";
 import { isLimited, now } from "../state.js";
 
 const LIVE_MS = 5000;
+const RESOURCES = { cpu: "processor", memory: "memory", io: "disk" };
 
 export function System() {
   useTitle("System");
@@ -21,7 +22,7 @@ export function System() {
 
 function Host({ host }) {
   const load = host.cpu.load.map((value) => value.toFixed(2)).join(", ");
-  const pressure = Object.entries(host.pressure).map(([name, one]) => `${name} ${one.some[0].toFixed(1)} %`);
+  const pressure = Object.entries(host.pressure).map(([name, one]) => `${RESOURCES[name] ?? name} ${one.some[0].toFixed(1)} %`);
   return html`<${Card} title=${host.hostname}><div class="body"><dl class="facts">
     <div><dt>System</dt><dd>${host.os}</dd></div>
     <div><dt>Kernel</dt><dd>${host.kernel}, ${host.arch}</dd></div>

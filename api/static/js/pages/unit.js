@@ -95,13 +95,21 @@ function there({ at, local }) {
   return minute === localMinute(at) ? "" : `${minute.replace("T", " ")} there`;
 }
 
+/** Why no runs are coming. */
+function noneComing(unit) {
+  if (unit.paused) return "The schedule is paused.";
+  if (unit.definition.runOnStart) return "It runs each time the daemon starts, and has no other schedule.";
+  if (unit.definition.onChange?.length) return "It runs when files change, and has no other schedule.";
+  return "No schedule. Run it by hand or through the API.";
+}
+
 function Schedule({ unit }) {
   const { data, error, reload } = useLoad((signal) => get(taskPath(unit.name, "schedule"), { count: 6 }, signal), [unit.name, unit.nextRunAt, unit.paused]);
   const coming = unit.paused ? [] : (data?.items ?? []);
   return html`<${Card} title="Next runs" className=${unit.nextRunAt && !unit.paused ? "next-runs" : ""}>
     ${error && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${5} />`}
-    ${data && !coming.length && html`<${Empty}>${unit.paused ? "The schedule is paused." : "No schedule. Run it by hand or through the API."}</${Empty}>`}
+    ${data && !coming.length && html`<${Empty}>${noneComing(unit)}</${Empty}>`}
     <ul class="lines">${coming.map((one) => html`<li key=${one.at}>
       <span><${At} at=${one.startsAt ?? one.at} /> ${there(one) && html`<span class="soft small">${there(one)}</span>`}
         ${one.note && html`<div class="small soft">${NOTES[one.note]}</div>`}</span>

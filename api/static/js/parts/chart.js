@@ -17,7 +17,7 @@ export function colour(token) {
   return value;
 }
 
-const FONT = "11px system-ui, sans-serif";
+const FONT = "12px system-ui, sans-serif";
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const SECONDS = new Intl.DateTimeFormat(undefined, { minute: "2-digit", second: "2-digit" });
 const DATE = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
@@ -58,7 +58,7 @@ export function Chart({ times, series, max, height = 110, text, onPick }) {
           scales: { y: { range: (_plot, low, high) => [Math.min(0, low ?? 0), max ?? Math.max(high ?? 0, 1e-9) * 1.08] } },
           axes: [
             { ...axis, size: 24, space: 70, font: FONT, grid: { show: false }, values: hours },
-            { ...axis, size: 52, space: 22, font: FONT, values: (_plot, ticks) => ticks.map((value) => format(value)) },
+            { ...axis, size: 60, space: 22, font: FONT, values: (_plot, ticks) => ticks.map((value) => format(value)) },
           ],
           series: [
             {},
@@ -79,7 +79,7 @@ export function Chart({ times, series, max, height = 110, text, onPick }) {
               (self) => {
                 const index = self.cursor.idx;
                 if (index === null || index === undefined || self.cursor.left < 0) setTip(null);
-                else setTip({ index, left: self.cursor.left + 56, flip: self.cursor.left > self.width / 2 });
+                else setTip({ index, left: self.cursor.left + 64, flip: self.cursor.left > self.width / 2 });
               },
             ],
           },

@@ -99,7 +99,7 @@ export function Frame({ children }) {
         document.getElementById("main").focus();
       }}>Skip to the content</a>
       <${Nav} /><${Bar} />
-      <main id="main" tabindex="-1"><${Banners} />${children}</main>
+      <div class="view"><main id="main" tabindex="-1"><${Banners} />${children}</main></div>
     </div>
     <${Toasts} /><${Dialog} /><${Tip} />`;
 }

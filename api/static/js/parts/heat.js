@@ -7,6 +7,7 @@ import { told as spoken } from "./tip.js";
 
 const DAY_MS = 86_400_000;
 const CELL = 12;
+const MONTH_ROOM = 3 * CELL; // the name of a month that has less is left out
 const MONTHS = new Intl.DateTimeFormat(undefined, { month: "short", timeZone: "UTC" });
 const WEEKDAYS = new Intl.DateTimeFormat(undefined, { weekday: "short", timeZone: "UTC" });
 const SHOWN_WEEKDAYS = [0, 2, 4];
@@ -76,7 +77,7 @@ export function Heat({ days, address }) {
     const x = 30 + Math.floor(index / 7) * CELL;
     if (index % 7 === 0 && date.getUTCMonth() !== month) {
       month = date.getUTCMonth();
-      months.push(html`<text x=${x} y="9">${MONTHS.format(date)}</text>`);
+      months.push({ x, name: MONTHS.format(date) });
     }
     const one = byDay.get(key);
     const text = one ? told(one) : `${day(key)}: no runs`;
@@ -91,7 +92,7 @@ export function Heat({ days, address }) {
   const text = `The last year: ${count(total, "run")}, ${count(failed, "failure")}`;
   return html`<div class="scroll-x" ref=${box}>
     <svg class="heat" viewBox="0 0 ${30 + 53 * CELL} ${16 + 7 * CELL}" role="group" aria-label=${text} onKeyDown=${keys}>
-      ${months}${weekdays}${cells}
+      ${months.filter(({ x }, at) => (months[at + 1]?.x ?? Infinity) - x >= MONTH_ROOM).map(({ x, name }) => html`<text x=${x} y="9">${name}</text>`)}${weekdays}${cells}
     </svg>
   </div>`;
 }

@@ -18,7 +18,7 @@ const COLUMNS = [
   ["status", "Status"],
   ["taskName", "Task"],
   ["createdAt", "Created"],
-  ["startedAt", "Started", "wide"],
+  ["startedAt", "Started", "wide started"],
   ["duration", "Duration", "number"],
   ["exitCode", "Exit", "number wide"],
 ];
@@ -191,7 +191,7 @@ function Row({ run, named, selected, late, toggle, earlier, open, unfold, of }) 
       ${earlier > 0 && html`<button class="link small" aria-expanded=${open} onClick=${unfold}>${count(earlier + 1, "attempt")}</button>`}</td>
     ${named && html`<td><${UnitLink} name=${run.taskName} /></td>`}
     <td><a href=${link("run", run.id)} tabindex="-1"><${At} at=${run.createdAt} /></a></td>
-    <td class="wide">${run.startedAt && html`<${At} at=${run.startedAt} />`}</td>
+    <td class="wide started">${run.startedAt && html`<${At} at=${run.startedAt} />`}</td>
     <td class="number"><${Took} run=${run} /></td>
     <td class="number wide">${run.status === "ended" && run.exitCode >= 0 ? run.exitCode : ""}</td>
     <td class="wide why">${FAILURES.includes(run.endReason) && html`<${Cause} id=${run.id} />`}</td>
