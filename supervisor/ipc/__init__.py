@@ -1,4 +1,4 @@
-"""How processes of the daemon talk: messages, doorbells, sockets, and helper processes at their other end.
+"""Communication between the daemon's processes: messages, doorbells, sockets, and the start of helper processes.
 
-Every process may import this room; it imports only :mod:`supervisor.host`. It decides nothing about runs.
+Every process may import this room, which imports only :mod:`supervisor.host`. No decision about a run is made here.
 """

@@ -1,6 +1,6 @@
-"""A helper process and its connections: a socketpair for messages, and a pipe for its output.
+"""Starts helper processes, each with a socketpair for messages and a pipe for its output.
 
-The process has the socket as descriptor 3, and ends when our end closes. ``hello`` brings everything else it needs.
+The process gets its socket as descriptor 3 and ends when the other end closes. ``hello`` brings everything else.
 """
 
 import array
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from supervisor.host.signal_sets import CATCHABLE
 
 RINGWARD = ("-I", "-m", "ringward")
-"""Arguments with which Python is a process of ours; its name follows."""
+"""The Python arguments that start a Ringward process; the name of the process follows."""
 SOCKET_FD = 3
 FIRST_EPOCH = 1
 _OURS = ("RINGWARD_", "WATCHDOG_", "LISTEN_")
@@ -26,22 +26,22 @@ class ChildProcess(NamedTuple):
     """A started process that is not reaped yet."""
 
     pid: int
-    """Its process group is its own, and has its id."""
+    """The process id, which is also the id of its session and process group."""
     pidfd: int
     sock: socket.socket
     output: int
-    """Read end of the pipe."""
+    """The read end of the pipe with its standard output and standard error."""
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of the daemon's environment that our own processes and runs have."""
+    """Return the part of the daemon's environment that helpers and runs inherit."""
     return {name: value for name, value in environ.items() if not name.startswith(_OURS) and name not in _SYSTEMD}
 
 
 def start(
     process: str, env: Mapping[str, str], kind: socket.SocketKind = socket.SocketKind.SOCK_STREAM
 ) -> ChildProcess:
-    """Start a process of this name, whose socket has this kind.
+    """Start the helper called `process`, with a socket of type `kind`.
 
     Raises:
         OSError: it cannot be started.
@@ -64,15 +64,13 @@ def start(
 
 
 def execute(program: list[str], env: Mapping[str, str], sock: int, output: int) -> int:
-    """Start a Python with these arguments and the number of its socket; return its pid.
-
-    Every signal has its default action there.
+    """Start Python in a session of its own, with all signals unblocked and at their default actions; return its pid.
 
     Args:
-        program: arguments of Python.
-        env: its environment.
-        sock: becomes its descriptor 3.
-        output: becomes its standard output and standard error.
+        program: The arguments of Python; ``--fd 3`` is appended.
+        env: The environment of the process.
+        sock: The descriptor that becomes descriptor 3.
+        output: The descriptor that becomes standard output and standard error.
 
     Raises:
         OSError: it cannot be started.
@@ -94,5 +92,5 @@ def execute(program: list[str], env: Mapping[str, str], sock: int, output: int) 
 
 
 def rights(fds: list[int]) -> list[tuple[int, int, bytes]]:
-    """Return the ancillary data that hands these descriptors to the reader (SCM_RIGHTS, unix(7))."""
+    """Return the ancillary data that passes descriptors to the receiver (SCM_RIGHTS, unix(7))."""
     return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())] if fds else []

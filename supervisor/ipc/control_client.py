@@ -1,12 +1,12 @@
-"""The client of the scheduler's control socket, by which API workers request changes.
+"""The client of the scheduler's control socket, through which API workers request changes.
 
-A connection to ``control.sock`` begins with a ``hello`` that has the token; then requests and answers take turns. It
-belongs to one call at a time, and a few are kept for the next calls. A connection that did not bring the whole answer
-to its request is never used again: a late answer could be taken for that of another request.
+A connection to ``control.sock`` begins with a ``hello`` that carries the token. Then requests and answers alternate.
+One call at a time uses a connection; idle connections are kept for later calls. A connection that did not deliver a
+complete answer is closed, because the late answer could be mistaken for the next request's.
 
-A request carries an id and a deadline. The scheduler refuses a request whose deadline has passed, so a request is never
-carried out after its caller has stopped waiting. It answers a repeated id without doing the work twice. So a request
-whose connection broke, perhaps long before it, can be sent again over another one.
+A request carries an id and a deadline. The scheduler refuses a request after its deadline, so no request is carried out
+once its caller has stopped waiting. A repeated id gets an answer without the work being done twice. So the client can
+send a request again over a new connection if the connection broke.
 """
 
 import os
@@ -20,17 +20,17 @@ from supervisor.ipc.msgspec_messages import decoder, encode
 
 _DEADLINE_S = 10.0
 _GRACE_S = 20.0
-"""How long an answer may take beyond the deadline: the scheduler stores accepted requests."""
+"""How long the client waits after the deadline, since the scheduler must still store what it accepted in time."""
 _PATIENCE_S = 600.0
-"""The same, for work on many rows."""
+"""The deadline for work on many rows."""
 _RECONNECT_S = 2.0
 _PAUSE_S = 0.05
 _KEPT = 32
-"""Connections that wait for the next call."""
+"""How many idle connections are kept at most."""
 
 
 class Refused(Exception):
-    """The scheduler says no; `status` is the HTTP status that says the same."""
+    """The scheduler refused the request; `status` is the corresponding HTTP status."""
 
     def __init__(
         self,
@@ -47,23 +47,23 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """No scheduler answered: the command was not carried out."""
+    """The scheduler did not answer, or could not carry out the request."""
 
 
 class NotSent(Unavailable):
-    """No scheduler was there to take the command."""
+    """No scheduler received the request, so it was certainly not carried out."""
 
 
 class _Unsent(OSError):
-    """The request was not sent as a whole, so no scheduler accepted it."""
+    """The request was not sent completely, so no scheduler accepted it."""
 
 
 class CannotNow(Unavailable):
-    """A scheduler answered that it cannot carry the command out now."""
+    """The scheduler answered that it cannot carry out the request now."""
 
 
 class _Connection:
-    """To the scheduler, for one request after the other."""
+    """A connection to the scheduler, for one request at a time."""
 
     def __init__(self, path: str, token: str, timeout_s: float) -> None:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -75,7 +75,7 @@ class _Connection:
         except (FileNotFoundError, ConnectionRefusedError) as err:
             self.close()
             raise _Unsent from err
-        except BaseException:  # no other code closes it
+        except BaseException:  # including a time-out: the caller has no object to close yet
             self.close()
             raise
 
@@ -83,13 +83,13 @@ class _Connection:
         """Return the answer to a request; None at end of stream.
 
         Raises:
-            ProtocolError: what came is no answer to it.
-            OSError: the connection broke, or the time passed; `_Unsent`: before the request was sent.
+            ProtocolError: the scheduler sent something other than the answer.
+            OSError: the connection broke or timed out; `_Unsent`: the request was not sent.
         """
         self._sock.settimeout(timeout_s)
         greeting, self._greeting = self._greeting, b""
         data = greeting + encode(request)
-        # Nearly always the kernel takes all of it at once, and then ``sendall`` costs twice as much.
+        # The kernel nearly always takes the whole request at once, for which ``sendall`` would cost twice as much.
         try:
             sent = self._sock.send(data)
             if sent < len(data):
@@ -107,7 +107,7 @@ class _Connection:
 
 
 class ControlClient:
-    """Calls operations of the scheduler; safe to share between greenlets, and between threads."""
+    """Calls operations of the scheduler. Greenlets and threads can share it."""
 
     def __init__(self, path: str, token: str) -> None:
         self._path = path
@@ -117,21 +117,21 @@ class ControlClient:
     def call(self, op: str, **arguments: Any) -> dict[str, Any]:
         """Carry out `op` and return its result.
 
-        After a broken connection, the client reconnects for 2 s and repeats the request with the same id: a restarting
-        scheduler answers then.
+        If the connection breaks, the client repeats the request with the same id for up to 2 s, so that a restarted
+        scheduler can answer it.
 
         Raises:
-            Refused: unknown names, a state that forbids it, invalid arguments.
-            Unavailable: no answer came in time; `NotSent`: no scheduler was there.
+            Refused: the arguments are invalid, name something unknown, or do not fit the current state.
+            Unavailable: no answer came in time; `NotSent`: no scheduler received the request.
         """
         return self._call(op, arguments, _DEADLINE_S)
 
     def call_patiently(self, op: str, **arguments: Any) -> dict[str, Any]:
-        """Carry out an operation that may take minutes, and that does no harm when it is repeated.
+        """Carry out an operation that may take minutes and can be repeated safely.
 
         Raises:
-            Refused: as :meth:`call`.
-            Unavailable: no answer came; the request may have been executed in part.
+            Refused: as for :meth:`call`.
+            Unavailable: no answer came; the operation may be partly done.
         """
         return self._call(op, arguments, _PATIENCE_S)
 
@@ -155,17 +155,17 @@ class ControlClient:
                 return _result(answer)
             broken = time.monotonic()
             if broken - began > _PAUSE_S:
-                start = broken  # until now it was at work
+                start = broken  # the scheduler was working on it until the connection broke
             if broken - start > _RECONNECT_S:
                 raise (Unavailable if sent else NotSent)("the scheduler does not answer")
             time.sleep(_PAUSE_S)
 
     def _exchange(self, request: dict[str, Any], timeout_s: float = _DEADLINE_S + _GRACE_S) -> dict[str, Any] | None:
-        """Return the answer to a request; None when the scheduler hung up without one.
+        """Return the answer to a request; None if the scheduler hung up without an answer.
 
         Raises:
-            OSError: no scheduler listens, the connection broke, or the time passed; `_Unsent`: it was not sent.
-            ProtocolError: what came is no answer.
+            OSError: no scheduler is listening, or the connection broke or timed out; `_Unsent`: it was not sent.
+            ProtocolError: the scheduler sent something other than the answer.
         """
         kept = self._kept()
         sent = False
@@ -182,7 +182,7 @@ class ControlClient:
                 sent = True
             if answer is not None:
                 return answer
-            self.close()  # that scheduler has ended, perhaps long ago
+            self.close()  # the scheduler at the other end has ended, so all idle connections are dead
         try:
             return self._ask(_Connection(self._path, self._token, timeout_s), request, timeout_s)
         except _Unsent as err:
@@ -208,7 +208,7 @@ class ControlClient:
         return answer
 
     def close(self) -> None:
-        """Close connections on which no caller waits."""
+        """Close the idle connections."""
         while (connection := self._kept()) is not None:
             connection.close()
 

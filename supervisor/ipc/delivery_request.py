@@ -5,10 +5,10 @@ Scheduler -> notifier
     ``ping``     a :class:`PingRequest`
 
 Notifier -> scheduler
-    ``result``   {key, ok, error, retry_after_ms}: the result of either. `error` is a message without secrets, null on
-                 success; `retry_after_ms` is the pause that the receiver asks for, if any
+    ``result``   {key, ok, error, retry_after_ms}: the result of a request. `error` is a message without secrets, or
+                 null on success. `retry_after_ms` is the pause that the receiver requests, or null
 
-The notifier does not read the database and keeps no state; it carries out a limited number of requests concurrently.
+The notifier does not read the database and keeps no state. It carries out a limited number of requests at a time.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -17,12 +17,12 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryRequest:
-    """A message to deliver."""
+    """A notification to deliver."""
 
     key: str
     """Identifies the request."""
     url: str = field(repr=False)
-    """URL in the form of Apprise."""
+    """The receiver as an Apprise URL, which may contain secrets."""
     title: str
     body: str
     footer: str
@@ -30,7 +30,7 @@ class DeliveryRequest:
     """info, success, warning or failure."""
     ring: str | None = None
     file: str | None = None
-    """Paths of the ring and the log file of the run whose last lines go between body and footer."""
+    """Paths of the run's ring and log file; the last lines of the log go between body and footer."""
 
     def to_frame(self) -> dict[str, Any]:
         """Return the message for the socket."""
@@ -51,10 +51,10 @@ class PingRequest:
 
 @dataclass(frozen=True)
 class DeliveryResult:
-    """The result of a request."""
+    """The result of a delivery or a ping."""
 
     error: str | None = None
-    """Error message; None on success."""
+    """An error message; None on success."""
     retry_after_ms: int | None = None
 
     def to_frame(self, key: str) -> dict[str, Any]:

@@ -1,21 +1,22 @@
-"""Doorbells: notifications from the writer of rings to readers in other processes that there is news.
+"""Doorbells: the writer of rings notifies readers in other processes of new lines.
 
-No log byte crosses these sockets, only names of rings. A reader connects to the doorbell of the process that
-writes (SOCK_SEQPACKET, so that each packet is whole), sends the token, and then subscribes::
+Only names of rings cross these sockets, never log lines. A reader connects to the doorbell of the writing process,
+sends the token, and then subscribes. SOCK_SEQPACKET keeps each packet whole::
 
     reader -> writer   token
     reader -> writer   "+name" or "-name", several joined by newlines
-    writer -> reader   names with news, joined by newlines
-    writer -> reader   "?name": a herald: news of this name follows in a moment
+    writer -> reader   names of rings with new lines, joined by newlines (a bell)
+    writer -> reader   "?name": a bell for this name is about to follow (a herald)
 
-A reader subscribes first, *then* reads the head of the ring, then waits. A subscription rings at once for news of the
-last second, so no news is lost in between. A name may be subscribed before its ring exists. A packet that does not fit
-the reader's buffer stays in the dirty set and goes with a later one. Bells of one reader are at least 2 ms apart,
-except the first after quiet. Readers keep a slow poll as well, so a lost bell costs time, never lines.
+A reader subscribes first, *then* reads the head of the ring, then waits. If the ring had new lines within the last
+second, the writer answers the subscription with a bell, so none is missed. A name can be subscribed before its ring
+exists. Names whose packet does not fit into the reader's socket buffer stay in the dirty set for a later packet. A
+reader gets at most one bell every 2 ms; the first bell after a pause is immediate. Readers also poll slowly, so a lost
+bell delays lines but never loses them.
 
-A reader that has slept needs about as long to be awake as the writer needs to read a pipe and publish the line. So that
-both happen at the same time, a writer sends a herald to readers without a bell for 10 ms. It promises nothing: a bell
-comes all the same, and nothing at all when there was nothing to read.
+A sleeping reader takes about as long to wake as the writer takes to read a pipe and publish a line. A herald lets both
+happen at once: the writer sends it to readers that have had no bell for 10 ms. It is only a hint. A bell follows if
+there was something to read.
 
 Standard library only: the root process loads this.
 """
@@ -35,17 +36,17 @@ _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _NAMES_PER_PACKET = 512
 _INTERVAL_S = 0.002
 _DEAF_INTERVAL_S = 0.05
-"""For a reader whose buffer is full: it has bells to hear."""
+"""The interval for a reader whose socket buffer is full: it still has unread bells."""
 _QUIET_S = 0.01
 _RECENT_S = 1.0
-"""How long a subscription may take to arrive."""
+"""A subscription within this time after new lines is answered with a bell."""
 
 HERALD = "?"
-"""Before the name of a ring in which there will be news."""
+"""Precedes the ring's name in a herald."""
 
 
 class _Recent:
-    """Names with news within the last second, and perhaps within the previous one."""
+    """Names of rings with new lines within the last second, and some from up to a second before that."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -77,18 +78,18 @@ class _Reader:
 
 
 class DoorbellServer:
-    """The writer's side.
+    """The writer's end.
 
-    One thread (the owner's loop) accepts and takes subscriptions; any thread may ring. Nothing blocks.
+    One thread, the owner's loop, accepts connections and handles subscriptions. Any thread may ring. Nothing blocks.
     """
 
     def __init__(self, path: str, token: str, also: tuple[int, int] | None = None) -> None:
         """Listen at `path`, replacing a socket that an earlier process left there.
 
         Args:
-            path: Of the socket.
-            token: That readers have to send.
-            also: Who may connect besides our own user, see :class:`supervisor.host.osport.UnixListener`.
+            path: The path of the socket.
+            token: The token that readers must send.
+            also: The user and group that may also connect, see :class:`supervisor.host.osport.UnixListener`.
 
         Raises:
             OSError: the path cannot be bound.
@@ -108,7 +109,7 @@ class DoorbellServer:
         return UnixListener(path, socket.SOCK_SEQPACKET, 64, also)
 
     def listen_again(self, path: str) -> None:
-        """Listen on a new socket at `path`, because the file of the previous one was removed. Connections stay.
+        """Listen on a new socket at `path` after the previous socket file was removed. Existing connections stay open.
 
         Raises:
             OSError: the path cannot be bound.
@@ -119,7 +120,7 @@ class DoorbellServer:
         self.listener = listener
 
     def accept(self) -> socket.socket | None:
-        """Take one connection, or None when there is none; watch it for reading."""
+        """Accept one connection, which the caller must watch for reading; None if there is none."""
         sock = self.listener.accept()
         if sock is not None:
             with self._lock:
@@ -128,7 +129,7 @@ class DoorbellServer:
         return sock
 
     def readable(self, fd: int) -> bool:
-        """Handle messages of a reader; return False after closing an ended connection."""
+        """Handle one packet from a reader; return False if its connection has ended and was closed."""
         reader = self._readers[fd]
         try:
             packet = reader.sock.recv(_MAX_PACKET)
@@ -174,7 +175,7 @@ class DoorbellServer:
         reader.sock.close()
 
     def ring(self, names: Collection[str], now_s: float) -> None:
-        """Ring for news in these rings (monotonic time in seconds)."""
+        """Notify subscribers that these rings have new lines; `now_s` is the monotonic time in seconds."""
         with self._lock:
             self._recent.add(names, now_s)
             wanted = self._counts.keys() & names
@@ -185,7 +186,7 @@ class DoorbellServer:
             self._flush(now_s)
 
     def pre_wake(self, name: str, now_s: float) -> None:
-        """Announce news in this ring, before the bell that follows in a moment (monotonic time in seconds)."""
+        """Send a herald for this ring, just before its bell; `now_s` is the monotonic time in seconds."""
         if name not in self._counts:
             return
         with self._lock:
@@ -193,11 +194,11 @@ class DoorbellServer:
                 if name in reader.names and now_s > reader.next_s + _QUIET_S:
                     try:
                         reader.sock.send((HERALD + name).encode(), _AT_ONCE)
-                    except OSError:  # EAGAIN, EPIPE: the bell will tell
+                    except OSError:  # EAGAIN, EPIPE: the bell follows anyway
                         continue
 
     def due_s(self) -> float | None:
-        """Return when to call :meth:`ring` again (monotonic seconds); None when no bell waits."""
+        """Return when to call :meth:`ring` again, in monotonic seconds; None if no bell is pending."""
         return self._due_s
 
     def _flush(self, now_s: float) -> None:
@@ -216,13 +217,13 @@ class DoorbellServer:
         batch = list(islice(reader.dirty, _NAMES_PER_PACKET))
         try:
             reader.sock.send("\n".join(batch).encode(), _AT_ONCE)
-        except OSError:  # EAGAIN: its buffer is full; ENOBUFS, ENOMEM: no memory for it; EPIPE, ECONNRESET: it goes
+        except OSError:  # EAGAIN: its buffer is full; ENOBUFS, ENOMEM: no memory; EPIPE, ECONNRESET: it has hung up
             return False
         reader.dirty.difference_update(batch)
         return True
 
     def close(self) -> None:
-        """Close all connections."""
+        """Stop listening and close all connections."""
         self.listener.close()
         with self._lock:
             for reader in self._readers.values():
@@ -232,13 +233,13 @@ class DoorbellServer:
 
 
 class DoorbellClient:
-    """The reader's side; one per doorbell and process. Blocking calls, fit for gevent's patched sockets."""
+    """The reader's end, one for each doorbell in a process. Its calls block and work with gevent's patched sockets."""
 
     def __init__(self, path: str, token: str) -> None:
-        """Connect.
+        """Connect and send the token.
 
         Raises:
-            OSError: no writer listens there (yet).
+            OSError: no writer is listening, or not yet.
         """
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._fd = self._sock.fileno()
@@ -254,7 +255,7 @@ class DoorbellClient:
         return self._fd
 
     def subscribe(self, name: str) -> None:
-        """Ring for `name` from now on.
+        """Receive bells for this ring from now on.
 
         Raises:
             OSError: the writer is gone; connect again.
@@ -262,7 +263,7 @@ class DoorbellClient:
         self._sock.sendall(b"+" + name.encode())
 
     def unsubscribe(self, name: str) -> None:
-        """Ring for `name` no more.
+        """Receive no more bells for this ring.
 
         Raises:
             OSError: the writer is gone; connect again.
@@ -270,7 +271,7 @@ class DoorbellClient:
         self._sock.sendall(b"-" + name.encode())
 
     def receive(self) -> list[str] | None:
-        """Wait for the next bell: names of rings with news, or a herald; None when the writer is gone."""
+        """Wait for the next bell or herald; return the names, or None if the writer is gone."""
         try:
             packet = self._sock.recv(_MAX_PACKET)
         except ConnectionResetError:
@@ -278,10 +279,7 @@ class DoorbellClient:
         return packet.decode().split("\n") if packet else None
 
     def heard(self) -> list[str] | None:
-        """Receive without waiting, as :meth:`receive`: for an event loop that reports readability.
-
-        Empty: there was nothing.
-        """
+        """Like :meth:`receive`, but without waiting, for event loops; return an empty list if nothing has arrived."""
         try:
             packet = os.read(self._fd, _MAX_PACKET)
         except BlockingIOError:

@@ -16,7 +16,7 @@ from supervisor.ipc.messages import Frame
 
 @dataclass(frozen=True, kw_only=True)
 class ExportJob:
-    """The lines to deliver, and their receiver."""
+    """The lines to deliver and where to deliver them."""
 
     name: str
     type: str
@@ -27,31 +27,31 @@ class ExportJob:
     root_bell: str
     scheduler_bell: str
     token: str = field(repr=False)
-    """For the doorbells."""
+    """The token for both doorbells."""
     log_level: str
     host: str
     """Name of this host, for the records."""
     units: list[str] = field(default_factory=list)
     """Names of the selected tasks and services of the configuration."""
     globs: list[str] = field(default_factory=list)
-    """Globs that also select units that are configured no more."""
+    """Globs of names, which also select units that are no longer configured."""
     begin_at: int = field(default=0, compare=False)
-    """A new export begins with the runs that were active then, or were created later; ms since the epoch."""
+    """Where a new export begins, ms since the epoch: with the runs that were active then or were created later."""
     streams: list[int] = field(default_factory=list)
     """Numbers of the streams to deliver."""
     path: str = ""
-    """Of ``file``."""
+    """The path of a ``file`` export."""
     max_size_bytes: int = 0
     max_age_ms: int = 0
     """0: no limit."""
     keep: int = 0
     address: str = ""
-    """Of ``syslog``: ``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
+    """The address of a ``syslog`` export: ``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
     facility: str = "daemon"
     url: str = ""
-    """Of ``loki`` and ``otlp``."""
+    """The URL of a ``loki`` or ``otlp`` export."""
     spans: bool = True
-    """Of ``otlp``: whether to deliver a span for each run."""
+    """Whether an ``otlp`` export delivers a span for each run."""
     tenant: str = ""
     username: str = ""
     password_file: str = ""
@@ -76,30 +76,33 @@ class ExportStatus:
     delivered: int = 0
     """Lines delivered so far."""
     skipped: int = 0
-    """Lines that were gone before they could be delivered."""
+    """Lines that are missing from the log or that the receiver rejected."""
     lost_runs: int = 0
     """Runs of all units that were purged before the export could read their logs."""
     delivered_at: int | None = None
     """Time of the last delivery, ms since the epoch."""
     error: str | None = None
-    """Reason of the current failure, without secrets; None: the last attempt succeeded."""
+    """Why the last attempt failed, without secrets; None: it succeeded."""
     failing_since: int | None = None
-    """Time of the first attempt that failed for the current failure, ms since the epoch."""
+    """Time of the first failed attempt since the last success, ms since the epoch."""
 
     def to_frame(self) -> Frame:
         """Return the message for the socket."""
         return {"op": "status", "status": self.to_dict()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults, since a scheduler of an earlier release may read them."""
+        """Return the fields that differ from their defaults. An earlier release of the scheduler may read them."""
         return {name: value for name, value in asdict(self).items() if value != getattr(type(self), name)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ExportStatus":
-        """Parse a status; fields of a later release are ignored."""
+        """Parse a status and ignore fields of later releases."""
         return cls(**{one.name: data[one.name] for one in fields(cls) if one.name in data})
 
 
 def status_path(data_dir: str, name: str) -> str:
-    """Return the file in which an exporter keeps its last status as JSON, over restarts and for ``ringward doctor``."""
+    """Return the path of the JSON file in which an exporter stores its last status.
+
+    The exporter continues from it after a restart, and ``ringward doctor`` reads it.
+    """
     return f"{data_dir}/exports/{name}.status"

@@ -1,4 +1,4 @@
-"""Requests to the janitor, and its reports: a line of JSON each."""
+"""Jobs for the janitor, and its reports, each a line of JSON."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -6,30 +6,30 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to do."""
+    """One pass of the janitor over the logs and the database."""
 
     data_dir: str
     runtime_dir: str
-    """Where the rings are: the log of a run that has one may still be written."""
+    """The directory with the rings. If a run still has a ring, its log may still be written."""
     database: str = field(repr=False)
-    """Where it is noted which runs were purged: a path, or a URL, which may have a password."""
+    """The path or URL of the database, which lists the purged runs. A URL may contain a password."""
     log_level: str
     look: bool
-    """Whether to look at all logs; else only the files of purged runs are removed."""
+    """Whether to examine all logs; otherwise only the files of purged runs are removed."""
     copy: bool
-    """Whether to copy the database from time to time: it is a file of ours."""
+    """Whether to copy the database from time to time, which is possible only for SQLite."""
     compress_after_ms: int
-    """How old a log is when it is compressed."""
+    """The age at which a log is compressed."""
     max_log_bytes: int | None
-    """What all logs may occupy; None: 20 % of the file system."""
+    """The total size to which the logs are limited; None: 20 % of the file system."""
 
     def to_line(self) -> str:
-        """Return the line."""
+        """Return the job as a line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> "Job":
-        """Parse a line."""
+        """Parse a line of JSON."""
         return cls(**json.loads(line))
 
 
@@ -38,26 +38,26 @@ class Report:
     """The result of a job, and when the next one is due."""
 
     next_ms: int | None
-    """When a log will be old enough, or a copy due, ms since the epoch; None: nothing is waiting for that."""
+    """When the next log is due for compression or the next copy is due, ms since the epoch; None: nothing is due."""
     rest_ms: int
-    """How long to wait at least before logs are looked at again: where looking takes long, it is done rarely."""
+    """The minimum pause before the logs are examined again, which is longer where that takes long."""
     removed: int = 0
-    """The files of all purged runs up to this number are gone."""
+    """The files of all purged runs up to this number have been removed."""
     kept: list[int] = field(default_factory=list)
-    """Numbers of logs that cannot be removed now, or are still written."""
+    """The numbers of logs that are still written or cannot be removed now."""
     damaged: bool = False
-    """Damage in the database was reported, and not disproved since."""
+    """Whether the database was reported as damaged and no later check has found it intact."""
 
     def to_line(self) -> str:
-        """Return the line."""
+        """Return the report as a line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> "Report":
-        """Parse a line.
+        """Parse a line of JSON.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the line is not a report.
         """
         try:
             return cls(**json.loads(line))

@@ -1,4 +1,7 @@
-"""The sockets of the HTTP API. The root owns them and lends them to gunicorn, so connections wait while it restarts."""
+"""The listening sockets of the HTTP API.
+
+The root owns them and passes them to gunicorn, so that connections wait in the backlog while gunicorn restarts.
+"""
 
 import contextlib
 import errno
@@ -24,7 +27,7 @@ def _tcp(host: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # [::] means IPv6; who wants both says both.
+            # [::] means IPv6 only; IPv4 is configured as a second address.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((host, port))
         sock.listen(_BACKLOG)
@@ -61,7 +64,7 @@ def _unix(path: str, gid: int | None) -> socket.socket:
 
 
 def _is_socket(path: str) -> bool:
-    """Whether a daemon that is dead left it: nothing else that stands there is ours to remove."""
+    """Whether `path` is a socket, which a dead daemon left there. Any other file must not be removed."""
     try:
         return stat.S_ISSOCK(os.lstat(path).st_mode)
     except FileNotFoundError:
@@ -69,31 +72,31 @@ def _is_socket(path: str) -> bool:
 
 
 def _somebody_listens(path: str) -> bool:
-    """Whether a socket is alive: that of a dead daemon refuses."""
+    """Whether a process listens on a socket. A dead daemon's socket refuses connections."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
         try:
             sock.connect(path)
-        except BlockingIOError:  # EAGAIN: too many wait already
+        except BlockingIOError:  # EAGAIN: the backlog is full
             return True
-        except OSError:  # ECONNREFUSED, ENOENT; bind reports another kind of file
+        except OSError:  # ECONNREFUSED, ENOENT; bind(2) reports any other kind of file
             return False
     return True
 
 
 def inherited(fds: list[int]) -> list[socket.socket]:
-    """Return the listeners that were bound before this process was executed; they are published already."""
+    """Return the listeners of inherited descriptors. They are already bound, and their addresses are published."""
     return [socket.socket(fileno=fd) for fd in fds]
 
 
 def listen_again(boot: Boot, listeners: list[socket.socket]) -> None:
-    """Listen on new Unix sockets in place of removed files, and publish all addresses again.
+    """Replace each Unix socket whose file was removed, and publish all addresses again.
 
     Args:
-        boot: the settings.
-        listeners: all of them; a new socket takes the place of the old one.
+        boot: The settings.
+        listeners: All listeners. New sockets replace the old ones in this list.
 
     Raises:
-        CannotListen: an address is taken, or not ours, or cannot be published.
+        CannotListen: an address is in use, cannot be bound, or cannot be published.
     """
     for index, sock in enumerate(listeners):
         path = sock.getsockname() if sock.family == socket.AF_UNIX else ""
@@ -104,12 +107,12 @@ def listen_again(boot: Boot, listeners: list[socket.socket]) -> None:
 
 
 def listen(boot: Boot) -> list[socket.socket]:
-    """Bind all listeners, the Unix sockets last; publish their real addresses in ``listening.json``.
+    """Bind all listeners, the Unix sockets last, and publish the actual addresses in ``listening.json``.
 
-    The log of the daemon that was here before goes.
+    Also removes the ring of the previous daemon's log.
 
     Raises:
-        CannotListen: an address is taken, or not ours, or cannot be published.
+        CannotListen: an address is in use, cannot be bound, or cannot be published.
     """
     umask = os.umask(0o077)
     try:
@@ -142,5 +145,5 @@ def _publish(boot: Boot, addresses: list[list[str | int]]) -> None:
         with open(path + ".new", "w", encoding="utf-8", opener=private) as file:
             json.dump({"http": addresses, "socket": boot.http_socket}, file)
         os.replace(path + ".new", path)
-    except OSError as err:  # ENOSPC: shared memory is used up
+    except OSError as err:  # ENOSPC: the tmpfs is full
         raise CannotListen(f"{path} cannot be written: {err.strerror}") from err

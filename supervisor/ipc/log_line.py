@@ -1,4 +1,4 @@
-"""How every process of the daemon logs: one line to standard error, which the root writes into the daemon's ring.
+"""The log lines of the daemon's processes, which the root copies from their standard error into the daemon's ring.
 
 ::
 
@@ -17,24 +17,24 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80,
 
 
 def printable(text: str) -> str:
-    """Return `text` on one line: control characters as escapes, so that data cannot forge log lines."""
+    """Return `text` with control characters escaped, so that data cannot forge log lines."""
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 def stamp(now_ms: int) -> str:
-    """Return a time as RFC 3339 in UTC with milliseconds."""
+    """Format a time, in ms since the epoch, as RFC 3339 in UTC with milliseconds."""
     seconds, ms = divmod(now_ms, 1000)
     return f"{_second(seconds)}.{ms:03d}Z"
 
 
 @functools.lru_cache(1)
 def _second(seconds: int) -> str:
-    """Return the part up to the second, cached: under load one second has many lines."""
+    """Format the part up to the second. It is cached because a busy daemon logs many lines a second."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 class Log:
-    """Writes the lines of one process at or above a level."""
+    """Writes the log lines of one process, except those below a level."""
 
     def __init__(self, name: str, level: str = "info", fd: int = 2) -> None:
         self._name = name
@@ -46,7 +46,7 @@ class Log:
         self._threshold = LEVELS.index(level)
 
     def debug(self, text: str) -> None:
-        """Log a detail for developers of the daemon."""
+        """Log a detail for the daemon's developers."""
         self._write(0, text)
 
     def info(self, text: str) -> None:
@@ -54,7 +54,7 @@ class Log:
         self._write(1, text)
 
     def warning(self, text: str) -> None:
-        """Log a problem that the daemon survived."""
+        """Log a problem that the daemon could handle."""
         self._write(2, text)
 
     def error(self, text: str) -> None:
@@ -62,7 +62,7 @@ class Log:
         self._write(3, text)
 
     def line(self, level: int, text: str) -> bytes:
-        """Return one finished line."""
+        """Return a complete line with the present time; `level` is an index of :data:`LEVELS`."""
         now_ms = time.time_ns() // 1_000_000
         return f"{stamp(now_ms)} {LEVELS[level].upper()} {self._name}: {printable(text)}\n".encode()
 
@@ -71,9 +71,9 @@ class Log:
             self.emit(self.line(level, text))
 
     def emit(self, line: bytes) -> None:
-        """Write a line. The root overrides this, because it writes the ring."""
+        """Write a line to the descriptor. The root overrides this to write into the ring."""
         try:
             os.write(self._fd, line)
         except (BrokenPipeError, BlockingIOError):
-            # EPIPE: the root is gone and we are about to end; EAGAIN: a log line is not worth a stalled loop.
+            # EPIPE: the root is gone, so this process is about to end. EAGAIN: a full pipe must not stall the loop.
             return

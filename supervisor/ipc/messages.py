@@ -1,49 +1,50 @@
-"""Messages between the processes of one daemon, and their framing.
+"""The messages between the processes of one daemon, and their framing.
 
 Three channels use the same frames:
 
-* root and scheduler, over a socketpair that the scheduler inherits;
-* root and the API server, over another (the API only listens there, and ends when it closes);
-* API workers and scheduler, over ``control.sock``.
+* between the root and the scheduler, over a socketpair that the scheduler inherits;
+* from the root to the API server, over another socketpair; the API server ends when it closes;
+* between API workers and the scheduler, over ``control.sock``.
 
-A frame is a length (4 bytes, big-endian, the body only) and a JSON object with an ``op``::
+A frame is the length of its body (4 bytes, big-endian), followed by the body, a JSON object with an ``op``::
 
     +----------------+---------------------------+
     | length, u32 BE | {"op": "...", ...} UTF-8  |
     +----------------+---------------------------+
 
-The first frame on an inherited socketpair is ``hello``, from the root: the versions of the protocol and of Ringward,
-the epoch (how many helpers of this kind the root has started), the :class:`Boot` settings, and whether a helper of this
-kind has already said that it is ready. A new field or operation brings a new number of the protocol. Helpers also work
-under a root that speaks an older one, as ``SPOKEN`` lists them. The API server gets the listeners with the first byte.
+The first frame on an inherited socketpair is the root's ``hello``. It carries the protocol version, Ringward's version
+and the :class:`Boot` settings. `epoch` is the number of helpers of this kind that the root has started. `worked` tells
+whether a helper of this kind has already reported that it is ready. Each new field or operation increments the protocol
+version. ``SPOKEN`` lists the root protocols that helpers support. The API server receives the listening sockets with
+the first byte.
 
 Root -> scheduler
     ``hello``     {protocol, version, epoch, boot, worked}
-    ``snapshot``  {instances: [instance], exits: [exited], cgroups, ending}: live runs, unacknowledged exits, the
-                  directory with the cgroups of runs, if there is one, and whether the daemon is being shut down
+    ``snapshot``  {instances: [instance], exits: [exited], cgroups, ending}: the active runs, the unacknowledged exits,
+                  the directory with the cgroups of runs, if any, and whether the daemon is shutting down
     ``started``   {run, pid, at}
-    ``exited``    the fields of :class:`Exited`, without `origin`, which the receiver has
-    ``stopping``  {run}: of a run of a launcher: its stop ladder has begun, for whatever cause
+    ``exited``    the fields of :class:`Exited` except `origin`, which the receiver already has
+    ``stopping``  {run}: the stop ladder of a launcher's run has begun, for any cause
     ``notified``  {run, ...}: changes that a run reported by sd_notify: ``ready_at``, ``status``, ``alive``
-    ``log``       {run, state, reason}: state of its log: ``ok``, ``waiting`` (its file takes nothing, the run's
-                  output waits) or ``dropping`` (output is counted and not kept)
-    ``memory``    {short}: whether the root gets no more memory, and starts nothing
+    ``log``       {run, state, reason}: the state of the run's log: ``ok``, ``waiting`` (its file cannot be written,
+                  so the output waits) or ``dropping`` (output is counted but not kept)
+    ``memory``    {short}: whether the root is out of memory, in which case it starts no runs
     ``shutdown``  {}: SIGTERM arrived; stop all runs, then answer ``ready_to_end``
     ``reload``    {}: SIGHUP arrived; read the configuration again, then answer ``reloaded``
-    ``upgrade_refused``  {why}: the answer to ``upgrade``; a root that becomes another version hangs up instead
+    ``upgrade_refused``  {why}: the answer to ``upgrade``; a root that executes another version hangs up instead
 
 Scheduler -> root
-    ``snapshot``  {}: asked once per connection, before anything else
-    ``prepare``   {spawn}: a ``spawn`` of this is likely to follow, as soon as it is stored; or none does
-    ``spawn``     {spawn}: the fields of :class:`Spawn`; repeating a run id that the root knows changes nothing
-    ``stop``      {run, cause, by, force, note}: `note` is a line for its log, or null
-    ``note``      {run, text}: a line for its log, if that is still open
-    ``ack``       {runs: [run id]}: these exits are stored, forget them
-    ``ready``     {}: the control socket answers
-    ``ready_to_end``  {}: shutdown is complete as far as the scheduler is concerned
-    ``reloaded``  {}: a ``reload`` has been carried out, or refused
-    ``upgrade``   {}: from a scheduler of another version, before anything else: execute the installed version
-    ``settings``  {boot, api}: the new boot settings, and whether the API server has to be replaced for them
+    ``snapshot``  {}: a request for the root's ``snapshot``, sent once per connection, before anything else
+    ``prepare``   {spawn}: a ``spawn`` with this content will probably follow once the run is stored
+    ``spawn``     {spawn}: the fields of :class:`Spawn`; a run id that the root already knows has no effect
+    ``stop``      {run, cause, by, force, note}: `note` is a line for the run's log, or null
+    ``note``      {run, text}: a line for the run's log, if the log is still open
+    ``ack``       {runs: [run id]}: these exits are stored, so the root can forget them
+    ``ready``     {}: the control socket accepts requests
+    ``ready_to_end``  {}: the scheduler has finished its part of the shutdown
+    ``reloaded``  {}: a ``reload`` was carried out or refused
+    ``upgrade``   {}: execute the installed version; sent by a scheduler of another version, before anything else
+    ``settings``  {boot, api}: the new boot settings, and whether the API server must be replaced to apply them
 
 All times are integer milliseconds since the Unix epoch, all intervals integer milliseconds.
 """
@@ -60,7 +61,7 @@ from supervisor.version import VERSION
 
 PROTOCOL = 3
 SPOKEN = range(1, PROTOCOL + 1)
-"""The protocols of roots under which the helpers of this version work until the root has become this version, too."""
+"""The root protocols that this version's helpers support until the root has been upgraded to this version too."""
 _SINCE = {
     "stdin_open": 2,
     "stdin_file": 2,
@@ -71,7 +72,7 @@ _SINCE = {
     "identity": 3,
     "public": 3,
 }
-"""The first protocol that has a field of :class:`Spawn` or :class:`Boot`; the others are in all of them."""
+"""Fields of :class:`Spawn` and :class:`Boot` with the protocol that added them; all other fields are in protocol 1."""
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 LOCK = "lock"
 """Name of the file in the runtime directory that the daemon holds locked."""
@@ -83,7 +84,7 @@ Frame = dict[str, Any]
 
 
 class ProtocolError(Exception):
-    """The peer sent something that is no frame."""
+    """The peer sent an invalid frame."""
 
 
 def encode(frame: Frame) -> bytes:
@@ -96,7 +97,7 @@ def parse(body: bytes | bytearray) -> Frame:
     """Return the object in the body of a frame.
 
     Raises:
-        ProtocolError: it is no JSON object.
+        ProtocolError: the body is not a JSON object.
     """
     try:
         frame = json.loads(body.decode("utf-8", "surrogateescape"))
@@ -110,10 +111,10 @@ def parse(body: bytes | bytearray) -> Frame:
 
 
 class Decoder:
-    """Cuts a byte stream into frames; keeps an incomplete one until the rest arrives."""
+    """Splits a byte stream into frames and keeps an incomplete frame until the rest arrives."""
 
     def __init__(self, parse: Callable[[bytearray], Frame] = parse) -> None:
-        """`parse`: makes a frame of a body, as the function of that name does."""
+        """Decode each body with `parse`."""
         self._parse = parse
         self._buffer = bytearray()
 
@@ -121,7 +122,7 @@ class Decoder:
         """Yield the frames that `data` completes.
 
         Raises:
-            ProtocolError: a frame over 16 MiB, or a body that is no JSON object.
+            ProtocolError: a frame exceeds 16 MiB, or a body is not a JSON object.
         """
         buffer = self._buffer
         buffer += data
@@ -142,11 +143,11 @@ class Decoder:
 
 
 def receive_all(sock: socket.socket, decoder: Decoder) -> list[Frame]:
-    """Block until at least one frame has arrived, and return all that have; empty at end of stream.
+    """Wait for at least one frame and return all frames that have arrived; empty at end of stream.
 
     Raises:
-        ProtocolError: what arrived is no frame.
-        OSError: the connection broke or its time-out passed.
+        ProtocolError: the peer sent an invalid frame.
+        OSError: the connection broke or timed out.
     """
     while True:
         data = sock.recv(65536)
@@ -158,11 +159,11 @@ def receive_all(sock: socket.socket, decoder: Decoder) -> list[Frame]:
 
 
 def receive(sock: socket.socket, decoder: Decoder) -> Frame | None:
-    """Block until the one frame that is due has arrived; None at end of stream. For clients that ask and wait.
+    """Wait for one frame, the answer to a client's request; return None at end of stream.
 
     Raises:
-        ProtocolError: what arrived is no frame, or more than one.
-        OSError: the connection broke or its time-out passed.
+        ProtocolError: the peer sent an invalid frame or more than one.
+        OSError: the connection broke or timed out.
     """
     frames = receive_all(sock, decoder)
     if len(frames) > 1:
@@ -172,100 +173,102 @@ def receive(sock: socket.socket, decoder: Decoder) -> Frame | None:
 
 @dataclass(frozen=True, kw_only=True)
 class IdentityHeaders:
-    """Names of headers of a proxy that authenticates people, and the roles of their groups."""
+    """The headers of a proxy that authenticates people, and the roles of their groups."""
 
     user: str
     groups: str
     secret: str
     expected: str = field(repr=False)
-    """The value of the header `secret`, which only the proxy knows."""
+    """The value of the header `secret`, which only the proxy and the daemon know."""
     roles: dict[str, str]
-    """Groups with their roles; ``*``: everybody else."""
+    """The role of each group; ``*``: of everybody else."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Boot:
-    """Settings that are fixed before the root process starts. A reload changes some of them in a running daemon.
+    """Settings that are determined before the root process starts. A reload can change some of them.
 
-    ``ringward up`` makes them from the configuration, and passes them to the root over an inherited descriptor. The
-    root passes them to its helpers in ``hello``. They have secrets, so no environment or argument list carries them.
+    ``ringward up`` derives them from the configuration and passes them to the root through an inherited descriptor. The
+    root passes them to its helpers in ``hello``. They contain secrets, so they are never passed in the environment or
+    in arguments.
     """
 
     daemon_id: str
     """ULID of the data directory."""
     data_dir: str
     runtime_dir: str
-    """Per-daemon directory on tmpfs, 0700, or 1750 for API workers of another user: rings and internal sockets."""
+    """The daemon's directory on tmpfs for rings and internal sockets. Its mode is 0700, or 1750 if API workers have
+    another user."""
     runtime_bases: list[str] = field(default_factory=list)
-    """Directories below which the runtime directory may be made when its shared memory is gone, the best first."""
+    """Directories in which a lost runtime directory can be created again, the best first."""
     config_path: str
     listen: list[tuple[str, int]]
-    """TCP addresses: loopback, or others when there is TLS or a trusted proxy."""
+    """TCP addresses. Addresses other than loopback require TLS or a trusted proxy."""
     http_socket: str
     """Path of the Unix socket of the HTTP API."""
     socket_gid: int | None = None
     """Group that may connect to the Unix sockets; None: only their owner."""
     proxy_socket: str | None = None
-    """Path of the Unix socket on which proxies pass on the requests of others; None: there is none."""
+    """Path of the Unix socket on which proxies forward clients' requests; None: there is none."""
     hosts: list[str] = field(default_factory=list)
-    """Names besides the addresses under which the API is reached."""
+    """Host names under which clients reach the API, in addition to the addresses."""
     external_url: str | None = None
-    """Under which clients reach the API, base path included, without a slash at the end."""
+    """URL under which clients reach the API, with the base path but without a trailing slash."""
     base_path: str = ""
-    """Empty, or with a slash in front and none at the end."""
+    """Empty, or a path with a leading and without a trailing slash."""
     behind_proxy: list[str] = field(default_factory=list)
     """Networks of trusted proxies."""
     identity: "IdentityHeaders | None" = None
-    """Headers with which a trusted proxy names the person of a request; None: no proxy does."""
+    """Headers in which a trusted proxy sends the authenticated user; None: no proxy authenticates users."""
     tls_cert: str | None = None
-    """Path of the certificate chain, with which all TCP addresses speak TLS."""
+    """Path of the certificate chain, which enables TLS on all TCP addresses; None: no TLS."""
     tls_key: str | None = None
     api_user: str | None = None
-    """User of the API workers as configured; None: the usual one, if there is one."""
+    """Configured user of the API workers; None: the default user, if it exists."""
     api_account: tuple[int, int] | None = None
-    """Numbers of that user and its group; None: the workers are the daemon's user."""
+    """User id and group id of the API workers; None: they run as the daemon's user."""
     api_groups: list[int] = field(default_factory=list)
-    """All groups of that user."""
+    """Ids of all groups of that user."""
     workers: int
     metrics_open: bool = False
     """``/metrics`` needs no authentication."""
     public: list[str] = field(default_factory=list)
-    """Names of the tasks and services whose state needs no authentication."""
+    """Names of the tasks and services whose state can be read without authentication."""
     min_free_bytes: int | None = None
-    """Log files do not grow while less is free on their file system; None: the smaller of 256 MiB and 5 % of it."""
+    """Log files do not grow while their file system has less free space; None: the smaller of 256 MiB and 5 % of it."""
     shutdown_timeout_ms: int
     cgroups: bool = True
-    """Runs have cgroups where there are some to be had."""
+    """Whether runs get cgroups on hosts where the daemon can create them."""
     log_level: str
     """debug, info, warning or error."""
     database_url: str | None = field(default=None, repr=False)
-    """Of a PostgreSQL server; None: SQLite, in the data directory."""
+    """URL of a PostgreSQL database; None: SQLite in the data directory."""
     private_variables: list[str] = field(default_factory=list)
-    """Variables of the daemon's environment that no run inherits: the database URL was made with them."""
+    """Variables of the daemon's environment that runs do not inherit, because the database URL refers to them."""
     password: str = field(repr=False)
     password_ephemeral: bool
-    """True when the password was made for this start and stands in no configuration."""
+    """Whether the password was generated for this start, because none is configured."""
     token: str = field(repr=False)
-    """Proves to our own sockets that the caller is one of our processes."""
+    """Proves to internal sockets that the caller is a process of this daemon."""
     run_token_key: str = field(default="", repr=False)
-    """With which tokens of runs are made and checked; empty: an older version started this daemon, runs get none."""
+    """Key for creating and checking run tokens; empty: an older version started this daemon, so runs get no tokens."""
     started_at: int
     overridden: list[str] = field(default_factory=list)
-    """Keys whose values are not the configuration's: data_dir, listen (command line), password_file (environment)."""
+    """Keys that the command line (data_dir, listen) or the environment (password_file) overrides."""
 
     @property
     def control_socket(self) -> str:
-        """Return the path of the socket on which the scheduler takes commands from API workers."""
+        """Return the path of the socket on which the scheduler accepts requests from API workers."""
         return f"{self.runtime_dir}/control.sock"
 
     @property
     def root_bell(self) -> str:
-        """Return the doorbell of the rings that the root writes: runs and the daemon log."""
+        """Return the path of the root's doorbell, for the rings of runs and of the daemon log."""
         return f"{self.runtime_dir}/root.bell"
 
     @property
     def scheduler_bell(self) -> str:
-        """Return the doorbell of the ring that the scheduler writes: events."""
+        """Return the path of the scheduler's doorbell, for the ring of events."""
         return f"{self.runtime_dir}/scheduler.bell"
 
     @property
@@ -275,16 +278,16 @@ class Boot:
 
     @property
     def database_problem(self) -> str:
-        """Return the file in which the scheduler reports a store that needs repair; usually it does not exist."""
+        """Return the path of the file in which the scheduler reports a damaged database; normally there is none."""
         return f"{self.runtime_dir}/database.problem"
 
     @property
     def database(self) -> str:
-        """Return the path of the SQLite database, or the URL of another one: the argument of `store.database`."""
+        """Return the argument for `store.database`: the path of the SQLite database or a PostgreSQL URL."""
         return self.database_url or f"{self.data_dir}/ringward.db"
 
     def to_dict(self, protocol: int = PROTOCOL) -> dict[str, Any]:
-        """Return the settings for a frame, without defaults and without fields that a root of `protocol` lacks."""
+        """Return the settings for a frame, without defaults and without fields that `protocol` lacks."""
         found = without_defaults(self)
         if self.identity is not None:
             found["identity"] = asdict(self.identity)
@@ -292,33 +295,33 @@ class Boot:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Boot":
-        """Parse a frame."""
+        """Parse the settings of a frame."""
         account, identity = data.get("api_account"), data.get("identity")
         lists = {"listen": [(host, port) for host, port in data["listen"]], "api_account": account and tuple(account)}
         return cls(**{**data, **lists, "identity": identity and IdentityHeaders(**identity)})
 
 
 def hello(boot: Boot, epoch: int, *, worked: bool = False) -> bytes:
-    """Return the first frame to a helper of that epoch; `worked`: one of its kind has reported that it is ready."""
+    """Return the first frame for a helper; `worked`: a helper of its kind has already reported that it is ready."""
     frame = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": epoch, "worked": worked}
     return encode({**frame, "boot": boot.to_dict()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spawn:
-    """One instance to start. The scheduler decides all of it; the root adds nothing but the markers."""
+    """One instance to start. The scheduler decides everything about it; the root only adds the markers."""
 
     run: str
     task: str
     argv: list[str]
     env: dict[str, str]
-    """Added to the daemon's own environment, from which our own variables were removed."""
+    """Variables to add to the daemon's environment, from which the daemon's own variables are removed."""
     secrets: list[str] = field(default_factory=list)
-    """Names of the variables in `env` with masked values."""
+    """Names of the variables in `env` whose values are masked."""
     recipe: str = ""
-    """Hash of the definition, for a later scheduler, which may have another definition."""
+    """Hash of the definition, by which a later scheduler notices that the definition has changed."""
     origin: dict[str, Any] = field(default_factory=dict)
-    """Row of the run before its start, for a later scheduler whose database has lost it."""
+    """The run's row before it started, for a later scheduler whose database has lost the row."""
     cwd: str | None = None
     log: str
     """Path of the log file."""
@@ -327,46 +330,45 @@ class Spawn:
     """drop_old, drop_new or kill."""
     timeout_ms: int | None = None
     refusal: str | None = None
-    """Why it cannot be started, found out by the scheduler: its user is unknown."""
+    """Why the scheduler found that it cannot be started, for example because its user does not exist."""
     clean_env: bool = False
-    """`env` is the whole environment."""
+    """`env` is the entire environment; nothing is inherited from the daemon."""
     uid: int | None = None
-    """User that runs it, with its group `gid` and its further `groups`; None: the daemon's."""
+    """User id that it runs as, with the group `gid` and supplementary `groups`; None: the daemon's user."""
     gid: int | None = None
     groups: list[int] = field(default_factory=list)
     umask: int | None = None
     limits: dict[str, float] = field(default_factory=dict)
     """Sizes in bytes, times in seconds; -1: unlimited."""
     stop_signal: int
-    """0: none yet."""
+    """The first signal of the stop ladder; 0: none, only wait for `grace_ms`."""
     grace_ms: int
     stop_target: str = "tree"
-    """Who gets the signals before SIGKILL: tree (all processes) or main (the main process)."""
+    """Which processes get the signals before SIGKILL: tree (all processes) or main (the main process)."""
     stop_then: list[list[int]] = field(default_factory=list)
-    """What follows when `stop_signal` has not ended it within `grace_ms`, before SIGKILL: signals and how long each has
-    to end it."""
+    """The steps between `stop_signal` and SIGKILL: pairs of a signal and the milliseconds to wait after it."""
     leave: bool = False
-    """What outlives the main process is left alone."""
+    """Processes that outlive the main process are left running."""
     notify: str | None = None
-    """Abstract address, with a leading @, on which the root receives sd_notify messages of the run."""
+    """Abstract address, with a leading @, on which the root receives the run's sd_notify messages."""
     tty: bool = False
-    """Standard output and standard error are one pseudo-terminal, not pipes."""
+    """Standard output and standard error are a pseudo-terminal instead of pipes."""
     stdin_open: bool = False
-    """Standard input is a pipe that stays open and empty; else it is `stdin_file`, or empty."""
+    """Standard input is a pipe that stays open and empty; otherwise it is `stdin_file` or /dev/null."""
     stdin_file: str | None = None
     merge_stderr: bool = False
     redraw: bool = False
-    """Keep the final state of redrawn lines; otherwise every byte."""
+    """Keep only the final state of redrawn lines; otherwise every byte."""
     launched: bool = False
-    """The client of another engine, which ends the job; the scheduler is informed when the ladder begins."""
+    """A launcher's client: another engine runs the job. The root tells the scheduler when the stop ladder begins."""
     own_failures: dict[str, str] = field(default_factory=dict)
-    """Exit statuses that mean a failure of the client itself, each with the text for the end of the log."""
+    """Exit statuses that mean that the client itself failed, each with a text for the end of the log."""
 
 
 def spawn_message(spawn: Spawn, protocol: int) -> Frame:
-    """Return the fields of a request to start an instance, for a root that speaks `protocol`; defaults are left out.
+    """Return the fields of a start request, without defaults, for a root that speaks `protocol`.
 
-    A request that needs more than such a root knows becomes a refusal, whose reason the log of the run shows.
+    If the request needs a field that such a root does not know, it becomes a refusal. The run's log shows the reason.
     """
     found = without_defaults(spawn)
     unknown = sorted(name for name in found if _SINCE.get(name, 1) > protocol)
@@ -392,33 +394,33 @@ def _defaults(kind: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Exited:
-    """How an instance ended; kept by the root until the scheduler has acknowledged it."""
+    """How an instance ended. The root keeps it until the scheduler acknowledges it."""
 
     run: str
     status: int | None
-    """Wait status as wait4(2) gives it; None when nothing was ever started, or it is `unknown`."""
+    """Wait status as in wait4(2); None if no process was started or the status is `unknown`."""
     unknown: bool = False
-    """The root that started it was killed, and the next one could not find out how it ended."""
+    """The root that started it was killed, and the next root could not determine how it ended."""
     cause: str | None = None
-    """Why we ended it: stop, timeout, overflow, shutdown, unfit (not ready in time, not alive); start_failed; None: it
-    ended by itself."""
+    """Why the daemon ended it: stop, timeout, overflow, shutdown or unfit (not ready in time, or not alive). Or
+    start_failed. None: it ended by itself."""
     by: str | None = None
-    """Who asked for the stop."""
+    """Who requested the stop."""
     reason: str | None = None
-    """What prevented the start, in words."""
+    """Why it could not be started, as a text."""
     started_at: int | None = None
     ended_at: int
     user_us: int = 0
     system_us: int = 0
     max_rss_bytes: int = 0
     read_bytes: int | None = None
-    """From disks; None: not counted."""
+    """Bytes read from disks; None: not counted."""
     write_bytes: int | None = None
     oom_kills: int = 0
-    """How many of its processes the kernel killed because the memory of its cgroup was used up."""
+    """How many of its processes the kernel killed because they were out of memory."""
     lines: int = 0
-    """Lines in its log, numbered 0 to lines - 1."""
+    """Number of lines in its log."""
     leftovers: list[str] = field(default_factory=list)
     """Processes that outlived the main process and were killed."""
     origin: dict[str, Any] = field(default_factory=dict)
-    """See :class:`Spawn`; empty when nothing was ever started."""
+    """The field of :class:`Spawn`; empty if no process was started."""

@@ -1,6 +1,7 @@
-"""Frames as in :mod:`supervisor.ipc.messages`, by msgspec in a fifth of the time, for who has it loaded anyway.
+"""The frames of :mod:`supervisor.ipc.messages`, coded by msgspec in a fifth of the time.
 
-What msgspec refuses, bytes that are no UTF-8 for example, is left to the standard library.
+It is for processes that load msgspec anyway. Frames that msgspec rejects, such as invalid UTF-8, are left to the
+standard library.
 """
 
 import struct
@@ -19,7 +20,7 @@ def encode(frame: Frame) -> bytes:
     """Return one frame as bytes."""
     try:
         body = _encode(frame)
-    except UnicodeEncodeError:  # of a name or a path that is no UTF-8
+    except UnicodeEncodeError:  # a name or path has bytes that are not UTF-8
         return messages.encode(frame)
     return _LENGTH.pack(len(body)) + body
 
@@ -28,7 +29,7 @@ def parse(body: bytes | bytearray) -> Frame:
     """Return the object in the body of a frame.
 
     Raises:
-        ProtocolError: it is no JSON object.
+        ProtocolError: the body is not a JSON object.
     """
     try:
         frame: Frame = _decode(body)
@@ -46,7 +47,7 @@ def _strict(body: bytes | bytearray) -> Frame:
 
 
 def strict_decoder() -> Decoder:
-    """Return a decoder for an untrusted peer: its results can be stored as text."""
+    """Return a decoder for an untrusted peer; its results are valid Unicode, so they can be stored as text."""
     return Decoder(_strict)
 
 

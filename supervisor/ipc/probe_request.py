@@ -1,17 +1,17 @@
 """Messages between the scheduler and the watcher, over a socketpair.
 
 Scheduler -> watcher
-    ``hello``    {bell, token}: the doorbell of the rings of runs
+    ``hello``    {bell, token}: the doorbell of the runs' rings
     ``watch``    a :class:`ProbeRequest`
     ``forget``   {key}
 
 Watcher -> scheduler
     ``passed``   {key}: an attempt succeeded; completes a request without `times`
     ``failing``  {key, why}: an attempt failed, for a new reason
-    ``failed``   {key, why}: `times` attempts failed in a row, or an ask failed; completes the request
-    ``matched``  {key, line, why}: number and text of a matching line, for kind output; completes the request
-    ``answered`` {key, text}: standard output of a successful command, for kind ask; completes the request
-    ``clean``    {key}: the output ended or cannot be read, without a match, for kind output; completes the request
+    ``failed``   {key, why}: `times` attempts in a row failed, or the command of kind ask failed; completes the request
+    ``matched``  {key, line, why}: the number and text of a matching line, for kind output; completes the request
+    ``answered`` {key, text}: the standard output of a successful command, for kind ask; completes the request
+    ``clean``    {key}: the output ended without a match or cannot be read, for kind output; completes the request
 """
 
 from dataclasses import asdict, dataclass, field
@@ -33,14 +33,14 @@ class ProbeRequest:
     timeout_ms: int = 0
     """Time limit of one attempt."""
     times: int = 0
-    """Number of failures in a row to report; 0: probe until an attempt succeeds."""
+    """Number of consecutive failures after which the request has failed; 0: probe until an attempt succeeds."""
     argv: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict, repr=False)
     """The environment of the command."""
     chosen: list[str] = field(default_factory=list)
-    """Names in `env` that the configuration or the daemon sets."""
+    """Names of the variables in `env` that the configuration or the daemon sets."""
     secrets: list[str] = field(default_factory=list)
-    """Names in `env` whose values are masked in the output of the command."""
+    """Names of the variables in `env` whose values are masked in the command's output."""
     cwd: str | None = None
     uid: int | None = None
     gid: int | None = None

@@ -1,11 +1,12 @@
-"""The runs that were started last, in shared memory: also known when the root is killed before a run is stored.
+"""The most recently started runs, noted in shared memory in case the root is killed before a start is stored.
 
-A file in the runtime directory. Its header is the number of noted runs (8 bytes, little-endian). Slots of 32 bytes
-follow, used in turn, each with the id of a run (26 characters) and zeros. A run is noted before its first instruction.
+The notes are a file in the runtime directory. Its header is the number of noted runs (8 bytes, little-endian). Slots of
+32 bytes follow, which are used in turn. Each has a run id (26 characters), padded with zeros. The root notes a run
+before the run executes its first instruction.
 
-After the death of a root, the next scheduler looks here for runs that the database has as waiting. They have begun, so
-they have crashed, and do not begin again. A run begins only after it is stored as waiting. So while the store is not
-writable, no more runs begin than one transaction had.
+After a root was killed, the next scheduler looks here for runs that are still waiting according to the database. Those
+that were started have crashed and must not start again. A run starts only after it is stored as waiting. So while the
+database is not writable, at most the runs of one transaction start.
 """
 
 import mmap
@@ -24,41 +25,41 @@ def _path(runtime_dir: str) -> str:
 
 
 class RecentStarts:
-    """Notes them; the root's.
+    """Writes the notes, in the root.
 
     Args:
-        runtime_dir: in shared memory. What an earlier root has noted there stays, until its place is used again.
+        runtime_dir: A directory on tmpfs. Notes of an earlier root stay there until their slots are used again.
 
     Raises:
-        OSError: there is no room for it.
+        OSError: the tmpfs is full.
     """
 
     def __init__(self, runtime_dir: str) -> None:
         self._path = _path(runtime_dir)
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(fd, 0, _BYTES)  # ENOSPC now, and not SIGBUS later
+            os.posix_fallocate(fd, 0, _BYTES)  # fails with ENOSPC now, where a sparse file would cause SIGBUS later
             self._memory = mmap.mmap(fd, _BYTES)
         finally:
             os.close(fd)
 
     def note(self, run: str) -> None:
-        """Note a run just before it begins."""
+        """Note a run just before it starts."""
         (count,) = _COUNT.unpack_from(self._memory)
         at = _SIZE * (1 + count % _PLACES)
         self._memory[at : at + _ID_BYTES] = run.encode().ljust(_ID_BYTES, b"\0")[:_ID_BYTES]
         _COUNT.pack_into(self._memory, 0, count + 1)
 
     def clear(self) -> None:
-        """Remove the file, once all runs have ended and their ends are stored."""
+        """Remove the file, after all runs have ended and their results are stored."""
         os.unlink(self._path)
 
 
 def begun(runtime_dir: str) -> frozenset[str]:
-    """Return the ids of the last started runs; none without a note.
+    """Return the ids of the most recently started runs; none if there is no file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     try:
         with open(_path(runtime_dir), "rb") as file:

@@ -1,8 +1,8 @@
-"""Tokens by which a run may ask something of the daemon, and what its definition permits.
+"""Tokens with which runs call the API, and the permissions of their definitions.
 
-A token is ``rr_``, the id of the run (26 characters), ``_`` and a MAC of that id (RFC 2104, SHA-256, base64url without
-padding, 43 characters). Nothing of it is stored: the scheduler makes it and API workers check it with a key that both
-get from the root. It is valid while the run has not ended.
+A token consists of ``rr_``, the run id (26 characters), ``_`` and a MAC of that id. The MAC is HMAC-SHA-256 (RFC 2104)
+in base64url without padding (43 characters). Tokens are not stored: the scheduler creates them and API workers verify
+them with a key that both get from the root. A token is valid until its run ends.
 """
 
 import base64
@@ -14,21 +14,21 @@ from collections.abc import Iterable
 
 KEY_BYTES = 32
 VERBS = ("run", "start", "stop", "restart", "pause", "resume")
-"""What ``may`` can permit, as the commands are called."""
+"""The commands that ``may`` can permit."""
 SEPARATOR = ":"
-"""Between a verb and the glob of the names that it is permitted for."""
+"""Separates a verb from the glob of the names for which it is permitted."""
 
 _TOKEN = re.compile(r"rr_([0-9A-HJKMNP-TV-Z]{26})_[A-Za-z0-9_-]{43}")
 
 
 def make(key: str, run_id: str) -> str:
-    """Return the token of a run."""
+    """Create the token of a run."""
     mac = hmac.digest(key.encode(), run_id.encode(), hashlib.sha256)
     return f"rr_{run_id}_{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
 
 
 def run_of(key: str, token: str) -> str | None:
-    """Return the id of the run that a token belongs to; None when it is not one of ours, or there is no key."""
+    """Return the id of the run to which a token belongs; None if the token is invalid or there is no key."""
     found = _TOKEN.fullmatch(token)
     if found is None or not key or not hmac.compare_digest(make(key, found[1]), token):
         return None
@@ -36,17 +36,17 @@ def run_of(key: str, token: str) -> str | None:
 
 
 def permits(may: Iterable[str], verb: str, name: str) -> bool:
-    """Return whether one of the permissions is for this verb and the task or service of this name."""
+    """Return whether `may` permits the verb for the task or service with this name."""
     return any(fnmatch.fnmatchcase(name, glob) for one, glob in map(_split, may) if one == verb)
 
 
 def concerns(may: Iterable[str], name: str) -> bool:
-    """Return whether one of the permissions, of whatever verb, is for the task or service of this name."""
+    """Return whether `may` permits any verb for the task or service with this name."""
     return any(fnmatch.fnmatchcase(name, glob) for _verb, glob in map(_split, may))
 
 
 def globs(may: Iterable[str], verb: str) -> list[str]:
-    """Return the globs of the tasks and services that this verb is permitted for."""
+    """Return the globs of the tasks and services for which `may` permits the verb."""
     return [glob for one, glob in map(_split, may) if one == verb]
 
 

@@ -1,11 +1,11 @@
-"""Helpers that outlive the root that has started them, because it was killed: the next start ends them.
+"""Helpers that outlived their killed root. The next daemon ends them when it starts.
 
-They end by themselves when their root is gone, unless they hang, or were stopped (SIGSTOP). One that does not end has
-the addresses that the next daemon is to listen on. So the runtime directory has a note of each that runs::
+Helpers end by themselves when their root is gone, unless they hang or are stopped (SIGSTOP). A surviving helper can
+occupy the addresses on which the next daemon must listen. So the runtime directory has a note of each running helper::
 
-    helper.NAME     id and start of the leader of its process group, and of the boot, separated by blanks
+    helper.NAME     its pid, start time and boot id, separated by blanks
 
-The start counts clock ticks since the boot, as in proc_pid_stat(5).
+Each helper leads its process group. Its start time is in clock ticks since the boot, as in proc_pid_stat(5).
 """
 
 import contextlib
@@ -18,17 +18,17 @@ from supervisor.host.osport import current_boot
 from supervisor.host.procfs import Process, look, send
 
 API = "gunicorn"
-"""Name of the helper that serves the API."""
+"""The name of the helper that serves the API."""
 _PREFIX = "helper."
 _TITLE = "ringward"
 _END_S = 1.0
-"""How long they may take to end by themselves."""
+"""How long the helpers may take to end by themselves."""
 _KILLED_S = 5.0
 _LOOK_S = 0.005
 
 
 def note(runtime_dir: str, name: str, pid: int) -> None:
-    """Note a running helper. If there is no room for the note, the next start does not know the helper."""
+    """Write the note of a running helper. If the tmpfs is full, the helper stays unknown to the next start."""
     leader = look(pid)
     if leader is not None:
         with contextlib.suppress(OSError):  # ENOSPC
@@ -39,13 +39,16 @@ def note(runtime_dir: str, name: str, pid: int) -> None:
 
 
 def forget(runtime_dir: str, name: str) -> None:
-    """Remove the note of an ended helper."""
+    """Remove the note of a helper that has ended."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(f"{runtime_dir}/{_PREFIX}{name}")
 
 
 def clear(runtime_dir: str) -> None:
-    """Remove all notes. The directory may be gone: that of a session goes with its user's last logout."""
+    """Remove all notes.
+
+    The directory may be gone: systemd removes /run/user/UID when the user's last session ends.
+    """
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(runtime_dir):
             if name.startswith(_PREFIX):
@@ -53,9 +56,9 @@ def clear(runtime_dir: str) -> None:
 
 
 def end(runtime_dir: str) -> list[Process]:
-    """End all helpers of the previous daemon; return the ones that had to be killed.
+    """End all helpers of the previous daemon and return those that had to be killed.
 
-    The caller must hold the lock of that daemon.
+    The caller must hold the daemon's lock, which proves that the previous root has ended.
     """
     groups = list(_noted(runtime_dir))
     if _wait(groups, _END_S):
@@ -68,7 +71,7 @@ def end(runtime_dir: str) -> list[Process]:
 
 
 def _noted(runtime_dir: str) -> Iterator[tuple[int, int]]:
-    """Return leader and start of each noted group."""
+    """Yield the process group and the start time of its leader for each note of this boot."""
     boot = current_boot()
     for name in os.listdir(runtime_dir):
         if name.startswith(_PREFIX):
@@ -79,9 +82,10 @@ def _noted(runtime_dir: str) -> Iterator[tuple[int, int]]:
 
 
 def _members(groups: list[tuple[int, int]]) -> list[Process]:
-    """Return the living members. The number of a group is not reused before its last member has ended.
+    """Return the living members of the groups.
 
-    A leader that has just begun has no title yet.
+    The kernel does not reuse the id of a group before its last member has ended. So if the leader is gone, the group is
+    still the helper's. Members are recognised by their title, which a leader does not have until it has started.
     """
     leaders = {pid: look(pid) for pid, _ in groups}
     ours = {pid for pid, start in groups if (leader := leaders[pid]) is None or leader.start == start}
@@ -94,7 +98,7 @@ def _members(groups: list[tuple[int, int]]) -> list[Process]:
 
 
 def _wait(groups: list[tuple[int, int]], timeout_s: float) -> bool:
-    """Wait until all groups have ended; return whether they have."""
+    """Wait until all groups have ended; return False if the time has passed first."""
     deadline_s = time.monotonic() + timeout_s
     while groups and _members(groups):
         if time.monotonic() >= deadline_s:

@@ -1,7 +1,7 @@
-"""Which units a command is about: names and globs, a group, a tag, or all. Pure.
+"""Selects the units of a command by names and globs, group and tag. Pure.
 
-Names are united; group and tag narrow. A glob skips units that do not fit the command, but an exact name of such a unit
-is an error. A name, glob, group or tag that matches nothing is an error too, so a typing error changes nothing.
+Names and globs add units; group and tag restrict them. A glob skips units of the wrong kind, but an exact name of such
+a unit is an error. A name, glob, group or tag that matches nothing is also an error, so a typo changes nothing.
 """
 
 import fnmatch
@@ -14,23 +14,23 @@ _GLOB = frozenset("*?[")
 
 
 class Unit(Protocol):
-    """A task or service, as far as a selector looks at it."""
+    """The attributes of a task or service that a selector uses."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name, which no other unit has."""
 
     @property
     def kind(self) -> str:
-        """``task`` or ``service``."""
+        """The kind: ``task`` or ``service``."""
 
     @property
     def group(self) -> str | None:
-        """Its group."""
+        """The group; None: it has none."""
 
     @property
     def tags(self) -> Sequence[str]:
-        """Its tags."""
+        """The tags, often none."""
 
 
 U = TypeVar("U", bound=Unit)
@@ -41,10 +41,10 @@ class Selector:
     """The selector of a request.
 
     Attributes:
-        names: exact names and globs; None: all units within `group` and `tag`.
-        group: only units of this group.
-        tag: only units with this tag.
-        reach: globs of the only units that exist for the client; None: all.
+        names: Exact names and globs; None: all units.
+        group: Selects only units of this group; None: of any group.
+        tag: Selects only units with this tag; None: with any tags.
+        reach: Globs of the units that the client may see; None: all.
     """
 
     names: tuple[str, ...] | None = None
@@ -55,12 +55,12 @@ class Selector:
 
 @dataclass(frozen=True)
 class Kinds:
-    """The units that a command fits.
+    """The kind of units that a command accepts.
 
     Attributes:
-        fits: whether a unit is one of them.
-        what: their kind, for messages.
-        misfit: the message about a unit that the command does not fit.
+        fits: Returns whether the command accepts a unit.
+        what: What these units are called in messages.
+        misfit: Returns the message about a unit that the command does not accept.
     """
 
     fits: Callable[[Any], bool]
@@ -73,7 +73,7 @@ ANY = Kinds(lambda _unit: True, "task or service")
 
 
 class NotSelected(Exception):
-    """The selector is refused: `status` is 404 for an unknown name, 409 for a unit of the wrong kind."""
+    """The selector is invalid: `status` is 404 if something matches nothing, 409 if a unit is of the wrong kind."""
 
     def __init__(self, status: int, errors: list[dict[str, Any]]) -> None:
         super().__init__("; ".join(dict.fromkeys(str(error["message"]) for error in errors)))
@@ -85,7 +85,7 @@ def select(units: Iterable[U], wanted: Selector, kinds: Kinds) -> list[U]:
     """Return the selected units in their order.
 
     Raises:
-        NotSelected: a part of the selector matches nothing, or names a unit of the wrong kind.
+        NotSelected: part of the selector matches nothing or names a unit of the wrong kind.
     """
     reach = None if wanted.reach is None else _matcher(wanted.reach)
     visible = {unit.name: unit for unit in units if reach is None or reach(unit.name)}
@@ -120,7 +120,7 @@ def select(units: Iterable[U], wanted: Selector, kinds: Kinds) -> list[U]:
 
 
 def is_glob(name: str) -> bool:
-    """Return whether it is a pattern; names have no such characters."""
+    """Return whether a name is a glob. Names of units never contain its special characters."""
     return not _GLOB.isdisjoint(name)
 
 
@@ -143,7 +143,7 @@ def _matcher(globs: Iterable[str]) -> Callable[[str], Any]:
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # 5 ms, only after a typing error
+    from difflib import get_close_matches  # imported only after a typo, because that takes 5 ms
 
     near = get_close_matches(name, known, n=1)
     return f'no {what} named "{name}"' + (f' (did you mean "{near[0]}"?)' if near else "")
