@@ -1,4 +1,4 @@
-"""Instances of services: started in order, watched, restarted and stopped.
+"""Services and their instances: start order, dependencies, health, restarts and incidents.
 
-Only the scheduler imports this room. Transitions are pure tables; the controller carries their actions out.
+Only the scheduler imports this room. The transitions are a pure table; the controller carries out its actions.
 """

@@ -1,4 +1,4 @@
-"""The dependency gate: instances wait until the dependencies of their service are met."""
+"""The dependency gate: instances of a service wait until its dependencies are met."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,7 +14,7 @@ _SAID = {"started": "start", "ready": "be ready", "succeeded": "succeed"}
 
 
 def until(one: Dependency, unit: Unit) -> Until:
-    """Return the condition of a dependency on `unit`."""
+    """Return the condition that a dependency sets on `unit`; tasks must succeed."""
     if unit.service is None:
         return "succeeded"
     return one.until or ("started" if unit.service.ready is None else "ready")
@@ -25,21 +25,21 @@ class Dependencies:
 
     Args:
         units: all configured units; shared, not copied.
-        ended: by name, whether the last run of a task since the start of the daemon succeeded.
+        ended: by task name, whether the latest run succeeded; only tasks that ended since the daemon started.
     """
 
     def __init__(self, units: Mapping[str, Unit], ended: dict[str, bool]) -> None:
         self.units = units
         self.ended = ended
         self._dependents: dict[str, list[str]] | None = None
-        """Dependents by name; cached, because every state change needs them."""
+        """Dependents by name; cached, because each state change of an instance asks for them."""
 
     def redefined(self) -> None:
         """Discard the cache after a reload."""
         self._dependents = None
 
     def missing(self, unit: Unit) -> str | None:
-        """Return the unmet dependency of a service as text; None: it may start."""
+        """Return a text about the first unmet dependency of a service; None if it may start."""
         for one in _named(unit):
             other = self.units.get(one.name)
             if other is None:
@@ -50,11 +50,11 @@ class Dependencies:
         return None
 
     def of(self, unit: Unit) -> list[Unit]:
-        """Return the direct dependencies of a service."""
+        """Return the configured units on which a service depends directly."""
         return [self.units[one.name] for one in _named(unit) if one.name in self.units]
 
     def dependents(self, name: str) -> list[Unit]:
-        """Return the services that depend directly on `name`."""
+        """Return the services that depend directly on the unit `name`."""
         if self._dependents is None:
             self._dependents = {}
             for unit in self.units.values():
@@ -103,15 +103,18 @@ class DependencyGate:
         self._dependencies = Dependencies({}, {})
 
     def know(self, units: Mapping[str, Unit], ended: dict[str, bool]) -> None:
-        """Set the units and the results of tasks that ended since the start of the daemon."""
+        """Set the units, and the results of tasks that ended since the daemon started."""
         self._dependencies = Dependencies(units, ended)
 
     def missing(self, unit: Unit) -> str | None:
-        """Return the unmet dependency of a service as text; None: it may start."""
+        """Return a text about the first unmet dependency of a service; None if it may start."""
         return self._dependencies.missing(unit)
 
     def down(self, unit: Unit) -> list[Unit]:
-        """Return the stopped or fatal services that a service depends on, directly or through waiting services."""
+        """Return the stopped or fatal services on which a service depends, directly or through waiting services.
+
+        A dependency comes before its dependents.
+        """
         found: dict[Unit, bool] = {}
         ahead = [unit]
         while ahead:
@@ -130,14 +133,14 @@ class DependencyGate:
             self._look_at(other, change)
 
     def look_at_all(self, change: Change) -> None:
-        """Check all held instances after a reload."""
+        """Check all held instances after a reload, and run the tasks for which they wait."""
         self._dependencies.redefined()
         for unit in list(self._dependencies.units.values()):
             if self._look_at(unit, change):
                 self.run_needed(unit, change)
 
     def _look_at(self, unit: Unit, change: Change) -> bool:
-        """Release the held instances of a service if it may start; return whether they still wait."""
+        """Release the held instances of a service if its dependencies are met; return whether they still wait."""
         held = [instance for instance in unit.instances if instance.state is State.HELD]
         missing = self.missing(unit) if held else None
         for instance in held:
@@ -149,7 +152,7 @@ class DependencyGate:
         return missing is not None
 
     def run_needed(self, unit: Unit, change: Change) -> None:
-        """Run the tasks that a service waits for, unless they ran since the start of the daemon."""
+        """Run the tasks for which a service waits, unless they have ended since the daemon started."""
         for other in self._dependencies.of(unit):
             if other.task is None or other.name in self._dependencies.ended:
                 continue
@@ -158,6 +161,7 @@ class DependencyGate:
 
     def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         """Record the result of a task, and check its dependents."""
-        if verdict.reason != "crashed":  # most likely together with the previous daemon
+        # A "crashed" run most likely died with the previous daemon, and says nothing about the task.
+        if verdict.reason != "crashed":
             self._dependencies.ended[run.unit.name] = verdict.succeeded
             self.look(run.unit, change)

@@ -1,6 +1,6 @@
-"""Health of service instances: readiness after a start, then liveness.
+"""The health of service instances: readiness after a start, then liveness.
 
-Results of probes come from the watcher, and sd_notify messages of the run from the root.
+The watcher reports results of probes. The root passes on the sd_notify(3) messages of runs.
 """
 
 import os
@@ -22,15 +22,15 @@ from supervisor.scheduler.runs.spawn_requests import spawn_of
 from supervisor.scheduler.services.watcher_client import OnAnswer
 
 _ATTEMPT_MS = 5000
-"""Time limit of one readiness probe."""
+"""Time limit of each readiness probe, unless the limit for readiness is shorter."""
 _RETAKEN_MS = 5000
-"""Least time left for readiness after a scheduler takes over, since the run may have become ready meanwhile."""
+"""Minimum time left for readiness after a takeover: the run may have become ready while no scheduler was there."""
 _TELL_MS = 1000
-"""Shortest time between two reports of details."""
+"""Minimum interval between two reports of details."""
 
 
 class Watcher(Protocol):
-    """Carries out probe requests."""
+    """Runs probes; :class:`.WatcherClient` implements it."""
 
     def watch(self, request: ProbeRequest, on_answer: OnAnswer) -> None:
         """Start a probe; `on_answer` receives each answer."""
@@ -43,33 +43,33 @@ class HealthListener(Protocol):
     """Receives the results of health checks."""
 
     def run_ready(self, run: LiveRun, line: str | None) -> None:
-        """Handle a run that became ready; `line` has details for users."""
+        """Handle a run that became ready; `line` has details that users see."""
 
     def run_unhealthy(self, run: LiveRun, why: str) -> None:
-        """Handle an unhealthy run, which must end."""
+        """Handle an unhealthy run, which must be stopped."""
 
     def run_reports(self, run: LiveRun, line: str | None) -> None:
-        """Handle new details for users."""
+        """Handle new details that users see."""
 
 
 class _HealthCheck:
     def __init__(self, run: LiveRun) -> None:
         self.run = run
         self.deadline: Timer | None = None
-        """The time limit for readiness."""
+        """The time limit for readiness; None once the run is ready or has missed it."""
         self.watchdog: tuple[Probe, Timer] | None = None
-        """The time limit for the next WATCHDOG=1."""
+        """The liveness probe, and the time limit for the next WATCHDOG=1."""
         self.line: str | None = None
         self.report_timer: Timer | None = None
 
 
 class HealthMonitor:
-    """Checks the health of all runs with ``ready`` or ``live``."""
+    """Checks the health of runs whose services set ``ready`` or ``live``."""
 
     def __init__(
         self, loop: Loop, boot: Boot, user_lookup: UserLookup, watcher: Watcher, listener: HealthListener
     ) -> None:
-        """`user_lookup` looks up the users of probe commands."""
+        """`user_lookup` finds the users of probe commands."""
         self._loop = loop
         self._boot = boot
         self._user_lookup = user_lookup
@@ -78,9 +78,9 @@ class HealthMonitor:
         self._checks: dict[str, _HealthCheck] = {}
 
     def await_ready(self, run: LiveRun, probe: Probe, ran_ms: int, *, retaken: bool = False) -> None:
-        """Wait until a run is ready or its time limit passes; it has already run for `ran_ms`.
+        """Wait until a run is ready or the time limit of its probe passes; it has already run for `ran_ms`.
 
-        `retaken`: the previous scheduler was already waiting.
+        `retaken`: the previous scheduler already waited for this.
         """
         check = self._checks.setdefault(run.id, _HealthCheck(run))
         least = min(_RETAKEN_MS, probe.timeout_ms) if retaken else 0
@@ -98,7 +98,7 @@ class HealthMonitor:
         self._watcher.watch(request, lambda answer: self._on_ready_answer(check, answer))
 
     def notified(self, run: LiveRun, news: dict[str, Any]) -> None:
-        """Handle the ``notified`` message of a run (sd_notify), see :mod:`supervisor.ipc.messages`."""
+        """Handle a ``notified`` message (:mod:`supervisor.ipc.messages`) about sd_notify(3) messages of a run."""
         check = self._checks.setdefault(run.id, _HealthCheck(run))
         if "status" in news:
             self._report(check, news["status"])
@@ -110,7 +110,7 @@ class HealthMonitor:
             self._reset_watchdog(check, check.watchdog[0])
 
     def watch_life(self, run: LiveRun, probe: Probe) -> None:
-        """Check the liveness of a ready run from now on."""
+        """Check the liveness of a ready run until it ends."""
         check = self._checks.setdefault(run.id, _HealthCheck(run))
         if probe.kind == "notify":
             self._reset_watchdog(check, probe)
@@ -124,7 +124,7 @@ class HealthMonitor:
         self._watcher.watch(request, lambda answer: self._on_live_answer(check, answer))
 
     def forget(self, run_id: str) -> None:
-        """Stop all checks of an ended run."""
+        """Stop all checks of a run that has ended."""
         check = self._checks.pop(run_id, None)
         if check is None:
             return
@@ -173,7 +173,7 @@ class HealthMonitor:
     # Details for users.
 
     def _report(self, check: _HealthCheck, line: str | None) -> None:
-        """Report new details at once, but at most once a second; the latest wins."""
+        """Report new details at once, but at most once a second; intermediate ones are dropped."""
         if line == check.line:
             return
         check.line = line
@@ -190,7 +190,10 @@ class HealthMonitor:
     # Requests to the watcher.
 
     def _identified(self, check: _HealthCheck, probe: Probe, then: Callable[[], None]) -> None:
-        """Call `then` once the user of a probe command is known; after a takeover it must be looked up again."""
+        """Call `then` once the user of a probe command is known.
+
+        The lookup is needed only after a takeover, because the previous scheduler did not store its result.
+        """
         run = check.run
 
         def answered(identity: Identity) -> None:
@@ -227,7 +230,7 @@ class HealthMonitor:
         )
 
     def _command(self, run: LiveRun, probe: Probe, log: str) -> dict[str, Any]:
-        """Return the environment, user and directory of a probe command, which are the same as for the run."""
+        """Return the command, environment, user and directory of a probe; all but the command are those of the run."""
         spawn = spawn_of(run, self._boot.daemon_id, log, access=RunAccess.of(self._boot))
         hidden = {*self._boot.private_variables}
         base = {} if spawn.clean_env else {name: text for name, text in os.environ.items() if name not in hidden}
@@ -256,12 +259,12 @@ _MISSED = {
 
 
 def readiness(run: LiveRun) -> Probe | None:
-    """Return the readiness probe of a run; None: it is ready once it has a process."""
+    """Return the readiness probe of a run; None if it is ready once it has a process."""
     return run.definition.ready if isinstance(run.definition, Service) else None
 
 
 def liveness(run: LiveRun) -> Probe | None:
-    """Return the liveness probe of a run; None: it is alive while it has a process."""
+    """Return the liveness probe of a run; None if it is alive while it has a process."""
     return run.definition.live if isinstance(run.definition, Service) else None
 
 

@@ -1,12 +1,12 @@
-"""Incidents of services: crash loops, and flapping.
+"""Incidents of services: crash loops and flapping.
 
-A crash loop begins with the first ``service.fatal`` and survives restarts of the scheduler and the daemon. Further
-fatal instances and attempts by ``fatal_retry`` belong to it. It ends with ``service.recovered`` when no instance is in
-trouble, and silently when a user stops the service.
+A crash loop begins with the first ``service.fatal``. It continues across restarts of the scheduler and the daemon, and
+includes further fatal instances and the attempts of ``fatal_retry``. It ends with ``service.recovered`` when all
+instances are healthy again, or without a notification when a user stops the service.
 
-A service is flapping if it fails again and again, but too rarely to become fatal: an instance failed more than
-``flap_restarts`` times within ``flap_window``. It is stable again after a window without a failure. A stop ends the
-flapping silently, and so does a crash loop, which is reported as such.
+A service is flapping if an instance fails repeatedly, but too rarely to become fatal: more than ``flap_restarts`` times
+within ``flap_window``. It is stable again after a window without a failure. A stop ends flapping without a
+notification. So does a crash loop, which has its own.
 """
 
 import math
@@ -31,7 +31,7 @@ class CrashLoops:
     def given_up(
         self, unit: Unit, service: Service, instance: ServiceInstance, run_id: str | None, change: Change
     ) -> None:
-        """Report an instance that became fatal."""
+        """Report an instance that became fatal, unless the open incident already covers it."""
         again = instance.failures > service.restart_attempts + 1
         others = any(one.failures > service.restart_attempts for one in unit.instances if one.index != instance.index)
         if unit.fatal_since is not None and (again or others):
@@ -41,7 +41,7 @@ class CrashLoops:
             self._set(unit, change.now_ms, change)
 
     def look(self, unit: Unit, change: Change) -> None:
-        """Report recovery if all instances are healthy again."""
+        """End the incident with a notification if all instances are healthy or have exited for good."""
         if unit.fatal_since is None or not unit.instances:
             return
         if all(is_well(one) or one.state is State.EXITED for one in unit.instances):
@@ -49,7 +49,7 @@ class CrashLoops:
             self._set(unit, None, change)
 
     def close(self, unit: Unit, change: Change) -> None:
-        """End the incident: the service was stopped."""
+        """End the incident without a notification, because the service was stopped."""
         if unit.fatal_since is not None:
             self._set(unit, None, change)
 
@@ -60,18 +60,18 @@ class CrashLoops:
 
 
 def newest_failures(ends: Sequence[int], service: Service, now_ms: int) -> list[int]:
-    """Return the failures within ``flap_window``, oldest first; no more than the decision needs. Pure."""
+    """Return the failures within ``flap_window``, oldest first; only as many as :func:`is_flapping` needs. Pure."""
     recent = [at for at in ends if now_ms - service.flap_window_ms < at <= now_ms]
     return recent[-_needed(service) :]
 
 
 def is_flapping(ends: Sequence[int], service: Service) -> bool:
-    """Return whether `ends`, the result of :func:`newest_failures`, are too many. Pure."""
+    """Return whether `ends`, the result of :func:`newest_failures`, exceed ``flap_restarts``. Pure."""
     return len(ends) >= _needed(service)
 
 
 def _needed(service: Service) -> int:
-    """Return the number of failures that make an instance flapping."""
+    """Return the number of failures that count as flapping."""
     return int(service.flap_restarts) + 1
 
 
@@ -90,7 +90,7 @@ class Flapping:
         self._timers: dict[str, Timer] = {}
 
     def failed(self, unit: Unit, instance: ServiceInstance, run_id: str, at: int, change: Change) -> None:
-        """Count an unrequested failure of an instance at `at`, in milliseconds since the epoch."""
+        """Count a failure of an instance that nobody requested, at `at` (ms since the epoch)."""
         service = unit.service
         if service is None or service.flap_restarts == math.inf:
             return
@@ -101,13 +101,13 @@ class Flapping:
         self.wait(unit)
 
     def wait(self, unit: Unit) -> None:
-        """Wait for a whole window without a failure, from now on."""
+        """Restart the timer after which a flapping service counts as stable."""
         self._cancel(unit)
         if unit.flapping_since is not None and unit.service is not None:
             self._timers[unit.name] = self._loop.after(unit.service.flap_window_ms, lambda: self._is_stable(unit))
 
     def close(self, unit: Unit, change: Change) -> None:
-        """End the incident silently, and forget the failures."""
+        """End the incident without a notification, and forget the failures."""
         self._cancel(unit)
         for instance in unit.instances:
             instance.failed_ends = []

@@ -1,4 +1,4 @@
-"""The life of a service instance as one table: (state, event) -> (state, actions). Pure and total.
+"""The state machine of a service instance as one table: (state, event) -> (state, actions). Pure and total.
 
 ::
 
@@ -25,18 +25,18 @@
     RESTARTING            any exit     STARTING
                           down         STOPPING
 
-``STOPPING``, ``RESTARTING`` and ``FAILING`` all wait for an exit and differ only in the state afterwards. A start
-during a stop turns ``STOPPING`` into ``RESTARTING``, and a stop turns it back. An unhealthy instance is ``FAILING``
-while it is stopped; its exit counts as a failure. :func:`classify` turns an exit into an event, so the table contains
-no policy. ``HELD`` has no process: it waits for the dependencies of the service.
-A pair that the table does not list changes nothing and requires no action.
+``STOPPING``, ``RESTARTING`` and ``FAILING`` all wait for an exit and differ only in the next state. A start request
+turns ``STOPPING`` into ``RESTARTING``, and a stop request turns it back. An unhealthy instance is ``FAILING`` until it
+exits; that exit counts as a failure. :func:`classify` turns an exit into an event, so the table contains no policy. A
+``HELD`` instance has no process: it waits for the dependencies of the service.
+Pairs missing from the table change nothing.
 """
 
 import enum
 
 
 class State(enum.Enum):
-    """State of a service instance."""
+    """The states, as listed above."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -51,18 +51,18 @@ class State(enum.Enum):
 
     @property
     def shown(self) -> str:
-        """The state that users see."""
+        """The state that users see: they need not know about HELD, RESTARTING and FAILING."""
         if self is State.HELD:
             return State.STARTING.value
         return State.STOPPING.value if self in ENDING else self.value
 
 
 ENDING = frozenset({State.STOPPING, State.RESTARTING, State.FAILING})
-"""States with a pending stop."""
+"""States in which the process was asked to stop and has not exited."""
 
 
 class Event(enum.Enum):
-    """Event in the life of an instance."""
+    """The events, as listed above; UP, DOWN and RESTART are requests."""
 
     UP = "up"
     DOWN = "down"
@@ -80,7 +80,7 @@ class Event(enum.Enum):
 
 
 class Action(enum.Enum):
-    """Action that a transition requires."""
+    """The side effects of a transition; the controller carries them out in order."""
 
     START = "start"
     STOP = "stop"
@@ -147,11 +147,11 @@ TABLE: dict[tuple[State, Event], _Outcome] = {
     (_S.FATAL, _E.RESTART): (_S.STARTING, (_A.CANCEL_WAIT, _A.RESET_FAILURES, _A.START)),
     (_S.FATAL, _E.DELAY_OVER): (_S.STARTING, (_A.START,)),
 }
-"""The pairs in which something happens."""
+"""All pairs that change the state or require an action."""
 
 
 def step(state: State, event: Event) -> _Outcome:
-    """Return the next state and the actions; a pair that the table does not list leaves the state as it is."""
+    """Return the next state and the actions; a pair missing from the table keeps the state."""
     return TABLE.get((state, event), (state, ()))
 
 
@@ -161,9 +161,9 @@ def classify(restart: str, *, succeeded: bool, requested: bool, failures: int, a
     Args:
         restart: ``always``, ``on_failure`` or ``never``.
         succeeded: whether the exit code counts as success.
-        requested: whether the run was stopped on request; then it restarts under every policy.
-        failures: consecutive quick exits, this one included (0 after a healthy run).
-        attempts: tolerated consecutive quick exits; may be infinite.
+        requested: whether a stop was requested; such an exit is never final and never a failure.
+        failures: consecutive quick exits, including this one (0 after a healthy run).
+        attempts: number of consecutive quick exits that are tolerated; may be infinite.
     """
     if requested:
         return Event.AGAIN

@@ -1,7 +1,7 @@
-"""Rolling restarts: one instance at a time, each after the previous one is ready again.
+"""Rolling restarts: one instance at a time, the next once the previous one is ready again.
 
-Every step is stored, so the next scheduler continues the restart. It ends at the first instance that does not become
-ready; the remaining instances are not restarted.
+Each step is stored, so a new scheduler continues the restart. An instance that does not become ready ends it. The
+remaining instances keep their processes, because the new definition may be at fault.
 """
 
 import json
@@ -22,7 +22,7 @@ Restart = Callable[[Unit, ServiceInstance, Change], None]
 
 
 class Rolling:
-    """Advances the rolling restarts of all services."""
+    """Carries out the rolling restarts of all services."""
 
     def __init__(self, notifications: Notifications, log: Log, restart: Restart) -> None:
         """`restart` restarts one instance."""
@@ -31,12 +31,12 @@ class Rolling:
         self._restart = restart
 
     def begin(self, unit: Unit, end: int, change: Change) -> None:
-        """Restart the first `end` instances; a restart in progress begins again."""
+        """Restart the first `end` instances; a restart in progress starts over."""
         self._log.info(f"{unit.name}: rolling restart of {counted(end, 'instance')}")
         self._go(unit, Roll(0, end), change)
 
     def look(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
-        """Advance or end the restart after a state change of an instance."""
+        """Continue or end the restart after `instance` changed its state."""
         roll = unit.rolling
         if roll is None or roll.index != instance.index:
             return
@@ -51,7 +51,7 @@ class Rolling:
             self._set(unit, None, change)
 
     def clip(self, unit: Unit, count: int, change: Change) -> None:
-        """Limit the restart to the first `count` instances."""
+        """Limit a restart in progress to the first `count` instances."""
         roll = unit.rolling
         if roll is not None and roll.index >= count:
             self._done(unit, change)
@@ -59,7 +59,7 @@ class Rolling:
             self._set(unit, Roll(roll.index, count), change)
 
     def cancel(self, unit: Unit, why: str, change: Change) -> None:
-        """End the restart; the remaining instances are not restarted."""
+        """End a restart in progress, and log the reason; the remaining instances are not restarted."""
         if unit.rolling is not None:
             self._log.warning(f"{unit.name}: the rolling restart ends at instance {unit.rolling.index}: {why}")
             self._set(unit, None, change)
@@ -83,10 +83,10 @@ class Rolling:
 
 
 def stored_roll(text: str | None) -> Roll | None:
-    """Parse a stored rolling restart."""
+    """Return a rolling restart from its stored form; None if none is in progress."""
     return None if text is None else Roll(*json.loads(text))
 
 
 def stored_text(roll: Roll | None) -> str | None:
-    """Return the stored form of a rolling restart."""
+    """Return a rolling restart in the form that :func:`stored_roll` reads."""
     return None if roll is None else json.dumps([roll.index, roll.end])

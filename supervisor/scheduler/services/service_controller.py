@@ -1,7 +1,7 @@
-"""The controller of services: carries out the transitions of their instances.
+"""The controller of services: carries out the actions of their instances' state machine.
 
-``Unit.stopped`` holds the wanted state of a service and is stored; each instance holds its actual state. Users change
-the wanted state, and the transition table closes the gap.
+``Unit.stopped`` is the wanted state of a service, which is stored. Each instance has its actual state. Users change the
+wanted state; the transition table brings the instances there.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,12 +34,12 @@ _ASKED = frozenset({State.STOPPING, State.RESTARTING})
 
 
 class ServiceController:
-    """Starts, restarts and stops instances; listens to the run engine."""
+    """Starts, restarts and stops instances; the run engine reports starts and ends of their runs."""
 
     def __init__(
         self, loop: Loop, engine: RunEngine, watcher: Watcher, notifications: Notifications, log: Log, *, first: bool
     ) -> None:
-        """`first`: this is the first scheduler of the daemon, so first starts have the trigger ``startup``."""
+        """`first`: this is the daemon's first scheduler; the first run of each instance has the trigger ``startup``."""
         self._loop = loop
         self._engine = engine
         self._committer = engine.committer
@@ -62,20 +62,20 @@ class ServiceController:
         """Holds instances until the dependencies of their service are met."""
         self._ordered_stop = OrderedStop(self._down)
         self.leaving: dict[str, Unit] = {}
-        """Removed services whose processes are still ending, by name."""
+        """Removed services with processes that have not exited yet, by name."""
         self._unreported: set[tuple[Unit, ServiceInstance]] = set()
-        """Instances whose new details are not stored yet."""
+        """Instances with details that are not stored yet."""
 
     # Requests of users.
 
     def begin(self, unit: Unit, change: Change) -> None:
-        """Start a service when the scheduler starts, from the states in the store and the root."""
+        """Start or continue a service when the scheduler starts, from the states that the takeover found."""
         if unit.stopped:
             return
         self._flapping.wait(unit)
         if self._first:
             self.start_needed(unit, change)
-        self._rolling.clip(unit, len(unit.instances), change)  # the configuration may have changed since
+        self._rolling.clip(unit, len(unit.instances), change)  # the configuration may have changed meanwhile
         for instance in unit.instances:
             if instance.run is None and instance.state in instance_transitions.ENDING:
                 instance.state = State.STOPPED
@@ -87,12 +87,12 @@ class ServiceController:
                 self._rolling.look(unit, instance, change)
 
     def start(self, unit: Unit, change: Change) -> None:
-        """Start all instances, including exited and fatal ones; a stopping instance restarts afterwards."""
+        """Start all instances, including exited and fatal ones; a stopping one starts again after it exits."""
         self.start_needed(unit, change)
         self._up(unit, change)
 
     def start_needed(self, unit: Unit, change: Change) -> None:
-        """Start the stopped or fatal dependencies of a service."""
+        """Start the dependencies of a service that are stopped or fatal."""
         for other in self.dependency_gate.down(unit):
             self._up(other, change)
 
@@ -107,14 +107,14 @@ class ServiceController:
         self._down(unit, change, by)
 
     def stop_in_order(self, units: Iterable[Unit], change: Change, *, by: str | None = None) -> None:
-        """Stop services, each after its dependents among them have ended."""
+        """Stop services; each waits until those of `units` that depend on it have ended."""
         chosen = list(units)
         for unit in chosen:
             self._want_stopped(unit, change)
         self._ordered_stop.add(chosen, change, by)
 
     def finish_stops(self, units: Iterable[Unit], change: Change) -> None:
-        """Stop the services that the previous scheduler was told to stop and that still run."""
+        """Stop the services that the previous scheduler should have stopped, but that still run."""
         self._ordered_stop.add([unit for unit in units if unit.stopped and unit.active], change, None)
 
     def _want_stopped(self, unit: Unit, change: Change) -> None:
@@ -128,14 +128,14 @@ class ServiceController:
             self._apply(unit, instance, Event.DOWN, change, by=by)
 
     def restart(self, unit: Unit, change: Change, *, by: str | None = None) -> None:
-        """Restart all instances at once without delay; start stopped instances."""
+        """Restart all instances together, without restart delays; start those that are stopped."""
         self._want(unit, change, stopped=False)
         self.start_needed(unit, change)
         for instance in unit.instances:
             self._apply(unit, instance, Event.RESTART, change, by=by)
 
     def roll(self, unit: Unit, change: Change) -> None:
-        """Begin a rolling restart; a stopped service just starts."""
+        """Begin a rolling restart; if the service is stopped, start it."""
         if unit.stopped:
             self.start(unit, change)
         else:
@@ -143,7 +143,7 @@ class ServiceController:
             self._rolling.begin(unit, len(unit.instances), change)
 
     def down(self, unit: Unit, change: Change) -> None:
-        """Stop all instances for a shutdown, without changing the stored wanted state."""
+        """Stop all instances for a shutdown; the stored wanted state stays, so the next daemon starts them."""
         unit.rolling = None
         for instance in unit.instances:
             self._apply(unit, instance, Event.DOWN, change)
@@ -153,10 +153,10 @@ class ServiceController:
         unit.stopped = stopped
         change.write(lambda db: update_task(db, unit.name, stopped=stopped))
 
-    # Changes of the configuration. The caller writes the unit's own row.
+    # Changes of the configuration. The caller writes the row of the unit itself.
 
     def add(self, unit: Unit, change: Change) -> None:
-        """Start a new service; leftover processes of a removed service with the same name end first."""
+        """Start a new service, after the processes of a removed service with the same name have exited."""
         leaving = self.leaving.pop(unit.name, None)
         for run in [] if leaving is None else list(leaving.active.values()):
             run.unit = unit
@@ -167,8 +167,8 @@ class ServiceController:
     def replace(self, unit: Unit, definition: Service, change: Change) -> None:
         """Apply a new definition to a service.
 
-        Additional instances start and surplus instances stop. If the change requires new processes and the service is
-        not stopped, instances restart one after the other.
+        Additional instances start, and surplus instances stop. If the change requires new processes and the service is
+        not stopped, the instances restart one by one.
         """
         before = unit.service
         if before is None:
@@ -198,7 +198,7 @@ class ServiceController:
             self._apply(unit, unit.instances[0], Event.RESTART, change, by=_RECONFIGURED)
 
     def remove(self, unit: Unit, change: Change) -> None:
-        """Remove a service that left the configuration: stop its processes; their ends are still stored."""
+        """Stop a service that left the configuration; the ends of its runs are still stored."""
         self._ordered_stop.cancel(unit)
         unit.stopped = True
         unit.rolling = None
@@ -215,7 +215,7 @@ class ServiceController:
         self._cancel(instance)
 
     def _fill(self, unit: Unit, kept: int, change: Change) -> None:
-        """Start new instances, each after an ending process of the same index."""
+        """Start new instances; each waits until an earlier process with the same index has exited."""
         ending = {run.instance: run for run in unit.active.values()}
         for instance in unit.instances[kept:]:
             instance.run = ending.get(instance.index)
@@ -230,18 +230,18 @@ class ServiceController:
     # Reports of the run engine.
 
     def run_started(self, run: LiveRun, at: int, change: Change) -> None:
-        """Handle a started run of an instance."""
+        """Handle a run of an instance that has a process since `at` (ms since the epoch)."""
         instance = self._instance_of(run)
         if instance is not None:
             instance.started_at = at
             self._apply(run.unit, instance, Event.STARTED, change)
 
     def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
-        """Handle the end of a task that services may depend on."""
+        """Handle the end of a task on which services may depend."""
         self.dependency_gate.task_ended(run, verdict, change)
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, ran_ms: int | None, change: Change) -> None:
-        """Handle the end of an instance's run: restart it according to its policy."""
+        """Handle the end of an instance's run: restart it or give up, according to its policy."""
         self._health.forget(run.id)
         instance = self._instance_of(run)
         service = run.unit.service
@@ -252,7 +252,7 @@ class ServiceController:
         healthy = self._was_healthy(instance, service, ran_ms)
         instance.run = None
         self._cancel(instance)
-        # A crash or a shutdown of the daemon is no failure of the service.
+        # A run that died in a crash or shutdown of the daemon is not a failure of the service.
         asked = requested or instance.state in _ASKED
         innocent = asked or verdict.reason == "crashed" or self._daemon.ending
         if not innocent:
@@ -272,13 +272,14 @@ class ServiceController:
         elif not innocent and not verdict.succeeded:
             at = change.now_ms if ended_at is None else min(ended_at, change.now_ms)
             self._flapping.failed(run.unit, instance, run.id, at, change)
-        if self._daemon.ending or run.unit.stopped:  # a stopped service may wait for its dependents to end
+        # A stop in order reaches a service only after its dependents ended. A run that ends before must not restart.
+        if self._daemon.ending or run.unit.stopped:
             self._apply(run.unit, instance, Event.DOWN, change)
         self._ordered_stop.look(change)
 
     @staticmethod
     def _was_healthy(instance: ServiceInstance, service: Service, ran_ms: int | None) -> bool:
-        """Return whether the run was healthy, even if no scheduler watched it."""
+        """Return whether the run had become healthy, perhaps while no scheduler was there to see it."""
         if instance.healthy or ran_ms is None or instance.run is None or readiness(instance.run) is None:
             return instance.healthy or (ran_ms is not None and ran_ms >= service.healthy_after_ms)
         if instance.started_at is None or instance.ready_at is None:
@@ -287,7 +288,7 @@ class ServiceController:
 
     @staticmethod
     def _instance_of(run: LiveRun) -> ServiceInstance | None:
-        """Return the instance of `run`; None if the service now has fewer instances."""
+        """Return the instance of `run`; None if the instance was removed or has another run."""
         instances = run.unit.instances
         instance = instances[run.instance] if run.instance < len(instances) else None
         return instance if instance is not None and instance.run is run else None
@@ -296,10 +297,10 @@ class ServiceController:
         if not unit.active and self.leaving.get(unit.name) is unit:
             del self.leaving[unit.name]
 
-    # Health while it runs.
+    # Health.
 
     def resume(self, run: LiveRun, instance: ServiceInstance, started_at: int, change: Change) -> None:
-        """Continue the health checks of the previous scheduler for a running instance."""
+        """Continue the health checks that the previous scheduler began; the process started at `started_at`."""
         instance.started_at = started_at
         probe, service = readiness(run), run.unit.service
         if instance.state is State.STARTING and probe is not None:
@@ -319,21 +320,21 @@ class ServiceController:
             self._health.watch_life(run, probe)
 
     def run_notified(self, run: LiveRun, news: dict[str, Any]) -> None:
-        """Handle the ``notified`` message of a run (sd_notify)."""
+        """Handle a ``notified`` message, with which the root passes on sd_notify(3) messages of a run."""
         if self._instance_of(run) is not None:
             self._health.notified(run, news)
 
     def run_ready(self, run: LiveRun, line: str | None) -> None:
-        """Handle a run that became ready."""
+        """Handle a run that became ready; `line` has details for users."""
         self._found(run, Event.READY, line)
 
     def run_unhealthy(self, run: LiveRun, why: str) -> None:
-        """Stop an unhealthy run."""
+        """Stop an unhealthy run, and log the reason."""
         self._log.warning(f"{run.unit.name}[{run.instance}] {run.id}: {why}")
         self._found(run, Event.UNHEALTHY, why)
 
     def run_reports(self, run: LiveRun, line: str | None) -> None:
-        """Store new details of an instance for users."""
+        """Store new details of an instance that users see."""
         instance = self._instance_of(run)
         if instance is None:
             return
@@ -342,7 +343,10 @@ class ServiceController:
         self.go_on()
 
     def go_on(self) -> None:
-        """Report pending details if the database can be written; only the latest details of an instance wait."""
+        """Store pending details if the database can be written.
+
+        Until then only the latest details of each instance wait, so a long outage takes no memory.
+        """
         if not self._unreported or not self._committer.storing:
             return
         unreported, self._unreported = self._unreported, set()
@@ -381,7 +385,7 @@ class ServiceController:
         by: str | None = None,
         at: int | None = None,
     ) -> None:
-        """`at`: time of the event in milliseconds since the epoch; None: now."""
+        """Carry out a transition; `at`: time of the event in milliseconds since the epoch (None: now)."""
         if unit.service is None:
             return
         before = instance.state
@@ -393,7 +397,7 @@ class ServiceController:
             instance.line = None
         for action in actions:
             self._act(action, unit, instance, change, by)
-        if after is not before and instance.state is after:  # else the stop ended it at once and reported it
+        if after is not before and instance.state is after:  # else an action changed the state again, and reported that
             self.report(unit, instance, change)
         self._rolling.look(unit, instance, change)
         self.dependency_gate.look(unit, change)
@@ -459,19 +463,19 @@ class ServiceController:
         self._crash_loops.look(unit, change)
 
     def watch_health(self, unit: Unit, instance: ServiceInstance, delay: int) -> None:
-        """Mark the instance healthy if it still runs after `delay` milliseconds."""
+        """Mark the instance healthy after `delay` milliseconds, unless its run ends before."""
         self._cancel(instance)
         instance.timer = self._loop.after(delay, lambda: self._timed(unit, instance, Event.HEALTHY))
 
     def _watch_rest(self, unit: Unit, service: Service, instance: ServiceInstance, change: Change) -> None:
         """Mark a running instance healthy after the rest of ``healthy_after``."""
         since = (instance.ready_at if instance.probed else instance.started_at) or change.now_ms
-        # The clock may have been set back.
+        # A clock that was set back must not prolong the wait.
         left = min(service.healthy_after_ms, max(0, since + service.healthy_after_ms - change.now_ms))
         self.watch_health(unit, instance, left)
 
     def _wait(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
-        """Set the restart timer, counted from the state change; a fatal instance may have none."""
+        """Set the restart timer, counted from the state change; without ``fatal_retry`` a fatal instance has none."""
         self._cancel(instance)
         service = unit.service
         if service is None:
@@ -480,16 +484,17 @@ class ServiceController:
         if instance.state is State.BACKOFF:
             kind, base, most = service.restart_backoff, service.restart_delay_ms, service.restart_max_delay_ms
             delay = delay_ms(kind, base, most, max(1, instance.failures))
-            if delay == 0 and not self._daemon.ending and unit.rolling is None:  # else users must see the failure
+            # Without a delay, restart at once. A rolling restart must first see BACKOFF, which ends it.
+            if delay == 0 and not self._daemon.ending and unit.rolling is None:
                 self._apply(unit, instance, Event.DELAY_OVER, change)
                 return
         if delay is not None:
-            # The clock may have been set back meanwhile.
+            # A clock that was set back must not prolong the wait.
             left = min(delay, max(0, instance.since + delay - change.now_ms))
             instance.timer = self._loop.after(left, lambda: self._timed(unit, instance, Event.DELAY_OVER))
 
     def report(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
-        """Store and announce the state of an instance."""
+        """Store and announce the present state of an instance."""
         state, index, failures = instance.state.shown, instance.index, instance.failures
         run_id = instance.run.id if instance.run is not None else None
         ready, line = is_ready(instance), instance.line

@@ -1,7 +1,7 @@
 """The order in which services start and stop.
 
-When one request stops several services, each service stops after its dependents among them have ended. The wanted state
-of all of them is stored at once, so after a restart the scheduler stops the remaining services.
+When one request stops several services, each stops after the other services of the request that depend on it. The
+wanted state of all of them is stored at once. A scheduler that is restarted meanwhile can therefore stop the rest.
 """
 
 import itertools
@@ -16,9 +16,9 @@ _Place = tuple[int, int]
 
 
 def start_order(units: Iterable[Unit]) -> list[Unit]:
-    """Return tasks first, then services by priority, lowest first; ties keep the order of the configuration.
+    """Return tasks first, then services by ascending priority; equal ones stay in the order of the configuration.
 
-    A dependency starts before its dependents, whatever its priority.
+    A dependency starts before its dependents, whatever its own priority.
     """
     known = list(units)
     places = _places({unit.name: unit for unit in known if unit.service is not None})
@@ -26,7 +26,7 @@ def start_order(units: Iterable[Unit]) -> list[Unit]:
 
 
 def stop_levels(units: Iterable[Unit]) -> list[list[Unit]]:
-    """Return groups of services that stop together, in reverse start order; each waits for the previous group."""
+    """Return groups of services that stop together, in reverse start order; each group waits for the previous one."""
     services = {unit.name: unit for unit in units if unit.service is not None}
     places = _places(services)
     ordered = start_order(services.values())
@@ -35,13 +35,16 @@ def stop_levels(units: Iterable[Unit]) -> list[list[Unit]]:
 
 
 def _places(services: Mapping[str, Unit]) -> dict[str, _Place]:
-    """Return the place of each service, which is less than that of its dependents. There are no cycles."""
+    """Return the place of each service; a dependency has a lower place than its dependents.
+
+    The configuration check has already rejected cycles.
+    """
     below = {
         name: [one.name for one in unit.service.depends_on if one.name in services]
         for name, unit in services.items()
         if unit.service is not None
     }
-    ordered: list[str] = []  # dependencies first
+    ordered: list[str] = []  # dependencies first; without recursion, which long chains would exhaust
     seen: set[str] = set()
     for first in services:
         waiting = [(first, False)]
@@ -64,16 +67,16 @@ def _places(services: Mapping[str, Unit]) -> dict[str, _Place]:
 
 
 class OrderedStop:
-    """Services whose stop waits for the end of their dependents.
+    """Services that stop once their dependents have ended.
 
     Args:
-        stop: stops the instances of a service.
+        stop: stops all instances of a service.
     """
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
         self._waiting: dict[Unit, tuple[list[Unit], str | None]] = {}
-        """The dependents that each service waits for, and who asked for its stop."""
+        """The dependents that each service waits for, and the user who asked for the stop."""
 
     def add(self, units: Iterable[Unit], change: Change, by: str | None) -> None:
         """Stop services, dependents first."""
@@ -95,7 +98,7 @@ class OrderedStop:
                 self._stop(unit, change, by)
 
     def cancel(self, unit: Unit) -> None:
-        """Forget the stop of a service, which is to run again or is stopped by another request."""
+        """Forget the pending stop of a service, because a newer request starts or stops it."""
         self._waiting.pop(unit, None)
 
     def _may_stop(self, unit: Unit) -> bool:

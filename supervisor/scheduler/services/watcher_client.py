@@ -1,6 +1,6 @@
 """The client of the watcher process, which starts with the first request and restarts when it dies.
 
-The client keeps all open requests and sends them to a new watcher.
+The client keeps all open requests, and sends them again when the watcher restarts.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ OnAnswer = Callable[[dict[str, Any]], None]
 
 
 class WatcherClient(HelperClient):
-    """Sends probe requests to the watcher and dispatches its answers."""
+    """Sends probe requests to the watcher, and dispatches its answers."""
 
     def __init__(self, loop: Loop, boot: Boot, log: Log) -> None:
         self._boot = boot
@@ -24,7 +24,7 @@ class WatcherClient(HelperClient):
         self._process = HelperProcess(loop, log, "watcher", self)
 
     def watch(self, request: ProbeRequest, on_answer: OnAnswer) -> None:
-        """Start a probe; `on_answer` receives each answer of the watcher."""
+        """Start a probe; `on_answer` receives each answer."""
         self._requests[request.key] = request, on_answer
         if self._process.running:
             self._process.send({"op": "watch", "order": request.to_dict()})
@@ -37,19 +37,19 @@ class WatcherClient(HelperClient):
             self._process.send({"op": "forget", "key": key})
 
     def helper_wanted(self) -> bool:
-        """Return whether a probe is open."""
+        """Return whether any probe is open."""
         return bool(self._requests)
 
     def helper_started(self) -> None:
-        """Send all open probes."""
+        """Send all open probes to a new watcher."""
         self._process.send({"op": "hello", "bell": self._boot.root_bell, "token": self._boot.token})
         for request, _on_answer in self._requests.values():
             self._process.send({"op": "watch", "order": request.to_dict()})
 
     def helper_sent(self, answer: dict[str, Any]) -> None:
-        """Pass on an answer."""
+        """Pass an answer to its requester; a final answer closes the probe."""
         open_request = self._requests.get(answer["key"])
-        if open_request is None:  # it was cancelled meanwhile
+        if open_request is None:  # the probe was cancelled before its answer arrived
             return
         request, on_answer = open_request
         if answer["op"] in ("failed", "matched", "clean", "answered") or (
@@ -59,5 +59,5 @@ class WatcherClient(HelperClient):
         on_answer(answer)
 
     def close(self) -> None:
-        """Close the connection: the watcher ends its probes and exits."""
+        """Close the connection, which makes the watcher end its probes and exit."""
         self._process.close()
