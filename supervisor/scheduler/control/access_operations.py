@@ -1,6 +1,6 @@
 """Operations on access: sessions, tokens, accounts, failed logins, the audit log, webhooks, and the certificate.
 
-API workers of another user cannot read the private key, so the scheduler reads it for them.
+API workers may run as another user, who cannot read the private key. The scheduler reads it for them.
 """
 
 import os
@@ -45,7 +45,7 @@ class _Hash(Arguments):
 class _Session(_Hash):
     password_tag: str
     account: bool = False
-    """Whether the tag is of an account in the database, not of the account `admin`."""
+    """Whether the tag belongs to an account in the database; otherwise to the account `admin` of the configuration."""
 
 
 class _Token(_Hash):
@@ -75,7 +75,7 @@ class _Account(_AccountPassword):
 class _Client(Arguments):
     client: str
     account: str = ""
-    """Whose login it is; empty for other secrets, and from an API worker of an older version."""
+    """The account that the client tries; empty for another secret, or if the API worker has an older version."""
 
 
 class _Audit(Arguments):
@@ -87,7 +87,7 @@ class _Version(Arguments):
 
 
 class AccessOperations:
-    """Carries out operations, and answers after they are stored."""
+    """Operations on sessions, tokens, accounts and the audit log; each answers after it is stored."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
@@ -99,13 +99,13 @@ class AccessOperations:
         reply: Reply,
         answer: Callable[[Any], dict[str, Any]] = lambda _result: done(),
     ) -> None:
-        """Call `write(db, now_ms)`, then answer with `answer(result)`."""
+        """Call `write(db, now_ms)` in a change, then reply with `answer(result)`."""
         with self._committer.changing(unavailable(reply)) as change:
             change.read(lambda db: write(db, change.now_ms)).then(lambda result: reply(answer(result)))
 
     @operation(_Session)
     def session_create(self, asked: _Session, reply: Reply) -> None:
-        """Store a web session. One of the account `admin` ends the sessions of its former passwords."""
+        """Store a web session; a session of `admin` also ends the sessions of that account's former passwords."""
         tag, of_account = asked.password_tag, asked.account
 
         def write(db: Database, now_ms: int) -> bool:
@@ -128,12 +128,12 @@ class AccessOperations:
 
     @operation(_Hash)
     def session_touch(self, asked: _Hash, reply: Reply) -> None:
-        """Update the time of last use of a web session."""
+        """Record that a web session was used now."""
         self._store(lambda db, now_ms: sessions.touch(db, asked.hash, now_ms), reply)
 
     @operation(_Token)
     def token_create(self, asked: _Token, reply: Reply) -> None:
-        """Store a token."""
+        """Store a token; refuse a name that exists, and a number above the limit."""
         token = Token(**msgspec.structs.asdict(asked))
 
         def answer(refusal: str | None) -> dict[str, Any]:
@@ -148,12 +148,12 @@ class AccessOperations:
 
     @operation(_Hash)
     def token_touch(self, asked: _Hash, reply: Reply) -> None:
-        """Update the time of last use of a token."""
+        """Record that a token was used now."""
         self._store(lambda db, now_ms: tokens.touch(db, asked.hash, now_ms), reply)
 
     @operation(_Account)
     def account_create(self, asked: _Account, reply: Reply) -> None:
-        """Store an account."""
+        """Store an account; refuse a name that exists, and a number above the limit."""
         account = Account(**msgspec.structs.asdict(asked))
 
         def answer(refusal: str | None) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class AccessOperations:
 
     @operation(_AccountPassword)
     def account_password(self, asked: _AccountPassword, reply: Reply) -> None:
-        """Replace the password of an account."""
+        """Replace an account's password."""
         values = (asked.name, asked.password_hash, asked.tag)
         self._store(
             lambda db, now_ms: accounts.set_password(db, *values, now_ms), reply, lambda found: done(found=found)
@@ -182,13 +182,13 @@ class AccessOperations:
 
     @operation(_Client)
     def login_failed(self, asked: _Client, reply: Reply) -> None:
-        """Count a wrong password of a client."""
+        """Count a wrong password that a client sent."""
         self._logins.failed(asked.client, asked.account)
         reply(done())
 
     @operation(_Client)
     def login_succeeded(self, asked: _Client, reply: Reply) -> None:
-        """Remember that a client sent the right password of an account."""
+        """Remember that a client sent an account's right password."""
         self._logins.succeeded(asked.client, asked.account)
         reply(done())
 
@@ -200,10 +200,10 @@ class AccessOperations:
 
 
 class HookOperations:
-    """Answers with definitions of incoming webhooks.
+    """Answers with the definitions of incoming webhooks.
 
-    A worker asks for the hook of each request, so a reload applies to the next one. The configuration may be readable
-    to the scheduler's user only; a worker learns a secret when a request names its hook.
+    A worker asks for each request, so a reload applies to the next one. It does not read the configuration, which may
+    be readable only for the scheduler's user. It learns a hook's secret only when a request names the hook.
     """
 
     def __init__(self, config: Config) -> None:
@@ -215,7 +215,7 @@ class HookOperations:
 
     @operation(_Name)
     def hook(self, asked: _Name, reply: Reply) -> None:
-        """Answer with the definition of a hook; None if there is none of that name."""
+        """Answer with the definition of a hook; None if no hook has that name."""
         hook = self._hooks.get(asked.name)
         if hook is None:
             reply(done(hook=None))
@@ -239,10 +239,10 @@ _Found = tuple[str, str | None]
 
 
 class CertificateReader:
-    """Reads the certificate and its key at the request of a worker.
+    """Reads the TLS certificate and its key for API workers.
 
     Args:
-        files: provides the thread that reads.
+        files: provides the thread that reads files.
         config: the active configuration.
     """
 
@@ -256,7 +256,7 @@ class CertificateReader:
 
     @operation(_Version)
     def certificate(self, asked: _Version, reply: Reply) -> None:
-        """Answer with the version of certificate and key, and with both as PEM unless the worker has that version."""
+        """Answer with the version of certificate and key, and, unless the worker has that version, both as PEM."""
         paths, known = self._paths, asked.version
 
         def found(result: _Found | BaseException) -> None:

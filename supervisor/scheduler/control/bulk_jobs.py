@@ -1,11 +1,11 @@
-"""Work on many rows: one job at a time, in slices, with ordinary work of the loop between slices.
+"""Changes of many rows: one job at a time, in slices between which the loop does its other work.
 
-The rows of a job are read once, in the reading thread. Each slice is a change of its own. The next slice begins after
-the loop had a turn, so other changes wait for one slice at most.
+The rows of a job are found once, in the reading thread. Each slice is a change of its own. The next slice begins in a
+later turn of the loop, so other changes wait for one slice at most.
 
-Each slice stores the progress of the job in its transaction, and the last one announces the job as one event. If the
-scheduler dies in between, only whole slices are done, and the next scheduler announces these. A worker whose command
-was not answered repeats it: the job continues, and the answer has the total number of rows.
+Each slice stores the job's progress in its transaction, and the last one announces the whole job as one event. If the
+scheduler dies, whole slices are done, and the next scheduler announces them. A worker that got no answer repeats its
+command. The job then continues, and the answer has the total number of rows.
 """
 
 from collections import deque
@@ -21,11 +21,16 @@ from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 
 _PROGRESS = "bulk"
-"""Name in the store of the progress of the last job: {command, event, began, affected, told}; `told` is the number of
-announced rows."""
+"""Name in the store of the last job's progress: {command, event, began, affected, told}.
+
+`told` is the number of rows that events have announced.
+"""
 
 _PAUSE_MS = 50
-"""Pause of an unannounced job while the database has a long WAL to checkpoint."""
+"""Pause between slices of a job without an event, while SQLite's write-ahead log waits for a checkpoint.
+
+Without pauses, the log would grow with the job. Nobody waits for such a job.
+"""
 
 Progress = dict[str, Any]
 T = TypeVar("T")
@@ -37,26 +42,26 @@ class Ending(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A job on many rows."""
+    """A change of many rows."""
 
     command: str
-    """Id of the command; a repeated command has the same id."""
+    """Id of the command, which a repetition of the command shares."""
     find: Callable[[Database], list[str]]
-    """Read the ids of rows, in slices."""
+    """Return the ids of the rows, in slices; called in the reading thread."""
     work: Callable[[Database, str, int], int]
-    """Change a slice, at a time in ms since the epoch, in the store thread; return the number of changed rows."""
+    """Change the rows of a slice and return their number; called in the store thread, with the time in ms."""
     event: str | None
-    """Kind of the event that announces the job; None: no event."""
+    """Kind of the event that announces the job; None for no event."""
     done: Callable[[int], None]
     """Called with the number of changed rows."""
     failed: Callable[[BaseException], None]
-    """Called when the job fails; finished slices stay."""
+    """Called when the job fails; slices that are stored remain."""
     began_ms: int = 0
-    """Time of the first request in ms since the epoch, for :meth:`BulkJobs.began_ms`; 0: not needed."""
+    """Time of the command's first request in ms since the epoch, for :meth:`BulkJobs.began_ms`; 0 if not needed."""
 
 
 def last_job(db: Database) -> Progress | None:
-    """Return the progress of the last announced job; None if there was none."""
+    """Return the stored progress of the last job with an event; None if there was none."""
     found: Progress | None = get_meta(db, _PROGRESS)
     return found
 
@@ -67,7 +72,7 @@ class BulkJobs:
     def __init__(
         self, loop: Loop, daemon: DaemonState, committer: Committer, reading: LongReads, last: Progress | None
     ) -> None:
-        """`last`: progress of the last job of earlier schedulers."""
+        """`last`: the progress of the last job that an earlier scheduler began."""
         self._loop = loop
         self._daemon = daemon
         self._committer = committer
@@ -80,30 +85,30 @@ class BulkJobs:
 
     @property
     def ending(self) -> bool:
-        """Whether the daemon is shutting down, so that jobs fail."""
+        """Whether the daemon is shutting down, when jobs fail."""
         return self._daemon.ending
 
     def read(self, find: Callable[[Database], T], found: Callable[[T | BaseException], None]) -> None:
-        """Call ``find(db)`` in the reading thread, and `found` with its result or its exception."""
+        """Call ``find(db)`` in the reading thread, then `found` in the loop with its result or exception."""
         self._reading.submit(find, found)
 
     def announce_unreported(self, change: Change) -> None:
-        """Announce the slices that an earlier scheduler finished without an event."""
+        """Announce the slices that an earlier scheduler stored but did not announce."""
         if self._last is not None:
             self._announce(self._last, change)
 
     def began_ms(self, command: str) -> int | None:
-        """Return the time of the first request of the last command of an earlier scheduler; None for other commands."""
+        """Return when an earlier scheduler got `command` first, in ms; None if that was not its last command."""
         known = self._last
         return known.get("began") if known is not None and known["command"] == command else None
 
     def _done_before(self, command: str) -> int:
-        """Return the number of rows that earlier schedulers changed for a command."""
+        """Return the number of rows that earlier schedulers changed for `command`."""
         known = self._last
         return known["affected"] if known is not None and known["command"] == command else 0
 
     def submit(self, job: Job) -> None:
-        """Queue a job."""
+        """Queue a job; it begins after the jobs before it."""
         self._waiting.append(job)
         if self._job is None:
             self._begin()
@@ -133,7 +138,7 @@ class BulkJobs:
         before, last, others = self._affected, not self._slices, self._done_before(job.command)
 
         def work(db: Database) -> tuple[int, int]:
-            """Return the number of changed rows, and how long to pause."""
+            """Return the number of changed rows, and the pause before the next slice in ms."""
             changed = job.work(db, rows, change.now_ms)
             if job.event is None:
                 return changed, _PAUSE_MS if db.has_backlog() else 0
@@ -144,7 +149,7 @@ class BulkJobs:
         def stored(worked: tuple[int, int]) -> None:
             changed, pause_ms = worked
             self._affected = before + changed
-            # Other changes go first.
+            # Even a pause of 0 lets other changes go first.
             self._loop.after(pause_ms, lambda: self._next(job))
 
         with self._committer.changing(lambda error: self._give_up(job, error)) as change:

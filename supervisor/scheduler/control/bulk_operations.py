@@ -39,10 +39,10 @@ from supervisor.scheduler.runs.parameters import NOTHING, InvalidParameters, Par
 from supervisor.scheduler.runs.run_engine import RunEngine
 
 _STOPS = 200
-"""Runs to stop in one turn of the loop, which takes some milliseconds."""
+"""Number of runs to stop in one turn of the loop; they take a few milliseconds."""
 _ID_CHARACTERS = 26
 _NAMED = 3
-"""Runs that an answer names, for the audit."""
+"""Number of runs that an answer names, for the audit log."""
 
 
 class _Run(Arguments):
@@ -89,16 +89,16 @@ class _Again(NamedTuple):
     run_id: str
     """Id of the new run."""
     exists: bool
-    """Whether an earlier request with the same id created it."""
+    """Whether an earlier request with the same command id has created it."""
     given: ParameterValues
-    """Parameter values of the earlier run."""
+    """Parameter values of the run that is repeated."""
 
 
 class BulkOperations:
-    """Carries out operations on many runs.
+    """Operations on many runs.
 
     Args:
-        limit: limit of triggers per credential; it admits or refuses a rerun as a whole.
+        limit: limit of triggers per credential; it allows or refuses a rerun as a whole.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class BulkOperations:
 
     @operation(_Run)
     def run_delete(self, asked: _Run, reply: Reply) -> None:
-        """Delete a run; it can be restored. A pending run is ended first."""
+        """Delete a run so that it can be restored; a pending run is first ended, an active one refused."""
         run_id = asked.run
         run = self._engine.live.get(run_id)
         if run is not None and run.state in run_transitions.HELD_BY_ROOT:
@@ -132,8 +132,8 @@ class BulkOperations:
         if run is None:
             change = self._committer.change(unavailable(reply))
         else:
-            # Memory has ended it already, so the change must be stored.
-            # End and deletion are one change, so no client sees the end alone.
+            # The run ends in memory at once, so this change must be retried until it is stored.
+            # It contains end and deletion, so that no client sees the end alone.
             change = self._committer.change()
             self._engine.stop(run, change, by=asked.by)
         at_ms = self._moment_ms()
@@ -150,13 +150,13 @@ class BulkOperations:
         self._committer.commit(change)
 
     def _moment_ms(self) -> int:
-        """Return the time of a deletion in ms since the epoch, unique within this scheduler."""
+        """Return a time for a deletion in ms since the epoch; each is later than the one before."""
         self._last_ms = max(self._loop.now_ms(), self._last_ms + 1)
         return self._last_ms
 
     @operation(_Bulk)
     def bulk_delete(self, asked: _Bulk, reply: Reply) -> None:
-        """Delete all ended runs of a selector with one time, which identifies this deletion."""
+        """Delete the selected runs that have ended; all get the same time, which identifies this deletion."""
         at_ms = self._bulk.began_ms(asked.command) or self._moment_ms()
 
         first: list[str] = []
@@ -184,7 +184,7 @@ class BulkOperations:
 
     @operation(_Restore)
     def bulk_restore(self, asked: _Restore, reply: Reply) -> None:
-        """Restore the runs of a selector that were deleted within the undo window, or by one given deletion."""
+        """Restore the selected runs that were deleted within the undo window; `deleted_at` selects one deletion."""
         window_ms = self._retention.undo_window_ms
         deleted_at = asked.deleted_at
         now_ms = self._loop.now_ms()
@@ -208,7 +208,7 @@ class BulkOperations:
 
     @operation(_Bulk)
     def bulk_stop(self, asked: _Bulk, reply: Reply) -> None:
-        """Stop all active runs of a selector that are not stopping already."""
+        """Stop the selected runs that are active and not already stopping."""
 
         def found(ids: list[str] | BaseException) -> None:
             if isinstance(ids, BaseException):
@@ -235,9 +235,9 @@ class BulkOperations:
 
     @operation(_Rerun)
     def bulk_rerun(self, asked: _Rerun, reply: Reply) -> None:
-        """Run each task of the selected runs once, with the parameter values of its newest run.
+        """Run each task of the selected runs once, with the parameter values of its newest selected run.
 
-        A repeated request returns the same runs. If any values are no longer valid, nothing starts.
+        A repeated request returns the same runs. If any values are no longer valid, no run starts.
         """
         data_dir = self._daemon.boot.data_dir
 

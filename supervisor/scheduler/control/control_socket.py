@@ -1,8 +1,9 @@
-"""``control.sock``: the socket for commands of API workers.
+"""``control.sock``: the socket on which API workers send commands to the scheduler.
 
-A connection sends ``hello`` with the token, then requests ``{id, deadline, op, args}``. Each request gets one answer,
-after its decision is stored. A request whose deadline (monotonic clock) has passed is refused, because its caller no
-longer waits. A repeated id gets the remembered answer. Once that is forgotten, or after a restart of the scheduler, the
+A client sends ``hello`` with the token, then requests ``{id, deadline, op, args}``. Each request gets one answer, after
+its effect is stored. A request after its deadline (monotonic clock) is refused, because its caller no longer waits.
+
+A repeated id gets the same answer again while it is remembered. Later, or after a restart of the scheduler, the
 operation runs again; every operation can be repeated safely.
 """
 
@@ -24,7 +25,7 @@ from supervisor.scheduler.loop.loop import Loop
 
 _READ_BYTES = 65536
 _REMEMBERED_BYTES = 1 << 20
-"""Total size of remembered answers: thousands of small ones or a few large ones."""
+"""Limit of the total size of remembered answers."""
 
 
 class _Request(msgspec.Struct):
@@ -43,11 +44,11 @@ class _Connection:
         self.trusted = False
         self.unsent = bytearray()
         self.blocked = False
-        """Whether the loop waits until the socket is writable."""
+        """Whether the loop waits for the socket to become writable."""
 
 
 class ControlServer:
-    """Receives requests, calls their operations and sends the answers."""
+    """Receives requests, calls the operations, and sends their answers."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class ControlServer:
             path: path of the socket.
             token: the token that callers must send.
             operations: operations by name.
-            also: user and group that may connect in addition to our own user.
+            also: user and group that may connect in addition to the daemon's user.
 
         Raises:
             OSError: the path cannot be bound.
@@ -73,9 +74,9 @@ class ControlServer:
         self._token = token
         self._operations = operations
         self._waiting: dict[str, list[_Connection]] = {}
-        """Connections that wait for a running operation, by request id."""
+        """Connections that wait for the answer of an operation, by request id."""
         self._answers: collections.OrderedDict[str, bytes] = collections.OrderedDict()
-        """The newest answers, encoded, by request id."""
+        """The newest answers, encoded, by request id, oldest first."""
         self._answered_bytes = 0
         self._connections: set[_Connection] = set()
         self._answered: list[_Connection] = []

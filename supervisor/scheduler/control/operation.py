@@ -1,7 +1,7 @@
-"""An operation of ``control.sock``: one method, the type of its arguments, and its answers.
+"""Operations of ``control.sock``: registration of methods, checks of arguments, and answers.
 
-A caller may run as another user with its own code. Arguments that an operation cannot use, or that the database cannot
-store, are rejected before the operation begins.
+Callers are not trusted: a worker may run as another user, with any code. So arguments of the wrong type, or that the
+database cannot store, are rejected before the operation begins.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,21 @@ Operation = Callable[[dict[str, Any], Reply], None]
 
 Number = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Ulid = Annotated[str, Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}\Z")]
-"""File names derive from it."""
+"""A ULID, checked strictly because it becomes part of file names."""
 
 
 class Arguments(msgspec.Struct, kw_only=True):
-    """The arguments of an operation; this class itself has none. Further fields are ignored."""
+    """The arguments of an operation; this class is for an operation without any. Unknown fields are ignored."""
 
 
 A = TypeVar("A", bound=Arguments)
 S = TypeVar("S")
 _ARGUMENTS: dict[Callable[..., Any], type[Arguments]] = {}
-"""By method."""
+"""The type of the arguments of each operation, by method."""
 
 
 def operation(arguments: type[A]) -> Callable[[Callable[[S, A, Reply], None]], Callable[[S, A, Reply], None]]:
-    """Make a method the operation of the same name; it answers once, after its effect is stored."""
+    """Make a method the operation of the same name. It must reply once, after its effect is stored."""
 
     def register(method: Callable[[S, A, Reply], None]) -> Callable[[S, A, Reply], None]:
         _ARGUMENTS[method] = arguments
@@ -57,7 +57,7 @@ class _Checked:
 
 
 def operations_of(*subjects: object) -> dict[str, Operation]:
-    """Return the operations of objects, by name."""
+    """Return the operations that `subjects` have, by name."""
     return {
         name: _Checked(name, _ARGUMENTS[method], getattr(subject, name))
         for subject in subjects
@@ -72,15 +72,15 @@ def done(**result: Any) -> dict[str, Any]:
 
 
 def refused(status: int, detail: str, errors: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """Return an answer that refuses a request with this HTTP status."""
+    """Return an answer that refuses a request; the API worker responds with this HTTP status."""
     return {"ok": False, "status": status, "detail": detail, "errors": errors or []}
 
 
 def refused_for_now(detail: str, retry_after_s: int) -> dict[str, Any]:
-    """Return an answer that refuses a client over its rate limit."""
+    """Return an answer that refuses a client that exceeds its rate limit (429)."""
     return {**refused(429, detail), "retry_after_s": retry_after_s}
 
 
 def unavailable(reply: Reply) -> Callable[[BaseException], None]:
-    """Return the `on_failed` of a change with a waiting client: answer 503."""
+    """Return the `on_failed` of a change for which a client waits; it answers 503."""
     return lambda error: reply(refused(503, f"the database cannot be written: {error}"))

@@ -1,4 +1,4 @@
-"""Rate limits per client and minute. The scheduler counts, because all API workers share a limit."""
+"""Rate limits: actions per client and minute. The scheduler counts them, because API workers share the limits."""
 
 import collections
 from collections.abc import Callable
@@ -10,10 +10,12 @@ _MAX_CLIENTS = 10_000
 
 
 class RateLimit:
-    """Counts actions of the 10,000 most recent clients.
+    """Counts the actions of each client within the last minute.
+
+    Only the 10,000 most recent clients are remembered, which limits the memory that strangers can use.
 
     Attributes:
-        rate: actions per minute; 0: no limit.
+        rate: allowed actions per minute; 0 for no limit.
     """
 
     def __init__(self, clock: Callable[[], float], rate: int) -> None:
@@ -23,7 +25,7 @@ class RateLimit:
         self._times: collections.OrderedDict[str, collections.deque[float]] = collections.OrderedDict()
 
     def blocked_s(self, client: str) -> int:
-        """Return the seconds until this client may act again, rounded up; 0: now."""
+        """Return the seconds until a client may act again, rounded up; 0 if it may act now."""
         times = self._times.get(client)
         if times is None or not self.rate:
             return 0
@@ -50,9 +52,9 @@ class RateLimit:
 class LoginLimit:
     """The limits of wrong passwords.
 
-    A client may send 10 a minute. All clients together may send 100 a minute for one account. The second limit does not
-    apply to a client that has sent the right password of the account: so strangers, however many, cannot keep a person
-    from logging in where that person usually does.
+    A client may send 10 per minute. All clients together may send 100 per minute for one account. A client that has
+    sent the account's right password is exempt from the second limit. Otherwise strangers on many hosts could keep a
+    person from logging in.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -60,18 +62,18 @@ class LoginLimit:
         self._of_client = RateLimit(clock, 10)
         self._of_account = RateLimit(clock, 100)
         self._familiar: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
-        """Accounts, each with a client that has sent its right password."""
+        """Pairs of an account and a client that has sent its right password."""
 
     def blocked_s(self, client: str, account: str) -> int:
-        """Return the seconds until the client may try a password of the account, rounded up; 0: now.
+        """Return the seconds until the client may try a password of the account, rounded up; 0 if it may try now.
 
-        Without an account it is another secret, and only the limit of the client counts.
+        An empty account means another secret, to which only the client's own limit applies.
         """
         of_account_s = self._of_account.blocked_s(account) if self._counts(client, account) else 0
         return max(self._of_client.blocked_s(client), of_account_s)
 
     def failed(self, client: str, account: str) -> None:
-        """Count a wrong password."""
+        """Count a wrong password of `client` for `account`."""
         self._of_client.count(client)
         if self._counts(client, account):
             self._of_account.count(account)
@@ -95,5 +97,5 @@ class TriggerLimit(RateLimit):
         self.rate = config.http.trigger_rate
 
     def refusal(self, who: str, wait_s: int) -> str:
-        """Return the message for a client over the limit."""
+        """Return the message for a client that exceeds the limit."""
         return f"{who} has triggered {self.rate} runs within a minute (trigger_rate): try again in {wait_s} s"

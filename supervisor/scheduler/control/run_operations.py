@@ -1,6 +1,6 @@
-"""Operations on runs: trigger and stop. Also the ``info`` operation.
+"""Operations on runs and slots, and the ``info`` operation.
 
-A trigger may carry an idempotency key: for a day, the same key stands for the same run.
+A trigger may have an idempotency key. For a day, a trigger with the same key returns the same run.
 """
 
 import time
@@ -36,7 +36,7 @@ from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.run_rows import answer_row
 
 _PATIENCE_S = 0.01
-"""How long to wait for the environment of a process that hangs."""
+"""How long to wait for the environment of a process: /proc/PID/environ may block on the process's memory lock."""
 _OTHER = "The key was used for another request"
 
 
@@ -51,7 +51,7 @@ class Trigger(Arguments):
     key: str | None = None
     """The idempotency key."""
     request: str = ""
-    """Identifies the request that the key was used for."""
+    """Fingerprint of the request, to detect a key that is reused for another one."""
     credential: str = ""
     from_run: Ulid | None = None
     from_process: Annotated[int, Meta(ge=1, le=(1 << 31) - 1)] | None = None
@@ -63,7 +63,7 @@ class _Runs(Arguments):
 
 class _Slots(Arguments):
     listed: Annotated[int, Meta(ge=0, le=MOST_HOLDERS)] = 0
-    """How many of the runs that hold a slot to list, and how many of those that wait for it."""
+    """Number of runs to list, for each slot, among those that hold it and among those that wait."""
 
 
 class _Stop(Arguments):
@@ -73,7 +73,7 @@ class _Stop(Arguments):
 
 
 class IdempotencyKeys:
-    """Admits one request at a time per key; others wait until its run is stored or refused."""
+    """Lets one request per key proceed at a time; others wait until its run is stored or refused."""
 
     def __init__(self, engine: RunEngine) -> None:
         self._engine = engine
@@ -82,7 +82,7 @@ class IdempotencyKeys:
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
     def trigger(self, asked: Trigger, reply: Reply, create: Callable[[Reply], None]) -> None:
-        """Answer with the run of the key, or `create` one."""
+        """Reply with the run that has the key of the request; without one, call `create`."""
         key = asked.key
         if key is None:
             create(reply)
@@ -113,7 +113,7 @@ class IdempotencyKeys:
 
     @staticmethod
     def claim(asked: Trigger, change: Change) -> None:
-        """Store the key of the request, if any, together with its run."""
+        """Add the key of a request, if it has one, to the change that stores its run."""
         key = asked.key
         if key is not None:
             run_id, request = asked.run, asked.request
@@ -121,7 +121,7 @@ class IdempotencyKeys:
 
 
 class RunOperations:
-    """Carries out operations on runs, and answers after they are stored."""
+    """Operations on runs; each answers after its effect is stored, except a stop of an active run."""
 
     def __init__(
         self,
@@ -131,9 +131,14 @@ class RunOperations:
         tell: Callable[[], dict[str, Any]] = dict,
         limit: TriggerLimit | None = None,
     ) -> None:
-        """`info`: facts about the configuration; `tell`: returns the current state of the daemon.
+        """Create the operations.
 
-        `limit`: limit of triggers per credential; None: no limit.
+        Args:
+            engine: starts and stops the runs.
+            units: all configured units; shared, not copied.
+            info: facts about the configuration.
+            tell: returns the present state of the daemon.
+            limit: limit of triggers per credential; None: no limit.
         """
         self._limit = limit or TriggerLimit(time.monotonic, 0)
         self._engine = engine
@@ -152,13 +157,13 @@ class RunOperations:
 
     @operation(Trigger)
     def trigger(self, asked: Trigger, reply: Reply) -> None:
-        """Run a task now; answer after the run is stored, whether it starts, waits or is refused.
+        """Run a task now; answer after the run is stored, whether it starts, waits, or is refused by ``on_overlap``.
 
-        The answer includes the stored row, unless the run was refused or the request is a repetition.
+        The answer includes the stored row, unless the run was refused or the request was repeated.
         """
         name, run_id = asked.task, asked.run
         unit = self._units.get(name)
-        if not is_ulid(run_id):  # files are named by it
+        if not is_ulid(run_id):  # it becomes part of file names
             reply(refused(422, f"not a run id: {run_id}"))
         elif run_id in self._engine.live:
             reply(done())
@@ -175,13 +180,13 @@ class RunOperations:
 
     def _create(self, unit: Unit, asked: Trigger, reply: Reply) -> None:
         def on_failed(error: BaseException) -> None:
-            if isinstance(error, Conflict):  # the run id exists: this is a repeated request
+            if isinstance(error, Conflict):  # the run id exists, so this request is a repetition
                 reply(done())
             else:
                 unavailable(reply)(error)
 
         task = unit.task
-        if task is None or not unit.configured:  # a reload removed it during the lookup of the key
+        if task is None or not unit.configured:  # a reload removed it while its key was looked up
             reply(refused(404, f'no task named "{unit.name}"'))
             return
         try:
@@ -214,7 +219,11 @@ class RunOperations:
             change.then(lambda: reply(answer))
 
     def _caller(self, asked: Trigger, holders: Collection[str]) -> LiveRun | None:
-        """Return the run among `holders` that sent a request: by its token, or by the process that connected."""
+        """Return the run that sent a request, if it is one of `holders`; None otherwise.
+
+        Its token identifies it or, for a local connection, the process that connected. If it waited for a new run that
+        needs the slot which it holds itself, both would wait forever.
+        """
         run_id = asked.from_run
         if run_id is None and (process := asked.from_process) is not None:
             owners = owning_runs(process, self._daemon.boot.daemon_id, self._environments)
@@ -223,7 +232,7 @@ class RunOperations:
 
     @operation(_Runs)
     def runs_wait(self, asked: _Runs, reply: Reply) -> None:
-        """Answer with the slots of each run that has not ended, and the reasons why it waits."""
+        """Answer with the slots that each unfinished run uses, and the reasons why it waits."""
         live = self._engine.live
         runs = [live[run_id] for run_id in asked.runs if run_id in live]
         queued = [run for run in runs if run.state is run_transitions.State.QUEUED]
@@ -268,7 +277,10 @@ class RunOperations:
 
     @operation(_Stop)
     def stop(self, asked: _Stop, reply: Reply) -> None:
-        """Stop a run; an ended run stays unchanged."""
+        """Stop a run; succeed without effect if it has ended.
+
+        For a run with a process, answer as soon as the root is asked: a full disk must not delay a stop.
+        """
         run_id = asked.run
         run = self._engine.live.get(run_id)
         change = self._committer.change()

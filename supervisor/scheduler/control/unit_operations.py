@@ -1,11 +1,11 @@
-"""Operations on tasks and services: start, stop, restart, pause and resume, on one unit or on many; acknowledgements.
+"""Operations on tasks and services: start, stop, restart, pause, resume (one unit or many), and acknowledge.
 
-An operation stores the wanted state first, then acts, and answers after the effect is stored. Only a stop acts first,
-so that a full disk does not keep the service alive that fills it. Changes are stored in order, and so are their
-effects: of a concurrent start and stop the later one wins.
+An operation stores the wanted state first, then acts, and answers after the effect is stored. Only a stop acts first:
+otherwise a service that fills the disk could not be stopped. Changes are stored in order, and so are their effects. Of
+a concurrent start and stop, the later one wins.
 
-Every operation can be repeated. The id of a restart, and of every operation on many units, is stored with its effect. A
-request that is repeated to the next scheduler does not restart a service again, and gets the same answer.
+Every operation can be repeated. The id of a restart, and of each operation on many units, is stored with its effect. If
+a caller repeats the request to the next scheduler, it gets the same answer, and services do not restart again.
 """
 
 import json
@@ -47,7 +47,7 @@ _BUSY = "busy"
 
 class _Task(Arguments):
     task: str
-    """A task or a service."""
+    """Name of a task or a service."""
 
 
 class _Schedule(_Task):
@@ -83,15 +83,15 @@ class _Units(Arguments):
 
 @dataclass(frozen=True)
 class _Verb:
-    """An operation.
+    """An operation on units, except stop.
 
     Attributes:
-        kinds: the units that it fits if many are selected.
-        result: the result in the answer for a changed unit.
-        starts: whether it is refused during a shutdown.
-        changes: whether it would change a unit.
-        stores: the wanted state to store before the effect.
-        acts: the effect.
+        kinds: the kind of units that it applies to.
+        result: the result that the answer gives for a changed unit.
+        starts: whether it starts processes; then it is refused during a shutdown.
+        changes: returns whether it would change a unit.
+        stores: returns the write of the wanted state, which precedes the effect.
+        acts: carries out the effect.
     """
 
     kinds: Kinds
@@ -103,7 +103,7 @@ class _Verb:
 
 
 class UnitOperations:
-    """Starts, stops and restarts services; pauses and resumes schedules of tasks."""
+    """Operations that start, stop and restart services, and that pause and resume schedules of tasks."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class UnitOperations:
 
     @operation(_Acknowledgement)
     def acknowledge(self, asked: _Acknowledgement, reply: Reply) -> None:
-        """Store that a person knows of the present failure of a unit: of a run, and of a service that is flapping."""
+        """Store that a person knows of a unit's present failure: the failed run, or that the service is flapping."""
         unit = self._unit(ANY, asked, reply)
         if unit is None:
             return
@@ -198,7 +198,7 @@ class UnitOperations:
 
     @operation(_Unit)
     def unacknowledge(self, asked: _Unit, reply: Reply) -> None:
-        """Withdraw the acknowledgement of a unit."""
+        """Withdraw a unit's acknowledgement."""
         unit = self._unit(ANY, asked, reply)
         if unit is not None:
             self._store_acknowledged(unit, None, self._committer.change(unavailable(reply)), reply)
@@ -220,7 +220,7 @@ class UnitOperations:
 
     @operation(_Schedule)
     def schedule(self, asked: _Schedule, reply: Reply) -> None:
-        """Answer with the next instants of a task and their daylight saving notes."""
+        """Answer with a task's next `count` instants, and notes about clock changes."""
         name = asked.task
         unit = self._units.get(name)
         if unit is None:
@@ -236,10 +236,9 @@ class UnitOperations:
 
     @operation(_Units)
     def units(self, asked: _Units, reply: Reply) -> None:
-        """Carry out one operation on all selected units, or on none if a part of the selector matches nothing.
+        """Carry out an operation on all selected units, or on none if a part of the selector matches nothing.
 
-        The answer has the number of changed units, and of each selected unit its name, the result and the ids of the
-        runs that it asked to end.
+        The answer lists, for each selected unit, its name, the result, and the ids of the runs that were asked to end.
         """
         names, reach = asked.names, asked.reach
         wanted = Selector(
@@ -271,7 +270,7 @@ class UnitOperations:
         def act() -> None:
             with self._committer.changing() as change:
                 for unit in new:
-                    if not unit.configured:  # a reload removed it
+                    if not unit.configured:  # a reload removed it while the wanted state was stored
                         results.pop(unit.name)
                     elif restarts and unit.rolling is not None:
                         results[unit.name] = [_BUSY, []]
@@ -286,12 +285,14 @@ class UnitOperations:
         with self._committer.changing(unavailable(reply)) as change:
             for unit in new:
                 change.write(verb.stores(unit, change))
-                if not restarts:  # the next scheduler completes it from the wanted state
+                # If this scheduler dies before the effect, the next one carries it out from the wanted state. A restart
+                # has no wanted state of its own, so its id is stored only with the effect.
+                if not restarts:
                     change.write(_stored_command(unit, command))
             change.then(act)
 
     def _stop_many(self, units: Sequence[Unit], asked: _Units, reply: Reply) -> None:
-        """Stop services, and all runs of tasks that have not ended."""
+        """Stop the selected services, and all unfinished runs of the selected tasks."""
         command = asked.command
         changed = [unit for unit in units if unit.last_command == command or _would_stop(unit)]
         results = {unit.name: ["stopped" if unit in changed else _UNCHANGED, _live_runs(unit)] for unit in units}
@@ -325,7 +326,10 @@ class UnitOperations:
     def _stop(
         self, units: Sequence[Unit], asked: _Unit | _Units, finish: Finish, remember: Act = lambda _change: None
     ) -> None:
-        """Stop units at once; store it afterwards."""
+        """Stop units at once and store it afterwards; call `finish` when the answer may be sent.
+
+        `remember` adds the id of the command to the change.
+        """
         by, force = asked.by, isinstance(asked, _Units) and asked.force
 
         def act(chosen: Iterable[Unit], change: Change) -> None:
@@ -345,7 +349,7 @@ class UnitOperations:
             if not started:
                 finish()
                 return
-            with self._committer.changing() as change:  # an earlier start request took effect meanwhile
+            with self._committer.changing() as change:  # an earlier start request took effect in between; stop again
                 act(started, change)
                 change.then(finish)
 
@@ -355,7 +359,7 @@ class UnitOperations:
         if self._committer.storing:
             change.then(again)
             self._committer.commit(change)
-        else:  # start requests are refused meanwhile, so none can follow
+        else:  # nothing can be stored now; no start is pending, because those are refused meanwhile
             self._committer.commit(change)
             finish()
 
@@ -366,7 +370,7 @@ class UnitOperations:
 
 
 def _would_start(unit: Unit) -> bool:
-    """Return whether a start changes the state of an instance; instances that wait for dependencies go on waiting."""
+    """Return whether a start would change an instance; one that waits for dependencies keeps waiting."""
     return unit.stopped or any(
         one.state is not State.HELD and step(one.state, Event.UP)[0] is not one.state for one in unit.instances
     )
@@ -415,7 +419,7 @@ def _stored_command(unit: Unit, command: str) -> Write:
 
 
 def _answer(units: Iterable[Unit], results: dict[str, list[Any]]) -> list[list[Any]]:
-    """Return name, result and runs of each unit that is still configured."""
+    """Return name, result and runs of each unit that is still configured or was changed."""
     return [
         [unit.name, *results.get(unit.name, [_UNCHANGED, []])]
         for unit in units

@@ -35,8 +35,8 @@ def _param(param: Param) -> dict[str, Any]:
 def definition_text(unit: Task | Service) -> str:
     """Return a definition as JSON, with the names of the configuration file.
 
-    Masked are values of ``env`` outside ``env_public``, of ``secrets``, defaults of secret parameters, and
-    ``heartbeat``.
+    Masked values: variables in ``env`` that ``env_public`` does not list, ``secrets``, defaults of secret parameters,
+    and ``heartbeat``.
     """
     fields: dict[str, Any] = {
         "kind": unit.kind,
