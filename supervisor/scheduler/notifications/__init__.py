@@ -1,4 +1,4 @@
-"""Notifications: which are raised, who receives them, and delivery at least once.
+"""Notifications: when they are raised, which notifiers receive them, and delivery at least once.
 
-Only the scheduler imports this room. The notifier process delivers.
+Only the scheduler imports this room. The notifier process sends the messages.
 """

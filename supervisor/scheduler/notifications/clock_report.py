@@ -1,4 +1,4 @@
-"""Reports about a wall clock that was set: tasks that wait for it, and removals on hold."""
+"""Reports about steps of the wall clock: tasks that must wait, and removals on hold."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ class _By(Arguments):
 
 
 class ClockReport:
-    """Reports steps of the wall clock, and lets a user confirm it."""
+    """Reports steps of the wall clock, and carries out ``ringward trust-clock``."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ClockReport:
         self._log = log
 
     def begin(self, *, first: bool) -> None:
-        """Report the state at the start of the daemon; `first`: no earlier scheduler reported it."""
+        """Report the state of the clock when the daemon starts; `first`: no earlier scheduler has reported it."""
         if first:
             self._report_waiting_tasks()
         if first and self._clock.step_ms:
@@ -53,7 +53,7 @@ class ClockReport:
             self._report_waiting_tasks()
 
     def found(self) -> dict[str, Any]:
-        """Return the facts about the clock for the ``info`` operation."""
+        """Return facts about the clock for the ``info`` operation."""
         silent = self._scheduled_starts.waiting_for_clock(self._units.values())
         return {
             "silent_task_count": len(silent),
@@ -63,7 +63,7 @@ class ClockReport:
 
     @operation(_By)
     def clock_trust(self, asked: _By, reply: Reply) -> None:
-        """Trust the wall clock as it is set, for removals too."""
+        """Trust the wall clock as it is now set, also for removals."""
         self._log.info(f"{asked.by} confirmed the wall clock; runs are removed by age again")
         self._clock.believe()
         with self._committer.changing(unavailable(reply)) as change:
@@ -83,7 +83,7 @@ class ClockReport:
             )
 
     def report_doubt(self) -> None:
-        """Report that the wall clock became doubted or trusted."""
+        """Store that the wall clock is now doubted or trusted again; notify users of a doubt."""
         with self._committer.changing() as change:
             state, until = self._clock.state(), self._clock.believed_at_ms
             change.write(lambda db: set_meta(db, STATE, state))

@@ -1,7 +1,7 @@
-"""Heartbeat URLs: requests to an external monitor at the start and end of runs, and regularly while the daemon works.
+"""Heartbeat URLs: requests to an external monitor when runs start and end, and every minute while the daemon works.
 
-The external monitor raises an alarm when the requests stop. Requests are therefore never stored or repeated later:
-their absence is the message.
+The monitor raises an alarm when requests stop. They are therefore neither stored nor repeated: a late request would
+hide the outage.
 """
 
 import itertools
@@ -26,13 +26,13 @@ _DAEMON = "daemon"
 
 
 def with_suffix(url: str, suffix: str) -> str:
-    """Return the URL with `suffix` appended to its path."""
+    """Return `url` with `suffix` appended to its path, before the query."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{suffix}"))
 
 
 class Heartbeats(RunObserver):
-    """Requests the heartbeat URLs of tasks and of the daemon."""
+    """Sends the requests for the heartbeat URLs of tasks and of the daemon."""
 
     def __init__(
         self, loop: Loop, committer: Committer, notifier_client: NotifierClient, config: Config, log: Log
@@ -43,9 +43,12 @@ class Heartbeats(RunObserver):
         self._log = log
         self._numbers = itertools.count()
         self._failing: set[str] = set()
-        """Names whose failure is logged."""
+        """Names whose failure has been logged."""
         self._waiting: dict[str, deque[str]] = {}
-        """Waiting URLs by name; they keep their order, because a start after its end looks like a hung run."""
+        """Waiting URLs by name.
+
+        The requests of a name are sent in order: a start that arrives after its end would look like a run that hangs.
+        """
         self._url: str | None = None
         self._timer: Timer | None = None
         self.configure(config)
@@ -62,7 +65,7 @@ class Heartbeats(RunObserver):
             self._beat()
 
     def _beat(self) -> None:
-        """Request the URL of the daemon if its loop and its store work."""
+        """Request the daemon's URL; only a working loop and store get as far as that."""
         self._timer = self._loop.after(_EVERY_MS, self._beat)
         url = self._url
         if url is None:
@@ -75,7 +78,7 @@ class Heartbeats(RunObserver):
         self._tell(run, "start")
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:
-        """Report the success or the final failure of a run."""
+        """Report the success or final failure of a run; a stop is neither."""
         if verdict.succeeded:
             self._tell(run, None)
         elif verdict.reason in RETRIED_REASONS and not will_retry:

@@ -1,7 +1,7 @@
-"""Raises notifications, stored and announced together with the change that they report.
+"""Raises notifications as part of the changes that they report.
 
-The same transaction stores the deliveries, so none is lost in between. :mod:`supervisor.config.notification_kinds` has
-the kinds.
+One transaction stores the change, the notification and its deliveries, so a crash cannot separate them.
+:mod:`supervisor.config.notification_kinds` lists the kinds.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,23 +28,23 @@ from supervisor.scheduler.runs.live_units import LiveRun, Roll, ServiceInstance,
 from supervisor.scheduler.runs.retry import RETRIED_REASONS, tried_again
 
 MOST_WAITING = 1000
-"""Limit of waiting messages per notifier; the oldest are dropped."""
+"""Maximum number of waiting messages per notifier; above it, the oldest are dropped."""
 TOO_MANY = f"more than {MOST_WAITING} messages were waiting"
 _MISSED_REASONS = {
     "missed": "had no run: the daemon was not running, or the host slept",
     "queue_full": "had no run: the queue was full",
     "skipped": "had no run: another run was active or waiting",
 }
-"""By end reason, why an instant has no run."""
+"""The reason why an instant had no run, by end reason."""
 _SILENT_LISTED = 10
 _TITLES = {notification_kinds.RUN_TIMEOUT: "timed out", notification_kinds.RUN_CRASHED: "crashed"}
 
 
 class Notifications:
-    """Raises notifications and marks them."""
+    """Raises notifications; each method reports one kind of occurrence."""
 
     def __init__(self, config: Config, on_queued: Callable[[dict[str, int]], None] = lambda _lost: None) -> None:
-        """`on_queued` is called when deliveries are stored, with the number of dropped messages by notifier."""
+        """`on_queued` is called after deliveries are stored, with the number of dropped messages by notifier."""
         self.configure(config)
         self._on_queued = on_queued
 
@@ -63,14 +63,16 @@ class Notifications:
     def _tell(
         self, change: Change, fact: Fact, title: str, body: str, *, run_id: str | None = None, listed: bool = True
     ) -> None:
-        """Raise a notification; a repeat (same kind and task) within ``coalesce_window`` only increments its count.
+        """Raise a notification.
+
+        A repeat (same kind and task) within ``coalesce_window`` replaces the body and increments the count.
 
         Args:
             change: the change to add to.
-            fact: decides about deliveries.
+            fact: the occurrence, which decides about deliveries.
             title: the title, one line.
-            body: the body as plain text; the last one of repeats.
-            run_id: the run.
+            body: the body as plain text.
+            run_id: the run that it is about, if any.
             listed: whether it also appears in the list of notifications.
         """
         draft = Notification(
@@ -100,7 +102,10 @@ class Notifications:
             change.read(lambda db: self._queue(db, draft, found)).then(stored)
 
     def _queue(self, db: Database, draft: Notification, found: Sequence[Target]) -> dict[str, int] | None:
-        """Store deliveries; return the number of dropped messages by notifier, or None if nothing was stored."""
+        """Store deliveries; return the number of dropped messages by notifier, or None if there was no delivery.
+
+        Dropped reports about lost deliveries are not counted: each report would otherwise cause the next one.
+        """
         settings, task = self._settings, draft.task_name or ""
         over = notification_kinds.RECOVERIES.get(draft.kind)
         told = set() if over is None else deliveries.end_of_trouble(db, over, task)
@@ -122,7 +127,10 @@ class Notifications:
         return lost
 
     def run_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
-        """Report a run that ended without a stop request. Failures of services are reported as crash loops instead."""
+        """Report a run that ended without a stop request.
+
+        Failed runs of services are not reported here, but as crash loops or flapping.
+        """
         if not isinstance(run.definition, Task):
             if verdict.succeeded:
                 self._tell_success(run, verdict, change)
@@ -181,7 +189,7 @@ class Notifications:
         change.write(lambda db: update_task(db, unit.name, **numbers))
 
     def run_refused(self, run: LiveRun, reason: str, change: Change, missed_count: int | None = None) -> None:
-        """Report scheduled instants without a run."""
+        """Report scheduled instants that had no run; refused runs with other triggers are not reported."""
         fate = _MISSED_REASONS.get(reason)
         if fate is None or run.trigger != "cron":
             return
@@ -211,7 +219,7 @@ class Notifications:
         self._tell(change, fact, title, text, run_id=run.id)
 
     def daemon_restarted(self, change: Change, *, orderly: bool) -> None:
-        """Report a restart of the daemon."""
+        """Report that the daemon restarted; `orderly`: after a shutdown, not after a crash."""
         how = (
             "It was shut down before." if orderly else "It was not shut down before: it crashed, or the host went down."
         )
@@ -219,7 +227,7 @@ class Notifications:
         self._tell(change, fact, "The daemon was restarted", how)
 
     def deliveries_lost(self, notifier: str, number: int, why: str, change: Change) -> None:
-        """Report undeliverable messages through other notifiers."""
+        """Report messages that a notifier could not deliver, through the other notifiers."""
         fact = Fact(kind=notification_kinds.DELIVERY_FAILED, severity="error", without=notifier)
         messages = "1 message" if number == 1 else f"{number} messages"
         text = f"{messages} could not be delivered by {notifier}: {why}."
@@ -240,7 +248,7 @@ class Notifications:
         self._tell(change, fact, f"{unit.name} is back", text)
 
     def service_flapping(self, unit: Unit, instance: ServiceInstance, run_id: str, change: Change) -> None:
-        """Report that an instance fails again and again."""
+        """Report that an instance keeps failing, too rarely to become fatal."""
         service = unit.service
         if service is None:
             return
@@ -274,13 +282,13 @@ class Notifications:
         self._tell(change, fact, f"The rolling restart of {unit.name} failed", text)
 
     def log_dropping(self, run: LiveRun, reason: str, change: Change) -> None:
-        """Report dropped output of a run."""
+        """Report that output of a run is dropped."""
         fact = Fact(kind=notification_kinds.LOG_DISK_PRESSURE, severity="warn", task=run.unit.name)
         text = f"The log of run {run.id} accepts no output: {reason}."
         self._tell(change, fact, f"Output of {run.unit.name} is dropped", text, run_id=run.id)
 
     def config_stale(self, config: Config, change: Change) -> None:
-        """Report that files or the time zone of the host changed since the last reload."""
+        """Report that the files of the configuration, or the host's time zone, changed since the last reload."""
         title = "The configuration has changed"
         text = f"{config.path}, or a file that it includes, was edited. Reload to apply the change."
         if not has_same_zone(config):
@@ -293,20 +301,20 @@ class Notifications:
         self._report(change, notification_kinds.DATABASE_FAILING, "The database cannot be written", why)
 
     def database_restored(self, text: str, change: Change, title: str) -> None:
-        """Report a restored database."""
+        """Report that the database or its files were restored."""
         self._report(change, notification_kinds.DATABASE_RESTORED, title, text)
 
     def disk_full(self, why: str, change: Change) -> None:
-        """Report a full disk."""
+        """Report that the disk has no room for the reserve of the database."""
         self._report(change, notification_kinds.DISK_FULL, "The disk is full", why)
 
     def disk_recovered(self, directory: str, change: Change) -> None:
-        """Report that the disk has free space again."""
+        """Report that the disk has room for the reserve again."""
         text = f"The disk of {directory} has room for the reserve of the database again."
         self._report(change, notification_kinds.DISK_RECOVERED, "The disk has room again", text)
 
     def memory(self, change: Change, *, short: bool) -> None:
-        """Report that the supervisor is out of memory, or recovered."""
+        """Report that the supervisor is out of memory, or has memory again."""
         if short:
             text = "The daemon is out of memory. Active runs continue; new runs wait."
             self._report(change, notification_kinds.MEMORY_SHORT, "Out of memory", text)
@@ -315,7 +323,7 @@ class Notifications:
             self._report(change, notification_kinds.MEMORY_RECOVERED, "Memory is available again", text)
 
     def tasks_silent(self, silent: Sequence[tuple[str, int]], change: Change) -> None:
-        """Report tasks (name, next start) that wait until a clock that was set back catches up."""
+        """Report tasks, as (name, next start in ms), that wait until a clock that was set back catches up."""
         listed = "".join(f"\n{name} runs again at {stamp(at)}." for name, at in silent[:_SILENT_LISTED])
         more = len(silent) - _SILENT_LISTED
         rest = f"\n{counted(more, 'more task')}: ringward status." if more > 0 else ""
@@ -328,7 +336,7 @@ class Notifications:
         )
 
     def clock_doubted(self, step_ms: int, until_ms: int, change: Change) -> None:
-        """Report a step of the clock of more than a day, which removals ignore for now."""
+        """Report a step of the clock by more than a day; removals ignore it until `until_ms`."""
         where = "forward" if step_ms > 0 else "back"
         text = (
             f"It was set {where} by {abs(step_ms) // 86_400_000} days. Nothing is removed by age before"
@@ -337,7 +345,7 @@ class Notifications:
         self._report(change, notification_kinds.CLOCK_DOUBTED, "The clock was set by more than a day", text)
 
     def starts_wait(self, waiting: int, why: str | None, change: Change) -> None:
-        """Tell that `waiting` runs cannot start because something ran out; `why` is None when none waits any more."""
+        """Report that `waiting` runs cannot start because of a shortage, `why`; None: none waits any more."""
         if why is not None:
             text = f"{counted(waiting, 'run')} cannot start and wait: {why}. Active runs continue."
             self._report(change, notification_kinds.STARTS_WAITING, "Runs cannot start", text)
@@ -346,12 +354,12 @@ class Notifications:
             self._report(change, notification_kinds.STARTS_RECOVERED, "Runs start again", text)
 
     def export_failing(self, name: str, why: str, behind: int, change: Change) -> None:
-        """Report an export that has failed for ``alert_after``."""
+        """Report that an export has failed for ``alert_after``; `behind`: number of waiting lines."""
         waiting = f" {counted(behind, 'line')} waiting." if behind else ""
         self._report(change, notification_kinds.EXPORT_FAILING, f"Export {name} is failing", f"{why}.{waiting}")
 
     def export_recovered(self, name: str, since: int, change: Change) -> None:
-        """Report that an export delivers again."""
+        """Report that an export delivers again, after it had failed since `since` (ms since the epoch)."""
         lasted = format_duration((change.now_ms - since) // 1000 * 1000)
         text = f"It failed for {lasted}. It now delivers all lines that are still in the logs."
         self._report(change, notification_kinds.EXPORT_RECOVERED, f"Export {name} works again", text)
@@ -371,7 +379,7 @@ class _Mark(Arguments):
 
 
 class NotificationOperations:
-    """Marks notifications."""
+    """Operations that mark notifications as read or unread."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
@@ -398,7 +406,7 @@ class NotificationOperations:
 
     @operation(Arguments)
     def notifications_read(self, _asked: Arguments, reply: Reply) -> None:
-        """Mark all notifications as read, with a single event."""
+        """Mark all notifications as read; one event announces it."""
         change = self._committer.change(unavailable(reply))
 
         def marked(db: Database) -> Events:
@@ -417,7 +425,7 @@ def _count(db: Database, before: int) -> Events:
 
 
 def _shown(stored: Notification) -> dict[str, Any]:
-    """Return a notification in the form of the API."""
+    """Return a notification as the API shows it."""
     shown = {
         "id": stored.id,
         "kind": stored.kind,

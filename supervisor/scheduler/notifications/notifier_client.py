@@ -1,6 +1,6 @@
-"""The client of the notifier process, which starts with the first request and is dismissed when idle.
+"""The client of the notifier process, which starts with the first request and exits when idle.
 
-After a crash of the notifier process its open requests are repeated once, so a request that crashes it cannot do so
+If the notifier process crashes, its open requests are repeated once. More attempts could let one bad request crash it
 forever.
 """
 
@@ -15,7 +15,7 @@ from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
 
 _IDLE_MS = 120_000
-"""Longer than the interval of the heartbeat of the daemon."""
+"""Idle time before the process exits; longer than the interval of the daemon's heartbeat, which would restart it."""
 _MOST_TRIES = 2
 
 OnResult = Callable[[DeliveryResult], None]
@@ -31,7 +31,7 @@ class _OpenRequest:
 
 
 class NotifierClient(HelperClient):
-    """Sends requests to the notifier process and dispatches the results."""
+    """Sends requests to the notifier process, and dispatches the results."""
 
     def __init__(self, loop: Loop, log: Log) -> None:
         self._loop = loop
@@ -44,7 +44,7 @@ class NotifierClient(HelperClient):
         return len(self._open)
 
     def send(self, request: DeliveryRequest | PingRequest, then: OnResult) -> None:
-        """Send a request; `then` receives the result, from the loop."""
+        """Send a request; `then` receives the result in the loop."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
@@ -59,11 +59,11 @@ class NotifierClient(HelperClient):
         self._process.send(open_request.request.to_frame())
 
     def helper_wanted(self) -> bool:
-        """Return whether a request has no result."""
+        """Return whether any request has no result."""
         return bool(self._open)
 
     def helper_started(self) -> None:
-        """Send all open requests, each for the second time at most."""
+        """Send all open requests to a new process; give up those that were already sent twice."""
         for key, open_request in list(self._open.items()):
             if open_request.tries < _MOST_TRIES:
                 self._send(open_request)
@@ -71,7 +71,7 @@ class NotifierClient(HelperClient):
                 self._loop.after(0, partial(self._done, key, DeliveryResult("the notifier process exited")))
 
     def helper_sent(self, frame: Frame) -> None:
-        """Pass on a result."""
+        """Pass a result to the requester."""
         self._done(frame["key"], DeliveryResult(frame["error"], frame["retry_after_ms"]))
 
     def _done(self, key: str, result: DeliveryResult) -> None:
@@ -88,5 +88,5 @@ class NotifierClient(HelperClient):
             self._process.close()
 
     def close(self) -> None:
-        """Close the connection, so that the notifier process exits; open requests are dropped."""
+        """Close the connection, which makes the notifier process exit; open requests are dropped."""
         self._process.close()

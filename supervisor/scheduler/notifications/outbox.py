@@ -1,8 +1,8 @@
-"""Delivers stored messages, with retries until they succeed or are too old.
+"""The outbox delivers stored messages, and retries until they succeed or are a day old.
 
-The store keeps every message until it is delivered or dropped; memory only knows which notifiers are busy or pausing.
-Each notifier gets one message at a time, so messages stay in order and an outage costs one attempt every half minute. A
-message whose result could not be stored is delivered again.
+The store keeps each message until it is delivered or dropped. Memory only tells which notifiers are busy or pausing.
+Each notifier gets one message at a time, which keeps messages in order. During an outage it makes one attempt every
+half minute. If the result of a delivery cannot be stored, the message is delivered again.
 """
 
 import os
@@ -26,13 +26,13 @@ from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.wording import Message, message, trial_message
 
 _DELAYS_MS = (30_000, 120_000, 600_000, 3_600_000)
-"""Delay before each further attempt; the last one repeats."""
+"""Delay before each further attempt of a message; the last delay repeats."""
 _REST_MS = 30_000
-"""Pause of a notifier after a failure."""
+"""Minimum pause of a notifier after a failure."""
 _MAX_AGE_MS = 86_400_000
 _AT_ONCE = 4
 _LONGEST_MS = 60_000.0
-"""Longest time between checks while messages wait, because clocks can be set."""
+"""Maximum time between checks while messages wait: they are due by the wall clock, which can be set."""
 
 OnLost = Callable[[str, int, str, Change], None]
 
@@ -42,11 +42,11 @@ class _Name(Arguments):
 
 
 class Outbox:
-    """Delivers messages through all notifiers of the configuration.
+    """Delivers messages through the notifiers of the configuration.
 
     Args:
-        notifier_client: delivers messages.
-        on_lost: called with dropped messages: notifier, number, reason, and the change to add to.
+        notifier_client: sends messages.
+        on_lost: called when messages are dropped, with notifier, number, reason, and the change to add to.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Outbox:
         self._host = socket.gethostname()
         self._busy: set[str] = set()
         self._resting: dict[str, float] = {}
-        """End of the pause of a notifier, on the monotonic clock."""
+        """When the pause of a notifier ends, on the monotonic clock."""
         self._timer: Timer | None = None
         self._looking = False
         self._again = False
 
     def begin(self, config: Config, *, first: bool) -> None:
-        """Resume deliveries; `first`: retry failed messages of an earlier daemon at once."""
+        """Resume deliveries; `first`: also retry failed messages of an earlier daemon at once."""
         self._site = config.http.external_url
         self._zone = config.daemon.timezone
         self._urls = {name: one.url for name, one in config.notifiers.items()}
@@ -88,7 +88,7 @@ class Outbox:
         self.look()
 
     def configure(self, config: Config) -> None:
-        """Apply a new configuration; notifiers with a new URL are tried at once."""
+        """Apply a new configuration; the messages of notifiers with a new URL are tried at once."""
         self._site = config.http.external_url
         self._zone = config.daemon.timezone
         urls = {name: one.url for name, one in config.notifiers.items()}
@@ -112,7 +112,7 @@ class Outbox:
         change.read(lambda db: deliveries.forget_others(db, names)).then(stored)
 
     def queued(self, lost: dict[str, int]) -> None:
-        """Deliver new messages; `lost`: number of dropped messages by notifier."""
+        """Deliver new messages; `lost`: number of messages by notifier that were dropped because too many waited."""
         if lost:
             with self._committer.changing() as change:
                 for name, number in lost.items():
@@ -123,7 +123,7 @@ class Outbox:
     # One check at a time: send due messages, and set the timer for the next check.
 
     def look(self) -> None:
-        """Send due messages; call this after a message was stored."""
+        """Send due messages; must be called after a message is stored."""
         if self._looking:
             self._again = True
             return
@@ -159,10 +159,9 @@ class Outbox:
         waits = [(until - self._loop.now_s()) * 1000 for until in self._resting.values()]
         if next_due is not None:
             left = next_due - self._loop.now_ms()
-            # A due message that was not sent waits for a free slot; the next result checks again.
+            # A message that is due but was not sent waits for a delivery to finish, which checks again.
             waits += [left] if left > 0 else []
         if waits:
-            # The clock may be set.
             self._timer = self._loop.after(min(_LONGEST_MS, max(1.0, min(waits))), self.look)
 
     # One message, or several together.
@@ -226,7 +225,7 @@ class Outbox:
 
     @operation(Arguments)
     def notifiers(self, _asked: Arguments, reply: Reply) -> None:
-        """Answer with the delivery status of each notifier, without its URL."""
+        """Answer with the delivery status of each notifier, without its URL, which may contain secrets."""
         names = sorted(self._urls)
 
         def answer(found: dict[str, Standing]) -> None:
@@ -238,7 +237,7 @@ class Outbox:
 
     @operation(_Name)
     def notifier_test(self, asked: _Name, reply: Reply) -> None:
-        """Send a test message through a notifier at once, without retries, and answer with the result."""
+        """Send a test message through a notifier once, and answer with the result."""
         url = self._urls.get(asked.name)
         if url is None:
             reply(refused(404, f'No notifier named "{asked.name}"'))

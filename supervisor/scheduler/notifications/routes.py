@@ -1,4 +1,4 @@
-"""Routes: which notifiers receive a notification, and when. Pure."""
+"""Routes decide which notifiers receive a notification, and when. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ _MINUTES_PER_HOUR = 60
 
 
 def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None:
-    """Return when the present quiet hours end, in milliseconds since the epoch; None outside of quiet hours.
+    """Return when the current quiet hours end, in milliseconds since the epoch; None outside quiet hours.
 
     Args:
-        quiet: minutes of the day; a range that ends before it begins spans midnight.
+        quiet: the quiet hours in minutes of the day; a range that ends before it begins spans midnight.
         zone: the time zone of the quiet hours.
         now_ms: the present, in milliseconds since the epoch.
     """
@@ -34,7 +34,8 @@ def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None
     day = local.date() + timedelta(days=int(over_midnight and minute >= quiet.begin))
     hour, rest = divmod(quiet.end, _MINUTES_PER_HOUR)
     end = datetime(day.year, day.month, day.day, hour, rest, tzinfo=zone_named(zone))
-    # When clocks are set back, the end can occur a second time.
+    # In the night when clocks are set back, the local time of the end can occur twice. If the first one is past, take
+    # the second.
     at = end.astimezone(UTC)
     if at.timestamp() * 1000 <= now_ms:
         at = end.replace(fold=1).astimezone(UTC)
@@ -43,22 +44,22 @@ def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """A fact that may be worth a notification."""
+    """An occurrence that routes may turn into a notification."""
 
     kind: str
     severity: str
     task: str | None = None
-    """The task or service."""
+    """Name of the task or service; None if it is about the daemon."""
     final: bool = True
-    """Of a failure: whether no retry follows."""
+    """For failures: whether no retry follows."""
     failures: int = 1
-    """Of a failure: consecutive failures; a run and its retries count as one."""
+    """For failures: number of consecutive failed runs; a run and its retries count as one."""
     attempts: int = 1
-    """Of a failure: consecutive failures; each retry counts."""
+    """For failures: number of consecutive failed attempts; each retry counts."""
     named: tuple[str, ...] = ()
-    """Notifiers that the definition of the task names for this."""
+    """Notifiers that the definition of the task names for this kind."""
     without: str | None = None
-    """A notifier to leave out."""
+    """A notifier that must not receive it: the one that it is about."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +68,18 @@ class Target:
 
     notifier: str
     only_if_notified: bool = False
-    """Whether it receives a recovery only if it received the failure."""
+    """Whether it receives a recovery only if it was told of the failure."""
     until: int | None = None
-    """End of the quiet hours in milliseconds since the epoch; None: send at once."""
+    """When quiet hours end, in milliseconds since the epoch; None to send at once."""
 
 
 def targets(fact: Fact, routes: Iterable[Route], zone: str, now_ms: int) -> list[Target]:
     """Return the notifiers that receive a fact, each once, sorted by name.
 
-    If several routes lead to a notifier, the earliest time and the weakest condition apply.
+    If several routes lead to a notifier, the weakest condition applies, then the earliest time.
 
     Args:
-        fact: the fact.
+        fact: the occurrence.
         routes: the routes of the configuration.
         zone: the time zone of quiet hours.
         now_ms: the time of the fact.
@@ -107,7 +108,7 @@ def _together(several: list[Target]) -> Target:
 
 
 def _leads(route: Route, fact: Fact) -> bool | None:
-    """Return whether a route takes a fact: None: no; False: always; True: only after a reported failure."""
+    """Return None if a route ignores a fact, else whether only notifiers that were told of the failure receive it."""
     match = route.match
     if match.tasks is not None and (fact.task is None or not fnmatchcase(fact.task, match.tasks)):
         return None
@@ -126,7 +127,7 @@ def _severe(severity: str, least: str | None) -> bool:
 
 
 def _counts(route: Route, fact: Fact) -> bool:
-    """Return whether the number of consecutive failures reaches ``after``."""
+    """Return whether a failure is at least the ``after``-th in a row; other facts always count."""
     if fact.kind not in FAILURES:
         return True
     if route.final_attempt_only:

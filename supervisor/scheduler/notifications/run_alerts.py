@@ -1,4 +1,4 @@
-"""Alerts about active runs that take too long or print nothing."""
+"""Alerts about active runs that take too long or print no output."""
 
 from contextlib import suppress
 
@@ -17,7 +17,7 @@ _MIN_WAIT_MS = 100
 
 
 class RunAlerts(RunObserver):
-    """Timers of runs whose definitions set ``max_duration_alert`` or ``silence_alert``."""
+    """Raises the alerts of runs whose definitions set ``max_duration_alert`` or ``silence_alert``."""
 
     def __init__(self, loop: Loop, boot: Boot, notifications: Notifications, committer: Committer) -> None:
         self._loop = loop
@@ -43,7 +43,7 @@ class RunAlerts(RunObserver):
                 timer.cancel()
 
     def _watch_duration(self, run: LiveRun, started_at: int, limit_ms: int) -> None:
-        # The next scheduler repeats the alert, which only increments the notification.
+        # The alert is not stored. A new scheduler raises it again, which only increments the notification's count.
         left = max(0, started_at + limit_ms - self._loop.now_ms())
         self._slow[run.id] = self._loop.after(left, lambda: self._takes_long(run, limit_ms))
 
@@ -65,7 +65,7 @@ class RunAlerts(RunObserver):
         self._watch_output(run, last, limit_ms)
 
     def _last_output(self, run: LiveRun) -> int:
-        """Return the time of the last output in ms since the epoch; 0: none or unreadable."""
+        """Return the time of the run's last output in ms since the epoch; 0 if there is none or it is unreadable."""
         reader = LogReader(ring_path(self._runtime_dir, run.id), None)
         with suppress(LogError, OSError):
             try:

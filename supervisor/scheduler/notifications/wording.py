@@ -1,4 +1,4 @@
-"""Texts of messages. Pure."""
+"""Texts of the messages that notifiers send. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,39 +16,39 @@ _OF_SEVERITY = {"info": "info", "warn": "warning", "error": "failure"}
 
 @dataclass(frozen=True)
 class Message:
-    """A message."""
+    """The parts of a message, as plain text."""
 
     title: str
     body: str
     footer: str
-    """Text after the last lines of the run."""
+    """Text that follows the last output lines of the run."""
     type: str
     """info, success, warning or failure."""
 
 
 def cut(text: str, most: int) -> str:
-    """Shorten a text to `most` characters."""
+    """Return a text, shortened to `most` characters; "…" marks a cut."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def title_of(text: str) -> str:
-    """Return a text as a title: one line, shortened."""
+    """Return a text as a title: in one line, with at most 200 characters."""
     return cut(" ".join(text.split()), _MAX_TITLE)
 
 
 def body_of(text: str) -> str:
-    """Return a text as a body, shortened."""
+    """Return a text as a body, with at most 2000 characters."""
     return cut(text, _MAX_BODY)
 
 
 def message(deliveries: Sequence[Delivery], *, site: str | None, host: str, zone: str) -> Message:
-    """Return the message for one delivery, or for several together.
+    """Return the message for one delivery, or a list of several.
 
     Args:
-        deliveries: one or more deliveries.
-        site: URL of the dashboard; None: no links.
+        deliveries: one or more deliveries; those held during quiet hours are always listed, with their times.
+        site: URL of the dashboard; None for no links.
         host: name of the host.
-        zone: time zone of times.
+        zone: time zone for times.
     """
     if len(deliveries) == 1 and not deliveries[0].held:
         one = deliveries[0]
@@ -65,7 +65,7 @@ def message(deliveries: Sequence[Delivery], *, site: str | None, host: str, zone
 
 
 def trial_message(notifier: str, host: str) -> Message:
-    """Return the test message of a notifier."""
+    """Return the message with which users test a notifier."""
     return Message(
         "Ringward: this is a test", f"The notifier {notifier} can deliver messages.", _footer(None, host), "info"
     )
