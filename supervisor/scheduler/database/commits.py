@@ -1,13 +1,14 @@
-"""Storing before announcing: one event of the scheduler is one change and one transaction.
+"""Changes: everything is stored before it is announced.
 
-A change collects writes, events to announce, and effects to run after both. Changes are stored strictly in order. All
-changes that arrive while the store is busy go to it together, as one transaction; if that fails, one by one. A change
-that cannot be stored (full disk, locked database) blocks later changes and is retried every second, so no exit is lost
-and none overtakes its start. A change with a waiting client is refused instead.
+A change collects writes, events to announce, and effects that follow both. Changes are stored strictly in order. Those
+that arrive while the store is busy share the next transaction; if it fails, they are stored one by one.
 
-The number of waiting changes is bounded by the number of runs and instances, however long the database cannot be
-written. Meanwhile no new run starts, samples are dropped, and schedules are deferred (:mod:`..runs.scheduled_starts`).
-Of the details of a service only the latest wait (:mod:`..services.service_controller`).
+If a change cannot be stored (full disk, locked database), it is retried every second and blocks later ones. So no exit
+is lost, and none is stored before its start. A change for which a client waits is refused instead.
+
+While the database cannot be written, the number of waiting changes is limited by the number of runs and instances. No
+new run starts, samples are dropped, and schedules are deferred (:mod:`..runs.scheduled_starts`). Only the latest
+details of each instance wait (:mod:`..services.service_controller`).
 """
 
 import collections
@@ -26,20 +27,20 @@ from supervisor.scheduler.loop.loop import Loop
 
 _RETRY_MS = 1000
 _LINGER_MS = 5
-"""How long a change that can wait does so; a transaction of its own would delay changes with waiting clients."""
+"""How long a change that can wait does so. Its own transaction would delay changes for which clients wait."""
 _SLOW_MS = 5000
 _MAX_TOGETHER = 1000
-"""Limit of changes in one transaction, which bounds the delay of the first."""
+"""Maximum number of changes in one transaction; more would delay the first of them."""
 
 _KEPT_EVENTS = 10_000
 _PRUNED_EACH = 1000
-"""Number of events after which the oldest are removed."""
+"""Number of new events after which the oldest are removed."""
 
 _UNABLE = (Away, Busy, DiskFailed, DiskFull, ReadOnly, Unusable)
-"""Errors that affect every change."""
+"""Errors that concern the whole database, and so every change."""
 
 _NOT_NOW = (Away, Busy)
-"""Slow errors that occur before any write."""
+"""Errors that occur, after a wait, before any write: no change is at fault, so trying each one alone is useless."""
 
 T = TypeVar("T")
 
@@ -48,21 +49,21 @@ OnFailed = Callable[[BaseException], None]
 Events = list[tuple[str, dict[str, Any]]]
 """Kind and body of each event."""
 _Stored = tuple[int, list[Draft]]
-"""Number of the first event, and the events."""
+"""Number of the first event, and the events, of a transaction."""
 
 
 class Change:
-    """The writes, events and effects of one event of the scheduler."""
+    """The writes, events and effects that belong together and share a transaction."""
 
     def __init__(
         self, now_ms: int, on_failed: OnFailed | None = None, given_up_on: type[BaseException] = BaseException
     ) -> None:
-        """Start empty. Without `on_failed`, the change is retried until it is stored.
+        """Create an empty change. Without `on_failed`, it is retried until it is stored.
 
         Args:
             now_ms: the time of the change, in milliseconds since the epoch.
-            on_failed: called with the error when the change is abandoned because it cannot be stored.
-            given_up_on: the kind of errors that abandon the change; after other errors it is retried.
+            on_failed: called with the error if the change is abandoned because it cannot be stored.
+            given_up_on: the type of errors on which to abandon the change; after other errors it is retried.
         """
         self.now_ms = now_ms
         self._on_failed = on_failed
@@ -78,7 +79,7 @@ class Change:
         self.writes.append(function)
 
     def read(self, function: Callable[[Database], T]) -> "Read[T]":
-        """Call ``function(db)`` in the transaction, in order with the writes; return a handle for its result."""
+        """Call ``function(db)`` in the transaction, in order with the writes; return a handle to its result."""
         return Read(self, function)
 
     def announce(self, kind: str, body: dict[str, Any]) -> None:
@@ -90,7 +91,7 @@ class Change:
         self.event_sources.append(function)
 
     def then(self, effect: Callable[[], None]) -> None:
-        """Call `effect` from the loop after the change is stored."""
+        """Call `effect` in the loop after the change is stored."""
         self.effects.append(effect)
 
     def undo(self, function: Callable[[], None]) -> None:
@@ -98,7 +99,7 @@ class Change:
         self._undo.append(function)
 
     def give_up(self, error: BaseException) -> bool:
-        """Undo the change if this error abandons it; return False if the change will be retried."""
+        """Abandon the change if `error` calls for it, and undo its effects on memory; return whether it did."""
         if self._on_failed is None or not isinstance(error, self._given_up_on):
             return False
         for undo in self._undo:
@@ -113,7 +114,7 @@ class Change:
 
 
 class Read(Generic[T]):
-    """A read inside the transaction of a change, whose result is available after the change is stored."""
+    """A read inside the transaction of a change."""
 
     def __init__(self, change: Change, function: Callable[[Database], T]) -> None:
         self._change = change
@@ -126,16 +127,16 @@ class Read(Generic[T]):
 
     @property
     def result(self) -> T:
-        """The result; only after the read, so in events and effects of the change."""
+        """The result; available to event sources and effects of the change."""
         return self._results[0]
 
     def then(self, effect: Callable[[T], None]) -> None:
-        """Call `effect` with the result from the loop after the change is stored."""
+        """Call `effect` with the result in the loop after the change is stored."""
         self._change.then(lambda: effect(self.result))
 
 
 class StoreStuck(Exception):
-    """Earlier changes cannot be stored yet."""
+    """A change was refused, because earlier changes cannot be stored yet."""
 
     def __init__(self) -> None:
         super().__init__("earlier changes cannot be stored yet")
@@ -145,17 +146,17 @@ class CommitListener:
     """Observes the store; the default methods do nothing."""
 
     def storing_failed(self, error: BaseException) -> None:
-        """Handle the first failure to store; a change committed here is retried until it is stored."""
+        """Handle the first failure to store; the handler may commit a change, which waits with the others."""
 
     def database_unusable(self, error: Unusable) -> None:
-        """Handle a damaged or replaced database."""
+        """Handle an error that means a damaged or replaced database."""
 
     def changes_stored(self) -> None:
-        """Continue after an attempt to store changes."""
+        """Continue work that waits for the store; called when the store is done with some changes."""
 
 
 class Committer:
-    """Passes changes to the store thread and completes them in order."""
+    """Passes changes to the store thread, and completes them in order."""
 
     def __init__(self, loop: Loop, store: StoreThread, event_log: EventLog, log: Log, listener: CommitListener) -> None:
         self._loop = loop
@@ -166,19 +167,19 @@ class Committer:
         self._waiting: collections.deque[Change] = collections.deque()
         self._in_store: list[Change] = []
         self._singly = 0
-        """Number of waiting changes to store one by one, because together they failed."""
+        """Number of waiting changes to store one by one, because their common transaction failed."""
         self._stuck = False
         """Whether the last attempt to store the first waiting change failed."""
         self._reasons: set[type[BaseException]] = set()
-        """Types of the errors logged since then."""
+        """Types of errors that were logged since then; each is logged once."""
         self._lingers = False
         """Whether a change waits to share a transaction."""
         self._unresponsive = False
         """Whether the store has not answered for :data:`_SLOW_MS`, perhaps because its disk hangs."""
         self._watched_batch: list[Change] | None = None
-        """The batch at the last check of the store; None: no check is scheduled."""
+        """The changes in the store at the last check for a hang; None if no check is scheduled."""
         self._trouble_reported = False
-        """Whether the failure was already reported."""
+        """Whether the present failure was reported to the listener."""
         loop.watch(store.fileno(), lambda _mask: self._drain())
 
     @property
@@ -188,7 +189,7 @@ class Committer:
 
     @property
     def storing(self) -> bool:
-        """Whether changes can be stored; otherwise changes with a waiting client are refused."""
+        """Whether changes can be stored; if not, changes for which a client waits are refused."""
         return not (self._stuck or self._unresponsive)
 
     def _drain(self) -> None:
@@ -202,13 +203,13 @@ class Committer:
     def changing(
         self, on_failed: OnFailed | None = None, given_up_on: type[BaseException] = BaseException
     ) -> Iterator[Change]:
-        """Commit a new change at the end of the block; see :meth:`Change.__init__` for the arguments."""
+        """Commit a new change when the block ends without an error; see :meth:`Change.__init__` for the arguments."""
         change = self.change(on_failed, given_up_on)
         yield change
         self.commit(change)
 
     def commit(self, change: Change, *, can_wait: bool = False) -> None:
-        """Store a change, announce its events and run its effects; `can_wait`: it may share a later transaction."""
+        """Store a change, announce its events, and run its effects; `can_wait`: a few ms, to share a transaction."""
         if change.empty or (not self.storing and change.give_up(StoreStuck())):
             return
         self._waiting.append(change)
@@ -259,8 +260,9 @@ class Committer:
             self._listener.storing_failed(error)
 
     def _refuse_waiting(self) -> None:
-        """Refuse all changes with a waiting client."""
-        waiting, self._waiting = self._waiting, collections.deque()  # a refused change may commit another at once
+        """Refuse all changes for which a client waits."""
+        # Iterate over a separate queue: a refused change may commit another one at once.
+        waiting, self._waiting = self._waiting, collections.deque()
         retried = [one for one in waiting if not one.give_up(StoreStuck())]
         self._waiting.extendleft(reversed(retried))
 
@@ -277,7 +279,7 @@ class Committer:
             for change in changes:
                 for effect in change.effects:
                     effect()
-            self._event_log.ring_at_round_end()  # answers to requests leave before readers wake
+            self._event_log.ring_at_round_end()  # answers to requests are sent before readers wake up
         elif len(changes) > 1 and not isinstance(result, _NOT_NOW):
             self._waiting.extendleft(reversed(changes))
             self._singly = len(changes)
@@ -295,19 +297,19 @@ class Committer:
         self._listener.changes_stored()
 
     def _retry_later(self, change: Change, error: BaseException) -> None:
-        """Keep a failed change at the head of the queue, and refuse later changes with a waiting client."""
+        """Keep a failed change at the head of the queue, and refuse later ones for which a client waits."""
         self._stuck = True
         self._refuse_waiting()
         self._waiting.appendleft(change)
         self._singly = 1
-        if type(error) not in self._reasons:  # a different error needs a different remedy
+        if type(error) not in self._reasons:  # another error needs another remedy, so it is logged too
             self._reasons.add(type(error))
             self._log.error(f"cannot write the database, retrying every second: {error}")
         self._report_trouble(error)
         self._loop.after(_RETRY_MS, self._feed)
 
     def close(self) -> None:
-        """Store waiting changes as far as possible, and close the store."""
+        """Store waiting changes until one fails, and close the store."""
         poll = select.poll()
         poll.register(self._store.fileno(), select.POLLIN)
         self._feed()

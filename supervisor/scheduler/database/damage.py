@@ -1,9 +1,10 @@
-"""Damage of the database that the scheduler, an API worker or the janitor finds while the daemon runs.
+"""Damage in the database that the scheduler, an API worker or the janitor finds while the daemon runs.
 
-A thread then reads the whole database and its copy. Work continues meanwhile, but the root keeps all ends of runs. If
-the database is damaged and the copy is intact, the scheduler exits. The next one starts from the copy
-(:mod:`.opening`), and the root reports active and ended runs. Without an intact copy active runs continue, and changes
-are retried.
+A thread then reads the whole database and its copy. Meanwhile work continues, but the root keeps the ends of all runs.
+
+If the database is damaged and the copy is intact, the scheduler exits. The next one starts from the copy
+(:mod:`.opening`), and the root reports active and ended runs to it. Without an intact copy, active runs continue, and
+changes are retried.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 
 _AGAIN_S = 60.0
-"""Shortest time between two complete checks, which are slow."""
+"""Minimum time between two checks of the whole database, which are slow."""
 _NO_COPY = (
     "active runs continue, and no new run starts; "
     "restore a backup, or begin a new history with: ringward recover --new-history"
@@ -28,12 +29,12 @@ _NO_COPY = (
 
 @dataclass(frozen=True)
 class _Found:
-    """Result of a complete check."""
+    """Result of a check of the whole database."""
 
     damage: str | None
-    """Description of the damage; None: no damage."""
+    """Description of the damage; None if there is none."""
     copied_at_ms: int | None = None
-    """Time of the copy in ms since the epoch; None: no intact copy."""
+    """Time of the copy in ms since the epoch; None if there is no intact copy."""
 
 
 class _Why(Arguments):
@@ -41,20 +42,20 @@ class _Why(Arguments):
 
 
 class DamageListener(Protocol):
-    """Acts on damage of the database."""
+    """Acts on damage in the database."""
 
     def database_doubted(self, doubted: bool) -> None:
-        """Stored data may be lost while `doubted`."""
+        """Note that stored data may turn out to be lost (`doubted`), or no longer."""
 
     def database_lost(self, damage: str, remedy: str) -> None:
-        """The damage cannot be repaired."""
+        """Report damage that only a user can repair, with the remedy."""
 
     def leave(self) -> None:
-        """Let the next scheduler start from the copy."""
+        """Exit, so that the next scheduler starts from the copy."""
 
 
 class DamageMonitor:
-    """Checks the database after reports of damage, and decides how to continue."""
+    """Checks the database after a report of damage, and decides how to continue."""
 
     def __init__(self, loop: Loop, boot: Boot, reading: LongReads, log: Log, listener: DamageListener) -> None:
         self._loop = loop
@@ -65,20 +66,20 @@ class DamageMonitor:
         self._looking = False
         self._not_before_s = 0.0
         self.there = False
-        """Whether the database is damaged beyond repair."""
+        """Whether the database is damaged and has no intact copy."""
 
     def met(self, error: Damaged) -> None:
-        """Check the database after a failed read or write."""
+        """Check the database after a read or write of the scheduler found damage."""
         self._look(str(error))
 
     @operation(_Why)
     def database_damaged(self, asked: _Why, reply: Reply) -> None:
-        """Check the database after a failed read of a worker."""
+        """Check the database after a read of an API worker found damage."""
         reply(done())
         self._look(asked.why)
 
     def suspected(self) -> None:
-        """Check the database after the janitor could not copy it."""
+        """Check the database after the janitor failed to copy it."""
         self._look("the janitor cannot copy it")
 
     def _look(self, why: str) -> None:
@@ -111,7 +112,7 @@ class DamageMonitor:
 
 
 def _look(path: str) -> _Found:
-    with contextlib.suppress(OSError):  # then the next start, or this check, finds the damage
+    with contextlib.suppress(OSError):  # the mark is not essential: this check or the next start finds the damage
         suspect(path)
     try:
         check(path)

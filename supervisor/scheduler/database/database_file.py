@@ -1,8 +1,8 @@
-"""The file of the SQLite database: its identity, its replacement, and problems to show.
+"""The file of the SQLite database: its identity, its replacement, and problems to publish.
 
 ========================  ===============================================================================
 ``database``              device and inode of the database of this daemon, in the runtime directory
-``database.problem``      why nothing can be stored until a person acts, in the same place; for API workers
+``database.problem``      why nothing can be stored until a user acts, in the same directory; for API workers
 ========================  ===============================================================================
 """
 
@@ -21,11 +21,11 @@ from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.startup.new_history import new_history_allowed
 
 REPLACED = "move that file away to continue with the previous history, or restart the daemon to use that file"
-"""Remedy for a replaced database file."""
+"""The remedy for a replaced database file."""
 
 
 def note_file(boot: Boot, file: File) -> None:
-    """Record `file` as the database of this daemon.
+    """Record `file` (device and inode) as the database of this daemon.
 
     Raises:
         OSError: the record cannot be written.
@@ -34,7 +34,7 @@ def note_file(boot: Boot, file: File) -> None:
 
 
 def noted_file(boot: Boot) -> File:
-    """Return the database file that an earlier scheduler of this daemon recorded; zeros: none."""
+    """Return the database file that an earlier scheduler of this daemon recorded; ``NO_FILE`` if none."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(_place(boot), encoding="utf-8") as file:
         found = json.load(file)
         if found["daemon"] == boot.started_at:
@@ -44,12 +44,12 @@ def noted_file(boot: Boot) -> File:
 
 
 def forget_file(boot: Boot) -> None:
-    """Forget the recorded file, so that any file at the path is accepted."""
+    """Forget the recorded file; the next scheduler accepts any file at the path."""
     _remove(_place(boot))
 
 
 def tell_problem(boot: Boot, summary: str, detail: str) -> None:
-    """Publish a problem to API workers; they show the summary to all clients, the detail to authorised ones.
+    """Publish a problem. API workers show the summary to all clients, and the detail to authenticated ones.
 
     Raises:
         OSError: the file cannot be written.
@@ -63,7 +63,7 @@ def no_problem(boot: Boot) -> None:
 
 
 def forget_all(boot: Boot) -> None:
-    """Remove both files at the end of the daemon."""
+    """Remove both files when the daemon exits."""
     forget_file(boot)
     no_problem(boot)
 
@@ -89,13 +89,13 @@ LOOK_MS = 2000
 
 
 class DatabaseWatch:
-    """Detects database files that were removed or replaced, and reports them.
+    """Detects that database files were removed or replaced, and reports it.
 
-    Each transaction checks that the files still have their names (:mod:`store.recovery.replaced_files`). While nothing
-    else is written, an empty transaction does so every two seconds.
+    Each transaction checks that the open files are still those at their paths (:mod:`store.recovery.replaced_files`).
+    While there is nothing to store, an empty transaction checks it every two seconds.
 
     Args:
-        leave: called when the user asks for a new history in place of a lost database.
+        leave: called when the user allows a new history in place of a lost database.
     """
 
     def __init__(
@@ -126,19 +126,19 @@ class DatabaseWatch:
                 change.write(lambda _db: None)
 
     def rescued(self, text: str) -> None:
-        """Report database files that were put back."""
+        """Report that removed database files were put back."""
         self._log.error(text)
         with self._committer.changing() as change:
             self._notifications.database_restored(text, change, "The database files were restored")
 
     def met(self, error: StoreError) -> None:
-        """Report a replaced database file."""
+        """Report a replaced database file, once."""
         if isinstance(error, Replaced) and not self._problem:
             self._log.error(f"nothing is stored: {error}; {REPLACED}")
             self._tell(error, REPLACED)
 
     def lost(self, error: StoreError, remedy: str) -> None:
-        """Report a damaged database without an intact copy."""
+        """Report a damaged database without an intact copy; wait for the user's decision."""
         self._lost = True
         self._tell(error, remedy)
 
@@ -148,7 +148,7 @@ class DatabaseWatch:
             tell_problem(self._boot, str(type(error).__doc__), f"{error}; {remedy}")
 
     def stored(self) -> None:
-        """Withdraw the problem after a change was stored."""
+        """Withdraw the published problem once changes can be stored again."""
         if self._problem and not self._lost and self._committer.storing:
             self._problem = False
             no_problem(self._boot)

@@ -1,6 +1,6 @@
-"""A file of 16 MiB that reserves disk space for the database; it is removed when the disk is full.
+"""A file of 16 MiB that reserves disk space for the database. When the disk is full, it is removed to free the space.
 
-Functions that access the disk run in the store thread, all others in the loop.
+Methods that access the disk run in the store thread, which a hung disk blocks anyway; all others run in the loop.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from supervisor.scheduler.notifications.notifications import Notifications
 
 BYTES = 16 << 20
 _SPARE = 2
-"""Required free space in multiples of the file, so that the file itself does not fill the disk."""
+"""The free space that creation requires, in multiples of the file's size: the file itself must not fill the disk."""
 _FIRST_MS = 1_000
 _AGAIN_MS = 10_000
 
@@ -22,9 +22,7 @@ class DiskReserve:
     """Creates and releases the file, and reports a full disk.
 
     Args:
-        directory: the directory of the database.
-        change: returns a new change.
-        commit: stores a change.
+        directory: the directory of the database, which gets the file.
     """
 
     def __init__(
@@ -42,13 +40,13 @@ class DiskReserve:
         self._log = log
         self._committer = committer
         self._there = True
-        """Whether the file exists; set by the store thread."""
+        """Whether the file exists; the store thread sets it."""
         self.missing = False
-        """Whether a full disk was reported: there was no space for the file."""
+        """Whether a full disk was reported, because there is no space for the file."""
         loop.after(_FIRST_MS, self._keep)
 
     def release(self) -> bool:
-        """Remove the file to free space; return False if there is none. Runs in the store thread."""
+        """Remove the file to free its space; return False if that is impossible. Runs in the store thread."""
         try:
             os.unlink(self._path)
         except OSError:  # ENOENT; EROFS, EIO
@@ -97,7 +95,9 @@ class DiskReserve:
 
 
 def _made(path: str) -> bool:
-    """Create the file if necessary; return False if there is too little space.
+    """Create the file unless it exists in full; return False if the disk has too little space.
+
+    posix_fallocate(3) allocates the blocks; a sparse file would reserve nothing.
 
     Raises:
         OSError: the file cannot be created; a part of it may exist.

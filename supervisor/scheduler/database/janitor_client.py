@@ -1,10 +1,15 @@
-"""The client of the janitor: starts it when there is work.
+"""The client of the janitor process, which scans, compresses and removes logs.
 
-The janitor starts shortly after a run with a log ends, and when a log becomes old enough for compression, as the last
-janitor reported. It also starts every ten minutes while logs grow, and a minute after the scheduler. At most one
-janitor runs at a time; each reports the pause before the next. Files of purged runs are removed at once, without a
-scan and without a pause. Files that cannot be removed are retried with a doubling delay: a disk may be full for a
-moment, or stay read-only.
+The janitor starts for a scan:
+
+* a minute after the scheduler starts;
+* shortly after a run with a log ends;
+* when a log becomes old enough for compression, as the previous janitor reported;
+* every ten minutes while runs are active, because their logs grow.
+
+At most one janitor runs at a time, and each reports the pause before the next scan. Files of purged runs are removed at
+once, without a scan or a pause. If some cannot be removed, the next attempt follows after a delay that doubles: a disk
+may be full for a moment, or stay read-only.
 """
 
 import os
@@ -34,13 +39,13 @@ class JanitorListener(Protocol):
     """Receives the results of the janitor."""
 
     def logs_may_grow(self) -> bool:
-        """Return whether logs may grow, because runs are active."""
+        """Return whether logs may grow because runs are active."""
 
     def files_removed(self, last: int, kept: list[int]) -> None:
-        """Handle the removal of the files of purged runs up to number `last`, except `kept`."""
+        """Note that the files of purged runs up to number `last`, except `kept`, are removed."""
 
     def database_damaged(self) -> None:
-        """Handle damage of the database that the janitor found."""
+        """Handle damage in the database that the janitor found."""
 
 
 class JanitorClient:
@@ -66,20 +71,21 @@ class JanitorClient:
         self._at_s = 0.0
         self._rested_s = 0.0
         self._missed = False
-        """Whether a scan was requested while the janitor ran."""
+        """Whether a scan was requested while a janitor ran."""
         self._purged = False
-        """Whether runs were purged while the janitor ran."""
+        """Whether runs were purged while a janitor ran."""
         self._again = Timer(self.purge)
-        """Timer for files of purged runs that could not be removed."""
+        """Timer of the next attempt to remove files of purged runs."""
         self._kept: list[int] = []
+        """Numbers of the files that the last attempt could not remove."""
         self._again_ms = _KEPT_MS
-        """Delay before the next attempt to remove files; `_kept` has their numbers."""
+        """Delay before the next attempt."""
         self._looks = False
         """Whether the running janitor scans all logs."""
         self.want(_START_MS)
 
     def configure(self, config: Config) -> None:
-        """Apply a new configuration; if it changes the job, start a scan soon."""
+        """Apply a new configuration; if it changes the janitor's job, request a scan."""
         changed = replace(
             self._job,
             log_level=config.daemon.log_level,
@@ -91,7 +97,7 @@ class JanitorClient:
             self.want()
 
     def want(self, delay_ms: float = _SOON_MS) -> None:
-        """Request a scan in `delay_ms` milliseconds, or after the pause."""
+        """Request a scan in `delay_ms` milliseconds, but not before the pause ends."""
         if self._process is not None:
             self._missed = True
             return
@@ -105,7 +111,7 @@ class JanitorClient:
         self._timer = self._loop.after((at_s - now_s) * 1000, self._due)
 
     def purge(self) -> None:
-        """Remove the files of purged runs."""
+        """Remove the files of purged runs now, or when the running janitor exits."""
         if self._process is not None:
             self._purged = True
         else:
@@ -175,6 +181,6 @@ class JanitorClient:
             self.want(_GROWING_MS)
 
     def close(self) -> None:
-        """Kill the janitor, which is always safe, without waiting: a hung disk may delay its end."""
+        """Kill the janitor without waiting for it, because a hung disk may delay its exit. A kill is always safe."""
         if self._process is not None:
             self._process.kill()

@@ -1,7 +1,7 @@
-"""Open the database: wait for its server, or restore it from its copy.
+"""Open the database: wait for its server, or restore its file from the copy.
 
-A scheduler that finds damage later marks the database as suspect and exits; the next one checks it here and starts
-from the copy. Only the opening of the database restores it.
+A scheduler that finds damage while it works marks the database as suspect and exits. The next one checks it here, and
+restores it if necessary. Nothing else restores a database.
 """
 
 import os
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from store.recovery.salvage import Salvaged
 
 TAKEN_UP = "taken_up"
-"""Name in the store of the start time of the last daemon whose first scheduler took over."""
+"""Name in the store of the start time of the latest daemon that has taken over."""
 _RESTORED = "restored"
-"""Name in the store of a restoration that is not reported yet."""
+"""Name in the store of a restoration that users have not been told of."""
 
 
 class Restoration(NamedTuple):
@@ -51,7 +51,7 @@ class Restoration(NamedTuple):
 
     Attributes:
         told: text of the notification.
-        waiting: ids of pending runs that did not begin.
+        waiting: ids of pending runs that certainly did not start.
     """
 
     told: str
@@ -67,13 +67,13 @@ def open_mended(
         boot: the settings of the daemon.
         durability: see :func:`open_writer`.
         log: the log of the scheduler.
-        worked: a scheduler of this daemon already took over; the copy may be older than that.
-        running: this is not the first scheduler of the daemon, so a history must exist.
-        lost: the history was lost before, so a user restored the present file.
+        worked: an earlier scheduler of this daemon took over, which the copy may be too old to tell.
+        running: an earlier scheduler of this daemon worked, so a history must exist.
+        lost: the history was lost, so the present file is one that a user restored.
 
     Raises:
-        Replaced: another file is in the place of the database of this daemon.
-        Lost: database and copy are damaged or missing, and no new history is allowed.
+        Replaced: another file has taken the place of this daemon's database.
+        Lost: database and copy are damaged or missing, and the user has not allowed a new history.
         StoreError, OSError: the database cannot be opened or restored.
     """
     path = boot.database
@@ -99,10 +99,10 @@ def open_mended(
 def _start_again(
     boot: Boot, why: Damaged, known: Mapping[str, object], newest_event: int | None, log: Log, *, running: bool
 ) -> None:
-    """Restore the database from its copy, or begin an empty history if the user allowed it.
+    """Restore the database from its copy, or begin an empty history if the user has allowed that.
 
     Raises:
-        Lost: neither is possible.
+        Lost: there is no usable copy, and a new history is not allowed.
     """
     path, now_ms = boot.database, time.time_ns() // 1_000_000
     no_copy = "there is no copy"
@@ -145,7 +145,7 @@ def _restored_text(found: Restored) -> str:
 
 
 def _saved_text(salvaged: "Salvaged") -> str:
-    """Return a summary of the data saved from after the copy."""
+    """Return a summary of the data newer than the copy that was saved from the damaged file."""
     if salvaged.failed:
         return f"later data is lost: {salvaged.failed}"
     if not (salvaged.runs or salvaged.changes or salvaged.current):
@@ -159,13 +159,13 @@ def _saved_text(salvaged: "Salvaged") -> str:
 
 
 def restored(database: Database) -> Restoration | None:
-    """Return the restoration that is not reported yet, if any."""
+    """Return the restoration of which users have not been told, if any."""
     stored = get_meta(database, _RESTORED)
     return stored and Restoration(stored["told"], frozenset(stored["waiting"]))
 
 
 def tell_restored(again: Restoration | None, change: Change, notifications: Notifications) -> None:
-    """Send the notification about a restoration, once."""
+    """Notify users of a restoration as part of `change`, so that it happens once."""
     if again is not None:
         notifications.database_restored(again.told, change, "The database was restored")
         change.write(lambda db: set_meta(db, _RESTORED, None))
@@ -179,10 +179,10 @@ def _has_content(path: str) -> bool:
 
 
 def _opened(path: str, durability: Durability, log: Log, *, expected: bool) -> Database:
-    """Open the database and read the data that a scheduler needs first; check all of it if it is suspect.
+    """Open the database, and read what every scheduler needs first; check the whole file if it is suspect.
 
     Raises:
-        Damaged: the database is damaged, or it is `expected` and missing.
+        Damaged: the database is damaged, or it is missing although it is `expected` or a copy exists.
     """
     if is_suspect(path):
         log.info("checking the whole database after earlier damage")
@@ -193,7 +193,7 @@ def _opened(path: str, durability: Durability, log: Log, *, expected: bool) -> D
     try:
         for read in (unfinished_runs, all_tasks, instances, last_seq):
             read(database)
-    except BaseException:  # no one else closes it
+    except BaseException:  # the caller never gets the connection to close it
         database.close()
         raise
     return database
@@ -203,10 +203,10 @@ _RETRY_S = 1.0
 
 
 def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) -> Database:
-    """Open the database for writing; wait for an unreachable server, or for a person to restore a file.
+    """Open the database for writing; wait until its server is reachable, or until a user restores its file.
 
-    At the start of the daemon a server that refuses the connection is an error; later it is waited for. The same holds
-    for a lost history: active runs continue while the user decides. Under a root of another version no migration runs.
+    If a server refuses the connection, or the history is lost, the first scheduler of a daemon fails. A later one
+    waits, and active runs continue. Under a root of another version, the schema is not migrated.
 
     Raises:
         RootGone: the root exited.
@@ -217,9 +217,9 @@ def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) ->
     while True:
         try:
             if root.refusal is not None:
-                open_reader(boot.database).close()  # raises if the schema needs a migration
+                open_reader(boot.database).close()  # raises an error if the schema needs a migration
             if boot.database_url is None and root.refusal is None:
-                # A first scheduler that died before it created a database left no history.
+                # Not the epoch: earlier schedulers may have died before they created a database, so none is expected.
                 durability, worked = config.storage.durability, root.worked
                 database = open_mended(boot, durability, log, worked=worked, running=worked, lost=lost)
             else:
@@ -241,7 +241,7 @@ def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) ->
             no_problem(boot)
             return database
         root.rest(_RETRY_S)
-        if root.epoch == 1 and root.is_early("shutdown"):  # nothing has started yet
+        if root.epoch == 1 and root.is_early("shutdown"):  # no run has started, so there is nothing to stop
             root.ask({"op": "ready_to_end"})
             root.wait("nothing")
 
@@ -249,7 +249,7 @@ def open_database(boot: Boot, config: Config, root: RootConnection, log: Log) ->
 def _rest_until_changed(boot: Boot, root: RootConnection) -> None:
     """Wait until the user restores the database or its copy, or allows a new history.
 
-    A restored file is checked before use, because it may be only half copied.
+    A restored file is marked as suspect, because it may still be half copied; the next attempt checks it.
     """
     path = boot.database
     before = _state(path)
@@ -269,7 +269,7 @@ def _state(path: str) -> list[tuple[int, int, int, int]]:
 
 
 def obstacle(target: str) -> str | None:
-    """Return why this version can never open the database; None: no known obstacle."""
+    """Return the reason why this version can never open the database; None if it can, or if waiting may help."""
     try:
         reader = open_reader(target)
         try:
@@ -278,6 +278,6 @@ def obstacle(target: str) -> str | None:
             reader.close()
     except SchemaTooNew as err:
         return str(err)
-    except StoreError:  # it needs a migration or is unreachable; the scheduler handles both
+    except StoreError:  # it needs a migration, or is unreachable; a starting scheduler handles both
         pass
     return None

@@ -1,8 +1,8 @@
-"""The clock for removals by age: it follows real time even if the wall clock is set.
+"""The clock by which old data is removed. It distrusts large steps of the wall clock.
 
-A wall clock that steps by days may be wrong, and removed data cannot be restored. Removals therefore ignore a step of
-more than a day until it has held for an hour, or until a user confirms the clock. A boot more than a day after the last
-check counts as a step too, because no independent clock runs while the host is off.
+A wall clock that steps by days may be wrong, and removed data cannot be recovered. Removals therefore ignore a step of
+more than a day until it has lasted for an hour, or until a user confirms the clock. The same applies if the host boots
+more than a day after the last check, because no other clock tells how long it was off.
 """
 
 from collections.abc import Callable
@@ -13,27 +13,27 @@ STATE = "removal_clock"
 BELIEVED_MS = 24 * 3_600_000
 HOLD_S = 3600.0
 _SAME_STEP_MS = 60_000
-"""A smaller change of a doubted clock is an adjustment, not another step."""
+"""A smaller change of a doubted clock is an adjustment, which does not restart the hour."""
 
 
 class Clocks(Protocol):
-    """The clocks of the host."""
+    """The clocks of the host, as :class:`.Loop` provides them."""
 
     def now_ms(self) -> int:
-        """Return the wall clock in ms since the epoch."""
+        """Return the wall clock in milliseconds since the epoch."""
 
     def boot_s(self) -> float:
-        """Return the seconds since the boot, including sleep."""
+        """Return the seconds since the host booted, including its sleep."""
 
 
 class RemovalClock:
-    """Belongs to the loop.
+    """Tells the trusted time. Use it only in the thread of the loop.
 
     Args:
         clocks: the clocks of the host.
         boot: id of this boot; empty if the host has none.
-        stored: the stored :meth:`state`, perhaps of an earlier boot; None: nothing is stored.
-        on_change: called when the clock becomes doubted or trusted, but not by the constructor.
+        stored: the stored :meth:`state`, perhaps of an earlier boot; None if nothing is stored.
+        on_change: called when the clock becomes doubted or trusted, except by the constructor.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RemovalClock:
         self._boot = boot
         wall_ms, boot_s = clocks.now_ms(), clocks.boot_s()
         self._ahead_ms = wall_ms - boot_s * 1000
-        """Trusted offset of the wall clock from the time since the boot."""
+        """The trusted time minus the time since the boot, in milliseconds."""
         self._since_s: float | None = None
         self._step_ms = 0.0
         if stored is not None and boot and stored["boot"] == boot:
@@ -59,12 +59,12 @@ class RemovalClock:
         self._compare()
 
     def look(self) -> None:
-        """Compare the clocks; call it every few seconds."""
+        """Compare the clocks; must be called every few seconds."""
         if self._compare():
             self._on_change()
 
     def _compare(self) -> bool:
-        """Compare the clocks; return whether the clock became doubted or trusted."""
+        """Compare the clocks; return whether the wall clock became doubted or trusted."""
         boot_s = self._clocks.boot_s()
         step_ms = self._clocks.now_ms() - (self._ahead_ms + boot_s * 1000)
         doubted = self._since_s is not None
@@ -78,7 +78,7 @@ class RemovalClock:
         return doubted != (self._since_s is not None)
 
     def believe(self) -> None:
-        """Trust the wall clock as it is set now."""
+        """Trust the wall clock as it is now set."""
         doubted = self._since_s is not None
         self._trust()
         if doubted:
@@ -90,23 +90,23 @@ class RemovalClock:
 
     @property
     def step_ms(self) -> int:
-        """The doubted step of the wall clock, negative if set back; 0: the clock is trusted."""
+        """The doubted step of the wall clock in milliseconds, negative if it was set back; 0 if it is trusted."""
         return round(self._step_ms)
 
     @property
     def believed_at_ms(self) -> int | None:
-        """When the wall clock will be trusted, by that clock; None: it is trusted."""
+        """When the wall clock will be trusted, by itself, in milliseconds since the epoch; None if it is trusted."""
         if self._since_s is None:
             return None
         return round(self._clocks.now_ms() + (self._since_s + HOLD_S - self._clocks.boot_s()) * 1000)
 
     def earliest_ms(self) -> int:
-        """Return the earlier of wall clock and trusted time, to decide about age."""
+        """Return the earlier of wall clock and trusted time: data that is not old by both is kept."""
         self.look()
         return min(self._clocks.now_ms(), self._believed_ms())
 
     def latest_ms(self) -> int:
-        """Return the later of wall clock and trusted time; later times are in the future."""
+        """Return the later of wall clock and trusted time: only times after both are in the future."""
         self.look()
         return max(self._clocks.now_ms(), self._believed_ms())
 
@@ -114,7 +114,7 @@ class RemovalClock:
         return round(self._ahead_ms + self._clocks.boot_s() * 1000)
 
     def state(self) -> dict[str, Any]:
-        """Return the state for the next scheduler, for JSON."""
+        """Return the state for the next scheduler, as JSON values."""
         return {
             "boot": self._boot,
             "at_ms": self._believed_ms(),

@@ -1,11 +1,11 @@
-"""Removes runs for good: deleted runs after the undo window, and runs beyond the limits of their task.
+"""Retention: removes deleted runs after the undo window, and runs beyond the limits of their task.
 
-Rows are removed first, in slices. The same transaction records that their files must go; the janitor removes these and
-reports it. So no visible run lacks its log, and no file is forgotten even after a crash. The high-water mark of a task
-(`last_instant`) does not depend on its runs.
+Rows are removed first, in slices. The same transaction records that their files must be removed; the janitor does so
+and reports it. So every visible run has its log, and no file is forgotten even after a crash. Schedules are not
+affected: a task's ``last_instant`` does not depend on its runs.
 
-:mod:`supervisor.scheduler.database.removal_clock` decides about age. A check follows shortly after a run ends, when an
-undo window passes, and every ten minutes; less often if checks are slow.
+:mod:`supervisor.scheduler.database.removal_clock` decides about age. A check takes place shortly after a run ends, when
+an undo window passes, and every ten minutes; less often if checks are slow.
 """
 
 import time
@@ -28,18 +28,18 @@ _SELDOM_MS = 600_000
 _LEAST_REST_MS = 5000
 _FAILED_REST_MS = 60_000
 _REST_FACTOR = 50
-"""Checks take at most 2 % of a core."""
+"""The pause after a check is this many times its processor time, so checks take at most 2 % of a core."""
 
 
 def rules_of(config: Config) -> tuple[Mapping[str, Rule], Rule]:
-    """Return the limits of each task and service, and the default limits for removed units."""
+    """Return the limits of each task and service, and those of the defaults, which apply to removed units."""
     units: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
     rules = {unit.name: Rule(unit.keep_runs, unit.keep_for_ms, unit.keep_refused) for unit in units}
     return rules, Rule(config.keep_runs, config.keep_for_ms, config.keep_refused)
 
 
 class Retention:
-    """Decides when to check, and removes excess runs."""
+    """Decides when to check, and removes the runs that a check finds."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Retention:
         self._rested_s = 0.0
         self._looking = False
         self._missed = False
-        """Whether another check was requested during a check."""
+        """Whether a check was requested while another one was in progress."""
         self._took_ms = 0.0
         self._next_deletion: int | None = None
         self._want(_START_MS)
@@ -75,11 +75,11 @@ class Retention:
         self._want(_SOON_MS)
 
     def ended(self) -> None:
-        """Request a check after the end of a run."""
+        """Request a check after a run ended."""
         self._want(_SOON_MS)
 
     def deleted(self) -> None:
-        """Request a check at the end of the undo window of deleted runs."""
+        """Request a check for the end of the undo window of runs that were just deleted."""
         self._want(self.undo_window_ms)
 
     def _want(self, delay_ms: float) -> None:
@@ -113,7 +113,7 @@ class Retention:
         )
 
     def _find(self, db: Database, now_ms: int) -> list[str]:
-        """Find the runs to remove, in the reading thread."""
+        """Return the ids of the runs to remove, in slices; runs in the reading thread."""
         begin_s = time.thread_time()
         expired = now_ms - self.undo_window_ms
         found = find_expired(db, expired) + find_excess(db, self._rules, self._others, now_ms)

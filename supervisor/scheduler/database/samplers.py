@@ -1,8 +1,10 @@
-"""Samples of the host and of runs, both every five seconds.
+"""Samples of the host and of active runs, every five seconds.
 
-A pass over all active runs is stored as one row. Runs shorter than one interval are not sampled. A pass is split into
-portions so that hundreds of processes do not block the loop. Readings of a run stay in memory until there are enough to
-move them into its row, or until it ends. After a kill of the scheduler they are in the rows of its passes.
+A pass over all active runs is stored as one row. Runs shorter than one interval are not sampled. A pass works in
+portions, because hundreds of processes would block the loop.
+
+The readings of a run also stay in memory. They move to the row of the run when there are enough, or when it ends. If
+the scheduler is killed before, the rows of its passes still have them.
 """
 
 import os
@@ -28,10 +30,10 @@ from supervisor.scheduler.loop.loop import Loop, Timer
 
 
 class HostSampler:
-    """Samples the host, and removes old roll-ups, idempotency keys and sessions.
+    """Samples the host. Every hour or day it also removes old roll-ups, idempotency keys and sessions.
 
     Args:
-        clock: decides about their age; its state is stored every hour.
+        clock: decides about age; its state is stored every hour.
         data_dir: directory whose file system is measured.
         running: returns the number of active runs.
         commit: stores a change.
@@ -65,7 +67,7 @@ class HostSampler:
         lag_ms = max(0.0, (self._loop.now_s() - self._due_s) * 1000)
         now_ms = self._loop.now_ms()
         sample = Sample(now_ms, **asdict(self._host.read()), running=self._running(), lag=lag_ms)
-        # A sample that cannot be stored is dropped.
+        # The change is not retried: a sample that cannot be stored is dropped.
         change = Change(now_ms, lambda _error: None)
         earliest_ms, latest_ms = self._clock.earliest_ms(), self._clock.latest_ms()
         change.write(lambda db: self._store(db, sample, earliest_ms, latest_ms))
@@ -84,7 +86,10 @@ class HostSampler:
         self._wait()
 
     def _store(self, db: Database, sample: Sample, earliest_ms: int, latest_ms: int) -> None:
-        """Store a sample, in the store thread: a hung file system blocks the store anyway, but never the loop."""
+        """Add the disk usage to a sample and store it.
+
+        This runs in the store thread, because statvfs(2) may block. A hung file system blocks that thread anyway.
+        """
         used = None
         with suppress(OSError):
             found = os.statvfs(self._data_dir)
@@ -92,18 +97,18 @@ class HostSampler:
         metrics.add(db, sample._replace(disk_used=used), earliest_ms, latest_ms)
 
     def close(self) -> None:
-        """Stop measuring."""
+        """Stop sampling the host."""
         if self._timer is not None:
             self._timer.cancel()
         self._host.close()
 
 
 _SETTLED_TOGETHER = 20
-"""Limit of rows that a pass rewrites, so that no other write waits long."""
+"""Maximum number of rows that a pass rewrites; more would delay other writes."""
 _MOST_WAITING = 4 * RECENT
-"""Limit of readings of a run in memory while the database cannot be written."""
+"""Maximum number of a run's readings in memory while the database cannot be written."""
 _PORTION = 20
-"""Cgroups to read before other work proceeds."""
+"""Number of cgroups to read in one turn of the loop."""
 
 
 @dataclass(slots=True)
@@ -127,7 +132,7 @@ class RunSampler:
         commit: stores a change.
         supervisor: process id of the supervisor.
         running: the active runs in the supervisor's snapshot, by run id.
-        usages: the stored usage of these runs.
+        usages: the stored usage of these runs, by run id.
     """
 
     def __init__(
@@ -149,7 +154,7 @@ class RunSampler:
             self.started(run_id, instance["pid"], usages.get(run_id))
 
     def started(self, run_id: str, pid: int, usage: Usage | None = None) -> None:
-        """Begin to sample a run; `usage` is its stored usage."""
+        """Begin to sample a run with process `pid`; `usage` is its stored usage after a takeover."""
         before = None
         if usage is not None:
             sums = (usage.user_ms, usage.system_ms)
@@ -160,7 +165,7 @@ class RunSampler:
             self._wait()
 
     def ended(self, run_id: str, change: Change) -> None:
-        """Store the remaining readings of a run together with its end."""
+        """Stop sampling a run, and store its remaining readings together with its end."""
         self._processes.remove(run_id)
         run = self._runs.pop(run_id, None)
         if run is not None and run.readings:
@@ -171,7 +176,7 @@ class RunSampler:
         self._timer = self._loop.after(STEP_MS - self._loop.now_ms() % STEP_MS, self._look)
 
     def _look(self) -> None:
-        """Begin a pass."""
+        """Begin a pass, if any run has been active for an interval."""
         if not self._runs:
             self._timer = None
             return
@@ -184,7 +189,7 @@ class RunSampler:
         self._go_on(self._portions(runs, found), found)
 
     def _portions(self, runs: Mapping[str, _Run], found: dict[str, Taken]) -> Iterator[None]:
-        """Read all runs; yield to let other work proceed."""
+        """Read all runs into `found`; yield after each portion."""
         others: set[str] = set()
         for number, (run_id, run) in enumerate(runs.items(), 1):
             if not run.found_out:
@@ -220,7 +225,7 @@ class RunSampler:
         taken_out = self._taken_out()
 
         def given_up(_error: BaseException) -> None:
-            # A sample is dropped rather than retried.
+            # The pass is not retried, but its run readings return to memory for a later pass to settle.
             for run, before in taken_out.values():
                 run.readings[:0] = before
 
@@ -234,7 +239,7 @@ class RunSampler:
         self._commit(change)
 
     def _taken_out(self) -> dict[str, tuple[_Run, list[tuple[int, Reading]]]]:
-        """Take out readings to move into the rows of their runs, limited per write."""
+        """Take from memory the readings to settle in this pass: of few runs, which limits the write."""
         found: dict[str, tuple[_Run, list[tuple[int, Reading]]]] = {}
         for run_id, run in self._runs.items():
             if len(run.readings) >= RECENT and len(found) < _SETTLED_TOGETHER:
