@@ -44,6 +44,24 @@ def test_a_matching_line_makes_the_run_fail(daemon: Daemon) -> None:
     assert "failed: line 1 of its log matches failure_output" in shown.stderr
 
 
+def test_one_of_several_runs_fails_by_its_output(daemon: Daemon) -> None:
+    """``ringward run`` of several tasks exits with 1 if one fails with exit code 0, and names its task and reason."""
+    daemon.write(
+        f'[tasks.good]\nrun = "echo fine"\n[tasks.bad]\nrun = "echo fatal: no disk"\n{PATTERN}'
+        '[tasks.slow]\nrun = "exec sleep 600"\ntimeout = "100ms"\n'
+    )
+    daemon.start()
+    shown = daemon.cli("run", "good", "bad", "slow")
+    ids = {name: daemon.runs(name)[0]["id"] for name in ("bad", "slow")}
+    assert shown.returncode == 1
+    assert sorted(shown.stdout.splitlines()) == ["bad  | fatal: no disk", "good | fine"]
+    assert sorted(line for line in shown.stderr.splitlines() if line.startswith("ringward: ")) == [
+        f"ringward: bad: run {ids['bad']} failed: line 0 of its log matches failure_output",
+        f"ringward: slow: run {ids['slow']} ended: timeout",
+    ]
+    assert daemon.cli("run", "good", "good").returncode == 0
+
+
 def test_lines_that_end_in_crlf(daemon: Daemon) -> None:
     """A pattern with $ matches lines that end in CRLF; their bytes stay in the log."""
     daemon.write(

@@ -145,14 +145,15 @@ def _run_many(api: "Api", tasks: list[str], output: _Output) -> int:
             click.echo(f"\nringward: the runs continue; stop them: ringward stop {names}", err=True)
             return exit_codes.INTERRUPTED
     for run in ended:
+        task = run["taskName"]
         try:
-            code = _result(api, run)
+            code = _result(api, run, f"{task}: ")
         except Failure as err:
             code = exit_codes.NEVER_RAN
-            click.echo(f"ringward: {run['taskName']}: {err.message}", err=True)
+            click.echo(f"ringward: {task}: {err.message}", err=True)
         else:
             if run["exitCode"] and run.get("endReason") == "failed":
-                click.echo(f"ringward: {run['taskName']}: run {run['id']} exited with code {code}", err=True)
+                click.echo(f"ringward: {task}: run {run['id']} exited with code {code}", err=True)
         failed = failed or code != exit_codes.OK
     return exit_codes.REFUSED if failed else exit_codes.OK
 
@@ -228,8 +229,8 @@ def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, Any]:
     return ended
 
 
-def _result(api: "Api", run: dict[str, Any]) -> int:
-    """Return the exit code for the outcome of a run; print the details that the code does not tell."""
+def _result(api: "Api", run: dict[str, Any], prefix: str = "") -> int:
+    """Return the exit code for the outcome of a run; print, after `prefix`, the details that the code does not tell."""
     reason = str(run.get("endReason", ""))
     if reason in NEVER_RAN:
         raise Failure(f"run {run['id']} never started: {NEVER_RAN[reason]}", exit_codes.NEVER_RAN)
@@ -241,9 +242,9 @@ def _result(api: "Api", run: dict[str, Any]) -> int:
     if reason == "succeeded":
         return code
     if reason != "failed":
-        click.echo(f"ringward: run {run['id']} ended: {reason}", err=True)
+        click.echo(f"ringward: {prefix}run {run['id']} ended: {reason}", err=True)
     elif code == 0:
         line = api.get(f"/api/runs/{run['id']}/ending").get("failureLine")
         why = "exit code 0 is not in exit_codes" if line is None else f"line {line} of its log matches failure_output"
-        click.echo(f"ringward: run {run['id']} failed: {why}", err=True)
+        click.echo(f"ringward: {prefix}run {run['id']} failed: {why}", err=True)
     return code or exit_codes.REFUSED  # "ringward run a && ringward run b" must not go on after a failure
