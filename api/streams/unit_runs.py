@@ -250,7 +250,7 @@ def tail(reads: Reads, files: Files, finder: "TailFinder", names: Collection[str
     """
     lines = finder.limit
     files(finder.read, running)
-    before = _BEHIND_ALL
+    before = _BEHIND_ALL if finder.until_ms is None else (finder.until_ms, "~")
     while lines:
         found = reads(of_units.newest_ended_runs, names, finder.floor_ms, before, _PAGE)
         files(finder.read, [run for run in found if run.lines])
@@ -267,13 +267,17 @@ class TailFinder:
     Attributes:
         limit: the maximum number of lines.
         since_ms: the time before which lines do not count.
+        until_ms: the time after which lines do not count; None: all count.
     """
 
-    def __init__(self, paths: Callable[[Run], tuple[str, str]], limit: int, since_ms: int) -> None:
+    def __init__(
+        self, paths: Callable[[Run], tuple[str, str]], limit: int, since_ms: int, until_ms: int | None = None
+    ) -> None:
         self.logs = 0
         self._paths = paths
         self.limit = limit
         self.since_ms = since_ms
+        self.until_ms = until_ms
         self._batches: list[tuple[int, str, int, int]] = []
         """Time, run, first line and number of lines; a heap whose first is the oldest."""
         self._count = 0
@@ -299,11 +303,11 @@ class TailFinder:
         reader = LogReader(*self._paths(run))
         try:
             head = reader.head()
-            self._ends[run.id] = head.lines
-            position = max(head.first_available, head.lines - self.limit)
+            end = self._ends[run.id] = self._end(run, reader, head.lines)
+            position = max(head.first_available, end - self.limit)
             latest_ms = 0
-            while position < head.lines:
-                page = reader.read_batches(position, head.lines - position, _TAIL_BYTES)
+            while position < end:
+                page = reader.read_batches(position, end - position, _TAIL_BYTES)
                 for batch in page.lines:
                     if batch.ts < self.since_ms:
                         continue
@@ -317,6 +321,13 @@ class TailFinder:
             reader.close()
         while self._batches and self._count - self._batches[0][3] >= self.limit:
             self._count -= heapq.heappop(self._batches)[3]
+
+    def _end(self, run: Run, reader: LogReader, lines: int) -> int:
+        """Return the number of the line that follows the last one that counts."""
+        until_ms = self.until_ms
+        if until_ms is None or (run.ended_at is not None and run.ended_at <= until_ms):
+            return lines
+        return reader.line_at(until_ms + 1)
 
     def result(self, running: list[Run]) -> Tail:
         """Return the collected lines."""

@@ -164,7 +164,7 @@ class UnitStream(EventStream):
                 f" {MAX_RUNS} at once; select fewer",
             )
         if self._cursor is None and self._from:
-            finder = TailFinder(self.context.hub.paths, max(0, -self._from), self._since_ms or 0)
+            finder = TailFinder(self.context.hub.paths, max(0, -self._from), self._since_ms or 0, self._filter.until_ms)
             found = tail(self.context.reads, self.context.files, finder, runs.names, running)
             runs.begin_with(found)
         else:

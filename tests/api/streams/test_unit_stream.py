@@ -236,8 +236,23 @@ def test_since_and_until(daemon: Daemon, unit: str) -> None:
     reader.close()
     last = Reader(daemon, {**query, "from": -2}, task=unit)
     last.until("done")
-    assert [text for _, _, text in last.found] == []  # the last two lines are behind until
+    assert [text for _, _, text in last.found] == ["1-5", "2-5"]
     last.close()
+
+
+def test_the_last_lines_before_a_time(daemon: Daemon, unit: str) -> None:
+    """With `until`, `from` counts the lines up to then, whether their run still runs, ended later or had ended."""
+    for index, second in enumerate((0, 10, 20, 30)):
+        run, log = start(daemon, unit, created_at=1000 * second, started_at=1000 * second)
+        for n in range(10):
+            log.write(b"%d-%d\n" % (index, n), STDOUT, 1000 * (second + n))
+        if index in (0, 2):
+            finish(daemon, run, log, ended_at=1000 * (second + 9))
+    for second, wanted in ((15, ["1-3", "1-4", "1-5"]), (24, ["2-2", "2-3", "2-4"]), (11, ["0-9", "1-0", "1-1"])):
+        reader = Reader(daemon, {"from": -3, "until": f"1970-01-01T00:00:{second:02}Z"}, task=unit)
+        reader.until("done")
+        assert [text for _, _, text in reader.found] == wanted
+        reader.close()
 
 
 def test_stream_and_grep_choose_lines(daemon: Daemon, unit: str) -> None:
