@@ -196,7 +196,7 @@ def wait_for(api: Api, wanted: Sequence[Wanted], timeout_s: float | None, say: C
                     waiting.remove(one)
                 if not standing.reached and (standing.failed or late):
                     after = "" if standing.failed else f" after {round(now_s - began_s)} s"
-                    missed.append(_missed(api, one, f"{standing.text}{after}"))
+                    missed.append(_missed(api, one, f"{standing.text}{after}", failed=standing.failed))
             lines.show(standings)
             if waiting:
                 time.sleep(pause_s)
@@ -229,10 +229,15 @@ def records(api: Api, names: Sequence[str]) -> dict[str, Record]:
     return {name: unit for name, unit in found.items() if unit is not None}
 
 
-def _missed(api: Api, wanted: Wanted, why: str) -> Missed:
-    """Return the failure with the end of the newest run, and the last lines of its log."""
+def _missed(api: Api, wanted: Wanted, why: str, *, failed: bool) -> Missed:
+    """Return the failure with the end of the newest run, and the last lines of its log.
+
+    A start that failed is told by the run that ended. One that took too long is told by the run that goes on, if there
+    is one: an ended run is of an earlier start.
+    """
     with suppress(UnknownName, Refused, Unreachable):
-        run = next(runs_of(api, wanted.name, status="ended" if wanted.at_once else None, limit=1), None)
+        status = None if not wanted.at_once else "ended" if failed else "pending,running"
+        run = next(runs_of(api, wanted.name, status=status, limit=1), None)
         if run is not None and wanted.state in ("running", "ready") and run["id"] not in wanted.leaving:
             if run["status"] == "ended":
                 ending = api.get(f"/api/runs/{run['id']}/ending")

@@ -54,6 +54,25 @@ def test_a_start_that_fails(daemon: Daemon) -> None:
     assert daemon.cli("wait", "slow", "--for", "running").returncode == 0
 
 
+@pytest.mark.lent
+def test_a_start_that_takes_too_long(daemon: Daemon) -> None:
+    """The last lines are those of the run that is not ready; the end of an earlier run is not given as the reason."""
+    daemon.write(
+        "[services.slow]\nautostart = false\nrun = 'echo no bus; exec sleep 1000'\n"
+        'ready = { exec = "false", timeout = "1h" }\n'
+    )
+    daemon.start()
+    assert daemon.cli("start", "slow", "--no-wait").returncode == 0
+    assert daemon.cli("stop", "slow").returncode == 0
+    assert daemon.cli("start", "slow", "--no-wait").returncode == 0
+    until(lambda: daemon.texts(daemon.runs("slow")[0]["id"]) == ["no bus"], "its line")
+    done = daemon.cli("start", "slow", "--timeout", "0s")
+    assert done.returncode == 1
+    reason, *lines = done.stderr.splitlines()
+    assert reason.startswith("ringward: slow did not start: starting")
+    assert lines == ["  | no bus"]
+
+
 def test_a_restart_waits_over_killed_helpers(daemon: Daemon) -> None:
     """A scheduler and API server that die during the wait delay its result, and do not change it."""
     daemon.write(f'[services.web]\n{SLEEPS}instances = 2\nready = {{ exec = "sleep 0.5", every = "50ms" }}\n')
