@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from store.backends.sqlite import SqliteConnection
 from store.connection import Connection
@@ -19,6 +19,8 @@ T0 = 1_780_000_000_000
 """Creation time of the first run in ms since the epoch; the last run is `SPAN_DAYS` later."""
 _REASONS = {"succeeded": 850, "failed": 90, "skipped": 18, "timeout": 10, "stopped": 10, "start_failed": 10}
 _REASONS |= {"missed": 6, "log_overflow": 3, "crashed": 3}
+Shape = Literal["even", "one task", "few failed", "clock back"]
+"""Even; one task has 99 % of the runs; 0.1 % have failed; the clock was set back by 30 days after half of them."""
 _TRIGGERS = {"cron": 850, "api": 100, "service": 30, "startup": 10, "cloud": 10}
 
 
@@ -27,14 +29,17 @@ def task_name(number: int) -> str:
     return f"job-{number:03}"
 
 
-def _rows(n: int, tasks: int) -> Iterator[tuple[Any, ...]]:
+def _rows(n: int, tasks: int, shape: Shape) -> Iterator[tuple[Any, ...]]:
     """Yield ended runs, evenly spread over the days, of tasks that differ in frequency."""
     rnd = random.Random(1)
-    reasons = rnd.choices(list(_REASONS), list(_REASONS.values()), k=n)
+    weights = _REASONS | {"succeeded": 100_000, "failed": 100} if shape == "few failed" else _REASONS
+    reasons = rnd.choices(list(weights), list(weights.values()), k=n)
     triggers = rnd.choices(list(_TRIGGERS), list(_TRIGGERS.values()), k=n)
     step = SPAN_DAYS * DAY / n
     for i, (reason, trigger) in enumerate(zip(reasons, triggers, strict=True)):
         created = T0 + int(i * step)
+        if shape == "clock back" and i > n // 2:
+            created -= SPAN_DAYS * DAY // 3
         code = 0 if reason == "succeeded" else -2 if reason == "crashed" else rnd.choice([1, 2, 137, 143])
         started: int | None = created + rnd.randrange(50)
         took: int | None = int(rnd.expovariate(1 / 30_000))
@@ -42,7 +47,7 @@ def _rows(n: int, tasks: int) -> Iterator[tuple[Any, ...]]:
             code, started, took = -1, None, None
         values = dict.fromkeys(COLUMNS, None) | {
             "id": new_ulid(created),
-            "task_name": task_name(int(rnd.random() ** 2 * tasks)),
+            "task_name": task_name(_task(rnd, tasks, shape)),
             "kind": "task",
             "state": END_REASONS[reason],
             "exit_code": code,
@@ -59,14 +64,20 @@ def _rows(n: int, tasks: int) -> Iterator[tuple[Any, ...]]:
         yield (*values.values(), took)
 
 
-def fill(writer: Database, n: int, tasks: int) -> None:
+def _task(rnd: random.Random, tasks: int, shape: Shape) -> int:
+    if shape == "one task" and rnd.random() < 0.99:
+        return 0
+    return int(rnd.random() ** 2 * tasks)
+
+
+def fill(writer: Database, n: int, tasks: int, shape: Shape = "even") -> None:
     """Store n ended runs of so many tasks without triggers and indexes, then add both."""
     with writer.transaction() as db:
         made = db.rows(_INDEXES[isinstance(db, SqliteConnection)])
         for name, _ in made:
             db.execute(f"DROP INDEX {name}")
         with db.without_triggers():
-            _insert(db, (*COLUMNS, "duration"), _rows(n, tasks))
+            _insert(db, (*COLUMNS, "duration"), _rows(n, tasks, shape))
             for _, sql in made:
                 db.execute(sql)
             keys = "state, exit_code, triggered_by, CASE WHEN retry_attempt > 0 THEN 1 ELSE 0 END"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from bench.history import DAY, SPAN_DAYS, T0, fill, task_name
 from store import events
@@ -35,7 +35,7 @@ from store.runs.bulk import (
     unmark_deleted,
 )
 from store.runs.ids import new_ulid
-from store.runs.run_pages import Sort, SortField
+from store.runs.run_pages import Direction, Sort, SortField
 from store.runs.summary import summarize
 from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs, unfinished_runs, update_run
 from store.store_thread import StoreThread
@@ -137,8 +137,8 @@ def deep_offsets(reader: Database, table: Table) -> None:
     total = count_runs(reader, RunFilter())
     for field in (*FAST_SORTS, *SLOW_SORTS):
         for share in (0.5, 0.99):
-            page = partial(list_runs, reader, RunFilter(), Sort(field), limit=50, offset=int(total * share), now_ms=NOW)
-            taken = [ms for way in ("asc", "desc") for ms in timed(partial(page, sort_direction=way), 3)]
+            page = partial(list_runs, reader, RunFilter(), limit=50, offset=int(total * share), now_ms=NOW)
+            taken = [ms for way in get_args(Direction) for ms in timed(partial(page, Sort(field, way)), 3)]
             table.line(f"offset {share:.0%} of all, by {field}", taken, 25)
 
 
