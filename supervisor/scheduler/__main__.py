@@ -105,10 +105,6 @@ def main() -> int:
     gc.freeze()
     try:
         scheduler.run()
-    except MemoryError:
-        # Not handled in place: any half-done change could be in memory. The next scheduler starts from the store.
-        log.error("out of memory; the next scheduler starts")
-        return EX_OSERR
     finally:
         log.flush()
     os.close(lock)
