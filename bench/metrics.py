@@ -129,7 +129,6 @@ def _sample(rounds: int) -> Row:
 
         numbers = count()
         pairs = in_turn(rounds, lambda: _processor_ms(sample), lambda: _processor_ms(_read_files))
-        host.close()
         writer.close()
     return limit_row("a sample of the host, read and stored: processor", pairs, "{:.2f} ms", _SAMPLE_BAR_MS)
 

@@ -100,7 +100,6 @@ class HostSampler:
         """Stop sampling the host."""
         if self._timer is not None:
             self._timer.cancel()
-        self._host.close()
 
 
 _SETTLED_TOGETHER = 20
