@@ -10,6 +10,7 @@ and answers them with :func:`write_error`.
 
 import logging
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -119,13 +120,15 @@ def answer(req: falcon.Request, resp: falcon.Response, error: ApiError) -> Probl
     return document
 
 
-def on_api_error(req: falcon.Request, resp: falcon.Response, error: ApiError, _params: dict[str, Any]) -> None:
+def on_api_error(req: falcon.Request, resp: falcon.Response, error: ApiError, _params: dict[str, object]) -> None:
     """Handle our own errors, for Falcon."""
     document = answer(req, resp, error)
     log.debug("%s: %s %s: %d %s", document.instance, req.method, req.path, error.status, error.detail)
 
 
-def on_http_error(req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError, _params: dict[str, Any]) -> None:
+def on_http_error(
+    req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError, _params: dict[str, object]
+) -> None:
     """Handle Falcon's errors."""
     headers = error.headers.items() if isinstance(error.headers, Mapping) else error.headers or []
     detail = error.description
@@ -136,7 +139,7 @@ def on_http_error(req: falcon.Request, resp: falcon.Response, error: falcon.HTTP
     answer(req, resp, ApiError(error.status_code, detail or title(error.status_code), headers=dict(headers)))
 
 
-def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _params: dict[str, Any]) -> None:
+def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _params: dict[str, object]) -> None:
     """Handle all other exceptions: log everything, reveal nothing. A shortage is no bug, and passes."""
     if is_shortage(error):
         answer(req, resp, shortage(f"{req.method} {req.path}", error))
@@ -145,7 +148,7 @@ def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _pa
     log.error("%s: %s %s failed", document.instance, req.method, req.path, exc_info=error)
 
 
-def write_error(sock: Any, status: int, detail: str) -> None:
+def write_error(sock: socket.socket, status: int, detail: str) -> None:
     """Send a problem document in answer to a request that does not reach the application."""
     document = problem(status, detail or HTTPStatus(status).phrase)
     level = logging.ERROR if status == 500 else logging.DEBUG  # a 501 is the client's fault

@@ -53,12 +53,12 @@ OF_REFUSALS: dict[int, tuple[str, ...]] = {
 """Names of headers by status."""
 
 
-def _header_components() -> dict[str, Any]:
+def _header_components() -> dict[str, object]:
     """Return ``components.headers``."""
     return {name: {"schema": schema, "description": text} for name, (schema, text) in HEADERS.items()}
 
 
-def _header_references(names: tuple[str, ...]) -> dict[str, Any]:
+def _header_references(names: tuple[str, ...]) -> dict[str, object]:
     """Return references for the ``headers`` of a response; none of them is required."""
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
@@ -162,7 +162,7 @@ _PUBLIC_COMMON = (400, 421, 422, 500, 503)
 _OF_BODIES = (400, 408, 413, 415, 422)
 
 
-def _structs(schema: Any) -> list[Any]:
+def _structs(schema: object) -> list[object]:
     if isinstance(schema, tuple):
         return list(schema)
     if isinstance(schema, dict):
@@ -183,15 +183,15 @@ def _types() -> list[Any]:
 
 
 @functools.cache
-def _components() -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
+def _components() -> tuple[dict[object, dict[str, object]], dict[str, object]]:
     """Return the schema of each type and of each union of types, and the components that they refer to."""
     types = _types()
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF + "{name}")
-    named: dict[str, Any] = {}
+    named: dict[str, object] = {}
     components = {name: with_named_enumerations(schema, named) for name, schema in components.items()}
     components |= named
     describe_union_of_namings(components)
-    found: dict[Any, dict[str, Any]] = dict(zip(types, schemas, strict=True))
+    found: dict[object, dict[str, object]] = dict(zip(types, schemas, strict=True))
     for union in dict.fromkeys(
         content.schema
         for operation in OPERATIONS
@@ -202,7 +202,7 @@ def _components() -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
     return found, components
 
 
-def _schema(schema: Any) -> Any:
+def _schema(schema: object) -> object:
     if isinstance(schema, GenericAlias):
         return {"type": "array", "items": _schema(get_args(schema)[0])}
     if isinstance(schema, type | tuple):
@@ -210,7 +210,7 @@ def _schema(schema: Any) -> Any:
     return schema
 
 
-def _content(content: Content) -> dict[str, Any]:
+def _content(content: Content) -> dict[str, object]:
     if content.media_type == "text/event-stream":
         # OpenAPI 3.1 cannot describe a sequence of events. By convention, the schema describes a single event.
         return {
@@ -221,7 +221,7 @@ def _content(content: Content) -> dict[str, Any]:
     return {content.media_type: {"schema": _schema(content.schema)}}
 
 
-def _event(name: str, data: Any, id_type: str) -> dict[str, Any]:
+def _event(name: str, data: object, id_type: str) -> dict[str, object]:
     return {
         "title": f"Event {name}",
         "type": "object",
@@ -235,8 +235,8 @@ def _event(name: str, data: Any, id_type: str) -> dict[str, Any]:
     }
 
 
-def _query_param(param: Param) -> dict[str, Any]:
-    described: dict[str, Any] = {"name": param.name, "in": "query", "schema": param.schema}
+def _query_param(param: Param) -> dict[str, object]:
+    described: dict[str, object] = {"name": param.name, "in": "query", "schema": param.schema}
     if param.schema.get("type") == "array":
         described |= {"style": "form", "explode": False}  # comma-separated
     if param.required:
@@ -252,8 +252,8 @@ def _query_param(param: Param) -> dict[str, Any]:
     return described
 
 
-def _parameters(operation: Operation) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _parameters(operation: Operation) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
     for name in re.findall(r"{(\w+)}", operation.path):
         param = PATH_PARAMS[name]
         found.append(
@@ -267,11 +267,11 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     return found
 
 
-def _headers(names: tuple[str, ...]) -> dict[str, Any]:
+def _headers(names: tuple[str, ...]) -> dict[str, object]:
     return {"headers": _header_references(names)} if names else {}
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: Operation) -> dict[str, object]:
     described: dict[str, Any] = {
         "operationId": operation.id,
         "summary": operation.summary,
@@ -295,7 +295,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if not private:
         described["security"] = []
     for status, content in operation.answers.items():
-        answer: dict[str, Any] = {"description": title(status), **_headers(operation.sends.get(status, ()))}
+        answer: dict[str, object] = {"description": title(status), **_headers(operation.sends.get(status, ()))}
         if content is not None:
             answer["content"] = _content(content)
         described["responses"][str(status)] = answer

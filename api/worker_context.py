@@ -30,7 +30,7 @@ class SchedulerProbe:
 
     def __init__(self) -> None:
         self._until_s = 0.0
-        self._info: dict[str, Any] | None = None
+        self._info: dict[str, object] | None = None
         self._asking = BoundedSemaphore()
 
     def forget(self) -> None:
@@ -38,7 +38,7 @@ class SchedulerProbe:
         self._until_s = 0.0
 
     @staticmethod
-    def ask(context: "Context", operation: str, **arguments: Any) -> dict[str, Any] | None:
+    def ask(context: "Context", operation: str, **arguments: object) -> dict[str, object] | None:
         """Return the answer to `operation`, or None if the scheduler does not answer within a second or refuses."""
         with contextlib.suppress(Unavailable, Refused), gevent.Timeout(_ASK_S, False):
             return context.control.call(operation, **arguments)

@@ -19,7 +19,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
+_SEQUENCES: dict[str, Callable[[list[object]], object]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": deque,
+}
 
 
 class Foreign(Exception):
@@ -34,7 +39,7 @@ class Field:
     """In the format; never changes."""
     attribute: str
     """Name of the object's attribute; may change."""
-    default: Callable[[], Any] | None = None
+    default: Callable[[], object] | None = None
     """Returns the value for data written before this field existed; None if the field always existed."""
 
 
@@ -46,12 +51,12 @@ class Shape:
     name: str
     """In the format; never changes."""
     fields: tuple[Field, ...]
-    make: Callable[..., Any] | None = None
+    make: Callable[..., object] | None = None
     """Builds an object from its attributes. If None, they are set on an object made without its constructor."""
 
 
 def fields(
-    names: str, *, renamed: Mapping[str, str] | None = None, later: Mapping[str, Callable[[], Any]] | None = None
+    names: str, *, renamed: Mapping[str, str] | None = None, later: Mapping[str, Callable[[], object]] | None = None
 ) -> tuple[Field, ...]:
     """Return fields of a format.
 
@@ -64,7 +69,7 @@ def fields(
     return tuple(Field(name, attributes.get(name, name), defaults.get(name)) for name in (*names.split(), *defaults))
 
 
-def values_of(one: object, known: Iterable[Field]) -> dict[str, Any]:
+def values_of(one: object, known: Iterable[Field]) -> dict[str, object]:
     """Return the values of an object's attributes, keyed by field name."""
     return {field.name: getattr(one, field.attribute) for field in known}
 

@@ -69,9 +69,9 @@ Keep = Callable[[int], int]
 """Registers a descriptor to be inherited, and returns it."""
 
 
-def dump(writer: RingWriter, keep: Keep) -> dict[str, Any]:
+def dump(writer: RingWriter, keep: Keep) -> dict[str, object]:
     """Return the complete state of an idle writer, which stays usable."""
-    found: dict[str, Any] = {"writer": SCHEMA.to_json(values_of(writer, WRITER))}
+    found: dict[str, object] = {"writer": SCHEMA.to_json(values_of(writer, WRITER))}
     if writer.created:
         ring = writer.ring
         found["fd"] = keep(ring.fd)
@@ -112,6 +112,6 @@ def in_a_new_file(writer: RingWriter) -> RingWriter:
     return new
 
 
-def _set(one: object, values: dict[str, Any]) -> None:
+def _set(one: object, values: dict[str, object]) -> None:
     for name, value in values.items():
         setattr(one, name, value)

@@ -78,7 +78,7 @@ class Connection(ABC):
         """All rows of a peewee select query, in the form that the query asks for (`.tuples()`, `.namedtuples()` …)."""
 
     @abstractmethod
-    def apply(self, query: Any) -> int:
+    def apply(self, query: object) -> int:
         """Run a peewee insert, update or delete query; returns the number of rows changed."""
 
     @contextmanager

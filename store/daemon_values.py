@@ -13,7 +13,7 @@ def get_meta(db: Database, key: str, default: Any = None) -> Any:
     return json.loads(rows[0][0]) if rows else default
 
 
-def set_meta(db: Database, key: str, value: Any) -> None:
+def set_meta(db: Database, key: str, value: object) -> None:
     """Set the value of a key.
 
     Raises:

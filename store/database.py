@@ -59,7 +59,7 @@ class Database(ABC):
         with self.lent() as connection:
             return connection.fetch(query)
 
-    def apply(self, query: Any) -> int:
+    def apply(self, query: object) -> int:
         """Run a peewee insert, update or delete query; returns the number of rows changed."""
         with self.lent() as connection:
             return connection.apply(query)

@@ -7,7 +7,7 @@ transaction or savepoint that is rolled back returns its numbers.
 import functools
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,15 +34,15 @@ class Event(NamedTuple):
     seq: int
     kind: str
     created_at: int
-    body: dict[str, Any]
+    body: dict[str, object]
 
 
-def draft(kind: str, body: dict[str, Any], now_ms: int) -> Draft:
+def draft(kind: str, body: dict[str, object], now_ms: int) -> Draft:
     """Return an event to be appended."""
     return Draft(kind, now_ms, _encode(body).decode())
 
 
-def append(db: Database, kind: str, body: dict[str, Any], now_ms: int) -> int:
+def append(db: Database, kind: str, body: dict[str, object], now_ms: int) -> int:
     """Store one event, as `append_all` does; returns its number."""
     return append_all(db, [draft(kind, body, now_ms)])
 

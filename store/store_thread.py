@@ -31,7 +31,7 @@ _SETTLE_POLL_S = 0.5
 
 
 class _Job(NamedTuple):
-    run: Callable[[Database], Any]
+    run: Callable[[Database], object]
     done: Callable[[Any], None]
 
 
@@ -71,7 +71,7 @@ class StoreThread(FilesListener):
         self._listener = listener or StoreListener()
         self._database = database
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        self._finished: deque[tuple[_Job, Any]] = deque()
+        self._finished: deque[tuple[_Job, object]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = threading.Event()
         self._close_error: StoreError | None = None
@@ -173,7 +173,7 @@ class StoreThread(FilesListener):
                 return batch, True
         return batch, False
 
-    def _store(self, batch: list[_Job]) -> list[Any]:
+    def _store(self, batch: list[_Job]) -> list[object]:
         """Return the results of a batch, each a value or an exception; each value is stored."""
         if len(batch) > 1:
             try:
@@ -182,19 +182,19 @@ class StoreThread(FilesListener):
                 return [err] * len(batch)
             except (StoreError, _Lost):
                 pass
-        results: list[Any] = []
+        results: list[object] = []
         for job in batch:
             waited = bool(results) and isinstance(results[-1], _NOT_NOW)
             results.append(results[-1] if waited else self._alone(job))
         return results
 
-    def _alone(self, job: _Job) -> Any:
+    def _alone(self, job: _Job) -> object:
         try:
             return self._in_transaction(lambda _: job.run(self._database))
         except BaseException as err:  # noqa: BLE001 - whatever a function raises is its own result
             return err
 
-    def _together(self, batch: list[_Job]) -> list[Any]:
+    def _together(self, batch: list[_Job]) -> list[object]:
         try:
             return self._in_transaction(lambda connection: [self._unguarded(connection, job) for job in batch])
         except _Failed:
@@ -227,13 +227,13 @@ class StoreThread(FilesListener):
                 if self._closing.wait(_SETTLE_POLL_S):
                     raise doubt from None
 
-    def _unguarded(self, connection: Connection, job: _Job) -> Any:
+    def _unguarded(self, connection: Connection, job: _Job) -> object:
         try:
             return job.run(self._database)
         except BaseException as err:  # as in _alone
             raise (_Failed if connection.in_transaction() else _Lost) from err
 
-    def _one(self, connection: Connection, job: _Job) -> Any:
+    def _one(self, connection: Connection, job: _Job) -> object:
         try:
             with connection.transaction():
                 return job.run(self._database)

@@ -30,7 +30,7 @@ import struct
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import falcon
@@ -105,7 +105,7 @@ class Authenticator:
         self._overflow_uid = _overflow_uid()
         # If the API server runs as another user than the daemon, the daemon runs as root.
         self._trusted_uids = {0} if boot.api_account else {0, os.geteuid()}
-        self._proven: WeakKeyDictionary[Any, tuple[str | None, str, str | None]] = WeakKeyDictionary()
+        self._proven: WeakKeyDictionary[object, tuple[str | None, str, str | None]] = WeakKeyDictionary()
         """Verified passwords by connection, so that later requests of a connection need no new check: the header, the
         client's address, and the tag of the account; None: `admin`."""
         self._touched_ms: dict[str, int] = {}

@@ -265,7 +265,7 @@ class Passwords:
         # as the stream is open.
         asking = gevent.spawn(self._answer, op, client, account)
         try:
-            answer: dict[str, Any] | None = asking.get(timeout=_ASK_S)
+            answer: dict[str, object] | None = asking.get(timeout=_ASK_S)
         except gevent.Timeout:
             answer = None
         finally:
@@ -274,7 +274,7 @@ class Passwords:
             self._away_until_s = time.monotonic() + _ASK_S
         return answer
 
-    def _answer(self, op: str, client: str, account: str) -> dict[str, Any] | None:
+    def _answer(self, op: str, client: str, account: str) -> dict[str, object] | None:
         with contextlib.suppress(Unavailable, Refused):
             return self._control.call(op, client=client, account=account)
         return None

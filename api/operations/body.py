@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, get_args, get_origin
+from typing import NoReturn, get_args, get_origin
 
 import falcon
 import gevent
@@ -208,7 +208,7 @@ def _decoded(raw: bytes, schema: type[msgspec.Struct], required: bool) -> msgspe
         raise ApiError(400, "The body is nested too deeply") from err
     if data is None and not required and not errors:
         data = {}  # clients that were generated for Go send null for an absent body
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     if not errors:
         values, errors = _convert(data, schema)
     if errors:
@@ -219,7 +219,7 @@ def _decoded(raw: bytes, schema: type[msgspec.Struct], required: bool) -> msgspe
     return schema(**values)
 
 
-def _parsed(raw: bytes) -> tuple[Any, list[ErrorDetail]]:
+def _parsed(raw: bytes) -> tuple[object, list[ErrorDetail]]:
     """Return the value of a JSON text, and the errors of the text as a whole.
 
     Raises:
@@ -236,7 +236,7 @@ def _parsed(raw: bytes) -> tuple[Any, list[ErrorDetail]]:
     return data, _given_twice(raw, data)
 
 
-def parsed_json(raw: bytes) -> Any:
+def parsed_json(raw: bytes) -> object:
     """Return the value of a JSON text of an authenticated client, without a limit on the number of its parts.
 
     Raises:
@@ -266,7 +266,7 @@ def is_json(content_type: str | None) -> bool:
     return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
 
 
-def _given_twice(raw: bytes, data: Any) -> list[ErrorDetail]:
+def _given_twice(raw: bytes, data: object) -> list[ErrorDetail]:
     """Return fields that `raw` repeats with different values, down to two levels, the depth of the schemas.
 
     `data` has the last value of each.
@@ -287,16 +287,18 @@ def _given_twice(raw: bytes, data: Any) -> list[ErrorDetail]:
     return [ErrorDetail(f"body.{name}", "appears twice") for name in twice]
 
 
-def _unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unlike(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return an object in which `_TWICE` marks fields with several values."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in pairs:
         same = name not in found or (type(found[name]) is type(value) and found[name] == value)
         found[name] = value if same else _TWICE
     return found
 
 
-def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tuple[dict[str, Any], list[ErrorDetail]]:
+def _convert(
+    data: object, schema: type[msgspec.Struct], place: str = "body"
+) -> tuple[dict[str, object], list[ErrorDetail]]:
     """Return the values by field, and all errors.
 
     msgspec reports only the first error, so each field is converted alone. A schema may have `checks`: by field,
@@ -306,7 +308,7 @@ def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tu
         return {}, [ErrorDetail(place, "must be an object", UNSET if data is None else data)]
     checks = {**_CHECKS, **getattr(schema, "checks", {})}
     errors: list[ErrorDetail] = []
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     fields = _fields(schema)
     for name, value in data.items():
         field = fields.get(name)
@@ -339,7 +341,7 @@ def _convert(data: Any, schema: type[msgspec.Struct], place: str = "body") -> tu
     return values, errors
 
 
-def _wrong_items(value: Any, kind: Any, place: str) -> list[ErrorDetail]:
+def _wrong_items(value: object, kind: object, place: str) -> list[ErrorDetail]:
     """Return the errors of the items of an object with values of one type; none for other types."""
     found = _mapping_in(kind)
     if found is None or not isinstance(value, dict):
@@ -356,7 +358,7 @@ def _wrong_items(value: Any, kind: Any, place: str) -> list[ErrorDetail]:
 
 
 @functools.cache
-def _mapping_in(kind: Any) -> Any:
+def _mapping_in(kind: object) -> object:
     """Return the value type of the object that a field's type allows; None if it allows none."""
     if get_origin(kind) is dict:
         return get_args(kind)[1]
@@ -369,7 +371,7 @@ def _fields(schema: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo
     return {field.encode_name: field for field in msgspec.structs.fields(schema)}
 
 
-def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+def _struct_in(kind: object) -> type[msgspec.Struct] | None:
     """Return the Struct that a field's type allows; None if it allows none."""
     for one in (kind, *get_args(kind)):
         if isinstance(one, type) and issubclass(one, msgspec.Struct):

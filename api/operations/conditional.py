@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import falcon
 
@@ -10,12 +10,12 @@ from api.errors import ApiError
 
 _TAG = re.compile(r'(?:W/)?("[\x21\x23-\x7e\x80-\xff]*")')
 _RANGE = re.compile(r"bytes=[ \t]*([0-9]*)-([0-9]*)[ \t]*", re.IGNORECASE)
-CONDITION: tuple[str, dict[str, Any], str] = (
+CONDITION: tuple[str, dict[str, object], str] = (
     "If-None-Match",
     {"type": "string"},
     "Entity tags that the client has; the response is 304 if one is still current.",
 )
-RANGE: tuple[tuple[str, dict[str, Any], str], ...] = (
+RANGE: tuple[tuple[str, dict[str, object], str], ...] = (
     ("Range", {"type": "string"}, "One range of bytes; only for ended runs."),
     ("If-Range", {"type": "string"}, "Entity tag; if it is no longer current, the whole log is sent."),
     CONDITION,

@@ -7,7 +7,6 @@ from the server's own pages.
 
 import re
 import time
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import falcon
@@ -32,7 +31,7 @@ _ENCODED_SLASH = re.compile("%2f", re.IGNORECASE)
 _END_OF_PATH = re.compile("[?#]")
 
 
-DEADLINE: tuple[str, dict[str, Any], str] = (
+DEADLINE: tuple[str, dict[str, object], str] = (
     "Ringward-Deadline",
     {"type": "string"},  # without a format: a generator of clients knows that only in queries
     "An RFC 3339 time. A request that arrives later, by the clock of the server, is refused. Events `ping` have it.",
@@ -147,7 +146,7 @@ class Guard:
             raise ApiError(400, "The Host header is invalid" if host else "The Host header is missing")
         raise ApiError(421, "Unknown host name; add it to hosts in [http]")
 
-    def process_response(self, req: falcon.Request, resp: falcon.Response, _resource: Any, _ok: bool) -> None:
+    def process_response(self, req: falcon.Request, resp: falcon.Response, _resource: object, _ok: bool) -> None:
         """Add the headers that every response has."""
         if req.method == "HEAD":
             # Falcon sends no stream for HEAD, and does not close it.

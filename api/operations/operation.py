@@ -104,7 +104,7 @@ class Content:
     """JSON type of the ids of a stream's events."""
 
 
-def json_of(schema: Any) -> Content:
+def json_of(schema: object) -> Content:
     """Return JSON content with this schema."""
     return Content("application/json", schema)
 
@@ -148,7 +148,7 @@ class Operation:
     body: Any = None
     body_required: bool = False
     body_limit_bytes: int = 1 << 20
-    media: dict[str, dict[str, Any]] = field(default_factory=dict)
+    media: dict[str, dict[str, object]] = field(default_factory=dict)
     answers: dict[int, Content | None] = field(default_factory=dict)
     sends: dict[int, tuple[str, ...]] = field(default_factory=dict)
     refusals: tuple[int, ...] = ()

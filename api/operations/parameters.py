@@ -42,7 +42,7 @@ class Param:
     name: str
     parse: Callable[[str], Any]
     schema: dict[str, Any]
-    default: Any = None
+    default: object = None
     description: str = ""
     aliases: tuple[str, ...] = field(default=())
     required: bool = False
@@ -59,7 +59,7 @@ class PathParam:
     description: str
 
     @property
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> dict[str, object]:
         """Return the JSON Schema for the OpenAPI document."""
         return {
             "type": "string",
@@ -127,7 +127,7 @@ def integer(
             raise ValueError(f"must be between {low} and {high}")
         return value
 
-    schema: dict[str, Any] = {"type": "integer", "format": "int64"}
+    schema: dict[str, object] = {"type": "integer", "format": "int64"}
     if default is not None:
         schema["default"] = default
     if minimum is not None:
@@ -260,10 +260,10 @@ def several(name: str, description: str, shape: PathParam, most: int) -> Param:
     return Param(name, parse, schema, (), description)
 
 
-def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, Any], list[ErrorDetail]]:
+def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, object], list[ErrorDetail]]:
     """Return the values by documented name, and all errors."""
     by_name: dict[str, Param] = {}
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for param in params:
         values[param.name] = param.default
         for name in (param.name, *param.aliases):

@@ -99,7 +99,7 @@ class _Configured:
 
     @functools.cached_property
     def _values(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.json.decode(self._definition)
+        found: dict[str, object] = msgspec.json.decode(self._definition)
         return found
 
     @property

@@ -1,7 +1,5 @@
 """Handler for the stream of events about runs, services and the configuration."""
 
-from typing import Any
-
 from api.auth.identity import Role
 from api.operations.operation import Call, Content, Operation
 from api.operations.parameters import words
@@ -12,7 +10,7 @@ from api.schemas.records import Dropped
 from api.streams.stream_content import EventsStream
 from api.worker_context import Context
 
-_BODY: dict[str, Any] = {
+_BODY: dict[str, object] = {
     "type": "object",
     "properties": {"seq": {"type": "integer", "format": "int64"}, "kind": {"type": "string"}},
     "required": ["seq", "kind"],
@@ -29,7 +27,7 @@ _KINDS = (
     "config.reloaded",
     "config.stale",
 )
-_EVENTS: dict[str, Any] = {
+_EVENTS: dict[str, object] = {
     **dict.fromkeys(_KINDS, _BODY),
     **notifications.EVENTS,
     "system": Sample,

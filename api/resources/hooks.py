@@ -6,7 +6,6 @@ Nothing in a request is looked at before its sender has proved that it has the s
 import hashlib
 import os
 import time
-from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
@@ -46,7 +45,7 @@ _UNKNOWN = _Hook("generic", os.urandom(32).hex())
 """Stands for every hook that does not exist. Its secret is random."""
 
 
-_TEXT: dict[str, Any] = {"type": "string"}
+_TEXT: dict[str, object] = {"type": "string"}
 
 
 @Operation(
@@ -80,7 +79,7 @@ def receive_hook(context: Context, call: Call) -> None:
         raise ApiError(
             401, f"The signed time is not within {webhook_proof.TOLERANCE_S // 60} minutes of the clock here"
         )
-    document: Any = None
+    document: object = None
     starts = _event_starts(call, hook)
     if starts:
         document = _document(context, call, hook.kind)
@@ -128,7 +127,7 @@ def _event_starts(call: Call, hook: _Hook) -> bool:
     return event in hook.events
 
 
-def _document(context: Context, call: Call, kind: str) -> Any:
+def _document(context: Context, call: Call, kind: str) -> object:
     """Return the JSON document in the body; an empty body counts as ``{}``.
 
     Raises:
@@ -148,7 +147,7 @@ def _document(context: Context, call: Call, kind: str) -> Any:
     return context.aside(parsed_json, raw or b"{}")
 
 
-def _params(document: Any, paths: dict[str, _JsonPath]) -> dict[str, str]:
+def _params(document: object, paths: dict[str, _JsonPath]) -> dict[str, str]:
     """Return the values of parameters, without absent and null ones, which get their defaults.
 
     Raises:
@@ -165,7 +164,7 @@ def _params(document: Any, paths: dict[str, _JsonPath]) -> dict[str, str]:
     return {name: text for name, value in values.items() if (text := _text(value)) is not None}
 
 
-def _value(document: Any, path: _JsonPath) -> Any:
+def _value(document: object, path: _JsonPath) -> object:
     """Return the value at a path; None if there is none."""
     for step in path:
         if isinstance(document, dict):
@@ -177,7 +176,7 @@ def _value(document: Any, path: _JsonPath) -> Any:
     return document
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     """Return a value as a parameter has it: a string as it is, a number or a boolean as JSON writes it."""
     if value is None or isinstance(value, dict | list):
         return None
@@ -192,7 +191,7 @@ def _triggered(
     Raises:
         ApiError: 422 a parameter is invalid; other refusals of the scheduler; 503 it is down.
     """
-    arguments: dict[str, Any] = {
+    arguments: dict[str, object] = {
         "run": new_ulid(),
         "task": hook.task,
         "triggered_by": "api",

@@ -80,7 +80,7 @@ def get_task(context: Context, call: Call) -> None:
     call.tagged()
 
 
-def _ask(context: Context, call: Call, operation: str, **arguments: Any) -> None:
+def _ask(context: Context, call: Call, operation: str, **arguments: object) -> None:
     asked(lambda: context.control.call(operation, task=call.path["taskName"], by=call.by, **arguments))
     call.no_content()
 
@@ -368,7 +368,7 @@ def _ends(window: Window) -> dict[str, Any]:
 
 
 def _usage_fields(used: Used) -> dict[str, Any]:
-    def known(value: int | None) -> Any:
+    def known(value: int | None) -> object:
         return UNSET if value is None else value
 
     return {

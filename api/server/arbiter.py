@@ -15,7 +15,6 @@ import signal
 import socket
 import sys
 import time
-from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
@@ -78,7 +77,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         for name, value in settings.items():
             self.cfg.set(name, value)
 
-    def _context(self, config: Any, make: Any) -> Any:
+    def _context(self, config: object, make: object) -> object:
         """Return the TLS context; workers call this for each connection."""
         if self._tls_context is None:
             boot = self.boot
@@ -88,7 +87,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             )
         return self._tls_context.get(config, make)
 
-    def load(self) -> Any:
+    def load(self) -> object:
         """Unused: workers build the application themselves."""
         raise NotImplementedError
 
@@ -119,7 +118,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
 
-    def spawn_worker(self) -> Any:
+    def spawn_worker(self) -> object:
         """Fork with signals blocked, until the child has removed our handlers."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:

@@ -18,7 +18,7 @@ class Departure:
 
     __slots__ = ("_on_disconnect", "_peeked", "_watcher", "seen")
 
-    def __init__(self, sock: Any, on_disconnect: Callable[[], object]) -> None:
+    def __init__(self, sock: socket.socket, on_disconnect: Callable[[], object]) -> None:
         self.seen = False
         """Whether the client has disconnected."""
         # Under TLS a close alert precedes the end of the connection, and only reading tells it from other data.
@@ -46,7 +46,7 @@ class Departure:
         self._watcher.close()
 
 
-def _peek(sock: Any) -> bytes:
+def _peek(sock: socket.socket) -> bytes:
     """Return the next byte, which stays unread, without waiting: gevent forbids waiting in a callback of the loop.
 
     Raises:

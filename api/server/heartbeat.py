@@ -6,7 +6,6 @@ gunicorn only lets its user choose the directory of that file. Any directory may
 
 import os
 import time
-from typing import Any
 
 from gunicorn.workers.workertmp import WorkerTmp
 
@@ -18,7 +17,7 @@ class Pulse(WorkerTmp):  # type: ignore[misc]  # gunicorn has no types
     that hung while it started, for example without memory, would never be replaced.
     """
 
-    def __init__(self, _cfg: Any) -> None:
+    def __init__(self, _cfg: object) -> None:
         self._fd = os.memfd_create("ringward-pulse")
         self.notify()
 

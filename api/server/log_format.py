@@ -4,7 +4,6 @@ import logging
 import sys
 import time
 from collections import deque
-from typing import Any
 
 from gunicorn.glogging import Logger
 
@@ -69,18 +68,18 @@ class Bounded(logging.Filter):
 class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     """A gunicorn logger without tracebacks for errors that a client causes on its own connection."""
 
-    def setup(self, cfg: Any) -> None:
+    def setup(self, cfg: object) -> None:
         """Set level and format."""
         super().setup(cfg)
         for handler in self.error_log.handlers:
             handler.setFormatter(Formatter())
             handler.addFilter(Bounded())
 
-    def info(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+    def info(self, msg: object, *args: object, **kwargs: object) -> None:
         """Log gunicorn's own information at debug level."""
         super().debug(msg, *args, **kwargs)
 
-    def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+    def exception(self, msg: object, *args: object, **kwargs: object) -> None:
         """Log a client's timeout as such, which gunicorn would log as an error."""
         error = sys.exc_info()[1]
         if isinstance(error, TimeoutError | ConnectionError):

@@ -6,7 +6,6 @@ Modules that keep references to sockets, locks or waiting functions must be impo
 import logging
 import os
 from importlib.util import find_spec
-from typing import Any
 
 from gevent import hub, monkey
 
@@ -22,7 +21,7 @@ class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
     no_memory_status: int | None = None
     """Exit status of a worker without memory; None until it serves, because gunicorn handles earlier failures."""
 
-    def handle_error(self, context: Any, kind: type[BaseException] | None, value: Any, traceback: Any) -> None:
+    def handle_error(self, context: object, kind: type[BaseException] | None, value: object, traceback: object) -> None:
         """Handle an error that no greenlet has caught."""
         if self.no_memory_status is not None and kind is not None and issubclass(kind, MemoryError):
             try:

@@ -6,7 +6,7 @@ module only raises it in the caller.
 
 import errno
 from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from gevent.threadpool import ThreadPool
 
@@ -52,7 +52,7 @@ def run_in(pool: ThreadPool, function: Callable[P, T], *args: P.args, **kwargs: 
     return outcome
 
 
-def _tried(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _tried(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     try:
         return function(*args, **kwargs)
     except Exception as err:  # noqa: BLE001 - it is raised where the function was called

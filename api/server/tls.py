@@ -123,7 +123,7 @@ class CurrentContext:
         self._logged_error = ""
         """The last logged error, so that it is not logged for every connection."""
 
-    def get(self, _config: Any, make: Any) -> "ssl.SSLContext":  # noqa: ARG002 - gunicorn's hook
+    def get(self, _config: object, make: object) -> "ssl.SSLContext":  # noqa: ARG002 - gunicorn's hook
         """Return the context for the current files; this is gunicorn's hook `ssl_context`.
 
         Raises:

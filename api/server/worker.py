@@ -30,6 +30,7 @@ import ssl
 import sys
 import time
 from datetime import datetime
+from types import FrameType
 from typing import Any
 
 import gevent
@@ -71,6 +72,8 @@ from supervisor.host.osport import set_title, take_short_slices
 
 TITLE = "ringward gunicorn worker"
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT)
+Address = tuple[str, int] | tuple[str, int, int, int] | str
+"""Address of a socket: of IPv4, IPv6 or a Unix socket."""
 _LOOK_S = 2.0
 _SOCKET_S = 30.0
 _LINGER_S = 1.0
@@ -144,15 +147,15 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self.log.error("requests fail for lack of memory; a new API server starts")
             self._stop()
 
-    def handle_quit(self, sig: int, frame: Any) -> None:
+    def handle_quit(self, sig: int, frame: FrameType | None) -> None:
         """Handle SIGQUIT as gunicorn does, but in a greenlet, because it waits."""
         gevent.spawn(super().handle_quit, sig, frame)
 
-    def handle_usr1(self, sig: int, frame: Any) -> None:
+    def handle_usr1(self, sig: int, frame: FrameType | None) -> None:
         """Handle SIGUSR1 as gunicorn does, but in a greenlet, because it opens files."""
         gevent.spawn(super().handle_usr1, sig, frame)
 
-    def handle_abort(self, _sig: int, _frame: Any) -> None:
+    def handle_abort(self, _sig: int, _frame: FrameType | None) -> None:
         """Handle the arbiter's SIGABRT after a missing heartbeat: log where the worker hangs, and exit.
 
         If a worker hangs while it starts, or for lack of memory, the next one would hang too, so the server ends.
@@ -216,7 +219,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self.log.info("Parent changed, shutting down: %s", self)
             sys.exit(0)
 
-    def _serve(self, listener: Any, client: Any, addr: Any) -> None:
+    def _serve(self, listener: "_Listener", client: socket.socket, addr: Address) -> None:
         """Serve the requests of a connection one after another, as gunicorn does, but with HTTP/1.1 only."""
         req = None
         try:
@@ -248,7 +251,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         finally:
             gunicorn.util.close(client)
 
-    def _answer(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
+    def _answer(self, listener_name: Address, req: Any, sock: socket.socket, addr: Address) -> None:
         """Let the application answer one request, and log it.
 
         Raises:
@@ -285,11 +288,11 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         if response.should_close():
             raise StopIteration
 
-    def timeout_ctx(self) -> Any:
+    def timeout_ctx(self) -> gevent.Timeout:
         """Return the time limit for the next request of a connection."""
         return gevent.Timeout(self.cfg.keepalive, False)
 
-    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
+    def handle_request(self, listener_name: Address, req: Any, sock: socket.socket, addr: Address) -> bool:
         """Handle one request, with a time limit for the client."""
         greenlet = gevent.getcurrent()
         self._busy.add(greenlet)
@@ -323,7 +326,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             if sock.fileno() >= 0:
                 sock.settimeout(None)
 
-    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+    def handle(self, listener: "_Listener", client: socket.socket, addr: Address) -> None:
         """Serve one connection."""
         if client.family == socket.AF_UNIX:
             # The address of the client's end of a Unix socket is meaningless and need not even be text.
@@ -335,10 +338,10 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self._waiting[greenlet] = None
         self._make_room(listener.pool, greenlet)
         try:
-            if client.family != socket.AF_UNIX and self.cfg.is_ssl:
-                client = self._with_tls(client)
-            if client is not None:
-                self._serve(listener, client, addr)
+            encrypted = client.family != socket.AF_UNIX and self.cfg.is_ssl
+            connection = self._with_tls(client) if encrypted else client
+            if connection is not None:
+                self._serve(listener, connection, addr)
         finally:
             self._idle.discard(greenlet)
             self._waiting.pop(greenlet, None)
@@ -366,12 +369,13 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         before_s = time.monotonic() - _STALLED_S
         return next((greenlet for greenlet, since_s in taking.items() if since_s < before_s and greenlet in pool), None)
 
-    def _with_tls(self, client: Any) -> Any:
+    def _with_tls(self, client: socket.socket) -> socket.socket | None:
         """Return the connection after the TLS handshake, or None. A client of plain HTTP gets a plain response."""
         try:
             with gevent.Timeout(_HANDSHAKE_S):
                 if not client.recv(1, socket.MSG_PEEK).isalpha():
-                    return gunicorn.sock.ssl_wrap_socket(client, self.cfg)
+                    encrypted: ssl.SSLSocket = gunicorn.sock.ssl_wrap_socket(client, self.cfg)
+                    return encrypted
                 write_error(client, 400, "This address accepts HTTPS only; use https://")
                 # Closing with unread data would reset the connection and lose the response.
                 gunicorn.util.close_graceful(client, timeout=_LINGER_S)
@@ -382,7 +386,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         client.close()
         return None
 
-    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+    def handle_error(self, req: object, client: socket.socket, addr: Address, exc: BaseException) -> None:
         """Reject an unparsable request so that the client receives the response; gunicorn would send an HTML page."""
         if isinstance(exc, gevent.GreenletExit):
             return
@@ -415,11 +419,11 @@ _STATUSES: dict[type[Exception], int] = {
 class _Listener:
     """The properties of a listener that gunicorn reads, for connections served after it was closed."""
 
-    def __init__(self, sock: Any, pool: Pool) -> None:
-        self._name = sock.getsockname()
+    def __init__(self, sock: socket.socket, pool: Pool) -> None:
+        self._name: Address = sock.getsockname()
         self.pool = pool
 
-    def getsockname(self) -> Any:
+    def getsockname(self) -> Address:
         """Return its address."""
         return self._name
 
@@ -427,7 +431,7 @@ class _Listener:
 class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no types
     """A reader that gives others a turn; with a client that sends as fast as we read, no read ever blocks."""
 
-    def __init__(self, client: Any, waiting: dict[gevent.Greenlet, None]) -> None:
+    def __init__(self, client: socket.socket, waiting: dict[gevent.Greenlet, None]) -> None:
         super().__init__(client)
         self.waiting = waiting
         """Greenlets that wait for their clients, the longest wait first."""
@@ -451,10 +455,11 @@ class BoundedRequest(Request):  # type: ignore[misc]  # gunicorn has no types
 
     body: Any
 
-    def parse(self, unreader: Any) -> Any:
+    def parse(self, unreader: SocketUnreader) -> bytes:
         """Parse the head; return the bytes after it."""
         self.max_buffer_headers = _HEAD_BYTES
-        return super().parse(unreader)
+        after: bytes = super().parse(unreader)
+        return after
 
     def set_body_reader(self) -> None:
         """Choose the reader of the body; that of chunked bodies is fair."""
@@ -468,7 +473,7 @@ class FairParser(RequestParser):  # type: ignore[misc]  # gunicorn has no types
 
     mesg_class = BoundedRequest
 
-    def __init__(self, cfg: Any, client: Any, addr: Any, waiting: dict[gevent.Greenlet, None]) -> None:
+    def __init__(self, cfg: object, client: socket.socket, addr: Address, waiting: dict[gevent.Greenlet, None]) -> None:
         super().__init__(cfg, client, addr)
         self.unreader = FairUnreader(client, waiting)
 
@@ -478,12 +483,13 @@ class FairChunkedReader(ChunkedReader):  # type: ignore[misc]  # gunicorn has no
 
     chunks = 0
 
-    def parse_chunk_size(self, unreader: Any, data: bytes | None = None) -> Any:
+    def parse_chunk_size(self, unreader: SocketUnreader, data: bytes | None = None) -> tuple[int, bytes | None]:
         """Return the size of the next chunk and the bytes after it, from time to time after a turn of others."""
         self.chunks += 1
         if self.chunks % _CHUNKS == 0:
             gevent.sleep(0)
-        return super().parse_chunk_size(unreader, data)
+        found: tuple[int, bytes | None] = super().parse_chunk_size(unreader, data)
+        return found
 
 
 def _is_last(headers: list[tuple[str, str]]) -> bool:

@@ -10,12 +10,13 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 from gevent.event import Event
 
 from api.reading import Reads
 from api.streams.shared_feed import Feed, Waiter
+from logring.block import Line
 from logring.errors import LogError
 from store.database import Database
 from store.errors import StoreError
@@ -31,8 +32,8 @@ _BEGINNING = re.compile(rb'\{"seq":[0-9]+,"kind":"run\.(created|started)"')
 _ULID = re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}")
 
 
-def _news(record: Any) -> bytes:
-    text: bytes = record.text
+def _news(record: Line) -> bytes:
+    text = record.text
     return b"" if _BEGINNING.match(text) else text
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from api.schemas.records import Dropped, Line, LineBatch, Region, Rotated
 from api.schemas.wire_times import rfc3339
+from logring import block
 from logring.layout import STREAM_NAMES
 from logring.reader import Page
 
@@ -33,7 +34,7 @@ class _Kind(msgspec.Struct, rename="camel"):
 _kind = msgspec.json.Decoder(_Kind)
 
 
-def event(name: str, data: Any, *, number: int | None = None, retry_ms: int | None = None) -> bytes:
+def event(name: str, data: object, *, number: int | None = None, retry_ms: int | None = None) -> bytes:
     """Encode one event."""
     head = b"" if number is None else b"id: %d\n" % number
     tail = b"" if retry_ms is None else b"retry: %d\n" % retry_ms
@@ -60,7 +61,7 @@ def rotated(first_available: int) -> bytes:
     return event("rotated", Rotated(first_available))
 
 
-def line(record: Any) -> Line:
+def line(record: block.Line | block.Batch) -> Line:
     """Return a log line in the form of the API; bytes that are not UTF-8 become U+FFFD."""
     return Line(
         record.n,
@@ -76,12 +77,12 @@ Render = Callable[[Any], bytes]
 """Renders one line or one batch; equal renderers share their result."""
 
 
-def log_line(record: Any) -> bytes:
+def log_line(record: block.Line | block.Batch) -> bytes:
     """Encode one log line as an event."""
     return b"id: %d\nevent: line\ndata: %b\n\n" % (record.n, _encoder.encode(line(record)))
 
 
-def log_batch(batch: Any) -> bytes:
+def log_batch(batch: block.Batch) -> bytes:
     """Encode lines that were read together as one event, whose id is the number of the last line.
 
     A part of a long line, and a line with a history, remain events of their own.
@@ -112,7 +113,7 @@ class EventLines:
     def __hash__(self) -> int:
         return hash((self._types, self._tasks))
 
-    def __call__(self, record: Any) -> bytes:
+    def __call__(self, record: block.Line) -> bytes:
         """Encode one event; return nothing if it is filtered out."""
         about = _kind.decode(record.text)
         kind = about.kind

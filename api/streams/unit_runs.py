@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,8 +14,10 @@ from api.operations.unit_selector import Units
 from api.reading import Files, Reads
 from api.streams.log_merge import MAX_RUNS, Cursor, cursor_of
 from api.streams.shared_feed import Feed
+from logring.block import Line
 from logring.errors import LogError
 from logring.reader import LogReader
+from store.database import Database
 from store.errors import StoreError
 from store.runs import of_units
 from store.runs.writes import Run
@@ -39,7 +41,7 @@ class _About(msgspec.Struct, rename="camel"):
 _about = msgspec.json.Decoder(_About)
 
 
-def _news(record: Any) -> bytes:
+def _news(record: Line) -> bytes:
     """Reduce an event to what concerns the runs of units: its kind, run and task."""
     about = _about.decode(record.text)
     if about.kind in ("run.started", "run.ended", "config.reloaded"):
@@ -232,7 +234,7 @@ class UnitRuns:
         return cursor_of(self.floor_ms, time_ms, parts, self._complete, earlier)
 
 
-def _resolved(db: Any, units: Units, names: frozenset[str]) -> frozenset[str]:
+def _resolved(db: Database, units: Units, names: frozenset[str]) -> frozenset[str]:
     """Return the names of units after a change of the configuration; units that it no longer has end by themselves."""
     try:
         return units.resolve(db) | names

@@ -7,7 +7,6 @@ Only as much is read as the client takes: of each run one page is in memory, and
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import gevent
 
@@ -433,12 +432,13 @@ class UnitStream(EventStream):
             ),
         )
 
-    def _event(self, name: str, data: Any) -> list[bytes]:
+    def _event(self, name: str, data: object) -> list[bytes]:
         """Return an event with the cursor as its id; none for no lines."""
         if isinstance(data, list):
             if not data:
                 return []
-            data, _ = data.copy(), data.clear()
+            lines, data = data, data.copy()
+            lines.clear()
         parts = {run.run_id: run.next for run in self._open.values()}
         cursor = self._runs.cursor(self._sent_ms, parts).encode()
         return [b"id: %b\n" % cursor.encode(), sse_encoding.event(name, data)]

@@ -133,10 +133,10 @@ class _Peewee(PostgresqlDatabase):
         super().__init__(None, thread_safe=False)
         self._ours = connection
 
-    def execute_sql(self, sql: str, params: Sequence[Value] | None = None) -> Any:
+    def execute_sql(self, sql: str, params: Sequence[Value] | None = None) -> object:
         return self._ours.run(sql, params or ())
 
-    def last_insert_id(self, cursor: Any, query_type: Any = None) -> None:  # noqa: ARG002 - peewee's signature
+    def last_insert_id(self, cursor: object, query_type: object = None) -> None:  # noqa: ARG002 - peewee's signature
         return None
 
 
@@ -218,7 +218,7 @@ class PostgresConnection(Connection):
         """See :class:`Connection`."""
         return list(query.execute(self._orm))
 
-    def apply(self, query: Any) -> int:
+    def apply(self, query: object) -> int:
         """See :class:`Connection`."""
         context: Any = self._orm.get_sql_context()
         sql, params = context.sql(query).query()

@@ -196,7 +196,7 @@ class _Salvage:
             else:
                 self._invalid += 1
 
-    def _parsed(self, row: tuple[Any, ...]) -> Run | None:
+    def _parsed(self, row: tuple[object, ...]) -> Run | None:
         """A run as it could have been stored; None: it could not, which is counted."""
         try:
             run = from_row((*row, None))
@@ -295,7 +295,7 @@ class Restored:
 def restore(
     path: str,
     now_ms: int,
-    remember: Callable[[Restored], Mapping[str, Any]] = lambda _: {},
+    remember: Callable[[Restored], Mapping[str, object]] = lambda _: {},
     newest_event: int | None = None,
 ) -> Restored:
     """Put a copy in the place of a database without a writer; the old database is moved aside.
@@ -334,7 +334,7 @@ def restore(
     return found
 
 
-def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, Any], newest_event: int) -> None:
+def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, object], newest_event: int) -> None:
     """Continue with a restored database, which does not know the daemon's last actions.
 
     Args:
@@ -350,7 +350,7 @@ def take_as_restored(database: Database, now_ms: int, remember: Mapping[str, Any
 
 
 def begin_anew(
-    path: str, now_ms: int, remember: Callable[[str | None], Mapping[str, Any]], newest_event: int | None
+    path: str, now_ms: int, remember: Callable[[str | None], Mapping[str, object]], newest_event: int | None
 ) -> str | None:
     """Put an empty history in the place of a database that is lost; that one is moved aside.
 

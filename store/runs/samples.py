@@ -201,7 +201,7 @@ def _rows(db: Database | Connection, run_ids: Collection[str]) -> dict[str, Usag
     return found
 
 
-def _passes(db: Database | Connection, after: int) -> list[tuple[int, dict[str, Any]]]:
+def _passes(db: Database | Connection, after: int) -> list[tuple[int, dict[str, object]]]:
     """Numbers and bodies of the passes with a higher number, in their order."""
     rows = db.rows("SELECT number, body FROM run_passes WHERE number > ? ORDER BY number", [after])
     return [(number, json.loads(body)) for number, body in rows]

@@ -35,7 +35,7 @@ def _int64(value: int) -> None:
         raise ValueError(f"must be between {INT64_MIN} and {INT64_MAX}")
 
 
-def _unless_empty(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+def _unless_empty(parse: Callable[[str], object]) -> Callable[[str], object]:
     return lambda text: parse(text) if text else None
 
 
@@ -109,8 +109,8 @@ def _packed(ids: list[str] | UnsetType | None) -> str:
     return "".join(one for one in dict.fromkeys(ids or ()) if is_ulid(one))
 
 
-def _conditions(wanted: SelectorFilter) -> dict[str, Any]:
-    found: dict[str, Any] = {"retries_only": wanted.retries_only is True}
+def _conditions(wanted: SelectorFilter) -> dict[str, object]:
+    found: dict[str, object] = {"retries_only": wanted.retries_only is True}
     if wanted.status:
         found["phases"], found["reasons"] = run_view.split_status(_STATUS.parse(wanted.status), folded=False)
     if wanted.triggered_by:
@@ -165,7 +165,7 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
     call.target = text_of(call.body, selected["ids"], selected["except_ids"], more.get("deleted_at"))
     call.body = None  # it uses several times the memory of the arguments
 
-    def command() -> dict[str, Any]:
+    def command() -> dict[str, object]:
         try:
             return context.control.call_patiently(operation, command=new_ulid(), by=call.by, **selected, **more)
         except Unavailable as err:

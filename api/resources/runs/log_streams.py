@@ -47,7 +47,7 @@ def _params(start: int) -> tuple[Any, ...]:
     )
 
 
-LOG_EVENTS: dict[str, Any] = {
+LOG_EVENTS: dict[str, object] = {
     "line": schemas.Line,
     "lines": schemas.LineBatch,
     "region": schemas.Region,
@@ -55,7 +55,7 @@ LOG_EVENTS: dict[str, Any] = {
     "rotated": schemas.Rotated,
 }
 
-UNIT_EVENTS: dict[str, Any] = {
+UNIT_EVENTS: dict[str, object] = {
     "run": unit_logs.UnitRun,
     "lines": list[unit_logs.UnitLine],
     "gap": unit_logs.UnitGap,

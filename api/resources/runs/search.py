@@ -72,16 +72,16 @@ class Place(NamedTuple):
 _NEWEST = Place(INT64_MAX, "~", 0)  # sorts after every id
 
 
-def _check(search: tuple[Any, ...], packed: bytes) -> bytes:
+def _check(search: tuple[object, ...], packed: bytes) -> bytes:
     return hashlib.blake2b(msgspec.json.encode(search) + packed, digest_size=8, key=_CHECK_KEY).digest()
 
 
-def _to_cursor(search: tuple[Any, ...], place: Place) -> str:
+def _to_cursor(search: tuple[object, ...], place: Place) -> str:
     packed = _CURSOR.pack(_CURSOR_VERSION, place.created_at, place.run_id.encode(), place.line, bytes(8))[:-8]
     return base64.urlsafe_b64encode(packed + _check(search, packed)).decode()
 
 
-def _from_cursor(search: tuple[Any, ...], text: str) -> Place:
+def _from_cursor(search: tuple[object, ...], text: str) -> Place:
     """Return the position in a cursor of this search.
 
     Raises:
@@ -235,7 +235,7 @@ def search_task_log(context: Context, call: Call) -> None:
     """Search the logs of a task's runs, newest run first."""
     task, query = call.path["taskName"], call.query
     run_id: str | None = query["runId"]
-    same: tuple[Any, ...] = (task, query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], run_id)
+    same: tuple[object, ...] = (task, query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], run_id)
     if query["since"] is not None or query["until"] is not None:
         same += (query["since"], query["until"])
     place = _place(same, query["cursor"])
@@ -385,7 +385,7 @@ def _wanted(query: dict[str, Any]) -> Wanted:
     )
 
 
-def _place(same: tuple[Any, ...], cursor: str | None) -> Place:
+def _place(same: tuple[object, ...], cursor: str | None) -> Place:
     if cursor is None:
         return _NEWEST
     try:

@@ -88,7 +88,7 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
     the database: another request may have created the run.
     """
     run_id, task = new_ulid(), call.path["taskName"]
-    arguments: dict[str, Any] = {"run": run_id, "task": task, "triggered_by": "api", "by": call.by}
+    arguments: dict[str, object] = {"run": run_id, "task": task, "triggered_by": "api", "by": call.by}
     if params:
         arguments["params"] = params
     if call.identity is not None:
