@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from supervisor.cli import exit_codes
@@ -215,7 +214,7 @@ class Api:
         self,
         path: str,
         query: Query | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, object] | None = None,
         timeout_s: float = _TIMEOUT_S,
     ) -> Record:
         """Return the answer to a POST; without anything in it when it is empty.
@@ -256,7 +255,7 @@ class Api:
         method: str,
         path: str,
         query: Query | None,
-        sent: Mapping[str, Any] | None = None,
+        sent: Mapping[str, object] | None = None,
         timeout_s: float = _TIMEOUT_S,
     ) -> Record:
         headers = {"Accept": "application/json"}

@@ -121,12 +121,12 @@ class CommandLine(SuggestingGroup):
         with _printing():
             return super().make_context(*args, **extra)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
         with _printing():
             return super().invoke(ctx)
 
-    def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]  # by keyword, as everybody does
+    def main(self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: object) -> object:  # type: ignore[override]  # by keyword, as everybody does
         """Run, and end the program with the exit code unless `standalone_mode` is false."""
         code = self._run(args, **extra)
         if standalone_mode:

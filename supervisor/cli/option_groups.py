@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar, cast
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def grouped(name: str, group: type[Any]) -> Callable[[F], F]:
@@ -13,7 +13,7 @@ def grouped(name: str, group: type[Any]) -> Callable[[F], F]:
 
     def add(function: F) -> F:
         @functools.wraps(function)
-        def call(*args: Any, **given: Any) -> Any:
+        def call(*args: object, **given: object) -> object:
             values = {field.name: given.pop(field.name) for field in fields(group)}
             return function(*args, **{name: group(**values)}, **given)
 

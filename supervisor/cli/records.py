@@ -76,7 +76,7 @@ _KIND_OF = {name: kind for kind, names in _KINDS for name in names.split()}
 """A field with one of these names has that type in every answer; of other fields only the presence matters."""
 
 
-class Record(dict[str, Any]):
+class Record(dict[str, object]):
     """An object of an answer.
 
     Raises:
@@ -94,7 +94,7 @@ class Record(dict[str, Any]):
         value = super().get(key)
         return default if value is None else self._checked(key, value)
 
-    def _checked(self, key: str, value: Any) -> Any:
+    def _checked(self, key: str, value: object) -> object:
         kind = _KIND_OF.get(key)
         if kind is not None and not kind(value):
             raise Foreign(f'the response has an invalid "{key}"')

@@ -68,13 +68,13 @@ class Running:
             directory = os.path.join(base, self._id)
             # ENOENT: it has another place
             with contextlib.suppress(OSError), open(os.path.join(directory, _ANSWER), encoding="utf-8") as file:
-                found: dict[str, Any] = json.load(file)
+                found: dict[str, object] = json.load(file)
                 self._runtime_dir = directory
                 return found
         raise Failure("cannot find the daemon's runtime directory", exit_codes.UNREACHABLE)
 
     @contextmanager
-    def request(self, environment: dict[str, Any]) -> Iterator[None]:
+    def request(self, environment: dict[str, object]) -> Iterator[None]:
         """Have the next upgrade take this environment, which the daemon learns from a file that only its user reads.
 
         Raises:

@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -19,7 +19,7 @@ from supervisor.ipc.unit_selection import ANY, is_glob
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 Run = Record
 
 _TRIGGERS = ("cron", "api", "cloud", "service", "startup")
@@ -110,7 +110,7 @@ class Selection:
         Raises:
             Failure: a filter is not valid, or there is no answer.
         """
-        bodies: list[dict[str, Any]] = [{"ids": list(self.ids)}] if self.ids else []
+        bodies: list[dict[str, object]] = [{"ids": list(self.ids)}] if self.ids else []
         bodies += [{"match_all": True, "filter": _numbers(one)} for one in self._queries()]
         answers = [api.post(f"/api/runs/bulk/{operation}", body=body, timeout_s=_TIMEOUT_S) for body in bodies]
         merged = Record(answers[0]) if answers else Record({"affected": 0, "triggered": []})
@@ -252,7 +252,7 @@ def _unit_names(api: "Api", choice: UnitChoice) -> tuple[str, ...]:
     return (*former, *(str(unit["name"]) for unit in configured))
 
 
-def _numbers(filters: dict[str, str]) -> dict[str, Any]:
+def _numbers(filters: dict[str, str]) -> dict[str, object]:
     """Return filters as the body of a request has them."""
     return {name: int(value) if name.startswith("exit_code") else value for name, value in filters.items()}
 

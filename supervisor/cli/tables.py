@@ -36,7 +36,7 @@ _LEAST_PROSE = 16
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
-def show_json(data: Any) -> None:
+def show_json(data: object) -> None:
     """Print `data` as JSON; ASCII only, so that it is safe on any terminal."""
     print(json.dumps(data, indent=2))
 
@@ -176,7 +176,7 @@ def _span(seconds: int) -> str:
     return " ".join(part for part in parts if part) or "0s"
 
 
-def outcome(run: dict[str, Any]) -> str:
+def outcome(run: dict[str, object]) -> str:
     """Return the outcome of a run (naming A), in a cell: ``succeeded``, ``failed (3)``, ``running``."""
     if run.get("status") != "ended":
         return str(run.get("status", "-"))

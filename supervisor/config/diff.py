@@ -113,7 +113,7 @@ def _said(record: Any) -> dict[str, Any]:
     return {one.name: value for one in fields(record) if (value := getattr(record, one.name)) != _default(one)}
 
 
-def _default(one: Field[Any]) -> Any:
+def _default(one: Field[object]) -> object:
     return one.default_factory() if one.default_factory is not MISSING else one.default
 
 

@@ -186,7 +186,7 @@ def _key(key: Key) -> Schema:
     return {**about, **said, **schema_of(key.type)}
 
 
-def example(key: Key) -> Any:
+def example(key: Key) -> object:
     """Return an example of the value of a key, as the file would have it."""
     if key.default not in (None, REQUIRED, "", []):
         return key.default
@@ -194,7 +194,7 @@ def example(key: Key) -> Any:
     return _EXAMPLES[key.name] if found is None else found
 
 
-def _example_of(kind: ValueType) -> Any:
+def _example_of(kind: ValueType) -> object:
     """Return the example of a type; None if it has none."""
     if isinstance(kind, Choice):
         return next(iter(kind.words))
@@ -250,7 +250,7 @@ def _steps(_kind: ValueType) -> Schema:
     return {"anyOf": [_STRING, {"type": "array", "items": step, "minItems": 1, "maxItems": process.MAX_STEPS}]}
 
 
-def _always(schema: Schema) -> Callable[[Any], Schema]:
+def _always(schema: Schema) -> Callable[[object], Schema]:
     return lambda _kind: schema
 
 

@@ -55,7 +55,7 @@ class Key:
 
 def key(
     kind: ValueType,
-    default: Any,
+    default: object,
     doc: str,
     effect: Effect | tuple[Effect, Effect] = Effect.AT_ONCE,
     *,

@@ -209,7 +209,7 @@ class _Loader:
             return {}
         return self._values(source, (name,), table, keys_of(name))
 
-    def _named(self, source: Source, table: str, what: str) -> Iterator[tuple[str, KeyPath, dict[str, Any]]]:
+    def _named(self, source: Source, table: str, what: str) -> Iterator[tuple[str, KeyPath, dict[str, object]]]:
         """Yield the name, the path and the content of each ``[TABLE.NAME]``."""
         tables = source.data.get(table, {})
         if not isinstance(tables, dict):
@@ -453,7 +453,7 @@ class _Loader:
             name = values["params"][index].name
             self._wrong(source, place, f"the parameter {quoted(name)} {invalid.message}", invalid.remedy)
 
-    def _schedule(self, source: Source, path: KeyPath, table: Mapping[str, Any]) -> bool:
+    def _schedule(self, source: Source, path: KeyPath, table: Mapping[str, object]) -> bool:
         """Return whether a table says when to run; in one way only."""
         said = [key for key in table if key in _SCHEDULES]
         for key in said[1:]:
@@ -476,7 +476,7 @@ class _Loader:
             seen[name] = (source, path)
 
     def _values(
-        self, source: Source, path: KeyPath, table: dict[str, Any], keys: Mapping[str, Key], kind: str | None = None
+        self, source: Source, path: KeyPath, table: dict[str, object], keys: Mapping[str, Key], kind: str | None = None
     ) -> Values:
         values: Values = {}
         for name, raw in table.items():

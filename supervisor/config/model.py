@@ -6,7 +6,7 @@ the text for documentation and JSON Schema, and the effect of a change; a ClassV
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from supervisor.config.database import DatabaseUrl
 from supervisor.config.keys import REQUIRED, Effect, Key, key
@@ -102,7 +102,7 @@ class Daemon:
         PingUrl(), None, "URL that the daemon requests every minute while it is healthy", shown=False
     )
     """URL that is asked for every minute while all is well."""
-    include: ClassVar[Any] = key(ListOf(Text(empty=False), 100), [], "globs of files with more tasks and services")
+    include: ClassVar[object] = key(ListOf(Text(empty=False), 100), [], "globs of files with more tasks and services")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -347,7 +347,7 @@ class _Starting:
     env: dict[str, str] = key(
         Environment(), {}, "environment variables, added to the daemon's and to env of [defaults]", PROCESS
     )
-    env_file: ClassVar[Any] = key(
+    env_file: ClassVar[object] = key(
         ListOf(FilePath(), 16, single=True), [], "files with environment variables; env overrides them"
     )
     clean_env: bool = key(
@@ -360,7 +360,7 @@ class _Starting:
     env_public: tuple[str, ...] = key(ListOf(VariableName(), 1000), [], "variables of env whose values are shown")
     """Variables of `env` whose values may be shown."""
     secrets: dict[str, str] = key(Secrets(), {}, "environment variables whose values are masked in the output", PROCESS)
-    secrets_file: ClassVar[Any] = key(
+    secrets_file: ClassVar[object] = key(
         ListOf(FilePath(), 16, single=True), [], "files with secrets; secrets overrides them"
     )
     user: str | None = key(User(), None, "user, or user and group, of the run; default: the daemon's user", PROCESS)

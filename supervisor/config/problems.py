@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.synonyms import KEYS, meant
@@ -45,7 +44,7 @@ class Problem:
         text = printable(f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}")
         return f"{text}\n  {printable(self.remedy)}" if self.remedy else text
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the problem for JSON, without unknown fields."""
         fields = {
             "file": self.file,

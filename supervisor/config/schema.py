@@ -6,7 +6,7 @@ The loader, its messages and the JSON Schema are made from this table.
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from supervisor.config.keys import REQUIRED, Key, keys_in
 from supervisor.config.model import (
@@ -50,7 +50,7 @@ def keys_of(*places: str) -> Mapping[str, Key]:
 
 
 @cache
-def defaults_of(place: str) -> Mapping[str, Any]:
+def defaults_of(place: str) -> Mapping[str, object]:
     """Return the default of each key of a table that the model has, by its name there."""
     return {
         key.attribute: key.type.parse(key.default, "/") if key.default not in (None, REQUIRED) else None

@@ -79,7 +79,7 @@ class _Connection:
             self.close()
             raise
 
-    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+    def ask(self, request: dict[str, object], timeout_s: float) -> dict[str, object] | None:
         """Return the answer to a request; None at end of stream.
 
         Raises:
@@ -135,7 +135,7 @@ class ControlClient:
         """
         return self._call(op, arguments, _PATIENCE_S)
 
-    def _call(self, op: str, arguments: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+    def _call(self, op: str, arguments: dict[str, object], deadline_s: float) -> dict[str, object]:
         start = time.monotonic()
         request = {"id": os.urandom(16).hex(), "deadline": start + deadline_s, "op": op, "args": arguments}
         sent = False
@@ -160,7 +160,7 @@ class ControlClient:
                 raise (Unavailable if sent else NotSent)("the scheduler does not answer")
             time.sleep(_PAUSE_S)
 
-    def _exchange(self, request: dict[str, Any], timeout_s: float = _DEADLINE_S + _GRACE_S) -> dict[str, Any] | None:
+    def _exchange(self, request: dict[str, object], timeout_s: float = _DEADLINE_S + _GRACE_S) -> dict[str, object] | None:
         """Return the answer to a request; None if the scheduler hung up without an answer.
 
         Raises:
@@ -196,7 +196,7 @@ class ControlClient:
         except IndexError:
             return None
 
-    def _ask(self, connection: _Connection, request: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+    def _ask(self, connection: _Connection, request: dict[str, object], timeout_s: float) -> dict[str, object] | None:
         answer = None
         try:
             answer = connection.ask(request, timeout_s)
@@ -215,7 +215,7 @@ class ControlClient:
 
 def _result(answer: dict[str, Any]) -> dict[str, Any]:
     if answer.get("ok"):
-        result: dict[str, Any] = answer["result"]
+        result: dict[str, object] = answer["result"]
         return result
     if answer["status"] == 503:
         raise CannotNow(answer["detail"])

@@ -12,7 +12,6 @@ The notifier does not read the database and keeps no state. It carries out a lim
 """
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +31,7 @@ class DeliveryRequest:
     file: str | None = None
     """Paths of the run's ring and log file; the last lines of the log go between body and footer."""
 
-    def to_frame(self) -> dict[str, Any]:
+    def to_frame(self) -> dict[str, object]:
         """Return the message for the socket."""
         return {"op": "deliver", **asdict(self)}
 
@@ -44,7 +43,7 @@ class PingRequest:
     key: str
     url: str = field(repr=False)
 
-    def to_frame(self) -> dict[str, Any]:
+    def to_frame(self) -> dict[str, object]:
         """Return the message for the socket."""
         return {"op": "ping", **asdict(self)}
 
@@ -57,7 +56,7 @@ class DeliveryResult:
     """An error message; None on success."""
     retry_after_ms: int | None = None
 
-    def to_frame(self, key: str) -> dict[str, Any]:
+    def to_frame(self, key: str) -> dict[str, object]:
         """Return the message for the socket."""
         return {
             "op": "result",

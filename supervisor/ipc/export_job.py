@@ -90,7 +90,7 @@ class ExportStatus:
         """Return the message for the socket."""
         return {"op": "status", "status": self.to_dict()}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the fields that differ from their defaults. An earlier release of the scheduler may read them."""
         return {name: value for name, value in asdict(self).items() if value != getattr(type(self), name)}
 

@@ -286,7 +286,7 @@ class Boot:
         """Return the argument for `store.database`: the path of the SQLite database or a PostgreSQL URL."""
         return self.database_url or f"{self.data_dir}/ringward.db"
 
-    def to_dict(self, protocol: int = PROTOCOL) -> dict[str, Any]:
+    def to_dict(self, protocol: int = PROTOCOL) -> dict[str, object]:
         """Return the settings for a frame, without defaults and without fields that `protocol` lacks."""
         found = without_defaults(self)
         if self.identity is not None:
@@ -320,7 +320,7 @@ class Spawn:
     """Names of the variables in `env` whose values are masked."""
     recipe: str = ""
     """Hash of the definition, by which a later scheduler notices that the definition has changed."""
-    origin: dict[str, Any] = field(default_factory=dict)
+    origin: dict[str, object] = field(default_factory=dict)
     """The run's row before it started, for a later scheduler whose database has lost the row."""
     cwd: str | None = None
     log: str
@@ -378,7 +378,7 @@ def spawn_message(spawn: Spawn, protocol: int) -> Frame:
     return found
 
 
-def without_defaults(one: Boot | Spawn) -> dict[str, Any]:
+def without_defaults(one: Boot | Spawn) -> dict[str, object]:
     """Return the fields of a message that differ from their defaults."""
     defaults = _defaults(type(one))  # type: ignore[arg-type]  # a class is hashable
     values = ((field.name, getattr(one, field.name)) for field in fields(type(one)))
@@ -422,5 +422,5 @@ class Exited:
     """Number of lines in its log."""
     leftovers: list[str] = field(default_factory=list)
     """Processes that outlived the main process and were killed."""
-    origin: dict[str, Any] = field(default_factory=dict)
+    origin: dict[str, object] = field(default_factory=dict)
     """The field of :class:`Spawn`; empty if no process was started."""

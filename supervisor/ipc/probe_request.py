@@ -15,7 +15,6 @@ Watcher -> scheduler
 """
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +49,6 @@ class ProbeRequest:
     file: str = ""
     """Paths of the ring and the log file."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the request for a message."""
         return asdict(self)

@@ -75,7 +75,7 @@ ANY = Kinds(lambda _unit: True, "task or service")
 class NotSelected(Exception):
     """The selector is invalid: `status` is 404 if something matches nothing, 409 if a unit is of the wrong kind."""
 
-    def __init__(self, status: int, errors: list[dict[str, Any]]) -> None:
+    def __init__(self, status: int, errors: list[dict[str, object]]) -> None:
         super().__init__("; ".join(dict.fromkeys(str(error["message"]) for error in errors)))
         self.status = status
         self.errors = errors
@@ -90,8 +90,8 @@ def select(units: Iterable[U], wanted: Selector, kinds: Kinds) -> list[U]:
     reach = None if wanted.reach is None else _matcher(wanted.reach)
     visible = {unit.name: unit for unit in units if reach is None or reach(unit.name)}
     fitting = [unit for unit in visible.values() if kinds.fits(unit)]
-    missing: list[dict[str, Any]] = []
-    misfits: list[dict[str, Any]] = []
+    missing: list[dict[str, object]] = []
+    misfits: list[dict[str, object]] = []
     named: set[str] = set()
     for place, name in enumerate(wanted.names or ()):
         location = f"body.names[{place}]"
@@ -138,7 +138,7 @@ def _labels(unit: Unit, key: str) -> Iterable[str]:
     return () if unit.group is None else (unit.group,)
 
 
-def _matcher(globs: Iterable[str]) -> Callable[[str], Any]:
+def _matcher(globs: Iterable[str]) -> Callable[[str], object]:
     return re.compile("|".join(map(fnmatch.translate, globs)) or r"\Z.").match
 
 
@@ -149,5 +149,5 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f'no {what} named "{name}"' + (f' (did you mean "{near[0]}"?)' if near else "")
 
 
-def _error(location: str, message: str) -> dict[str, Any]:
+def _error(location: str, message: str) -> dict[str, object]:
     return {"location": location, "message": message}

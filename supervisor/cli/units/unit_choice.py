@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from supervisor.cli.records import Record
     from supervisor.ipc.unit_selection import Kinds
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 _NAME_OR_GLOB = re.compile(r"[a-zA-Z0-9._:*?\[\]!^-]{1,100}")
 _SHOWN = 10
@@ -62,7 +62,7 @@ class UnitChoice:
         """Whether it consists of exact names alone."""
         return bool(self.names) and self.group is None and self.tag is None and not any(map(is_glob, self.names))
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> dict[str, object]:
         """Return the selector for the API."""
         if self.everything:
             return {"all": True}

@@ -218,7 +218,7 @@ class _LabelledPrinter(LogPrinter):
         self._lock = lock
         self._label = label
 
-    def line(self, line: dict[str, Any], prefix: str = "") -> None:
+    def line(self, line: dict[str, object], prefix: str = "") -> None:
         """Write one line."""
         with self._lock:
             super().line(line, prefix or self._label)
@@ -228,7 +228,7 @@ class _LabelledPrinter(LogPrinter):
         for number, text in enumerate(str(batch["text"]).split("\n"), int(batch["n"])):
             self.line({"n": number, "ts": batch["ts"], "stream": batch["stream"], "text": text})
 
-    def region(self, region: dict[str, Any]) -> None:
+    def region(self, region: dict[str, object]) -> None:
         """Write nothing: there is no row for a line that is being redrawn."""
 
     def flush(self) -> None:

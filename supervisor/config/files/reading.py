@@ -92,7 +92,7 @@ def read_keys(name: str, wanted: Collection[tuple[str, str]]) -> tuple[Source, P
         if salvaged is None:
             raise
         content = salvaged
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     for table, key in wanted:
         if isinstance(content.get(table), dict) and key in content[table]:
             found.setdefault(table, {})[key] = content[table][key]
@@ -195,7 +195,7 @@ def _explain(text: str, line: int, message: str) -> tuple[str, str, str | None]:
     return key, f"{message[:1].lower()}{message[1:]}", _REMEDIES.get(message)
 
 
-def _salvage(text: str, wanted: Collection[tuple[str, str]]) -> dict[str, dict[str, Any]] | None:
+def _salvage(text: str, wanted: Collection[tuple[str, str]]) -> dict[str, dict[str, object]] | None:
     """Read keys whose value stands on one line from a text that is not valid TOML.
 
     Args:
@@ -205,7 +205,7 @@ def _salvage(text: str, wanted: Collection[tuple[str, str]]) -> dict[str, dict[s
     Returns:
         The keys that were found, by table; None if the value of one cannot be read.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     header = ""
     for line in text.splitlines():
         if named := _HEADER.match(line):

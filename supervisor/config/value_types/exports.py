@@ -97,7 +97,7 @@ def check(values: Mapping[str, Any], said: Mapping[str, Any]) -> None:
     faults.check()
 
 
-def _misplaced(kind: str, values: Mapping[str, Any]) -> Iterator[Invalid]:
+def _misplaced(kind: str, values: Mapping[str, object]) -> Iterator[Invalid]:
     allowed = (*FOR_ALL, *OF_TYPE[kind])
     for key in values:
         if key not in allowed:

@@ -122,7 +122,7 @@ def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
     )
 
 
-def _unfit(preset: Preset | None, values: Mapping[str, Any]) -> Iterator[Invalid]:
+def _unfit(preset: Preset | None, values: Mapping[str, object]) -> Iterator[Invalid]:
     """Return keys that do not belong to the preset, and required keys that are missing."""
     if preset is None:
         return
@@ -160,7 +160,7 @@ def _settled(
     return tuple(words), wrong
 
 
-def _setting(found: re.Match[str], settings: Mapping[str, Any]) -> str:
+def _setting(found: re.Match[str], settings: Mapping[str, object]) -> str:
     value = settings.get(found[1])
     return value if isinstance(value, str) else found[0]
 

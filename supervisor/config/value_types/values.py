@@ -156,7 +156,7 @@ class Integer:
 class Choice:
     """One of a few words, each standing for a value of the model."""
 
-    words: dict[str, Any]
+    words: dict[str, object]
 
     def parse(self, value: object, directory: str) -> Any:  # noqa: ARG002 - the protocol's signature
         """See :class:`ValueType`."""
@@ -239,7 +239,7 @@ class ListOf:
             raise Invalid("must not be empty", show=False)
         if len(value) > self.limit:
             raise Invalid(f"must have at most {self.limit} items, it has {len(value)}", show=False)
-        parsed: list[Any] = []
+        parsed: list[object] = []
         faults = Faults()
         for index, item in enumerate(value):
             with faults.at(index):
@@ -268,7 +268,7 @@ def parse_table(
     table: Mapping[str, object], types: Mapping[str, ValueType], directory: str
 ) -> tuple[dict[str, Any], Faults]:
     """Return the values in a table of known keys, and the faults of single values."""
-    said: dict[str, Any] = {}
+    said: dict[str, object] = {}
     faults = Faults()
     for name, content in table.items():
         with faults.at(name):

@@ -65,7 +65,7 @@ class Cursors:
         self.seen: deque[tuple[int, str]] = deque(maxlen=_MOST_SEEN)
         self.seen_at: int | None = None
         self.facts: dict[str, int] = {}
-        self._change: dict[str, Any] = {}
+        self._change: dict[str, object] = {}
         self._fd = -1
         self._size = self._limit = 0
         self._load()

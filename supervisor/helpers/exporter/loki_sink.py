@@ -14,7 +14,6 @@ import http.client
 import json
 import ssl
 import time
-from typing import Any
 from urllib.parse import urlsplit
 
 from logring.layout import STREAM_NAMES
@@ -105,8 +104,8 @@ class LokiSink:
         text = answer.read(1 << 16).decode(errors="replace").strip().partition("\n")[0]
         return answer.status, printable(text)[:_MOST_ERROR]
 
-    def _streams(self, pieces: list[Piece]) -> list[dict[str, Any]]:
-        found: dict[tuple[str, int, int], list[list[Any]]] = {}
+    def _streams(self, pieces: list[Piece]) -> list[dict[str, object]]:
+        found: dict[tuple[str, int, int], list[list[object]]] = {}
         for piece in pieces:
             content, run = piece.content, piece.run
             more = {"runId": run.id}

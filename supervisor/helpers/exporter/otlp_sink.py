@@ -138,7 +138,7 @@ class OtlpSink:
 
     # Requests
 
-    def _send(self, url: str, export: Callable[[], Any], taken: int, end: int) -> bytes:
+    def _send(self, url: str, export: Callable[[], object], taken: int, end: int) -> bytes:
         """Send one request, and return the body of the answer; the request has the pieces from `taken` to `end`."""
         adapter = self._adapter
         adapter.forget()

@@ -26,7 +26,7 @@ def _serve(sock: socket.socket) -> None:
     decoder, lock = Decoder(), threading.Lock()
     watches: dict[str, TaskWatch] = {}
 
-    def send(message: dict[str, Any]) -> None:
+    def send(message: dict[str, object]) -> None:
         with lock, contextlib.suppress(OSError):  # the scheduler is gone, and so is this process in a moment
             sock.sendall(encode(message))
 

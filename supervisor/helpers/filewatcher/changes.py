@@ -54,7 +54,7 @@ class Changes:
         dropped: Whether there were too many candidates, so that the files have to be listed again.
     """
 
-    def __init__(self, settle_s: float, saved: Any = None) -> None:
+    def __init__(self, settle_s: float, saved: object = None) -> None:
         """`saved`: an earlier result of :meth:`to_json`.
 
         Raises:

@@ -6,7 +6,6 @@ While inotify refuses a directory, its task lists that directory at intervals.
 import errno
 import threading
 from collections.abc import Callable
-from typing import Any
 
 LIST_S = 10.0
 """Time between two lists of a directory without events."""
@@ -30,7 +29,7 @@ class Refusals:
         send: Sends a message to the scheduler.
     """
 
-    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, send: Callable[[dict[str, object]], None]) -> None:
         self._send = send
         self._lock = threading.Lock()
         self._problems: dict[str, str] = {}

@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from supervisor.helpers.filewatcher.changes import MAX_KNOWN, Changes, Entry
 from supervisor.helpers.filewatcher.refusals import LIST_S, Refusals, Retries
@@ -24,7 +23,7 @@ from supervisor.host import inotify
 from supervisor.host.inotify import Inotify
 from supervisor.host.shared_memory import file_system_types, type_of
 
-Send = Callable[[dict[str, Any]], None]
+Send = Callable[[dict[str, object]], None]
 
 _LOOK_S = 2.0
 _SAVE_S = 60.0

@@ -150,14 +150,14 @@ _loading = threading.Lock()
 
 
 @functools.cache
-def _loaded() -> Any:
+def _loaded() -> object:
     sessions = importlib.import_module("requests.sessions")
     adapter: Any = sessions.HTTPAdapter
 
     class InspectingAdapter(adapter):  # type: ignore[misc]
         """Adapter that records Retry-After and restricts redirects."""
 
-        def send(self, *args: Any, **kwargs: Any) -> Any:
+        def send(self, *args: object, **kwargs: object) -> object:
             """Send a request and inspect its response."""
             return _inspected(super().send(*args, **kwargs))
 

@@ -72,7 +72,7 @@ _AT_ONCE = 4
 _LIMIT_S = 60.0
 _MOST_STUCK = 2
 
-Send = Callable[[dict[str, Any]], None]
+Send = Callable[[dict[str, object]], None]
 
 
 class _WorkerPool:

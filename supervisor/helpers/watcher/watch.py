@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 from supervisor.helpers.watcher.attempts import ProbeFailed, http, tcp
 from supervisor.helpers.watcher.command_probe import CommandProbes
@@ -16,7 +15,7 @@ _AT_ONCE = 64
 """Limit of concurrent attempts; waiting does not count towards their time limits."""
 _COMMANDS_AT_ONCE = 32
 
-Send = Callable[[dict[str, Any]], None]
+Send = Callable[[dict[str, object]], None]
 
 
 class ProbeRunner:

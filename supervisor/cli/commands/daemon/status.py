@@ -45,7 +45,7 @@ def command(settings: Settings, as_json: bool) -> int:
     return exit_codes.REFUSED if found["attention"] else exit_codes.OK
 
 
-def _found(api: "Api") -> dict[str, Any]:
+def _found(api: "Api") -> dict[str, object]:
     """Return the displayed state for JSON."""
     daemon = api.get("/api/daemon")
     health = _health(api)
@@ -95,7 +95,7 @@ def _state(unit: Mapping[str, Any]) -> str:
     return "paused" if unit.get("paused") else "idle"
 
 
-def _is_flapping(unit: Mapping[str, Any]) -> bool:
+def _is_flapping(unit: Mapping[str, object]) -> bool:
     """Whether a service fails again and again; a fatal one has stopped to."""
     return bool(unit.get("flapping")) and unit.get("state") != "fatal"
 
@@ -175,7 +175,7 @@ def _of_units(units: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
             yield {"what": str(unit["name"]), "text": text} | ({"run": str(last["id"])} if last.get("id") else {})
 
 
-def _failure(run: Mapping[str, Any]) -> str:
+def _failure(run: Mapping[str, object]) -> str:
     """Say how the last run failed: with its exit code where it has one, else with its end reason."""
     reason, code = run["endReason"], run["exitCode"]
     if reason == "start_failed":

@@ -1,7 +1,6 @@
 """``ringward token``: tokens with which programs reach the API."""
 
 import re
-from typing import Any
 
 import click
 
@@ -47,7 +46,7 @@ def create(settings: Settings, name: str, role: str, tasks: str | None, expires:
         raise click.BadParameter(f"{name!r} must be letters, digits and . _ : -, at most 100", param_hint="NAME")
     if tasks is not None and not _TASKS.fullmatch(tasks):
         raise click.BadParameter(f'{tasks!r} must be a glob of names such as "web-*"', param_hint="--task")
-    body: dict[str, Any] = {"name": name, "role": role}
+    body: dict[str, object] = {"name": name, "role": role}
     if tasks is not None:
         body["tasks"] = tasks
     if expires is not None:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -276,7 +276,7 @@ def _banner(
         click.echo(f"warning: {one}", err=True)
 
 
-def _print_line(facts: dict[str, Any]) -> None:
+def _print_line(facts: dict[str, object]) -> None:
     import json
 
     click.echo(json.dumps(facts))
@@ -335,7 +335,7 @@ def _become_root(boot: "Boot", lock: int, place: int, ready: int | None) -> None
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _in_memory(what: dict[str, Any]) -> int:
+def _in_memory(what: dict[str, object]) -> int:
     """Return a descriptor to read this from, as JSON."""
     import json
 

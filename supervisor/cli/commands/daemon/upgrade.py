@@ -108,14 +108,14 @@ print(json.dumps({"python": sys.executable, "prefix": sys.prefix, "packages": sy
 """
 
 
-def own_environment() -> dict[str, Any]:
+def own_environment() -> dict[str, object]:
     """Return the paths from which the daemon would execute and load files in the environment of this command.
 
     They come from an isolated interpreter, as the daemon has it: without PYTHONPATH and the packages of a user.
     `trees` are the directories with everything that it can load.
     """
     said = subprocess.run([sys.executable, "-I", "-c", _PROBE], stdout=subprocess.PIPE, check=True).stdout
-    found: dict[str, Any] = json.loads(said)
+    found: dict[str, object] = json.loads(said)
     return found
 
 
@@ -207,7 +207,7 @@ def _wait_for_the_api(settings: Settings, version: str) -> None:
     raise Failure(f"upgraded to {version}, but the API server does not answer; the daemon's log has the reason")
 
 
-def _show(as_json: bool, found: dict[str, Any]) -> None:
+def _show(as_json: bool, found: dict[str, object]) -> None:
     from supervisor.cli.tables import show_json
 
     if as_json:

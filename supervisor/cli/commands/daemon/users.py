@@ -2,7 +2,6 @@
 
 import re
 import sys
-from typing import Any
 
 import click
 
@@ -42,7 +41,7 @@ def add(settings: Settings, name: str, role: str, tasks: str | None, as_json: bo
     _check(name)
     if tasks is not None and not _TASKS.fullmatch(tasks):
         raise click.BadParameter(f'{tasks!r} must be a glob of names such as "web-*"', param_hint="--task")
-    body: dict[str, Any] = {"name": name, "role": role, "password": _password(name)}
+    body: dict[str, object] = {"name": name, "role": role, "password": _password(name)}
     if tasks is not None:
         body["tasks"] = tasks
     made = settings.api().post("/api/users", body=body)

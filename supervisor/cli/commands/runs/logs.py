@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -37,7 +37,7 @@ class _Output:
     as_json: bool
 
 
-def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+def _options(function: Callable[..., object]) -> Callable[..., object]:
     """Add the options that choose units and lines."""
     for add in reversed(
         (

@@ -121,7 +121,7 @@ def _run_many(api: "Api", tasks: list[str], output: _Output) -> int:
     from supervisor.cli.tables import show_json
     from supervisor.cli.units.unit_logs import follow_all
 
-    runs: list[dict[str, Any]] = []
+    runs: list[dict[str, object]] = []
     failed = False
     for task in tasks:
         try:
@@ -192,7 +192,9 @@ def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
     from supervisor.cli.lookups import unknown
 
     try:
-        run: dict[str, Any] = api.post(f"/api/tasks/{segment(task)}/run", body={"params": params} if params else None)
+        run: dict[str, object] = api.post(
+            f"/api/tasks/{segment(task)}/run", body={"params": params} if params else None
+        )
     except Refused as err:
         if gone(err):
             raise unknown(api, task, what="task", kinds=("task",), code=exit_codes.NEVER_RAN) from err
@@ -204,7 +206,7 @@ def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
     return run
 
 
-def _detached(api: "Api", run: dict[str, Any], as_json: bool) -> int:
+def _detached(api: "Api", run: dict[str, object], as_json: bool) -> int:
     from supervisor.cli.tables import show_json
 
     if as_json:
@@ -216,7 +218,7 @@ def _detached(api: "Api", run: dict[str, Any], as_json: bool) -> int:
     return _result(api, api.get(f"/api/runs/{run['id']}"))
 
 
-def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, Any]:
+def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, object]:
     """Print the output of the run, to its end; return the record of the ended run."""
     from supervisor.cli.commands.runs.logs import say
     from supervisor.cli.follow import Follower, Patience
@@ -225,7 +227,7 @@ def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, Any]:
     patience = Patience(say)
     out, err = sys.stdout.buffer, sys.stderr.buffer
     Follower(api, run_id, LogPrinter(out, err, timestamps=timestamps), patience).follow()
-    ended: dict[str, Any] = patience.insist(lambda: api.get(f"/api/runs/{run_id}"))
+    ended: dict[str, object] = patience.insist(lambda: api.get(f"/api/runs/{run_id}"))
     return ended
 
 

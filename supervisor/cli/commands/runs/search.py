@@ -143,7 +143,7 @@ class _Search:
         from supervisor.cli.lookups import find_task, unknown
 
         try:
-            found: dict[str, Any] = self._api.get(self._path, {**self._query, **query})
+            found: dict[str, object] = self._api.get(self._path, {**self._query, **query})
         except Refused as err:
             if self._name is not None and gone(err) and find_task(self._api, self._name) is None:
                 raise unknown(self._api, self._name) from err
@@ -151,7 +151,7 @@ class _Search:
         return found
 
 
-def _hits(search: _Search, query: dict[str, str | None], limit: int) -> Iterator[dict[str, Any]]:
+def _hits(search: _Search, query: dict[str, str | None], limit: int) -> Iterator[dict[str, object]]:
     """At most `limit` lines, asked for page by page as they are taken.
 
     Raises:
@@ -188,7 +188,7 @@ class _Printer:
         self._terminal = not as_json and is_terminal()
         self._pattern = _pattern(pattern, regex=regex, ignore_case=ignore_case) if self._terminal else None
 
-    def hit(self, hit: dict[str, Any]) -> None:
+    def hit(self, hit: dict[str, object]) -> None:
         """One line."""
         if self._as_json:
             self._out.write(json.dumps(hit).encode() + b"\n")

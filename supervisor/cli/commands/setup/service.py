@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from supervisor.tools.service.placing import Found
     from supervisor.tools.service.plan import Command, Plan, Wanted
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 _INIT = click.option("--init", "kind", type=click.Choice(KINDS), help="The init system; default: this host's.")
 _SCAN = click.option(
@@ -219,7 +219,7 @@ def _cannot(err: OSError) -> Failure:
     return Failure(f"{err.filename}: {err.strerror or err}", code)
 
 
-def _file(one: "Found") -> dict[str, Any]:
+def _file(one: "Found") -> dict[str, object]:
     return {"path": one.place, "mode": f"{one.file.mode:04o}", "state": one.state, "text": one.file.text}
 
 
@@ -242,7 +242,7 @@ def _show_commands(title: str, commands: "Sequence[Command]") -> None:
         click.echo(f"  {shlex.join(one)}")
 
 
-def _print_json(report: dict[str, Any]) -> None:
+def _print_json(report: dict[str, object]) -> None:
     from supervisor.cli.tables import show_json
 
     show_json(report)

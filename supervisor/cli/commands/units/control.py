@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -148,7 +148,7 @@ def _command(name: str, verb: _Verb) -> click.Command:
             one.tell(verb.waits or "is unchanged")
         return exit_codes.REFUSED if missed else exit_codes.OK
 
-    function: Callable[..., Any] = pass_settings(call)
+    function: Callable[..., object] = pass_settings(call)
     function = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(function)
     if verb.waits is not None:
         function = grouped("waiting", _Waiting)(function)
