@@ -65,7 +65,7 @@ class Database(ABC):
             return connection.apply(query)
 
     def has_backlog(self) -> bool:
-        """See :meth:`store.connection.Connection.has_backlog`."""
+        """Return whether a large part of the WAL has not been checkpointed."""
         with self.lent() as connection:
             return connection.has_backlog()
 

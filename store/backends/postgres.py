@@ -182,14 +182,14 @@ class PostgresConnection(Connection):
             raise
 
     def in_transaction(self) -> bool:
-        """See :class:`Connection`."""
+        """Return whether a transaction is open, as the driver knows it."""
         return self._raw.pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
     def run(self, sql: str, params: Sequence[Value]) -> "psycopg.Cursor[Row]":
         """Run one statement; return the cursor with its result.
 
         Raises:
-            StoreError: See :meth:`rows`.
+            StoreError: the server is away, or refused the statement.
         """
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise QueryTimeout(f"{self.place}")
@@ -206,20 +206,20 @@ class PostgresConnection(Connection):
             raise self._translated(err) from err
 
     def rows(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
-        """See :class:`Connection`."""
+        """Return all rows of a query on the server."""
         cursor = self.run(sql, params)
         return cursor.fetchall() if cursor.description else []
 
     def execute(self, sql: str, params: Sequence[Value] = ()) -> int:
-        """See :class:`Connection`."""
+        """Run a statement on the server; return the number of rows that it changed."""
         return max(0, self.run(sql, params).rowcount)
 
     def fetch(self, query: Any) -> list[Any]:
-        """See :class:`Connection`."""
+        """Return all rows of a peewee query, in the form that the query asks for."""
         return list(query.execute(self._orm))
 
     def apply(self, query: object) -> int:
-        """See :class:`Connection`."""
+        """Run a peewee query that changes rows; return their number."""
         context: Any = self._orm.get_sql_context()
         sql, params = context.sql(query).query()
         return self.execute(sql, params)
@@ -253,7 +253,7 @@ class PostgresConnection(Connection):
 
     @contextmanager
     def without_triggers(self) -> Iterator[None]:
-        """See :class:`Connection`. The triggers ask for this setting."""
+        """Disable the triggers, which ask for a setting of the transaction."""
         self.rows("SELECT set_config('ringward.triggers', 'off', true)")
         yield
         # After an error the transaction, and the setting with it, is rolled back.
@@ -261,7 +261,7 @@ class PostgresConnection(Connection):
 
     @contextmanager
     def scanning(self) -> Iterator[None]:
-        """See :class:`Connection`. Of all ways to every row, along the table itself is the shortest."""
+        """Allow sequential scans, which are fastest for statements that read every row."""
         self.rows("SELECT set_config('enable_seqscan', 'on', true)")
         yield
         self.rows("SELECT set_config('enable_seqscan', 'off', true)")
@@ -272,7 +272,7 @@ class PostgresConnection(Connection):
         return text
 
     def usable(self) -> bool:
-        """See :class:`Connection`."""
+        """Return whether the session is open."""
         if self._raw.closed or self._only_reads:
             return False
         try:
@@ -283,11 +283,11 @@ class PostgresConnection(Connection):
         return self._raw.pgconn.status == ConnStatus.OK
 
     def is_stored(self, transaction: int) -> bool:
-        """See :class:`Connection`."""
+        """Return whether the transaction with this number was committed."""
         return bool(self.rows("SELECT transactions >= ? FROM ringward_writer", [transaction])[0][0])
 
     def close(self) -> None:
-        """See :class:`Connection`."""
+        """End the session."""
         with suppress(psycopg.Error):
             self._raw.close()
 

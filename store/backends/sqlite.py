@@ -153,7 +153,7 @@ class Checkpoints:
         writer.set_wal_hook(self._committed)
 
     def has_backlog(self) -> bool:
-        """See :meth:`store.connection.Connection.has_backlog`."""
+        """Return whether a large part of the WAL has not been checkpointed."""
         self._move_all = self._pages >= PAGES_OF_BACKLOG
         return self._move_all
 
@@ -262,11 +262,11 @@ class SqliteConnection(Connection):
             self._raw.set_progress_handler(self._expired, PROGRESS_STEPS)
 
     def in_transaction(self) -> bool:
-        """See :class:`Connection`."""
+        """Return whether a transaction is open, as SQLite knows it."""
         return bool(self._raw.in_transaction)
 
     def rows(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
-        """See :class:`Connection`."""
+        """Return all rows of a query of the file."""
         self._start_clock()
         try:
             return self._raw.execute(sql, params).fetchall()
@@ -298,12 +298,12 @@ class SqliteConnection(Connection):
             self._raw.set_progress_handler(None, id=self._ATTEMPT)
 
     def execute(self, sql: str, params: Sequence[Value] = ()) -> int:
-        """See :class:`Connection`."""
+        """Run a statement on the file; return the number of rows that it changed."""
         self.rows(sql, params)
         return self._raw.changes()
 
     def fetch(self, query: Any) -> list[Any]:
-        """See :class:`Connection`."""
+        """Return all rows of a peewee query, in the form that the query asks for."""
         self._start_clock()
         try:
             return list(query.execute(self._orm))
@@ -311,7 +311,7 @@ class SqliteConnection(Connection):
             raise translated(err, self.place, reader=self._reader) from err
 
     def apply(self, query: Any) -> int:
-        """See :class:`Connection`."""
+        """Run a peewee query that changes rows; return their number."""
         self._start_clock()
         try:
             query.execute(self._orm)
@@ -336,7 +336,7 @@ class SqliteConnection(Connection):
 
     @contextmanager
     def without_triggers(self) -> Iterator[None]:
-        """See :class:`Connection`."""
+        """Disable the triggers of this connection."""
         self._raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
         try:
             yield
@@ -344,7 +344,7 @@ class SqliteConnection(Connection):
             self._raw.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
 
     def has_backlog(self) -> bool:
-        """See :class:`Connection`."""
+        """Return whether a large part of the WAL has not been checkpointed."""
         return self._checkpoints is not None and self._checkpoints.has_backlog()
 
     def _generation(self) -> Hashable:
@@ -361,7 +361,7 @@ class SqliteConnection(Connection):
         return not self._closed and (self._files is None or self._files == files_of(self.place))
 
     def rescue(self, placing: Callable[[File], None]) -> Rescued | None:
-        """See :class:`Connection`."""
+        """Copy a database whose file was deleted or replaced to its place; None if nothing is wrong."""
         if self._closed or self._files is None:
             return None
         try:
@@ -374,7 +374,7 @@ class SqliteConnection(Connection):
         return False
 
     def close(self) -> None:
-        """See :class:`Connection`."""
+        """Close the file."""
         if self._closed:
             return
         self._closed = True

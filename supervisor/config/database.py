@@ -23,7 +23,7 @@ class DatabaseUrl:
     what = '"sqlite" or a URL such as "postgresql://ringward@/ringward"'
 
     def parse(self, value: object, directory: str) -> DatabaseServer | None:  # noqa: ARG002 - the protocol's signature
-        """See :class:`supervisor.config.value_types.values.ValueType`; None: SQLite, in the data directory."""
+        """Return the database server, or None for SQLite in the data directory."""
         if value == SQLITE:
             return None
         if not isinstance(value, str) or not value.startswith(_SCHEMES[0]):

@@ -17,7 +17,7 @@ class Depends:
     what = 'a name, or a table such as { name = "database", until = "ready" }'
 
     def parse(self, value: object, directory: str) -> Dependency:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the dependency that a name or a table describes."""
         if not isinstance(value, dict):
             return Dependency(_UNIT.parse(value, directory))
         said, faults = parse_table(value, KEYS, directory)

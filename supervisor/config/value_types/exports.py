@@ -37,7 +37,7 @@ class SyslogAddress:
     what = 'an address such as "unix:/dev/log", "udp://HOST:514", "tcp://HOST:601" or "tls://HOST:6514"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the address of the syslog server."""
         text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         path = text.removeprefix("unix:")
         if path != text:
@@ -65,7 +65,7 @@ class HeaderText:
     what = "printable ASCII without a colon"
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the text of the header."""
         text = Text(limit=200, empty=False, what=self.what).parse(value, directory)
         if not (text.isascii() and text.isprintable()) or ":" in text:
             raise Invalid(f"must be {self.what}")

@@ -47,7 +47,7 @@ class Network:
     what = 'a network such as "10.0.0.0/8" or an address such as "10.1.2.3"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the network in CIDR notation."""
         text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
         try:
             network = ipaddress.ip_network(text)
@@ -65,7 +65,7 @@ class HostName:
     what = 'a host name without a port such as "jobs.example.com" or "*.example.com"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the host name in lower case."""
         text = Text(limit=_MAX_HOST, empty=False, what=self.what).parse(value, directory).lower()
         try:
             return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
@@ -82,7 +82,7 @@ class BasePath:
     what = 'a path such as "/jobs"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the path prefix."""
         text = Text(limit=200, what=self.what).parse(value, directory).rstrip("/")
         parts = text.split("/")
         if text and (not _BASE_PATH.fullmatch(text) or "." in parts or ".." in parts):
@@ -97,7 +97,7 @@ class Url:
     what = 'an address such as "https://example.com/jobs"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the URL."""
         text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         try:
             parts = urlsplit(text)

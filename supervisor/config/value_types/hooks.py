@@ -30,7 +30,7 @@ class Path:
     what = 'a JSON path such as "$.commits[0].id"'
 
     def parse(self, value: object, directory: str) -> JsonPath:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the names and indices of the path."""
         text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         if not re.fullmatch(PATH, text):
             remedy = "a path has names and indices only; filters, wildcards and quoted names are not supported"
@@ -53,7 +53,7 @@ class ParamPaths:
     what = 'a table of JSON paths such as { ref = "$.ref" }'
 
     def parse(self, value: object, directory: str) -> dict[str, JsonPath]:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the path of each parameter's value."""
         found: dict[str, JsonPath] = {}
         faults = Faults()
         for name, path in _table(value, self.what).items():
@@ -70,7 +70,7 @@ class Conditions:
     what = 'a table of JSON paths and values such as { "$.ref" = "refs/heads/main" }'
 
     def parse(self, value: object, directory: str) -> tuple[tuple[JsonPath, tuple[str, ...]], ...]:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the conditions: each path with its accepted values."""
         found: list[tuple[JsonPath, tuple[str, ...]]] = []
         faults = Faults()
         for text, accepted in _table(value, self.what).items():

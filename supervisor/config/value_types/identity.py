@@ -29,7 +29,7 @@ class Header:
     what = 'the name of a header such as "Remote-User"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the name of the header."""
         text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
         if not _HEADER.fullmatch(text):
             raise Invalid(f"must be {self.what}", "letters, digits and hyphens; proxies drop underscores")
@@ -45,7 +45,7 @@ class Roles:
     what = 'a table such as { admins = "admin", "*" = "viewer" }'
 
     def parse(self, value: object, directory: str) -> tuple[tuple[str, str], ...]:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the groups and their roles."""
         if not isinstance(value, dict) or not value:
             raise Invalid(f"must be {self.what}")
         found: dict[str, str] = {}
@@ -80,7 +80,7 @@ class IdentityTable:
     what = 'a table such as { secret_file = "proxy-secret", roles = { "*" = "viewer" } }'
 
     def parse(self, value: object, directory: str) -> ProxyIdentity:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the identity headers of the proxy."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.what}")
         said, faults = parse_table(value, KEYS, directory)

@@ -40,7 +40,7 @@ class Words:
     """The first one is the program."""
 
     def parse(self, value: object, directory: str) -> tuple[str, ...]:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the arguments."""
         if not isinstance(value, list):
             raise Invalid(f"must be {self.what}", "write each argument as a separate item")
         if self.program and (not value or value[0] == ""):
@@ -56,7 +56,7 @@ class Words:
 
     @property
     def what(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Describe the accepted values."""
         return "a list of arguments, the program first" if self.program else "a list of arguments"
 
 
@@ -67,7 +67,7 @@ class Place:
     example: str
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the name of the host or image."""
         text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         if not _PLACE.fullmatch(text):
             raise Invalid(f"must be {self.what}")
@@ -75,7 +75,7 @@ class Place:
 
     @property
     def what(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Describe the accepted values."""
         return f'one word such as "{self.example}"'
 
 

@@ -63,5 +63,5 @@ class Listen:
     what = 'an address and a port such as "127.0.0.1:7464"'
 
     def parse(self, value: object, directory: str) -> tuple[str, int]:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the host and the port."""
         return parse_listen(Text(limit=100, empty=False, what=self.what).parse(value, directory))

@@ -24,7 +24,7 @@ class NotifierUrl:
     what = "the URL of a notification service, as Apprise writes it"
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the URL of the notifier."""
         text = value if isinstance(value, str) else ""
         if not _URL.fullmatch(text) or len(text) > 4000:
             remedy = "such as mailto://, slack://, ntfy:// or json://; percent-encode everything that is not ASCII"
@@ -39,7 +39,7 @@ class PingUrl:
     what = 'a URL such as "https://hc-ping.com/ID"'
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the URL to request."""
         text = value if isinstance(value, str) else ""
         try:
             parts = urlsplit(text)
@@ -58,7 +58,7 @@ class Quiet:
     what = 'hours such as "22:00-07:00"'
 
     def parse(self, value: object, directory: str) -> QuietHours:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the quiet hours."""
         text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
         found = _QUIET.fullmatch(text)
         if found is None:
@@ -84,7 +84,7 @@ class MatchTable:
     what = 'a table such as { kinds = ["run.failed"], tasks = "backup-*" }'
 
     def parse(self, value: object, directory: str) -> Match:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the conditions of the route."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.what}")
         said, faults = parse_table(value, MATCHES, directory)

@@ -54,7 +54,7 @@ class ParamPattern:
     what = 'a regular expression (RE2) such as "[a-z]+"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the regular expression, which RE2 accepts."""
         text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         compiled(text)
         return text
@@ -67,7 +67,7 @@ class ParamValue:
     what = "a string, a number, true or false"
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the value as text."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if not isinstance(value, str | int | float) or (isinstance(value, int) and value.bit_length() > _MAX_BITS):
@@ -95,7 +95,7 @@ class Declared:
     what = 'a table such as { name = "DAY", kind = "env", required = true }'
 
     def parse(self, value: object, directory: str) -> Param:
-        """See :class:`supervisor.config.value_types.values.ValueType`. No message repeats the default of a secret."""
+        """Return the parameter. No message repeats the default of a secret."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.what}")
         said, faults = _said(value, directory)
@@ -119,7 +119,7 @@ class Params:
     what = f"a list, each item {Declared().what}"
 
     def parse(self, value: object, directory: str) -> tuple[Param, ...]:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the parameters of the task."""
         params: tuple[Param, ...] = ListOf(Declared(), MAX_PARAMS).parse(value, directory)
         seen: set[str] = set()
         faults = Faults()

@@ -21,7 +21,7 @@ class ProbeUrl:
     what = 'a URL such as "http://127.0.0.1:8080/healthz"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`ValueType`."""
+        """Return the URL of the probe."""
         text = Text(limit=2000, empty=False, what=self.what).parse(value, directory)
         try:
             parts = urlsplit(text.replace(INSTANCE, "0"))
@@ -40,7 +40,7 @@ class ProbeAddress:
     what = 'a host and a port such as "127.0.0.1:5432"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`ValueType`."""
+        """Return the host and the port as one text."""
         text = Text(limit=300, empty=False, what=self.what).parse(value, directory)
         try:
             parts = urlsplit("//" + text.replace(INSTANCE, "0"))
@@ -59,7 +59,7 @@ class LinePattern:
     what = 'a regular expression (RE2) such as "listening on port [0-9]+"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`ValueType`."""
+        """Return the regular expression, which RE2 accepts."""
         text = Text(limit=1000, empty=False, what=self.what).parse(value, directory)
         try:
             Pattern(text, regex=True)
@@ -75,7 +75,7 @@ class Yes:
     what = "true"
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return an empty target, because the probe needs none."""
         if value is not True:
             raise Invalid("must be true", "or leave it out")
         return ""
@@ -107,7 +107,7 @@ class ProbeTable:
     """0: it has no such key."""
 
     def parse(self, value: object, directory: str) -> Probe:
-        """See :class:`ValueType`."""
+        """Return the probe that the table describes."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.what}")
         types: dict[str, ValueType] = {name: KINDS[name] for name in self.kinds}

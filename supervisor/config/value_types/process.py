@@ -25,7 +25,7 @@ class User:
     what = 'a user such as "backup", or a user and a group such as "backup:adm"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`ValueType`."""
+        """Return the name of the user, and of the group if there is one."""
         text = Text(limit=200, empty=False, what=self.what).parse(value, directory)
         if not _USER.fullmatch(text):
             raise Invalid(f"must be {self.what}")
@@ -39,7 +39,7 @@ class Umask:
     what = 'a umask such as "027"'
 
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
-        """See :class:`ValueType`."""
+        """Return the umask as a number."""
         if not isinstance(value, str) or not _UMASK.fullmatch(value):
             raise Invalid(f"must be {self.what}", "write it in quotes, in octal digits")
         return int(value, 8)
@@ -52,7 +52,7 @@ class StopSignal:
     what = 'the name of a signal such as "SIGTERM", or a list of steps such as ["SIGINT", "10s"]'
 
     def parse(self, value: object, directory: str) -> int | tuple[tuple[int, int], ...]:
-        """See :class:`ValueType`. Times in milliseconds."""
+        """Return the number of the signal, or the numbers of several, each with its time in milliseconds."""
         if not isinstance(value, list):
             return Signal().parse(value, directory)
         if not 1 <= len(value) <= MAX_STEPS:
@@ -94,7 +94,7 @@ class Cpus:
     what = f"a number of processors from {MIN_CPUS} to {MAX_CPUS}"
 
     def parse(self, value: object, directory: str) -> float:  # noqa: ARG002 - the protocol's signature
-        """See :class:`ValueType`."""
+        """Return the number of processors."""
         if isinstance(value, Substituted) and re.fullmatch(r"[0-9]{1,4}(?:\.[0-9]{1,3})?", value, re.ASCII):
             value = float(value)
         if not isinstance(value, int | float) or isinstance(value, bool) or not MIN_CPUS <= value <= MAX_CPUS:
@@ -109,7 +109,7 @@ class Seconds:
     what = Duration().what
 
     def parse(self, value: object, directory: str) -> int:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the duration in seconds."""
         return -(-Duration(low_ms=1).parse(value, directory) // 1000)
 
 
@@ -120,12 +120,12 @@ class Amount:
     low: int = 0
 
     def parse(self, value: object, directory: str) -> int:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the size in bytes, or the number for no limit."""
         return UNLIMITED if value == "unlimited" else Size(self.low, _TB).parse(value, directory)
 
     @property
     def what(self) -> str:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Describe the accepted values."""
         return f'{Size(self.low, _TB).what}, or "unlimited"'
 
 
@@ -159,7 +159,7 @@ class Limits:
     what = 'a table of limits such as { memory = "512mb", nice = 10 }'
 
     def parse(self, value: object, directory: str) -> dict[str, float]:
-        """See :class:`ValueType`."""
+        """Return the resource limits by name."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.what}")
         limits: dict[str, float] = {}

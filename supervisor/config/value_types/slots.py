@@ -18,7 +18,7 @@ class Uses:
     what = 'a list of slots such as ["db"], or a table with numbers of places such as { db = 2 }'
 
     def parse(self, value: object, directory: str) -> dict[str, int]:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the number of places by slot."""
         if isinstance(value, list):
             return dict.fromkeys(NAMES.parse(value, directory), 1)
         if not isinstance(value, dict):

@@ -25,7 +25,7 @@ class Moment:
     what = f"a time with its offset from UTC such as {_EXAMPLE}"
 
     def parse(self, value: object, directory: str) -> int:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the time in milliseconds since the epoch."""
         moment = value
         if not isinstance(moment, datetime):
             text = Text(limit=64, empty=False, what=self.what).parse(value, directory)
@@ -49,7 +49,7 @@ class OnStart:
     what = 'true, false or "boot"'
 
     def parse(self, value: object, directory: str) -> bool | Literal["boot"]:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return whether the task runs when the daemon starts, or the word for once per boot."""
         if value == "boot":
             return "boot"
         try:
@@ -79,7 +79,7 @@ class RetryCause:
     what = f"an exit code, or {choice(*RETRY_REASONS).what}"
 
     def parse(self, value: object, directory: str) -> str | int:
-        """See :class:`supervisor.config.value_types.values.ValueType`."""
+        """Return the end reason or the exit code."""
         if isinstance(value, int):
             return Integer(0, 255).parse(value, directory)
         reason: str = choice(*RETRY_REASONS).parse(value, directory)

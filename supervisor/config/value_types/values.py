@@ -51,7 +51,7 @@ class Text:
     what: str = _STRING
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
-        """See :class:`ValueType`."""
+        """Return the string."""
         if not isinstance(value, str):
             raise Invalid(f"must be {self.what}", _in_quotes(value) if self.what == _STRING else None)
         if not value and not self.empty:
@@ -70,7 +70,7 @@ class Name:
     what: str
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`ValueType`."""
+        """Return the name."""
         text = Text(limit=100, empty=False, what=self.what).parse(value, directory)
         if not NAME.fullmatch(text):
             raise Invalid(f"must be {self.what}")
@@ -86,7 +86,7 @@ class FilePath:
     """PATH_MAX less the closing NUL, or less where the kernel allows less."""
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`ValueType`."""
+        """Return the absolute path."""
         text = Text(empty=False, what="a path").parse(value, directory)
         if text.startswith("~"):
             raise Invalid("~ is not expanded in paths", 'write the path out, or "${HOME}/…"')
@@ -105,7 +105,7 @@ class FileGlob:
     what = 'a path such as "/srv/in/*.csv"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`ValueType`."""
+        """Return the absolute path with its wildcards."""
         text = Text(empty=False, what=self.what).parse(value, directory)
         if text.endswith("/"):
             raise Invalid("must name files, not a directory", f'write "{text}*" for all files in it')
@@ -123,7 +123,7 @@ class Flag:
     what = "true or false"
 
     def parse(self, value: object, directory: str) -> bool:  # noqa: ARG002 - the protocol's signature
-        """See :class:`ValueType`."""
+        """Return the truth value."""
         if isinstance(value, Substituted) and value in _YES_NO:
             return _YES_NO[value]
         if not isinstance(value, bool):
@@ -139,7 +139,7 @@ class Integer:
     high: int
 
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
-        """See :class:`ValueType`."""
+        """Return the number."""
         if isinstance(value, Substituted) and re.fullmatch(r"-?[0-9]{1,18}", value, re.ASCII):
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
@@ -148,7 +148,7 @@ class Integer:
 
     @property
     def what(self) -> str:
-        """See :class:`ValueType`."""
+        """Describe the bounds of the number."""
         return f"a whole number from {self.low} to {self.high}"
 
 
@@ -159,7 +159,7 @@ class Choice:
     words: dict[str, object]
 
     def parse(self, value: object, directory: str) -> Any:  # noqa: ARG002 - the protocol's signature
-        """See :class:`ValueType`."""
+        """Return the value that the word stands for."""
         if not isinstance(value, str) or value not in self.words:
             near = nearest(value, self.words) if isinstance(value, str) else None
             raise Invalid(f"must be {self.what}", near)
@@ -167,7 +167,7 @@ class Choice:
 
     @property
     def what(self) -> str:
-        """See :class:`ValueType`."""
+        """List the accepted words."""
         return " or ".join(quoted(word) for word in self.words)
 
 
@@ -185,7 +185,7 @@ class Duration:
     high_ms: int = MAX_DURATION_MS
 
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
-        """See :class:`ValueType`."""
+        """Return the duration in milliseconds."""
         if not isinstance(value, str):
             raise Invalid(f"must be {self.what}", _in_quotes(value, "s"))
         try:
@@ -207,7 +207,7 @@ class Size:
     high: int
 
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
-        """See :class:`ValueType`."""
+        """Return the size in bytes."""
         if not isinstance(value, str):
             raise Invalid(f"must be {self.what}", "write it with its unit: b, kb, mb, gb, tb")
         try:
@@ -230,7 +230,7 @@ class ListOf:
     """Whether one value may stand without the list around it."""
 
     def parse(self, value: object, directory: str) -> tuple[Any, ...]:
-        """See :class:`ValueType`."""
+        """Return the items as a tuple."""
         if self.single and not isinstance(value, list):
             return (self.item.parse(value, directory),)
         if not isinstance(value, list):
@@ -259,7 +259,7 @@ class ListOf:
 
     @property
     def what(self) -> str:
-        """See :class:`ValueType`."""
+        """Describe the list by the type of its items."""
         several = f"a list, each item {self.item.what}"
         return f"{self.item.what}, or {several}" if self.single else several
 
@@ -289,7 +289,7 @@ class VariableName:
     what = "the name of a variable"
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`ValueType`."""
+        """Return the name of the variable."""
         name = Text().parse(value, directory)
         _check_variable(name)
         return name
@@ -302,7 +302,7 @@ class Environment:
     what = 'a table of strings such as { LANG = "C.UTF-8" }'
 
     def parse(self, value: object, directory: str) -> dict[str, str]:
-        """See :class:`ValueType`."""
+        """Return the variables with their values."""
         if not isinstance(value, dict):
             raise Invalid(f"must be {self.what}")
         if len(value) > 1000:
@@ -326,7 +326,7 @@ class Secrets:
     what = 'a table of strings such as { TOKEN = "${file:token}" }'
 
     def parse(self, value: object, directory: str) -> dict[str, str]:
-        """See :class:`ValueType`. No message repeats a value."""
+        """Return the variables with their values. No message repeats a value."""
         try:
             variables = Environment().parse(value, directory)
         except Invalid as err:
@@ -351,7 +351,7 @@ class CommandLine:
     what = "a command: a string for the shell, or a list of arguments"
 
     def parse(self, value: object, directory: str) -> str | tuple[str, ...]:
-        """See :class:`ValueType`."""
+        """Return the command for the shell, or the arguments."""
         text = Text(limit=MAX_ARGUMENT_BYTES, what=self.what)
         if not isinstance(value, list):
             command = text.parse(value, directory)
@@ -377,7 +377,7 @@ class Signal:
     what = 'the name of a signal such as "SIGTERM"'
 
     def parse(self, value: object, directory: str) -> int:  # noqa: ARG002 - the protocol's signature
-        """See :class:`ValueType`."""
+        """Return the number of the signal."""
         if not isinstance(value, str):
             raise Invalid(f"must be {self.what}")
         name = value.upper()
@@ -400,7 +400,7 @@ class TimeZone:
     what = 'a time zone such as "Europe/Prague"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`ValueType`."""
+        """Return the name or the rule of the time zone."""
         text = Text(limit=255, empty=False, what=self.what).parse(value, directory)
         if not is_zone(text):
             from zoneinfo import available_timezones
@@ -416,7 +416,7 @@ class CronExpression:
     what = 'a cron expression such as "*/5 * * * *" or "@hourly"'
 
     def parse(self, value: object, directory: str) -> str:
-        """See :class:`ValueType`."""
+        """Return the expression."""
         text = Text(limit=256, empty=False, what=self.what).parse(value, directory)
         if (wrong := validate(text)) is not None:
             raise Invalid(f"is not a valid schedule: {wrong}", show=False)
