@@ -160,7 +160,9 @@ class ControlClient:
                 raise (Unavailable if sent else NotSent)("the scheduler does not answer")
             time.sleep(_PAUSE_S)
 
-    def _exchange(self, request: dict[str, object], timeout_s: float = _DEADLINE_S + _GRACE_S) -> dict[str, object] | None:
+    def _exchange(
+        self, request: dict[str, object], timeout_s: float = _DEADLINE_S + _GRACE_S
+    ) -> dict[str, object] | None:
         """Return the answer to a request; None if the scheduler hung up without an answer.
 
         Raises:

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
@@ -109,9 +108,9 @@ class StoredState:
     events: list[Draft]
     """Events that the ring begins with, and the number of the first."""
     bulk_job: Progress | None
-    clock: dict[str, Any] | None
+    clock: dict[str, object] | None
     """State of the removal clock."""
-    info: dict[str, Any]
+    info: dict[str, object]
     """Facts about the active configuration; empty if it was read from the files."""
     ended: dict[str, bool]
     """By name, whether the last run of a task since the start of the daemon succeeded."""
@@ -236,7 +235,7 @@ class Scheduler(CommitListener, StoreListener):
         )
         self._sampler = HostSampler(loop, clock, self._boot.data_dir, self._running, self._committer.commit)
 
-    def _information(self, start: StartConfig, state: StoredState) -> dict[str, Any]:
+    def _information(self, start: StartConfig, state: StoredState) -> dict[str, object]:
         """Return the facts about the configuration; an unchanged configuration keeps its reported facts."""
         config = self._config
         unconfirmed = start.read_again or bool(state.info.get("config_unconfirmed"))
@@ -356,7 +355,7 @@ class Scheduler(CommitListener, StoreListener):
     def _is_ready(self) -> None:
         self._daemon.ready = True
 
-    def _tell(self) -> dict[str, Any]:
+    def _tell(self) -> dict[str, object]:
         """Return the current state of the daemon for the ``info`` operation."""
         no_room = self._reserve is not None and self._reserve.missing
         return {

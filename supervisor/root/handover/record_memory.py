@@ -16,7 +16,7 @@ import errno
 import json
 import os
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 from supervisor.root.handover import state_schema
@@ -43,7 +43,7 @@ _DETAILS_NUMBER = struct.Struct("<Q")
 class Known(NamedTuple):
     """The content of a record."""
 
-    about: dict[str, Any]
+    about: dict[str, object]
     """Format, daemon, boot and runtime directory. A root uses only records in which these are its own."""
     fds: dict[str, list[int]]
     """Device and inode of each pipe by role: out, err, status."""

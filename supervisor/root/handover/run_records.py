@@ -15,7 +15,6 @@ Without a descriptor store, the root at least lists the runs that it starts (:mo
 import contextlib
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from supervisor.host.osport import current_boot
 from supervisor.host.procfs import look
@@ -41,7 +40,7 @@ class RunRecords:
         self.store = store
         self._log = log
         self._boot = boot
-        self._about: dict[str, Any] = {}
+        self._about: dict[str, object] = {}
         self._records: dict[str, Record] = {}
         self._fds: dict[str, dict[str, list[int]]] = {}
         self._begun = self._make_begun()
@@ -147,7 +146,7 @@ class RunRecords:
             self.adopt(run, Record(fd), fds)
 
 
-def about(boot: Boot) -> dict[str, Any]:
+def about(boot: Boot) -> dict[str, object]:
     """Return the facts that must be the same for a record to be valid."""
     place = os.stat(boot.runtime_dir)
     return {

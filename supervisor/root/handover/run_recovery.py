@@ -27,7 +27,6 @@ import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from logring.errors import LogError
 from logring.format_table import Foreign
@@ -211,7 +210,7 @@ def recover_stored(descriptors: dict[str, list[int]], boot: Boot, log: Log) -> t
     return found, refused
 
 
-def _read(run: str, fds: list[int], wanted: dict[str, Any], ring: str, log: Log) -> tuple[RunState, Stored]:
+def _read(run: str, fds: list[int], wanted: dict[str, object], ring: str, log: Log) -> tuple[RunState, Stored]:
     memory = next((fd for fd in fds if stat.S_ISREG(os.fstat(fd).st_mode) and not is_pidfd(fd)), None)
     record = Record(memory) if memory is not None else None
     known = record.read() if record is not None else None

@@ -143,7 +143,7 @@ class LogState:
     path: str
     """The path of the log file; empty: the log has none."""
     sources: list[PipeState]
-    writer: dict[str, Any]
+    writer: dict[str, object]
     """In the format of :mod:`logring.writer_state`."""
     progress: LogProgress | None
     """None: nothing was written to the log file."""
@@ -357,7 +357,7 @@ class Handover(RootState):
 
 _Conversion = Callable[[Any], Any]
 _AS_IT_IS: tuple[_Conversion | None, _Conversion | None] = (None, None)
-_CONVERSIONS: dict[Any, tuple[_Conversion, _Conversion]] = {
+_CONVERSIONS: dict[object, tuple[_Conversion, _Conversion]] = {
     bytes: (lambda value: value.decode("latin-1"), lambda value: value.encode("latin-1")),
     ProcessState: (lambda value: value.value, ProcessState),
     Boot: (Boot.to_dict, Boot.from_dict),
@@ -383,11 +383,11 @@ def _fields(cls: Any) -> dict[str, _Field]:
     return found
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> object:
     return value
 
 
-def _conversions(kind: Any) -> tuple[_Conversion | None, _Conversion | None]:
+def _conversions(kind: object) -> tuple[_Conversion | None, _Conversion | None]:
     """Return the functions that convert values of a type to JSON and back; None: no conversion is needed."""
     if kind in _CONVERSIONS:
         return _CONVERSIONS[kind]
@@ -415,11 +415,11 @@ def _unless_none(convert: _Conversion | None) -> _Conversion | None:
     return convert and (lambda value: None if value is None else convert(value))
 
 
-def _each(convert: _Conversion, values: list[Any]) -> list[Any]:
+def _each(convert: _Conversion, values: list[object]) -> list[object]:
     return [convert(value) for value in values]
 
 
-def _each_value(convert: _Conversion, values: dict[str, Any]) -> dict[str, Any]:
+def _each_value(convert: _Conversion, values: dict[str, object]) -> dict[str, object]:
     return {name: convert(value) for name, value in values.items()}
 
 
@@ -430,19 +430,19 @@ def _of_items(make: Callable[[list[Any]], Any], kinds: tuple[Any, ...]) -> tuple
         pairs = zip(value, conversions, strict=True)
         return [one if to_json is None else to_json(one) for one, (to_json, _) in pairs]
 
-    def up(value: list[Any]) -> Any:
+    def up(value: list[object]) -> object:
         pairs = zip(value, conversions, strict=True)
         return make([one if from_json is None else from_json(one) for one, (_, from_json) in pairs])
 
     return down, up
 
 
-def to_json(part: Any) -> dict[str, Any]:
+def to_json(part: object) -> dict[str, object]:
     """Convert an object of one of these classes to JSON, without fields that have their default values."""
     return _to_json_as(type(part), part)
 
 
-def _to_json_as(cls: Any, part: Any) -> dict[str, Any]:
+def _to_json_as(cls: object, part: object) -> dict[str, object]:
     """Convert only the fields of `cls`; the class of `part` may be a subclass with more fields."""
     found = {}
     for name, one in _fields(cls).items():
@@ -475,14 +475,14 @@ def from_json(cls: Any, found: dict[str, Any]) -> Any:
 
 # The packed form: the fields of fixed size, in order.
 
-_CODES: dict[Any, str] = {ProcessState: "q", bool: "?", int: "q", float: "d", int | None: "q", float | None: "d"}
+_CODES: dict[object, str] = {ProcessState: "q", bool: "?", int: "q", float: "d", int | None: "q", float | None: "d"}
 _CODE = "<" + "".join(_CODES[one.type] for one in dataclasses.fields(RunProgress))
 _NO_INT = -(1 << 63)
 
 
 def pack(progress: RunProgress) -> bytes:
     """Return the fields of fixed size in their packed form."""
-    values: list[Any] = []
+    values: list[object] = []
     for one in dataclasses.fields(RunProgress):
         value = getattr(progress, one.name)
         if one.type is ProcessState:
@@ -503,7 +503,7 @@ def unpack(data: bytes) -> RunProgress:
     count = next((n for n in range(1, len(known) + 1) if struct.calcsize(_CODE[: n + 1]) == len(data)), None)
     if count is None:
         raise Foreign(f"{len(data)} bytes of progress are unknown")
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for one, value in zip(known, struct.unpack(_CODE[: count + 1], data), strict=False):
         if one.type is ProcessState:
             if not 0 <= value < len(PHASES):

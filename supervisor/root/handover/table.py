@@ -146,7 +146,7 @@ def state_before(known: dict[str, Any]) -> RunState:
     return RunState(start, RunProgress(phase=ProcessState.SEALING, steps_left=0), RunDetails(exited=exited))
 
 
-def _log(found: dict[str, Any]) -> dict[str, Any]:
+def _log(found: dict[str, object]) -> dict[str, object]:
     """Return a log without the field ``open``, which follows from ``sealing``."""
     return {name: value for name, value in found.items() if name != "open"}
 

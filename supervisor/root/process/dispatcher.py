@@ -7,7 +7,6 @@ state. No action blocks.
 import heapq
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any
 
 from supervisor.host.osport import Wakeup
 from supervisor.ipc.messages import Frame
@@ -65,8 +64,8 @@ class Dispatcher:
 
     def __init__(
         self,
-        of_runs: Mapping[Action, Callable[[str, Any], None]],
-        of_processes: Mapping[Action, Callable[[ManagedProcess, Any], None]],
+        of_runs: Mapping[Action, Callable[[str, object], None]],
+        of_processes: Mapping[Action, Callable[[ManagedProcess, object], None]],
         changed: Callable[[ManagedProcess], None],
     ) -> None:
         self._of_runs = of_runs
@@ -77,7 +76,7 @@ class Dispatcher:
         self.timers = Timers(self.live)
         self._states: dict[str, State] = {}
         """The states of runs without a process. A run in neither collection is UNKNOWN."""
-        self._events: deque[tuple[str, Event, Any]] = deque()
+        self._events: deque[tuple[str, Event, object]] = deque()
         """Unhandled events: run id, event, detail."""
         self._dispatching = False
 
@@ -94,7 +93,7 @@ class Dispatcher:
         """Restore the state of a run without a process that the previous root left."""
         self._states[run] = state
 
-    def happen(self, run: str, event: Event, detail: Any = None) -> None:
+    def happen(self, run: str, event: Event, detail: object = None) -> None:
         """Handle an event of a run. An event reported by an action is handled after the transition."""
         self._events.append((run, event, detail))
         if not self._dispatching:
@@ -144,7 +143,7 @@ class PumpReports:
     def __init__(
         self,
         watch: EpollWatch,
-        happen: Callable[[str, Event, Any], None],
+        happen: Callable[[str, Event, object], None],
         send: Callable[[Frame], None],
         ran_short: Callable[[BaseException], None],
     ) -> None:

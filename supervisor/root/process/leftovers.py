@@ -1,7 +1,6 @@
 """Processes that outlive the main process of their run: finding, killing and listing them."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from supervisor.host.cgroups import Cgroup
 from supervisor.host.procfs import Process, family, look
@@ -69,7 +68,7 @@ class LeftRunning:
         if self.listed() != before:
             self._send({"op": "left_running", "runs": self.listed()})
 
-    def listed(self) -> list[dict[str, Any]]:
+    def listed(self) -> list[dict[str, object]]:
         """Return the runs for a message, each with its processes as ``name (pid)``."""
         return [{"run": run.run, "task": run.task, "processes": run.shown} for run in self._runs]
 

@@ -8,7 +8,7 @@ import enum
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from supervisor.host.cgroups import Cgroup, Usage
 from supervisor.host.pidfds import exit_status
@@ -230,7 +230,7 @@ def _most(reaped: Reaped, usage: Usage | None) -> tuple[int | None, int | None]:
     return read_bytes, write_bytes
 
 
-def told(instance: ManagedProcess) -> dict[str, Any]:
+def told(instance: ManagedProcess) -> dict[str, object]:
     """Return the entry of a running process in the snapshot for a new scheduler."""
     return {
         "run": instance.run,

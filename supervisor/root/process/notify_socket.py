@@ -19,7 +19,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from logring.mask import Mask
 from supervisor.ipc.messages import Frame, Spawn
@@ -91,7 +90,7 @@ class NotifySocket:
         """Return the descriptor, for epoll."""
         return self._sock.fileno()
 
-    def listen(self, belongs: Callable[[int], bool], now_ms: int) -> tuple[dict[str, Any], bool]:
+    def listen(self, belongs: Callable[[int], bool], now_ms: int) -> tuple[dict[str, object], bool]:
         """Read the waiting datagrams.
 
         Args:
@@ -102,7 +101,7 @@ class NotifySocket:
             The changes (``ready_at``, ``status``, ``alive``: the run fed its watchdog), and whether more datagrams may
             be waiting.
         """
-        news: dict[str, Any] = {}
+        news: dict[str, object] = {}
         known: dict[int, bool] = {}
         self._close_what_came()
         for _ in range(BATCH):
@@ -127,7 +126,7 @@ class NotifySocket:
                 self._take(data, news, now_ms)
         return news, True
 
-    def heard(self) -> dict[str, Any] | None:
+    def heard(self) -> dict[str, object] | None:
         """Return the current state, with the keys of :meth:`listen`; None: nothing was reported."""
         known = {"ready_at": self.ready_at, "status": self.status}
         return {name: value for name, value in known.items() if value is not None} or None
@@ -136,7 +135,7 @@ class NotifySocket:
         while self._came and _aside(functools.partial(_close, self._came[0]), self._room.release):
             del self._came[0]
 
-    def _take(self, data: bytes, news: dict[str, Any], now_ms: int) -> None:
+    def _take(self, data: bytes, news: dict[str, object], now_ms: int) -> None:
         for line in data.split(b"\n"):
             name, _, value = line.partition(b"=")
             if name == b"READY" and value == b"1" and self.ready_at is None:
@@ -148,7 +147,7 @@ class NotifySocket:
             elif name == b"STOPPING" and value == b"1":
                 self._say(self.status or "stopping", news)
 
-    def _say(self, text: str, news: dict[str, Any]) -> None:
+    def _say(self, text: str, news: dict[str, object]) -> None:
         clean = self._mask.clean(text.encode()).decode(errors="replace")
         shown = "".join(char if char.isprintable() else " " for char in clean).strip()[:_MAX_STATUS] or None
         if shown != self.status:

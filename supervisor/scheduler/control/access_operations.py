@@ -95,7 +95,7 @@ class AccessOperations:
 
     def _store(
         self,
-        write: Callable[[Database, int], Any],
+        write: Callable[[Database, int], object],
         reply: Reply,
         answer: Callable[[Any], dict[str, Any]] = lambda _result: done(),
     ) -> None:
@@ -116,7 +116,7 @@ class AccessOperations:
             sessions.create(db, asked.hash, tag, now_ms)
             return True
 
-        def answer(stored: bool) -> dict[str, Any]:
+        def answer(stored: bool) -> dict[str, object]:
             return done() if stored else refused(401, "The account was removed, or its password has changed")
 
         self._store(write, reply, answer)
@@ -136,7 +136,7 @@ class AccessOperations:
         """Store a token; refuse a name that exists, and a number above the limit."""
         token = Token(**msgspec.structs.asdict(asked))
 
-        def answer(refusal: str | None) -> dict[str, Any]:
+        def answer(refusal: str | None) -> dict[str, object]:
             return done() if refusal is None else refused(409, _TOKEN_REFUSALS[refusal])
 
         self._store(lambda db, _now_ms: tokens.create(db, token), reply, answer)
@@ -156,7 +156,7 @@ class AccessOperations:
         """Store an account; refuse a name that exists, and a number above the limit."""
         account = Account(**msgspec.structs.asdict(asked))
 
-        def answer(refusal: str | None) -> dict[str, Any]:
+        def answer(refusal: str | None) -> dict[str, object]:
             return done() if refusal is None else refused(409, _ACCOUNT_REFUSALS[refusal])
 
         self._store(lambda db, _now_ms: accounts.create(db, account), reply, answer)

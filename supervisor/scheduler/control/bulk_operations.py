@@ -1,7 +1,7 @@
 """Operations on many runs, and the deletion of one run."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 from store.database import Database
 from store.runs.bulk import (
@@ -256,7 +256,7 @@ class BulkOperations:
         self._bulk.read(find, found)
 
     def _run_all(self, tasks: dict[str, _Again], asked: _Rerun, reply: Reply) -> None:
-        errors: list[dict[str, Any]] = []
+        errors: list[dict[str, object]] = []
         triggered: list[dict[str, str]] = []
         new: list[tuple[Unit, Task, str, ParameterValues]] = []
         for name, again in tasks.items():

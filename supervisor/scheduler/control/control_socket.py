@@ -138,7 +138,7 @@ class ControlServer:
             self._begin(asked)
 
     def _begin(self, asked: _Request) -> None:
-        def finish(answer: dict[str, Any]) -> None:
+        def finish(answer: dict[str, object]) -> None:
             frame = encode({"id": asked.id, **answer})
             self._remember(asked.id, frame)
             for connection in self._waiting.pop(asked.id):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-Reply = Callable[[dict[str, Any]], None]
+Reply = Callable[[dict[str, object]], None]
 Operation = Callable[[dict[str, Any], Reply], None]
 
 Number = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -25,7 +25,7 @@ class Arguments(msgspec.Struct, kw_only=True):
 
 A = TypeVar("A", bound=Arguments)
 S = TypeVar("S")
-_ARGUMENTS: dict[Callable[..., Any], type[Arguments]] = {}
+_ARGUMENTS: dict[Callable[..., object], type[Arguments]] = {}
 """The type of the arguments of each operation, by method."""
 
 
@@ -45,9 +45,9 @@ class _Checked:
 
     name: str
     arguments: type[Arguments]
-    method: Callable[[Any, Reply], None]
+    method: Callable[[object, Reply], None]
 
-    def __call__(self, arguments: dict[str, Any], reply: Reply) -> None:
+    def __call__(self, arguments: dict[str, object], reply: Reply) -> None:
         try:
             asked = msgspec.convert(arguments, self.arguments)
         except msgspec.ValidationError as err:
@@ -66,7 +66,7 @@ def operations_of(*subjects: object) -> dict[str, Operation]:
     }
 
 
-def done(**result: Any) -> dict[str, Any]:
+def done(**result: object) -> dict[str, object]:
     """Return an answer that reports success."""
     return {"ok": True, "result": result}
 
@@ -76,7 +76,7 @@ def refused(status: int, detail: str, errors: list[dict[str, Any]] | None = None
     return {"ok": False, "status": status, "detail": detail, "errors": errors or []}
 
 
-def refused_for_now(detail: str, retry_after_s: int) -> dict[str, Any]:
+def refused_for_now(detail: str, retry_after_s: int) -> dict[str, object]:
     """Return an answer that refuses a client that exceeds its rate limit (429)."""
     return {**refused(429, detail), "retry_after_s": retry_after_s}
 

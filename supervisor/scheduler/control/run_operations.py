@@ -5,7 +5,7 @@ A trigger may have an idempotency key. For a day, a trigger with the same key re
 
 import time
 from collections.abc import Callable, Collection
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -92,7 +92,7 @@ class IdempotencyKeys:
             return
         self._waiting[key] = []
 
-        def finish(answer: dict[str, Any]) -> None:
+        def finish(answer: dict[str, object]) -> None:
             reply(answer)
             for again in self._waiting.pop(key):
                 again()
@@ -127,8 +127,8 @@ class RunOperations:
         self,
         engine: RunEngine,
         units: dict[str, Unit],
-        info: dict[str, Any],
-        tell: Callable[[], dict[str, Any]] = dict,
+        info: dict[str, object],
+        tell: Callable[[], dict[str, object]] = dict,
         limit: TriggerLimit | None = None,
     ) -> None:
         """Create the operations.
@@ -236,7 +236,7 @@ class RunOperations:
         live = self._engine.live
         runs = [live[run_id] for run_id in asked.runs if run_id in live]
         queued = [run for run in runs if run.state is run_transitions.State.QUEUED]
-        waiting_for: dict[str, list[dict[str, Any]]] = {
+        waiting_for: dict[str, list[dict[str, object]]] = {
             run.id: [{"kind": "retry", "until": run.queued_at}]
             for run in runs
             if run.state is run_transitions.State.WAITING

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-from typing import Any
 
 from supervisor.config.model import Service, Task
 from supervisor.config.records import Dependency, Param, Probe
@@ -17,15 +16,15 @@ def _dependency(one: Dependency) -> dict[str, str]:
     return {"name": one.name} | ({"until": one.until} if one.until is not None else {})
 
 
-def _probe(probe: Probe | None) -> dict[str, Any] | None:
+def _probe(probe: Probe | None) -> dict[str, object] | None:
     if probe is None:
         return None
-    shown: dict[str, Any] = {probe.kind: True if probe.kind == "notify" else probe.target}
+    shown: dict[str, object] = {probe.kind: True if probe.kind == "notify" else probe.target}
     shown |= {"every_ms": probe.every_ms, "timeout_ms": probe.timeout_ms}
     return shown | ({"failures": probe.failures} if probe.failures else {})
 
 
-def _param(param: Param) -> dict[str, Any]:
+def _param(param: Param) -> dict[str, object]:
     shown = {name: getattr(param, name) for name in param.__dataclass_fields__}
     if param.secret and param.default is not None:
         shown["default"] = _MASK
@@ -38,7 +37,7 @@ def definition_text(unit: Task | Service) -> str:
     Masked values: variables in ``env`` that ``env_public`` does not list, ``secrets``, defaults of secret parameters,
     and ``heartbeat``.
     """
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "kind": unit.kind,
         **{one.name: getattr(unit, one.name) for one in dataclasses.fields(unit)},
     }

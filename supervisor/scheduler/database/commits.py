@@ -15,7 +15,7 @@ import collections
 import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from store.database import Database
 from store.errors import Away, Busy, Damaged, DiskFailed, DiskFull, ReadOnly, Replaced, Unusable
@@ -44,9 +44,9 @@ _NOT_NOW = (Away, Busy)
 
 T = TypeVar("T")
 
-Write = Callable[[Database], Any]
+Write = Callable[[Database], object]
 OnFailed = Callable[[BaseException], None]
-Events = list[tuple[str, dict[str, Any]]]
+Events = list[tuple[str, dict[str, object]]]
 """Kind and body of each event."""
 _Stored = tuple[int, list[Draft]]
 """Number of the first event, and the events, of a transaction."""
@@ -82,7 +82,7 @@ class Change:
         """Call ``function(db)`` in the transaction, in order with the writes; return a handle to its result."""
         return Read(self, function)
 
-    def announce(self, kind: str, body: dict[str, Any]) -> None:
+    def announce(self, kind: str, body: dict[str, object]) -> None:
         """Append an event to the outbox in the transaction, and to the events ring afterwards."""
         self.events.append((kind, body))
 

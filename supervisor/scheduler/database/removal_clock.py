@@ -113,7 +113,7 @@ class RemovalClock:
     def _believed_ms(self) -> int:
         return round(self._ahead_ms + self._clocks.boot_s() * 1000)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return the state for the next scheduler, as JSON values."""
         return {
             "boot": self._boot,

@@ -9,7 +9,6 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from supervisor.config.model import Service, Task
 from supervisor.config.records import Launcher
@@ -157,10 +156,10 @@ def script(command: Sequence[str], env: Mapping[str, str], *, cwd: str | None, u
     return "\n".join([*lines, "}"])
 
 
-def _nomad_job(launcher: Launcher, command: Sequence[str], known: Facts, job: Mapping[str, str]) -> dict[str, Any]:
+def _nomad_job(launcher: Launcher, command: Sequence[str], known: Facts, job: Mapping[str, str]) -> dict[str, object]:
     """Return the job for the HTTP API of Nomad: one task, on any node, once."""
     name = f"ringward-{known['run_id']}"
-    config: dict[str, Any] = {
+    config: dict[str, object] = {
         "command": command[0],
         "args": [_NOMAD_TEMPLATE.sub(r"\1\1{", word) for word in command[1:]],
     }

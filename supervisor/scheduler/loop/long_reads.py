@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class _Question(NamedTuple):
-    work: Callable[[], Any]
+    work: Callable[[], object]
     done: Callable[[Any], None]
 
 
@@ -29,7 +29,7 @@ class LongReads:
         self._on_damage = on_damage
         self._path = path
         self._questions: SimpleQueue[_Question] = SimpleQueue()
-        self._answers: deque[tuple[_Question, Any]] = deque()
+        self._answers: deque[tuple[_Question, object]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._started = False
         loop.watch(self._bell, lambda _mask: self._drain())
@@ -59,14 +59,14 @@ class LongReads:
     def _work(self) -> None:
         while True:
             question = self._questions.get()
-            answer: Any
+            answer: object
             try:
                 answer = question.work()
             except Exception as err:  # noqa: BLE001 - whatever a question raises is its answer
                 answer = err
             self._answer(question, answer)
 
-    def _answer(self, question: _Question, answer: Any) -> None:
+    def _answer(self, question: _Question, answer: object) -> None:
         self._answers.append((question, answer))
         os.eventfd_write(self._bell, 1)
 

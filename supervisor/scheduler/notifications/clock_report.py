@@ -1,7 +1,6 @@
 """Reports about steps of the wall clock: tasks that must wait, and removals on hold."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from store.daemon_values import set_meta
 from supervisor.ipc.counted import counted
@@ -52,7 +51,7 @@ class ClockReport:
         if by_ms < 0:
             self._report_waiting_tasks()
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> dict[str, object]:
         """Return facts about the clock for the ``info`` operation."""
         silent = self._scheduled_starts.waiting_for_clock(self._units.values())
         return {

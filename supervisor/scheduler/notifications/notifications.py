@@ -5,7 +5,6 @@ One transaction stores the change, the notification and its deliveries, so a cra
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from store import deliveries, notifications
 from store.database import Database
@@ -424,7 +423,7 @@ def _count(db: Database, before: int) -> Events:
     return [] if now == before else [("notification.unreadCountChanged", {"count": now})]
 
 
-def _shown(stored: Notification) -> dict[str, Any]:
+def _shown(stored: Notification) -> dict[str, object]:
     """Return a notification as the API shows it."""
     shown = {
         "id": stored.id,

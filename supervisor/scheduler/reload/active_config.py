@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from store.daemon_values import set_meta
 from supervisor.config.files.stamps import has_same_zone
@@ -43,7 +42,7 @@ class ActiveConfig:
         self,
         resolved: ResolvedConfig,
         files: ConfigFiles,
-        info: dict[str, Any],
+        info: dict[str, object],
         committer: Committer,
         notifications: Notifications,
         log: Log,

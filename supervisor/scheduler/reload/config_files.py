@@ -23,7 +23,7 @@ _LOOK_S = 2.0
 
 
 class _Work(NamedTuple):
-    function: Callable[[], Any]
+    function: Callable[[], object]
     done: Callable[[Any], None]
 
 
@@ -64,7 +64,7 @@ class ConfigFiles:
                 self._look(self._config)
                 look_at_s = time.monotonic() + _LOOK_S
                 continue
-            result: Any
+            result: object
             try:
                 result = work.function()
             except Exception as err:  # noqa: BLE001 - whatever the work raises is its result

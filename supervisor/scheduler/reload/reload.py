@@ -14,7 +14,7 @@ transaction stores the runs that this ends or starts.
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from store.tasks import forget_missing, update_task, upsert_task
 from supervisor.config.diff import Difference, diff
@@ -123,7 +123,7 @@ class Reloader:
         now = self._active.resolved
         self._active.files.submit(lambda: _compared(now, read_again(now.config.path, now.boot)), self._was_read)
 
-    def _answer(self, answer: dict[str, Any]) -> None:
+    def _answer(self, answer: dict[str, object]) -> None:
         self._requests.popleft().reply(answer)
         if self._requests:
             self._next()
@@ -244,7 +244,7 @@ def _compared(now: ResolvedConfig, new: ResolvedConfig) -> _Found:
     return _Found(new, difference, {(one.name, one.kind): definition_text(one) for one in definitions})
 
 
-def _error(problem: Problem) -> dict[str, Any]:
+def _error(problem: Problem) -> dict[str, object]:
     text = str(problem)
     place = problem.file
     for number in (problem.line, problem.column):

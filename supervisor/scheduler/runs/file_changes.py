@@ -7,7 +7,6 @@ rejects a second run for that id.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from store import idempotency
 from store.errors import Conflict
@@ -76,7 +75,7 @@ class FileChanges(HelperClient):
         """Return whether a task has ``on_change``."""
         return bool(self._tasks)
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> dict[str, object]:
         """Return the watcher's problems for the ``info`` operation."""
         return {"inotify_problems": self._problems if self._process.running else []}
 
@@ -162,5 +161,5 @@ class FileChanges(HelperClient):
         self._process.send({"op": "stored", "task": burst["task"], "id": burst["id"]})
 
 
-def _watched(config: Config) -> dict[str, Any]:
+def _watched(config: Config) -> dict[str, object]:
     return {name: [list(task.on_change), task.settle_ms] for name, task in config.tasks.items() if task.on_change}
