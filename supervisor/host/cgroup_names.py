@@ -1,8 +1,8 @@
-"""Names of the cgroups of runs.
+"""The names of runs' cgroups.
 
-A cgroup that is created for a run has the name of the run. A cgroup that is created in advance
-(``spare-DAEMON ID-NUMBER``) cannot be renamed, so an extended attribute names its run: ``user.ringward.run`` (xattr(7);
-on cgroups since Linux 5.7, which can also create processes in them).
+A cgroup that is created for a run has the run id as its name. A cgroup that is created in advance
+(``spare-DAEMON ID-NUMBER``) cannot be renamed, so its extended attribute ``user.ringward.run`` names its run. Cgroups
+have such attributes (xattr(7)) since Linux 5.7, which can also create processes directly in a cgroup.
 
 Standard library only: the root process loads this.
 """
@@ -14,17 +14,17 @@ _ATTRIBUTE = "user.ringward.run"
 
 
 def spare(daemon_id: str, number: int) -> str:
-    """Return a name for a cgroup that no run uses yet."""
+    """Return the name of a cgroup that is created in advance."""
     return f"{_SPARE}{daemon_id}-{number}"
 
 
 def is_spare(name: str, daemon_id: str = "") -> bool:
-    """Return whether a name was made by :func:`spare` made, for this daemon if one is given."""
+    """Return whether :func:`spare` made a name, for this daemon if an id is given."""
     return name.startswith(f"{_SPARE}{daemon_id}")
 
 
 def assign(directory: str, run: str) -> None:
-    """Let a cgroup that was made in advance be this run's.
+    """Assign a cgroup that was created in advance to a run.
 
     Raises:
         OSError: EOPNOTSUPP: the kernel is too old.
@@ -33,11 +33,11 @@ def assign(directory: str, run: str) -> None:
 
 
 def run_of(directory: str) -> str:
-    """Return the run of this cgroup directory; empty when no run has it."""
+    """Return the run id that a cgroup names; empty for a spare cgroup without a run. The directory need not exist."""
     name = os.path.basename(directory)
     if not is_spare(name):
         return name
     try:
         return os.getxattr(directory, _ATTRIBUTE).decode()
-    except OSError:  # ENODATA: none's yet; ENOENT: removed
+    except OSError:  # ENODATA: not assigned yet; ENOENT: removed
         return ""

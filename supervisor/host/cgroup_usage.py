@@ -1,4 +1,4 @@
-"""Usage of a run, from its own cgroup: exact, at the cost of reading a few files."""
+"""Resource usage of a run from its own cgroup: exact, and cheap because only a few files are read."""
 
 import os
 import re
@@ -8,11 +8,11 @@ from supervisor.host.run_usage import Taken
 
 _CONTROL_FILES = ("cpu.stat", "memory.stat")
 _OCTAL = re.compile(r"\\([0-7]{3})")
-"""How blanks are written in mountinfo (proc_pid_mountinfo(5))."""
+"""The escape sequence for a space and other characters in mountinfo (proc_pid_mountinfo(5))."""
 
 
 def mount_of(proc: str = "/proc") -> tuple[str, str] | None:
-    """Return the root and the mount point of the version 2 hierarchy; None: not mounted."""
+    """Return the root and the mount point of the version 2 hierarchy; None if it is not mounted."""
     try:
         with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             for line in file:
@@ -26,12 +26,12 @@ def mount_of(proc: str = "/proc") -> tuple[str, str] | None:
 
 
 def directory_of(pid: int, mount: tuple[str, str] | None, proc: str = "/proc") -> str | None:
-    """Return the directory of the cgroup that has a process; None: there is none.
+    """Return the directory of a process's cgroup; None if there is none.
 
     Args:
-        pid: Id of the process.
-        mount: Result of `mount_of`.
-        proc: Mount point of /proc.
+        pid: The id of the process.
+        mount: The result of `mount_of`.
+        proc: Where /proc is mounted.
     """
     if mount is None:
         return None
@@ -47,13 +47,13 @@ def directory_of(pid: int, mount: tuple[str, str] | None, proc: str = "/proc") -
 
 
 def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = "/proc") -> str | None:
-    """Return the directory of the run's own cgroup with its usage; None: there is none.
+    """Return the directory of the run's own cgroup; None if it has none or its usage is not counted.
 
     Args:
-        run_id: The run.
-        pid: Id of its main process.
-        mount: Result of `mount_of`.
-        proc: Mount point of /proc.
+        run_id: The id of the run.
+        pid: The id of its main process.
+        mount: The result of `mount_of`.
+        proc: Where /proc is mounted.
     """
     directory = directory_of(pid, mount, proc)
     if directory is None or run_of(directory) != run_id:
@@ -63,10 +63,10 @@ def cgroup_of(run_id: str, pid: int, mount: tuple[str, str] | None, proc: str = 
 
 
 def taken(directory: str) -> Taken | None:
-    """Return the total usage of a cgroup's processes; None: it is gone.
+    """Return the total usage of a cgroup's processes; None if the cgroup was removed.
 
-    Memory is resident memory as in /proc, without counting any page twice. It is not all of memory.current, most of
-    which may be the page cache of files that were only read.
+    Memory is resident memory as in /proc, but shared pages count once. It is not memory.current, which includes the
+    page cache of files that were only read.
     """
     try:
         cpu = _numbers(f"{directory}/cpu.stat")
@@ -96,10 +96,10 @@ def _numbers(path: str) -> dict[str, int]:
 
 
 def _io(path: str) -> tuple[int, int] | None:
-    """Return the bytes of all devices: read, written; None without that controller."""
+    """Return the bytes read from and written to all devices; None if the io controller is disabled."""
     try:
         words = _text(path).split()
-    except OSError:  # ENOENT: the controller is off
+    except OSError:  # ENOENT: the controller is disabled
         return None
     sums = {"rbytes": 0, "wbytes": 0}
     for word in words:

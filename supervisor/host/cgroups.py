@@ -1,16 +1,16 @@
-"""A cgroup of its own for each run (cgroups(7), version 2), where we may create cgroups.
+"""One cgroup for each run (cgroups(7), version 2), where the daemon may create cgroups.
 
 ::
 
-    <our cgroup>/ringward/      the daemon itself, only where controllers are available
-    <our cgroup>/runs/NAME/     one run (:mod:`supervisor.host.cgroup_names`)
+    <daemon's cgroup>/ringward/      the daemon itself, only where controllers are available
+    <daemon's cgroup>/runs/NAME/     one run (:mod:`supervisor.host.cgroup_names`)
 
-A process passes its cgroup to all its descendants, so no descendant escapes. ``rmdir`` succeeds once only zombies are
-left, which tells us that a run has ended. ``cgroup.kill`` ends all processes at once.
+Descendants inherit the cgroup of a process, so none of them escapes. ``rmdir`` succeeds when at most zombies are left,
+which shows that a run has ended. ``cgroup.kill`` kills all processes at once.
 
-The runs can have controllers (memory, cpu, io) only when no process is left in our own cgroup beside them, so the
-daemon moves into a leaf first. At the root of the hierarchy it need not. All files here are the kernel's: no disk
-is touched, and nothing waits for one.
+The runs' cgroups can have controllers (memory, cpu, io) only if no process is in the cgroup above them. So the daemon
+moves into a leaf first, except at the root of the hierarchy, which has no such rule. All files here belong to the
+kernel, so no operation waits for a disk.
 """
 
 import contextlib
@@ -23,28 +23,28 @@ _LEAF = "ringward"
 _RUNS = "runs"
 _CONTROL = ".control"
 _OCTAL = re.compile(r"\\([0-7]{3})")
-"""How blanks are written in mountinfo (proc_pid_mountinfo(5))."""
+"""The escape sequence for a space and other characters in mountinfo (proc_pid_mountinfo(5))."""
 _PERIOD_US = 100_000
 _READ_BYTES = 65536
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Total usage of the processes of a cgroup."""
+    """The total usage of a cgroup's processes."""
 
     user_us: int
     system_us: int
     oom_kills: int
-    """How many of them the kernel killed for want of memory."""
+    """How many of the processes the kernel killed because memory was short."""
     filled_up: bool = False
-    """Whether that was the memory which the cgroup may have; else it was the host's, or that of a cgroup above."""
+    """Whether the cgroup had reached its own memory limit; otherwise the host or a parent cgroup was out of memory."""
     read_bytes: int | None = None
-    """From disks; None: not counted."""
+    """Bytes read from disks; None: not counted."""
     write_bytes: int | None = None
 
     @property
     def oom_reason(self) -> str:
-        """Return why the kernel killed, for the log of the run."""
+        """Return why the kernel killed processes, for the run's log."""
         if self.filled_up:
             return "its memory was used up (limits.memory)"
         return "out of memory, on the host or in a parent cgroup"
@@ -58,19 +58,19 @@ class Cgroup:
     def __init__(self, path: str, controllers: frozenset[str] = frozenset()) -> None:
         self.path = path
         self.limits: set[str] = set()
-        """The limited controllers out of memory and cpu."""
+        """The controllers that limit the run: memory, cpu or both."""
         self.controllers = controllers
 
     @property
     def procs(self) -> str:
-        """Return the file through which a process joins."""
+        """Return the path of the file to which a process id is written to move the process here."""
         return f"{self.path}/cgroup.procs"
 
     def limit(self, memory_bytes: int | None, cpus: float | None) -> None:
-        """Limit what its processes may use together.
+        """Limit the total usage of its processes; None: no limit.
 
         Raises:
-            OSError: the kernel refused, or lacks the controller.
+            OSError: the kernel refused the limit, or the controller is missing.
         """
         if memory_bytes is not None:
             _write(f"{self.path}/memory.max", str(memory_bytes))
@@ -80,7 +80,7 @@ class Cgroup:
             self.limits.add("cpu")
 
     def members(self) -> list[int]:
-        """Return the ids of the processes in it and below, without zombies."""
+        """Return the ids of the processes in this cgroup and below, without zombies."""
         found: list[int] = []
         for directory, _, _ in os.walk(self.path):
             with contextlib.suppress(OSError):  # ENODEV, ENOENT: removed meanwhile; EOPNOTSUPP: threaded
@@ -88,7 +88,7 @@ class Cgroup:
         return found
 
     def kill(self) -> bool:
-        """Kill all processes in it and below by SIGKILL; return False where the kernel cannot do that (before 5.14)."""
+        """Send SIGKILL to all processes in this cgroup and below; return False if Linux is older than 5.14."""
         try:
             _write(f"{self.path}/cgroup.kill", "1")
         except OSError:  # ENOENT, EOPNOTSUPP
@@ -96,12 +96,12 @@ class Cgroup:
         return True
 
     def remove(self) -> bool:
-        """Remove it; False while there are processes in it."""
+        """Remove the cgroup and those below; return False if there are processes in it."""
         try:
             os.rmdir(self.path)
         except FileNotFoundError:
             return True
-        except OSError:  # EBUSY: processes, or cgroups that they made
+        except OSError:  # EBUSY: there are processes, or cgroups that they created
             for directory, names, _ in os.walk(self.path, topdown=False):
                 for name in names:
                     with contextlib.suppress(OSError):
@@ -126,25 +126,25 @@ class Cgroup:
 
 
 class Cgroups:
-    """Where the cgroups of runs are made."""
+    """The directory in which the runs' cgroups are created."""
 
     def __init__(self, directory: str, controllers: frozenset[str]) -> None:
         self.directory = directory
         self.controllers = controllers
-        """The controllers of runs out of memory, cpu and io."""
+        """The controllers that are enabled for runs: memory, cpu and io at most."""
 
     @classmethod
     def find(cls, proc: str = "/proc", *, companion: int | None = None) -> "Cgroups | None":
-        """Prepare our place in the hierarchy; None when there is no hierarchy, or we may not write in it.
+        """Prepare the daemon's part of the hierarchy; None if there is no hierarchy or the daemon may not write to it.
 
         Args:
-            proc: where /proc is mounted.
-            companion: process group of ours that has begun already, and moves with us.
+            proc: Where /proc is mounted.
+            companion: The id of a running process group that moves into the leaf with the daemon; None: no group.
         """
         own = _own_directory(proc)
         if own is None:
             return None
-        if os.path.basename(own) == _LEAF:  # we were executed anew, or the service manager put us there
+        if os.path.basename(own) == _LEAF:  # after an upgrade, or because the service manager uses the leaf
             own = os.path.dirname(own)
         runs = f"{own}/{_RUNS}"
         try:
@@ -153,7 +153,7 @@ class Cgroups:
                 if os.path.exists(runs):
                     return None
                 _make_sure(runs)  # another daemon has just removed it
-        except OSError:  # EROFS, EACCES, EPERM: not ours to change
+        except OSError:  # EROFS, EACCES, EPERM: the daemon may not create cgroups here
             return None
         return cls(runs, _enable(own, runs, companion))
 
@@ -161,14 +161,14 @@ class Cgroups:
         """Create a cgroup.
 
         Raises:
-            FileExistsError: there is one of this name.
-            OSError: the kernel refused: too many, or no memory.
+            FileExistsError: there is already one with this name.
+            OSError: the kernel refused, because there are too many cgroups or memory is short.
         """
         path = f"{self.directory}/{name}"
         while True:
             try:
                 os.mkdir(path)
-            except FileNotFoundError:  # another daemon, whose place this is, too, had no run left there
+            except FileNotFoundError:  # another daemon that shares the directory had no more runs and removed it
                 _make_sure(self.directory)
                 for controller in self.controllers:
                     _enabled(self.directory, controller)
@@ -176,16 +176,17 @@ class Cgroups:
                 return Cgroup(path, self.controllers)
 
     def close(self) -> None:
-        """Remove the place, when no run is left there."""
-        with contextlib.suppress(OSError):  # EBUSY: intended leftovers, or another daemon's cgroup
+        """Remove the directory if no run is left in it."""
+        with contextlib.suppress(OSError):  # EBUSY: processes that are left running, or another daemon's cgroup
             os.rmdir(self.directory)
 
 
 def give_way(proc: str = "/proc") -> None:
-    """Take the controllers from remaining runs, so that another daemon can be put beside them.
+    """Disable the controllers of remaining runs, so that systemd can start another daemon in the same unit.
 
-    systemd before 254 puts it into the cgroup of its unit, which the kernel refuses while children have controllers.
-    A program that systemd executes before that runs in ``.control`` there; anywhere else this function does nothing.
+    systemd before 254 starts the daemon in the unit's own cgroup. The kernel refuses that while child cgroups have
+    controllers. ExecStartPre= programs run before that, in the child cgroup ``.control``. In any other cgroup this
+    function does nothing.
     """
     own = _own_directory(proc)
     if own is None or os.path.basename(own) != _CONTROL:
@@ -195,15 +196,18 @@ def give_way(proc: str = "/proc") -> None:
         path = f"{directory}/cgroup.subtree_control"
         with contextlib.suppress(FileNotFoundError):  # there are no runs
             for name in _read(path).split():
-                with contextlib.suppress(OSError):  # EBUSY: a run gave it to cgroups that it made
+                with contextlib.suppress(OSError):  # EBUSY: a run has enabled it for cgroups that it created
                     _write(path, f"-{name}")
 
 
 def name_of_cgroup(pid: int, proc: str = "/proc", place: str | None = None) -> str:
-    """Return the name of the run's cgroup that has a process; empty without one. Never waits for that process.
+    """Return the name of the run's cgroup to which a process belongs; empty if there is none. This never blocks.
 
-    `place` is where the cgroups of runs are, as :func:`own_place` says; None: anywhere. We may be in a run of another
-    daemon ourselves, and so may be what we started.
+    Args:
+        pid: The id of the process.
+        proc: Where /proc is mounted.
+        place: The parent cgroup of the daemon's runs, from :func:`own_place`; None: any cgroup. It matters if the
+            daemon itself is a run of another daemon, because the paths of its processes then contain that run too.
     """
     path, begin = _path_of(str(pid), proc), f"{place or ''}/{_RUNS}/"
     if place is not None and not path.startswith(begin):
@@ -212,7 +216,7 @@ def name_of_cgroup(pid: int, proc: str = "/proc", place: str | None = None) -> s
 
 
 def own_place(proc: str = "/proc") -> str | None:
-    """Return the parent cgroup of our runs, as named in /proc/PID/cgroup, if there is one."""
+    """Return the parent cgroup of the daemon's runs, as named in /proc/PID/cgroup; None if there is none."""
     path = _path_of("self", proc)
     return path.removesuffix(f"/{_LEAF}").rstrip("/") if path else None
 
@@ -220,20 +224,20 @@ def own_place(proc: str = "/proc") -> str | None:
 def _path_of(pid: str, proc: str) -> str:
     try:
         lines = _read(f"{proc}/{pid}/cgroup").splitlines()
-    except OSError:  # ENOENT, ESRCH: it has ended; no /proc
+    except OSError:  # ENOENT, ESRCH: the process has ended, or /proc is not mounted
         return ""
     return next((line[3:] for line in lines if line.startswith("0::")), "")
 
 
 def _own_directory(proc: str) -> str | None:
-    """Return the directory of our own cgroup."""
+    """Return the directory of this process's cgroup; None if it is not visible."""
     try:
         lines = _read(f"{proc}/self/cgroup").splitlines()
         mounts = _read(f"{proc}/self/mountinfo").splitlines()
-    except OSError:  # no /proc
+    except OSError:  # /proc is not mounted
         return None
     path = next((line[3:] for line in lines if line.startswith("0::")), None)
-    if path is None or path.startswith("/.."):  # outside of our cgroup namespace
+    if path is None or path.startswith("/.."):  # it is outside the cgroup namespace
         return None
     for line in mounts:
         fields, _, kind = line.partition(" - ")
@@ -246,13 +250,13 @@ def _own_directory(proc: str) -> str | None:
 
 
 def _make_sure(directory: str) -> None:
-    """Have a directory."""
+    """Create a directory unless it exists."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory)
 
 
 def _usable(runs: str) -> bool:
-    """Whether runs can have cgroups there."""
+    """Whether cgroups with processes can be created in a directory: it is not threaded, and it is writable."""
     try:
         return _read(f"{runs}/cgroup.type").strip() == "domain" and os.access(f"{runs}/cgroup.procs", os.W_OK)
     except FileNotFoundError:
@@ -260,7 +264,7 @@ def _usable(runs: str) -> bool:
 
 
 def _enable(own: str, runs: str, companion: int | None) -> frozenset[str]:
-    """Have the controllers that limit runs and count for them, as far as they can be had."""
+    """Enable the available controllers for the runs' cgroups; return those that could be enabled."""
     try:
         there = set(_read(f"{own}/cgroup.controllers").split())
         wanted = [name for name in _CONTROLLERS if name in there]
@@ -272,7 +276,7 @@ def _enable(own: str, runs: str, companion: int | None) -> frozenset[str]:
                 for pid in pids:
                     with contextlib.suppress(ProcessLookupError):  # ESRCH: it has ended
                         _write(f"{own}/{_LEAF}/cgroup.procs", str(pid))
-    except OSError:  # EACCES, EROFS, EPERM: not delegated; EBUSY: others made controllers of the leaf
+    except OSError:  # EACCES, EROFS, EPERM: not delegated; EBUSY: the leaf's own children have controllers
         return frozenset()
     return frozenset(name for name in wanted if all(_enabled(directory, name) for directory in (own, runs)))
 
@@ -288,18 +292,21 @@ def _group(procs: str, group: int) -> list[int]:
 
 
 def _enabled(directory: str, name: str) -> bool:
-    """Give those below a directory a controller: one at a time, since the kernel takes all that are asked, or none."""
+    """Enable one controller for the cgroups below a directory; return False if the kernel refused.
+
+    Controllers are enabled one at a time, because the kernel enables either all or none of those in one write.
+    """
     try:
         _write(f"{directory}/cgroup.subtree_control", f"+{name}")
     except OSError:
-        # EBUSY: others' processes stand beside us; EACCES, EROFS, EPERM: not delegated; EINVAL: real-time processes;
-        # EOPNOTSUPP: our cgroup is a threaded one.
+        # EBUSY: other processes are in this cgroup; EACCES, EROFS, EPERM: not delegated; EINVAL: real-time processes;
+        # EOPNOTSUPP: the cgroup is threaded.
         return False
     return True
 
 
 def _disk_bytes(text: str) -> tuple[int, int]:
-    """Read and written, of all devices of an io.stat."""
+    """Return the bytes read from and written to all devices of an io.stat."""
     sums = {"rbytes": 0, "wbytes": 0}
     for word in text.split():
         name, _, value = word.partition("=")

@@ -1,6 +1,6 @@
-"""Facts about the host, cheap enough to read every few seconds.
+"""Resource usage of the host, cheap enough to measure every few seconds.
 
-Facts that this kernel or container does not provide are left out.
+Values that this kernel or container does not provide are None.
 """
 
 import os
@@ -21,27 +21,27 @@ _LOOPBACK = "lo"
 
 @dataclass(frozen=True)
 class Facts:
-    """One reading; rates are means since the previous one. None: this host does not tell."""
+    """One measurement. Rates are averages since the previous one. None: the host does not provide the value."""
 
     cpu: float | None
-    """Percent of all cores together."""
+    """Percentage of the capacity of all cores."""
     load: float | None
     memory_used: int | None
     swap_used: int | None
     disk_read: float | None
-    """Bytes a second."""
+    """Bytes per second."""
     disk_written: float | None
     received: float | None
-    """Bytes a second."""
+    """Bytes per second."""
     sent: float | None
     cpu_pressure: float | None
-    """Percent of the last 10 s in which some process waited."""
+    """Percentage of the last 10 s during which at least one process had to wait."""
     memory_pressure: float | None
     io_pressure: float | None
 
 
 class Host:
-    """Reads facts again and again."""
+    """Measures the host's resource usage repeatedly."""
 
     def __init__(self, sys: str = "/sys", pressure: str = "/proc/pressure") -> None:
         self._sys = sys
@@ -52,7 +52,7 @@ class Host:
         self.read()
 
     def read(self) -> Facts:
-        """Return the present facts, with rates since the last call (at first: since the creation)."""
+        """Return the present values, with rates since the previous call, or since the creation of the object."""
         memory, swap = _told(psutil.virtual_memory), _told(psutil.swap_memory)
         return Facts(
             _told(psutil.cpu_percent),
@@ -64,7 +64,7 @@ class Host:
         )
 
     def _rates(self) -> list[float | None]:
-        """Return the bytes per second: read from and written to disks, received, sent."""
+        """Return the bytes per second that were read from disks, written to disks, received and sent."""
         disks = _told(lambda: psutil.disk_io_counters(perdisk=True))
         networks = _told(lambda: psutil.net_io_counters(pernic=True))
         counters: list[int | None] = [None] * 4
@@ -77,27 +77,27 @@ class Host:
         now_s, before, before_s = time.monotonic(), self._before, self._before_s
         self._before, self._before_s = counters, now_s
         elapsed_s = max(now_s - before_s, 1e-3)
-        # Counters can begin anew: a disk or an interface that went away.
+        # A counter decreases when a disk or an interface is removed.
         return [
             None if now is None or then is None else max(0, now - then) / elapsed_s
             for now, then in zip(counters, before, strict=True)
         ]
 
     def _is_disk(self, name: str) -> bool:
-        """Return whether a block device is a disk: not a part of one, nor made of others."""
+        """Return whether a block device is a disk, not a partition or a virtual device that would count bytes twice."""
         if name not in self._whole:
             self._whole[name] = not _VIRTUAL_DISK.match(name) and os.path.isdir(f"{self._sys}/block/{name}")
         return self._whole[name]
 
     def _waited(self, resource: str) -> float | None:
-        # ENOENT; EOPNOTSUPP: PSI that is built in and switched off
+        # ENOENT: no PSI; EOPNOTSUPP: PSI is built into the kernel but disabled
         with suppress(OSError), open(f"{self._pressure}/{resource}", encoding="ascii") as file:
             return float(file.read().partition("avg10=")[2].split()[0])
         return None
 
 
 def _told(ask: Callable[[], T]) -> T | None:
-    """Return an answer of psutil; None if this host has none."""
+    """Return an answer of psutil; None if the host does not provide it."""
     try:
         return ask()
     except (OSError, NotImplementedError):

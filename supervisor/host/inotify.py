@@ -1,4 +1,4 @@
-"""inotify(7), which the standard library lacks: events of files in directories."""
+"""A binding for inotify(7), which the standard library lacks; it reports changes of the files in directories."""
 
 import ctypes
 import os
@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Event(NamedTuple):
-    """One event: the number of the directory (-1: an overflow), what happened, and the name of the file."""
+    """One event: the watch descriptor of the directory (-1: an overflow), the event mask and the name of the file."""
 
     watch: int
     mask: int
@@ -31,29 +31,29 @@ class Event(NamedTuple):
 
 
 class Inotify:
-    """One instance of inotify; `fd` becomes readable with the next event.
+    """An inotify instance; `fd` is readable while events are waiting.
 
     Raises:
-        OSError: EMFILE: the user has too many instances.
+        OSError: EMFILE: the user has reached the limit of instances.
     """
 
     def __init__(self) -> None:
         self.fd: int = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def add(self, directory: str, mask: int) -> int:
-        """Watch a directory; return its number.
+        """Watch a directory; return its watch descriptor.
 
         Raises:
-            OSError: ENOSPC: the user watches too many files; or the directory cannot be read.
+            OSError: the directory cannot be watched; ENOSPC: the user has reached the limit of watches.
         """
         return _checked(_libc.inotify_add_watch(self.fd, os.fsencode(directory), mask | _ONLYDIR))
 
     def remove(self, watch: int) -> None:
-        """Stop watching a directory. A removed directory is no error."""
+        """Stop watching a directory. It is not an error if the directory was removed."""
         _libc.inotify_rm_watch(self.fd, watch)
 
     def events(self) -> Iterator[Event]:
-        """Return the events that are there."""
+        """Yield the waiting events without blocking."""
         while True:
             try:
                 data = os.read(self.fd, _READ_BYTES)

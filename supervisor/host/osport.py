@@ -1,4 +1,4 @@
-"""The few Linux calls that the standard library lacks, for every process of the daemon.
+"""Linux system calls that the standard library lacks, and the sockets and events that are built on them.
 
 Standard library only: the root process loads this.
 """
@@ -23,9 +23,9 @@ _SCHED_ATTR = struct.Struct(
     "=IIQiIQQQII"
 )  # struct sched_attr, sched_setattr(2): size, policy, flags, nice, ..., runtime
 _SCHED_CALLS = {"x86_64": (315, 314), "aarch64": (275, 274), "riscv64": (275, 274)}
-"""Numbers of sched_getattr and sched_setattr, which glibc has since 2.41 only, by machine: its unistd.h."""
+"""The numbers of sched_getattr and sched_setattr by machine, from its unistd.h; glibc has them only since 2.41."""
 _SCHED_FLAG_RESET_ON_FORK = 1
-_SLICE_NS = 100_000  # the least there is
+_SLICE_NS = 100_000  # the minimum
 _ARG_START_FIELD = 48
 _ARG_END_FIELD = 49
 
@@ -39,7 +39,7 @@ def _prctl(option: int, argument: int | bytes) -> None:
 
 
 def end_with_parent() -> None:
-    """Have this process killed when its parent ends (PR_SET_PDEATHSIG, prctl(2)); who it starts is not.
+    """Let the kernel kill this process, but not its children, when its parent ends (PR_SET_PDEATHSIG, prctl(2)).
 
     Raises:
         OSError: the kernel refused.
@@ -48,7 +48,7 @@ def end_with_parent() -> None:
 
 
 def become_subreaper() -> None:
-    """Have orphaned descendants become children of this process (PR_SET_CHILD_SUBREAPER, prctl(2)).
+    """Let orphaned descendants become children of this process (PR_SET_CHILD_SUBREAPER, prctl(2)).
 
     Raises:
         OSError: the kernel refused.
@@ -57,10 +57,10 @@ def become_subreaper() -> None:
 
 
 def take_short_slices() -> None:
-    """Run the calling thread in slices of 0.1 ms: other threads wait less for their own, and do not interrupt it.
+    """Run the calling thread in time slices of 0.1 ms, so that other threads wait less and do not preempt it.
 
-    Its share of the processor stays the same, and its children have the usual slices. Nothing changes without the
-    ordinary policy, on kernels before 6.12, if the kernel refuses, or on a machine whose system call number is unknown.
+    Its share of the processor stays the same, and its children have the usual slices. Nothing changes on kernels before
+    6.12, if the kernel refuses, under another scheduling policy than SCHED_OTHER, or on an unknown machine.
     """
     size = _SCHED_ATTR.size
     calls = _SCHED_CALLS.get(os.uname().machine)
@@ -79,16 +79,16 @@ def current_boot() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
-    except OSError:  # no /proc
+    except OSError:  # /proc is not mounted
         return ""
 
 
 def set_title(title: str) -> None:
-    """Show `title` in ps(1) as command line and, cut to 15 bytes, as thread name.
+    """Show `title` in ps(1) as the command line and, truncated to 15 bytes, as the thread name.
 
-    The kernel shows the argument area of the process, or, when the area's last byte is not NUL, the string
-    at its start (proc_pid_cmdline(5); get_mm_proctitle in fs/proc/base.c). So the title is written over the
-    arguments and the last byte is set. A title that does not fit is cut; without /proc nothing happens.
+    The kernel shows the argument area of the process. If the last byte of the area is not NUL, it shows only the string
+    at the start (proc_pid_cmdline(5); get_mm_proctitle in fs/proc/base.c). So the title overwrites the arguments, and
+    the last byte is set. A title that does not fit is truncated. Without /proc, only the thread name changes.
 
     Raises:
         OSError: prctl(2) refused the name.
@@ -96,9 +96,9 @@ def set_title(title: str) -> None:
     _prctl(_PR_SET_NAME, title.encode()[:15])
     try:
         with open("/proc/self/stat", "rb") as stat:
-            # Field 2, the name, may hold blanks: count from behind its closing parenthesis (field 3 on).
+            # Field 2, the name, can contain spaces, so counting starts with field 3, after the last parenthesis.
             fields = stat.read().rpartition(b")")[2].split()
-    except FileNotFoundError:  # no /proc mounted
+    except FileNotFoundError:  # /proc is not mounted
         return
     start, end = int(fields[_ARG_START_FIELD - 3]), int(fields[_ARG_END_FIELD - 3])
     size = end - start
@@ -109,7 +109,7 @@ def set_title(title: str) -> None:
 
 
 def forbid_new_privileges() -> None:
-    """Let executed programs gain no rights (PR_SET_NO_NEW_PRIVS, prctl(2)).
+    """Prevent programs executed from now on from gaining privileges (PR_SET_NO_NEW_PRIVS, prctl(2)).
 
     Raises:
         OSError: the kernel refused.
@@ -118,10 +118,10 @@ def forbid_new_privileges() -> None:
 
 
 def become(uid: int, gid: int, groups: list[int]) -> None:
-    """Become another user for good. Executed programs gain no rights either (PR_SET_NO_NEW_PRIVS of prctl(2)).
+    """Become another user irrevocably. Executed programs cannot gain privileges either.
 
     Raises:
-        OSError: we are not root.
+        OSError: the caller is not root.
     """
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
@@ -133,23 +133,23 @@ def peer_uid(sock: socket.socket) -> int:
     """Return the user id of the process that connected a Unix socket (SO_PEERCRED, unix(7)).
 
     Raises:
-        OSError: not a connected Unix socket.
+        OSError: the socket is not a connected Unix socket.
     """
     _pid, uid, _gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return int(uid)
 
 
 def receive_fds(sock: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
-    """Return a message of at most `size` bytes with at most `count` descriptors, which are close-on-exec.
+    """Receive a message of at most `size` bytes with at most `count` descriptors, and make them close-on-exec.
 
-    :func:`socket.recv_fds` ignores its flags, MSG_CMSG_CLOEXEC among them.
+    :func:`socket.recv_fds` cannot do this, because it ignores its flags, including MSG_CMSG_CLOEXEC.
 
     Returns:
-        The received bytes and descriptors; empty at the end.
+        The received bytes and descriptors; both are empty at end of stream.
 
     Raises:
         BlockingIOError: no message is waiting, on a non-blocking socket.
-        ConnectionResetError: the peer closed the connection without reading all that it was sent.
+        ConnectionResetError: the peer closed the connection before it had read everything.
         OSError: EMFILE: some of the descriptors could not be received; all others are closed.
     """
     data, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(count * _FD.size), socket.MSG_CMSG_CLOEXEC)
@@ -162,20 +162,20 @@ def receive_fds(sock: socket.socket, size: int, count: int) -> tuple[bytes, list
 
 
 class UnixListener:
-    """A listening Unix socket for processes of our own user, of root, and optionally of one more user.
+    """A listening Unix socket for processes of the daemon's user, of root and optionally of one more user.
 
-    Without a free descriptor (EMFILE, ENFILE) a connection would stay in the backlog and wake its loop without end. So
-    one descriptor is kept in reserve. It is closed for long enough to accept such a connection and hang up.
+    Without a free descriptor (EMFILE, ENFILE), a connection would stay in the backlog and wake the event loop forever.
+    So the listener keeps one descriptor in reserve, which it closes to accept such a connection and hang up.
     """
 
     def __init__(self, path: str, kind: socket.SocketKind, backlog: int, also: tuple[int, int] | None = None) -> None:
         """Listen at `path`, replacing a socket that an earlier process left there.
 
         Args:
-            path: of the socket.
-            kind: of the connections.
-            backlog: how many may wait to be accepted.
-            also: numbers of a user and its group who may connect, too.
+            path: The path of the socket.
+            kind: The type of the socket.
+            backlog: How many connections can wait to be accepted.
+            also: The ids of a user and a group that may also connect.
 
         Raises:
             OSError: the path cannot be bound.
@@ -192,7 +192,7 @@ class UnixListener:
             os.chmod(path, 0o660)
         self._sock.listen(backlog)
         self.stuck = False
-        """A connection waits that can neither be accepted nor hung up on."""
+        """Whether a connection is waiting that can neither be accepted nor hung up on."""
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def fileno(self) -> int:
@@ -200,7 +200,7 @@ class UnixListener:
         return self._sock.fileno()
 
     def accept(self) -> socket.socket | None:
-        """Accept one connection, non-blocking; return None when none is waiting or acceptable."""
+        """Accept one connection and make it non-blocking; return None if none is waiting or its user is not allowed."""
         self.stuck = False
         try:
             sock, _ = self._sock.accept()
@@ -221,9 +221,9 @@ class UnixListener:
         self._release()
         try:
             self._sock.accept()[0].close()
-        except OSError:  # another thread, or with ENFILE another process, was faster
+        except OSError:  # another thread, or with ENFILE another process, has taken the free descriptor
             self.stuck = True
-        with contextlib.suppress(OSError):  # the same: the next one tries again
+        with contextlib.suppress(OSError):  # no free descriptor: the next connection tries again
             self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _release(self) -> None:
@@ -232,15 +232,16 @@ class UnixListener:
             self._reserve = -1
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop listening and release the reserved descriptor."""
         self._sock.close()
         self._release()
 
 
 class Strangers:
-    """Connections without a token so far. It comes at once, so a small limit protects the descriptors of others.
+    """Connections that have not sent the token yet. Clients send it at once, so few are needed at a time.
 
-    Beyond the limit, the oldest is shut down; its loop reads the end, and closes it.
+    The limit protects the descriptors of other connections. Beyond it, the oldest connection is shut down. The event
+    loop that watches that connection then reads the end of the stream and closes it.
     """
 
     _MOST = 64
@@ -254,7 +255,7 @@ class Strangers:
         if len(self._socks) > self._MOST:
             oldest = next(iter(self._socks))
             del self._socks[oldest]
-            with contextlib.suppress(OSError):  # ENOTCONN: it has gone
+            with contextlib.suppress(OSError):  # ENOTCONN: the peer has hung up
                 oldest.shutdown(socket.SHUT_RDWR)
 
     def discard(self, sock: socket.socket) -> None:
@@ -263,7 +264,7 @@ class Strangers:
 
 
 class Wakeup:
-    """An eventfd that one thread sets and another one's epoll waits for."""
+    """An eventfd that one thread sets and for which the epoll of another thread waits."""
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -275,7 +276,7 @@ class Wakeup:
         return self._fd
 
     def set(self) -> None:
-        """Wake the waiting side; costs a system call only when it was not already set."""
+        """Wake the waiting thread. This needs a system call only if the event was not already set."""
         with self._lock:
             self._set = True
             self._show()
@@ -286,15 +287,15 @@ class Wakeup:
             self._set = False
             if self._readable:
                 os.eventfd_read(self._fd)
-                self._readable = False  # an error leaves it readable, so that it is read the next time
+                self._readable = False  # only after a successful read, so that the next call reads it otherwise
 
     def hold(self) -> None:
-        """Delay the wake-up until :meth:`release`: the setter has more to do, and the two threads would compete."""
+        """Delay the wake-up until :meth:`release`, because both threads would compete while the setter is busy."""
         with self._lock:
             self._held = True
 
     def release(self) -> None:
-        """Wake the waiting side, if it was set meanwhile."""
+        """End the delay, and wake the waiting thread if the event was set."""
         with self._lock:
             self._held = False
             self._show()
@@ -305,5 +306,5 @@ class Wakeup:
             self._readable = True
 
     def close(self) -> None:
-        """Release the descriptor."""
+        """Close the descriptor."""
         os.close(self._fd)

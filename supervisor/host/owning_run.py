@@ -12,15 +12,15 @@ _MOST_ANCESTORS = 100
 
 
 def owning_runs(pid: int, daemon_id: str, environments: Environments) -> Iterator[str]:
-    """Yield the ids of runs that a process may belong to, the most likely first; other names may be among them.
+    """Yield the ids of runs to which a process may belong, the most likely first.
 
-    The cgroup of a process names its run. Without cgroups, the environment of the process, of its session leader, of
-    its group leader or of an ancestor has the id of the run and of the daemon's data directory.
+    The cgroup of a process names its run. Without cgroups, the run id and the daemon's id are in the environment of the
+    process, its session leader, its group leader or an ancestor. Names of cgroups that are not run ids can occur too.
     """
     mount = mount_of()
     directory = directory_of(pid, mount)
     while mount is not None and directory is not None and len(directory) > len(mount[1]):
-        yield run_of(directory)  # a run may divide its cgroup
+        yield run_of(directory)  # the run's cgroup may be a parent: a run can create cgroups below its own
         directory = os.path.dirname(directory)
     read: set[int] = set()
     for _ in range(_MOST_ANCESTORS):

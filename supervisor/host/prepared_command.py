@@ -1,12 +1,13 @@
-"""Prepare a process for its command in Python, where a shell cannot.
+"""Prepares a process for its command in Python, where a shell cannot.
 
-dash and busybox drop every variable whose name is not an identifier, such as ``app.name``. Every shell sets some
-variables itself, such as IFS. A run whose variables would not survive the shell in front of its command carries them
-past it in ``RINGWARD_CARRIED_0``, ``RINGWARD_CARRIED_1`` and so on; Python puts them back and executes the command.
-Arguments would not do: every user can read the arguments of a process, and variables may be secrets.
+A shell normally sets up the process and then executes the command. dash and busybox drop every variable whose name is
+not an identifier, such as ``app.name``. Every shell sets some variables itself, such as IFS. Such variables are passed
+around the shell in ``RINGWARD_CARRIED_0``, ``RINGWARD_CARRIED_1`` and so on. Python restores them and executes the
+command. They are not passed as arguments, because every user can read those, and variables can be secrets.
 
-Python changes the user, too, where setpriv(1) of util-linux is missing (Alpine). It does so before it enters the
-directory and executes the command, and after the shell, which sets the limits: the user may be unable to read Python.
+Python also changes the user where setpriv(1) of util-linux is missing, as on Alpine. It does so after the shell has set
+the limits, because the new user may be unable to read Python's files. Afterwards it enters the directory and executes
+the command.
 
 Standard library only: the root process loads this.
 """
@@ -23,13 +24,17 @@ _SET_BY_SHELLS = frozenset({
     "PS4", "RANDOM", "SHELLOPTS", "SHLVL", "SRANDOM",
 })
 # fmt: on
-"""Variables that dash, bash or busybox set, or refuse, whatever the environment has."""
+"""Variables that dash, bash or busybox set or reject, regardless of the environment."""
 _CARRIER = "RINGWARD_CARRIED_"
 _CARRIER_BYTES = 96 * 1024
-"""Of one carrier; the kernel takes 128 KiB in one variable."""
+"""Size of one carrier; the kernel accepts 128 KiB in one variable."""
 
-# Arguments: "pipe" when standard input is the status pipe, else "" (errors go to standard error). User, group and
-# groups, or "". Directory, or "". File for standard input, "4" for that descriptor, or "" to leave it. The command.
+# Its arguments are, in this order:
+# - "pipe" if standard input is the status pipe, or "" if errors go to standard error
+# - the user, the group and the groups, each possibly ""
+# - the directory, or ""
+# - the file for standard input, "4" for that descriptor, or "" to leave standard input unchanged
+# - the command
 _PROGRAM = """\
 import binascii, errno, os, signal, sys
 told, uid, gid, groups, cwd, stdin, *argv = sys.argv[1:]
@@ -94,16 +99,16 @@ fail(f"exec {code}", name, why, code)
 
 
 def is_identifier(name: str) -> bool:
-    """Return whether every shell takes the name of a variable."""
+    """Return whether every shell accepts the name of a variable."""
     return name.isascii() and name.isidentifier()
 
 
 def lost_in_shells(env: Mapping[str, str], chosen: Collection[str]) -> dict[str, str]:
-    """Return the variables that do not reach a command behind a shell.
+    """Return the variables that would not reach a command through a shell.
 
     Args:
-        env: the environment of the command.
-        chosen: names that the configuration sets. Other changes by a shell, such as SHLVL, do not matter.
+        env: The environment of the command.
+        chosen: The names that the configuration sets. A shell may change others, such as an inherited SHLVL.
     """
     return {
         name: value
@@ -113,7 +118,7 @@ def lost_in_shells(env: Mapping[str, str], chosen: Collection[str]) -> dict[str,
 
 
 def carried(env: Mapping[str, str], lost: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment for the shell in which carriers stand for the variables that would be lost."""
+    """Return the environment for the shell, in which carriers replace the variables that would be lost."""
     packed = b"\0".join(os.fsencode(f"{name}={value}") for name, value in lost.items())
     text = binascii.b2a_base64(packed, newline=False).decode()
     parts = [text[at : at + _CARRIER_BYTES] for at in range(0, len(text), _CARRIER_BYTES)]
@@ -122,7 +127,7 @@ def carried(env: Mapping[str, str], lost: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_carriers(env: Sequence[bytes], lost: Sequence[bytes]) -> list[bytes]:
-    """Return the entries ``NAME=VALUE`` for the command, from the entries for its shell and the lost ones."""
+    """Return the command's entries ``NAME=VALUE``: those of its shell with the lost ones instead of the carriers."""
     return [entry for entry in env if not entry.startswith(_CARRIER.encode())] + list(lost)
 
 
@@ -134,14 +139,14 @@ def command_line(
     cwd: str | None,
     stdin: str | int | None = None,
 ) -> list[str]:
-    """Return the command by which a process becomes another one.
+    """Return the command line of the Python program that prepares the process and executes a command.
 
     Args:
-        argv: the command to execute in the end.
-        status_pipe: standard input is the status pipe of :mod:`supervisor.root.spawn.shim`, which takes error reports.
-        user: user, group and groups to change to.
-        cwd: the directory to enter.
-        stdin: the file to open as standard input, or its descriptor, which is 4.
+        argv: The command to execute.
+        status_pipe: Whether standard input is the status pipe of :mod:`supervisor.root.spawn.shim`, for error reports.
+        user: The ids of the user, group and groups to change to; None: no change.
+        cwd: The directory to enter; None: no change.
+        stdin: The file to open as standard input, or its descriptor, which must be 4; None: no change.
     """
     uid, gid, groups = ("", "", "") if user is None else (str(user[0]), str(user[1]), joined_groups(*user[1:]))
     python = [sys.executable, "-I", "-S", "-c", _PROGRAM]
@@ -150,12 +155,12 @@ def command_line(
 
 
 def joined_groups(gid: int | None, groups: Sequence[int]) -> str:
-    """Return the groups of a user, or the only one, as setpriv(1) takes them."""
+    """Return the ids of a user's groups, separated by commas as for setpriv(1); without any, only `gid`."""
     return ",".join(map(str, groups)) or str(gid)
 
 
 def setpriv() -> str | None:
-    """Return where util-linux has its setpriv; the one of busybox cannot change the user."""
+    """Return the path of util-linux's setpriv; None if it is missing. The setpriv of busybox cannot change the user."""
     for directory in ("/usr/bin", "/bin", "/usr/sbin", "/sbin"):
         path = f"{directory}/setpriv"
         if os.access(path, os.X_OK) and os.path.basename(os.path.realpath(path)) == "setpriv":

@@ -1,7 +1,7 @@
-"""The initial environments of other processes, read without waiting for those processes.
+"""Reads the initial environments of other processes without blocking.
 
-To read one, the kernel takes the lock of the process's memory, which a thread on a dead disk may hold without end. So a
-thread of its own reads, and the caller waits for that only a little while.
+To read an environment, the kernel takes the memory lock of its process. A thread of that process that waits for a dead
+disk may hold the lock forever. So each read has its own thread, and the caller waits only briefly for it.
 
 Standard library only: the root process loads this.
 """
@@ -15,18 +15,18 @@ import weakref
 
 _MAX_BYTES = 1 << 20
 _MAX_WAITING = 32
-"""Reads that may hang at the same time; beyond that, no process is read."""
+"""Limit of reads that hang at the same time. At the limit, no more processes are read."""
 
 
 class _Life:
-    """Is there as long as a thread has it."""
+    """Referenced only by a running thread, so it is gone when the thread has ended in any way."""
 
 
 class _Read:
-    """One attempt.
+    """One attempt to read an environment, in a thread.
 
     Raises:
-        RuntimeError: no more threads may be had.
+        RuntimeError: the thread cannot be started.
     """
 
     def __init__(self, directory: str) -> None:
@@ -35,19 +35,19 @@ class _Read:
         self.content = b""
         life = _Life()
         self._life = weakref.ref(life)
-        # threading.Thread waits for its thread to begin, without end if memory for it is missing.
+        # threading.Thread.start waits until the thread runs, which is forever if the thread fails for lack of memory.
         _thread.start_new_thread(self._run, (life,))
 
     @property
     def goes_on(self) -> bool:
-        """False when it is done, or has ended for want of memory."""
+        """Whether the thread is still reading; False if it is done or has run out of memory."""
         return not self.done.is_set() and self._life() is not None
 
     def _run(self, _life: _Life) -> None:
-        # Reads must not wait for a hung thread, or end with it: an upgrade executes the root anew.
+        # A hung read must not get signals: the kernel could deliver the process's signals to its thread.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        with contextlib.suppress(MemoryError):  # the next one tries again
-            # The first thread may have ended before the others, and has let go of the memory.
+        with contextlib.suppress(MemoryError):  # the next read tries again
+            # If the first thread has ended before the others, it no longer refers to the process's memory.
             self.content = _content(self._directory) or self._of_another_thread()
             self.done.set()
 
@@ -62,7 +62,7 @@ class _Read:
 
 def _content(directory: str) -> bytes:
     content = b""
-    # ENOENT, ESRCH: it has ended; EACCES, EPERM: another user's; EMFILE, ENOMEM
+    # ENOENT, ESRCH: it has ended; EACCES, EPERM: it belongs to another user; EMFILE, ENOMEM
     with contextlib.suppress(OSError), open(os.path.join(directory, "environ"), "rb", buffering=0) as file:
         while len(content) < _MAX_BYTES and (part := file.read(_MAX_BYTES)):
             content += part
@@ -70,10 +70,10 @@ def _content(directory: str) -> bytes:
 
 
 class Environments:
-    """Reads environments (proc_pid_environ(5)) for one thread.
+    """Reads environments (proc_pid_environ(5)); for use by one thread.
 
     Args:
-        patience_s: How long to wait for a process that was not asked for before.
+        patience_s: How long to wait for the first read of a process.
         proc: Where /proc is mounted.
     """
 
@@ -83,13 +83,14 @@ class Environments:
         self._waiting: dict[tuple[int, int], _Read] = {}
 
     def read(self, pid: int, start: int) -> dict[str, str] | None:
-        """Return the variables of a process; empty when it is gone or not readable.
+        """Return the variables of a process; empty if it has ended or is not readable.
 
-        None: they are not to be had now. The next call finds what came meanwhile, and waits for nothing.
+        None means that the read has not finished yet. The next call for the process returns the result of that read
+        without waiting.
 
         Args:
-            pid: The process.
-            start: When it started, in any unit: another process of the same id is another one.
+            pid: The id of the process.
+            start: Its start time in any unit, which distinguishes it from other processes with the same id.
         """
         one = self._waiting.get((pid, start))
         if one is None:
@@ -98,7 +99,7 @@ class Environments:
                 return None
             try:
                 one = _Read(os.path.join(self._proc, str(pid)))
-            except RuntimeError:  # no more threads may be had
+            except RuntimeError:  # the limit of threads is reached
                 return None
             one.done.wait(self._patience_s)
         if one.goes_on:
@@ -109,6 +110,6 @@ class Environments:
 
 
 def _variables(content: bytes) -> dict[str, str]:
-    """Parse an environment. The first of two equal names counts, as for getenv(3)."""
+    """Parse an environment. If a name occurs twice, the first value counts, as for getenv(3)."""
     pairs = [entry.partition(b"=") for entry in content.split(b"\0")]
     return {os.fsdecode(name): os.fsdecode(value) for name, equals, value in reversed(pairs) if equals}

@@ -1,11 +1,11 @@
-"""Processes of runs and their usage: one pass over /proc for all runs.
+"""Resource usage of all runs, measured without cgroups in one pass over /proc.
 
-A run owns its main process, that process's session and process group, all descendants of its processes, and the
-processes found in an earlier pass. A process that left both groups and lost its parent becomes a child of the
-supervisor, a subreaper. The run id in its environment identifies it.
+A run owns its main process, the session and process group of that process, all descendants of its processes, and the
+processes found in an earlier pass. A process that left its session and group and lost its parent becomes a child of the
+supervisor, which is a subreaper. The run id in its environment identifies its run.
 
-Id and start time identify a process, so a reused id is recognised. Processes that belong to no run are remembered for a
-minute, and not read again. So a pass costs as much as the runs' processes and the new processes of the host.
+A process is identified by its id and start time, so a reused id is noticed. Processes that belong to no run are skipped
+for up to a minute. So the cost of a pass depends only on the runs' processes and the host's new processes.
 """
 
 import os
@@ -19,26 +19,26 @@ from supervisor.host.run_usage import TICKS, Process, RunProcesses, Taken
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _READ_BYTES = 4096
 _PATIENCE_S = 0.01
-"""How long an unreadable process delays the others, once."""
+"""How long to wait for the environment of a process that cannot be read at once."""
 _PORTION = 50
-"""Processes that are looked at before others have a turn: some two milliseconds."""
+"""Number of processes to examine before other work gets a turn; they take about 2 ms."""
 _REMEMBERED_S = 60.0
 _SETTLED_TICKS = 10 * TICKS
-"""A younger process may belong to a run that is not reported yet."""
+"""A younger process may belong to a run that was not reported to this object yet."""
 _GONE = frozenset(b"ZX")
-"""States of a process that takes nothing any more."""
+"""States of a process that no longer uses resources: zombie and dead."""
 
 
 def boot_ticks() -> int:
-    """Return the present in the unit of start times: clock ticks since the host was booted."""
+    """Return the present time in the unit of process start times: clock ticks since the host booted."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS)
 
 
 class Processes:
-    """The processes of all runs that it was told of.
+    """Finds the processes of runs and adds up their usage.
 
     Args:
-        supervisor: Process id of the supervisor.
+        supervisor: The process id of the supervisor.
         proc: Where /proc is mounted.
     """
 
@@ -49,32 +49,33 @@ class Processes:
         self._environments = Environments(_PATIENCE_S, proc)
         self._others: set[int] = set()
         self._unread: set[int] = set()
-        """Processes of a pass whose environment, or an ancestor's, could not be read yet: their run is unknown."""
+        """Processes of the last pass whose run is unknown, because an environment could not be read yet."""
         self._forget_at_s = 0.0
 
     def add(self, run_id: str, pid: int, seen: int, before: Taken | None = None) -> None:
-        """Look for the processes of a run from now on.
+        """Include a run in later passes.
 
         Args:
-            run_id: The run.
-            pid: Of its main process.
-            seen: When that process was certainly there, see `boot_ticks`: a process that started later is another one.
-            before: The last reported figures of the run; sums continue from there.
+            run_id: The id of the run.
+            pid: The id of its main process.
+            seen: A time at which the main process existed, as from `boot_ticks`. A process with this id that started
+                later is a different one.
+            before: The last reported usage of the run, from which the sums continue.
         """
         run = self._runs[run_id] = RunProcesses(pid, seen)
         if before is not None:
             run.go_on_from(before)
 
     def remove(self, run_id: str) -> None:
-        """Look for them no more."""
+        """Exclude a run from later passes."""
         self._runs.pop(run_id, None)
 
     def look(self, run_ids: frozenset[str], found: dict[str, Taken]) -> Iterator[None]:
-        """Make one pass; yield now and then, so that other work has a turn.
+        """Make one pass, and yield regularly so that other work gets a turn.
 
         Args:
-            run_ids: Runs that are looked at.
-            found: What each takes is put there in the end; a run whose main process is gone has nothing.
+            run_ids: The runs to measure.
+            found: Receives the usage of each run. A run whose main process is gone gets no entry.
         """
         runs = {run_id: self._runs[run_id] for run_id in run_ids if run_id in self._runs}
         processes: dict[int, Process] = {}
@@ -98,7 +99,7 @@ class Processes:
                 found[run_id] = run.take(own)
 
     def _candidates(self) -> list[int]:
-        """Return the ids of the processes that may belong to a run."""
+        """Return the ids of all processes except those that are known to belong to no run."""
         now_s = time.monotonic()
         if now_s >= self._forget_at_s:
             self._others.clear()
@@ -109,7 +110,7 @@ class Processes:
 
     def _read(self, pid: int) -> Process | None:
         data = self._text(pid, "stat")
-        # Field 2, the name, may hold blanks and parentheses.
+        # Field 2, the name, can contain spaces and parentheses.
         fields = data[data.rfind(b")") + 2 :].split()
         if len(fields) < 22:
             return None
@@ -126,7 +127,7 @@ class Processes:
         )
 
     def _text(self, pid: int, name: str) -> bytes:
-        """Return the content of a file of a process; empty when it is gone or not readable."""
+        """Return the content of a file of a process; empty if the process has ended or the file is not readable."""
         with suppress(OSError):  # ENOENT, ESRCH: it has ended; EACCES, EPERM: another user's
             fd = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -144,7 +145,7 @@ class Processes:
                 process.written = int(value)
 
     def _sorted(self, runs: dict[str, RunProcesses], processes: dict[int, Process]) -> dict[str, dict[int, Process]]:
-        """Return the processes of each run."""
+        """Return the processes of each run by id, and remember processes that belong to no run."""
         belongs: dict[int, str | None] = {self._supervisor: None, os.getpid(): None}
         leaders: dict[int, str] = {}
         for run_id, run in runs.items():

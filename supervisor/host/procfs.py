@@ -1,6 +1,6 @@
-"""Looking at other processes through /proc, and signalling one without ever hitting another of the same id.
+"""Examines other processes through /proc, and signals a process without hitting a later one with the same id.
 
-/proc/PID/stat never waits for the memory of the process, unlike its command line.
+Reading /proc/PID/stat never waits for the process's memory lock, unlike reading its command line.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ _GONE = frozenset(b"ZX")
 _LISTED = os.path.exists("/proc/thread-self/children")
 """Whether the kernel lists children (CONFIG_PROC_CHILDREN)."""
 _FORKED_NO_EXEC = 0x40
-"""PF_FORKNOEXEC of include/linux/sched.h: a fork sets it, a successful execve(2) clears it."""
+"""PF_FORKNOEXEC of include/linux/sched.h: fork(2) sets it, and a successful execve(2) clears it."""
 _READ_BYTES = 4096
 _LIST_BYTES = 65536
 
 
 class Process(NamedTuple):
-    """A living process, known by its id and its start."""
+    """A living process, identified by its id and start time."""
 
     pid: int
     name: str
@@ -26,22 +26,22 @@ class Process(NamedTuple):
     group: int
     session: int
     start: int
-    """In clock ticks since the host was booted."""
+    """Start time in clock ticks since the host booted."""
     memory: int
-    """Its address space in bytes; 0: its first thread has let go of it, as all do a moment before they have ended."""
+    """Size of its address space in bytes; 0: its first thread has released it, as each thread does while it exits."""
 
     def __str__(self) -> str:
-        """Return a text for a log."""
+        """Return the name and the id, for log lines."""
         return f"{self.name} ({self.pid})"
 
 
 def look(pid: int) -> Process | None:
-    """Return the process of this id; None for no process, or for a zombie without a living thread."""
+    """Return the process with this id; None if there is none, or if it is a zombie without a living thread."""
     data = read(pid, "stat")
-    # Field 2, the name, may hold blanks and parentheses (proc_pid_stat(5)).
+    # Field 2, the name, can contain spaces and parentheses (proc_pid_stat(5)).
     head, _, tail = data.rpartition(b")")
     fields = tail.split()
-    # The first thread may have ended alone; as a zombie it counts among the threads.
+    # A first thread that has ended before the others is a zombie, which field 20 (num_threads) still counts.
     if len(fields) < 21 or (fields[0][0] in _GONE and int(fields[17]) <= 1):
         return None
     name = head.partition(b"(")[2].decode(errors="replace")
@@ -49,7 +49,7 @@ def look(pid: int) -> Process | None:
 
 
 def read(pid: int, name: str) -> bytes:
-    """Return a file of a process that the kernel gives in one piece; empty when it is gone or not readable."""
+    """Return a file of a process, up to 4 KiB; empty if the process has ended or the file is not readable."""
     try:
         fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # ENOENT: it has ended; EACCES, EPERM: not permitted; EMFILE
@@ -63,18 +63,18 @@ def read(pid: int, name: str) -> bytes:
 
 
 def has_executed_nothing(pid: int) -> bool:
-    """Return whether a process or zombie was only forked and never executed a program; False: unknown."""
+    """Return whether a process or zombie was forked but never executed a program; False if this is unknown."""
     fields = read(pid, "stat").rpartition(b")")[2].split()
     return len(fields) > 6 and bool(int(fields[6]) & _FORKED_NO_EXEC)
 
 
 def children(pid: int) -> list[int]:
-    """Return the ids of its children, zombies included; empty when it is gone."""
+    """Return the ids of the children of a process, including zombies; empty if it has ended."""
     if not _LISTED:
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and parent(int(name)) == pid]
     try:
         threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:  # ENOENT: gone
+    except OSError:  # ENOENT: it has ended
         return []
     found: list[int] = []
     for thread in threads:
@@ -83,16 +83,17 @@ def children(pid: int) -> list[int]:
 
 
 def own_children() -> list[int]:
-    """Return the ids of our children, including zombies: children of our main thread, and orphans.
+    """Return the ids of this process's orphans and of its main thread's children, including zombies.
 
-    The kernel hands orphans to the first thread of a subreaper that lives (find_new_reaper in kernel/exit.c).
+    The kernel makes orphans children of a subreaper's first living thread (find_new_reaper in kernel/exit.c). So it is
+    enough to list the children of the main thread.
     """
     pid = os.getpid()
     return _children_of_thread(pid, pid) if _LISTED else children(pid)
 
 
 def _children_of_thread(pid: int, thread: int | str) -> list[int]:
-    """A list comes in pieces; empty when there is no such thread any more."""
+    """Return the ids of the children that a thread has forked or adopted; empty if the thread has ended."""
     text = b""
     with contextlib.suppress(OSError):  # ENOENT, ESRCH: it has ended; EMFILE
         fd = os.open(f"/proc/{pid}/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
@@ -105,7 +106,7 @@ def _children_of_thread(pid: int, thread: int | str) -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """Return the parent of a process or zombie; 0 when it is gone, or has none."""
+    """Return the parent of a process or zombie; 0 if the process has ended or has no parent."""
     fields = read(pid, "stat").rpartition(b")")[2].split()
     return int(fields[1]) if len(fields) > 1 else 0
 
@@ -123,13 +124,14 @@ def family(pids: list[int]) -> dict[int, Process]:
 
 
 def send(process: Process, number: int) -> bool:
-    """Signal a process if its start time is unchanged; return False without permission.
+    """Signal a process if its start time is unchanged; return False if the permission is missing.
 
-    The pidfd is opened first (pidfd_open(2)): if the process looks the same afterwards, the pidfd refers to it.
+    The pidfd is opened first (pidfd_open(2)). If the start time is still the same afterwards, the pidfd refers to this
+    process and not to a later one with the same id.
     """
     try:
         pidfd = os.pidfd_open(process.pid)
-    except OSError:  # ESRCH: it has ended; EMFILE: it is found again in the next sweep
+    except OSError:  # ESRCH: it has ended; EMFILE: the next sweep finds it again
         return True
     try:
         now = look(process.pid)
@@ -137,7 +139,7 @@ def send(process: Process, number: int) -> bool:
             signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:  # ESRCH: it has ended
         return True
-    except PermissionError:  # EPERM: it is another user's now
+    except PermissionError:  # EPERM: it has changed its user
         return False
     finally:
         os.close(pidfd)
@@ -145,9 +147,9 @@ def send(process: Process, number: int) -> bool:
 
 
 def io_bytes(pid: int) -> tuple[int | None, int | None]:
-    """Return the bytes that a process and its awaited children read from and wrote to disks.
+    """Return the bytes that a process or zombie and its awaited children have read from and written to disks.
 
-    Also of a zombie. None twice when we may not know, or the kernel does not count (proc_pid_io(5)).
+    Both are None if the file is not readable or the kernel does not count (proc_pid_io(5)).
     """
     pairs = dict(line.partition(b": ")[::2] for line in read(pid, "io").splitlines())
     try:

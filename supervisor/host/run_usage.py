@@ -1,14 +1,14 @@
-"""Total usage of the processes of a run: nothing counts twice, and nothing is forgotten.
+"""The total usage of a run's processes, in which nothing counts twice and nothing is lost.
 
-The usage of a process includes the children that it has waited for (proc_pid_stat(5)). The usage of other ended
-processes is kept, because no parent includes it.
+The usage of a process includes that of the children for which it has waited (proc_pid_stat(5)). The usage of other
+ended processes is kept, because no parent includes it.
 """
 
 import os
 from dataclasses import dataclass, field
 
 TICKS = os.sysconf("SC_CLK_TCK")
-"""In a second, as processor time is counted."""
+"""Clock ticks per second, the unit of processor time in /proc."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,12 @@ class Taken:
     """Total usage of the processes of a run.
 
     Attributes:
-        user_ms: Processor time in user mode since the run began, ms.
-        system_ms: The same in the kernel.
-        rss_bytes: Resident memory; pages that several of them share count for each.
+        user_ms: Processor time in user mode since the run started, in ms.
+        system_ms: Processor time in the kernel since the run started, in ms.
+        rss_bytes: Resident memory. If it is read from /proc, a page counts for each process that shares it.
         processes: Number of processes.
-        read_bytes: Read from disks since the run began; None: no permission.
-        written_bytes: Written to disks since then.
+        read_bytes: Bytes read from disks since the run started; None: not readable or not counted.
+        written_bytes: Bytes written to disks since the run started; None: as for `read_bytes`.
     """
 
     user_ms: int
@@ -34,7 +34,7 @@ class Taken:
 
 @dataclass(slots=True)
 class Process:
-    """A process as it was found; processor time in ticks."""
+    """A process as one pass found it; processor times are in ticks."""
 
     pid: int
     parent: int
@@ -51,7 +51,7 @@ class Process:
 
 @dataclass(slots=True)
 class _Sums:
-    """Ticks and bytes that only grow."""
+    """Sums of ticks and bytes, which only grow."""
 
     user: int = 0
     system: int = 0
@@ -65,7 +65,7 @@ class _Sums:
         self.written += one.written or 0
 
     def beyond(self, other: "_Sums") -> "_Sums":
-        """Return by how much these sums exceed others."""
+        """Return by how much these sums exceed the other ones, at least 0 each."""
         return _Sums(
             max(0, self.user - other.user),
             max(0, self.system - other.system),
@@ -79,9 +79,9 @@ class RunProcesses:
     """The processes of one run.
 
     Attributes:
-        pid: Of its main process.
-        seen: When that was certainly there, in ticks since the host was booted.
-        start: When it started, as soon as it was found.
+        pid: The id of its main process.
+        seen: A time at which the main process existed, in ticks since the host booted.
+        start: The start time of the main process; None until a pass has found it.
         members: The processes of the last pass, by id.
     """
 
@@ -90,20 +90,20 @@ class RunProcesses:
     start: int | None = None
     members: dict[int, Process] = field(default_factory=dict)
     gone: _Sums = field(default_factory=_Sums)
-    """Usage of ended processes that no parent includes."""
+    """Usage of ended processes that is not included in a parent's usage."""
     told: _Sums = field(default_factory=_Sums)
     """The last reported figures."""
 
     def go_on_from(self, before: Taken) -> None:
-        """Continue from earlier sums, as lower bounds."""
+        """Use earlier sums as lower bounds of later ones."""
         cpu = (before.user_ms * TICKS // 1000, before.system_ms * TICKS // 1000)
         self.told = _Sums(*cpu, before.read_bytes or 0, before.written_bytes or 0)
 
     def take(self, members: dict[int, Process]) -> Taken:
-        """Add up, together with what those had used that are gone, and remember who there is."""
+        """Return the usage of these processes and of all ended ones, and remember these for the next pass."""
         for pid, before in self.members.items():
             now = members.get(pid)
-            # The time of a child is in its parent's from when that has waited for it.
+            # If the parent belongs to the run, its own usage includes that of the ended child once it has waited.
             if (now is None or now.start != before.start) and before.parent not in self.members:
                 self.gone.add(before)
         self.members = members
@@ -111,8 +111,8 @@ class RunProcesses:
         sums.add(self.gone)
         for one in members.values():
             sums.add(one)
-        # Nothing was given back: a process that ended between two passes, without a parent here, had used the
-        # difference.
+        # Sums never decrease. A decrease means that a process without a parent in this run ended between two passes
+        # and had used the difference.
         missing = self.told.beyond(sums)
         self.gone.add(missing)
         sums.add(missing)

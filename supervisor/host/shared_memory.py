@@ -1,8 +1,8 @@
-"""Shared memory for rings: which file systems are tmpfs, and directories there that are for one user alone.
+"""Finds and checks private directories on tmpfs, in which the daemon keeps its rings.
 
-Rings are mapped for writing, so they must lie in memory: on a disk, a full file system would kill the writer (SIGBUS)
-and a frozen one would stop it. Python's statvfs does not tell the type of a file system; /proc/self/mountinfo
-(proc_pid_mountinfo(5)) does. Standard library only: the root process loads this.
+Rings are mapped for writing, so they must be in memory. On a disk, a full file system would kill the writer (SIGBUS),
+and a frozen one would block it. Python's statvfs does not provide the type of a file system, but /proc/self/mountinfo
+does (proc_pid_mountinfo(5)). Standard library only: the root process loads this.
 """
 
 import os
@@ -12,16 +12,16 @@ from collections.abc import Mapping
 
 MOUNTS = "/proc/self/mountinfo"
 _MAX_DIRECTORY_BYTES = 90
-"""So that the sockets' names fit behind it into sun_path (108 bytes, unix(7))."""
+"""Limit of a directory's path, so that the paths of its sockets fit into sun_path (108 bytes, unix(7))."""
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Unfit(Exception):
-    """A directory that will not do, and why."""
+    """A directory is unsuitable for rings; the message says why."""
 
 
 def file_system_types(mounts: str = MOUNTS) -> dict[str, str]:
-    """Return the type of the file system at each mount point; the topmost, if there are several."""
+    """Return the type of the file system at each mount point; if several are stacked, that of the topmost."""
     types = {}
     with open(mounts, encoding="utf-8", errors="surrogateescape") as table:
         for line in table:
@@ -31,7 +31,7 @@ def file_system_types(mounts: str = MOUNTS) -> dict[str, str]:
 
 
 def type_of(path: str, types: Mapping[str, str]) -> str:
-    """Return the type of the file system of `path`; empty when the table has none."""
+    """Return the type of the file system that contains `path`; empty if it is unknown."""
     path = os.path.realpath(path)
     while path not in types:
         if path == "/":
@@ -41,11 +41,11 @@ def type_of(path: str, types: Mapping[str, str]) -> str:
 
 
 def fit(base: str, path: str, types: Mapping[str, str]) -> None:
-    """Make `base` and `path`, owned by this user and writable only by it.
+    """Create the directories `base` and `path`, unless they exist, for this user alone.
 
     Raises:
-        Unfit: it is not on tmpfs, or another user could write there.
-        OSError: it cannot be created.
+        Unfit: they are not on tmpfs, or another user could write to them.
+        OSError: a directory cannot be created.
     """
     if len(os.fsencode(path)) > _MAX_DIRECTORY_BYTES:
         raise Unfit("the path is too long for Unix sockets")

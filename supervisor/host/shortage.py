@@ -1,6 +1,7 @@
-"""Shortages: descriptors are counted; other resources that the kernel refuses for a while are requested again.
+"""Shortages of descriptors, processes and memory.
 
-The soft limit on open descriptors is raised only when we or many runs need it, and given back to each child.
+Descriptors are counted in advance. For other resources the daemon retries until the kernel grants them. The soft limit
+on open descriptors is raised only when it is needed, and each child gets the original limit.
 """
 
 import errno
@@ -11,41 +12,42 @@ from collections.abc import Callable, Iterable
 _ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN})
 
 SHORTAGES = (OSError, MemoryError)
-"""The classes to catch; :func:`is_shortage` tells which of their instances are a shortage."""
+"""The classes to catch; :func:`is_shortage` tells which of their instances are shortages."""
 
 REST_S = 0.1
-"""How long a thread rests after a shortage, so that a lasting shortage does not make it spin."""
+"""The pause of a thread after a shortage, so that it does not spin during a long one."""
 
 _PER_INSTANCE = 10
-"""Of one instance: pipes, pidfd, ring (twice, since mmap keeps a copy), log file, socket and record."""
+"""Descriptors of an instance: pipes, pidfd, ring (twice, because mmap keeps a copy), log file, socket and record."""
 _LATER = 3
-"""Ring (twice) and log file: an instance that prints nothing at first has none yet."""
+"""Descriptors that an instance needs only once it prints something: ring (twice) and log file."""
 _RESERVE = 128
+"""Descriptors for everything but runs: logs of failed starts, helpers and connections."""
 LEAST = 256
-"""What our own processes have open themselves, and room for a few runs and connections."""
+"""Enough descriptors for the daemon's processes and a few runs and connections."""
 _SPARE = 64
 
 
 def is_shortage(err: BaseException) -> bool:
-    """Return whether descriptors, processes or memory have run out, for the daemon or for the host."""
+    """Return whether the daemon or the host has run out of descriptors, processes or memory."""
     return isinstance(err, MemoryError) or (isinstance(err, OSError) and err.errno in _ERRORS)
 
 
 def is_of_memory(err: BaseException) -> bool:
-    """Return whether memory has run out."""
+    """Return whether the daemon or the host has run out of memory."""
     return isinstance(err, MemoryError) or (isinstance(err, OSError) and err.errno == errno.ENOMEM)
 
 
 def reason(err: BaseException) -> str:
-    """Return the kernel's words for an error."""
+    """Return the kernel's description of an error."""
     return getattr(err, "strerror", None) or str(err) or "Cannot allocate memory"
 
 
 def take_all(steps: Iterable[Callable[[], object]]) -> None:
-    """Take every step, even after a step failed for a shortage.
+    """Carry out every step, even if an earlier step failed because of a shortage.
 
     Raises:
-        OSError, MemoryError: the first shortage, after the last step; any other error, at once.
+        OSError, MemoryError: the first shortage, raised after the last step; any other error is raised at once.
     """
     first: OSError | MemoryError | None = None
     for step in steps:
@@ -54,14 +56,14 @@ def take_all(steps: Iterable[Callable[[], object]]) -> None:
         except SHORTAGES as err:
             if not is_shortage(err):
                 raise
-            # Without its frames, which hold on to memory that another thread may want to give back.
+            # Without the traceback, whose frames would keep memory in use during the remaining steps.
             first = first or err.with_traceback(None)
     if first is not None:
         raise first
 
 
 class Descriptors:
-    """Knows how many instances the present soft limit has room for."""
+    """Raises the soft limit on open descriptors as the number of runs grows."""
 
     def __init__(self) -> None:
         self._soft, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -70,9 +72,11 @@ class Descriptors:
         self.reserve((LEAST - _RESERVE) // _PER_INSTANCE)
 
     def reserve(self, instances: int) -> bool:
-        """Make room for `instances` runs, up to the hard limit; return False if the rest is reserved.
+        """Raise the soft limit, up to the hard limit, for `instances` runs.
 
-        It is for logs of failed starts, helpers, and connections.
+        Returns:
+            Whether the runs may start. Otherwise the remaining descriptors are reserved for logs of failed starts,
+            helpers and connections.
         """
         wanted = instances * _PER_INSTANCE + _RESERVE
         while self._soft < wanted and self._soft < self._hard:
@@ -83,12 +87,15 @@ class Descriptors:
         return self._soft - open_descriptors(self._soft) - instances * _LATER >= _SPARE
 
     def restore(self) -> int | None:
-        """Return the soft limit that a child has to set for itself; None while ours is still the original."""
+        """Return the soft limit that a child must set for itself; None if the limit was not raised."""
         return None if self._soft == self.original else self.original
 
 
 def open_descriptors(limit: int) -> int:
-    """Count the open descriptors below `limit`, which takes none: listing /proc/self/fd would."""
+    """Count the open descriptors below `limit`.
+
+    Unlike listing /proc/self/fd, poll(2) works when no descriptor is free: it reports POLLNVAL for closed ones.
+    """
     poll = select.poll()
     for fd in range(limit):
         poll.register(fd, 0)

@@ -1,4 +1,4 @@
-"""Signals of Linux by number, name and default action."""
+"""Sets of Linux signals, and their names."""
 
 import signal
 from collections.abc import Iterable
@@ -15,21 +15,22 @@ _FAULTS = {
     signal.SIGTRAP,
 }
 STOPS_OF_TERMINALS = {signal.SIGTTIN, signal.SIGTTOU}
-"""With SIGTTOU caught, the kernel would refuse each write to the terminal; ignored, it lets them through."""
+"""Signals that stop a background process that uses its terminal. If SIGTTOU were caught, the kernel would refuse each
+write to the terminal; if it is ignored, writes succeed."""
 _WITHOUT_EFFECT = {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ}
-"""By default, or because Python ignores them and reports an error of the system call instead."""
+"""Signals that are ignored by default, or that Python ignores because the system call reports an error instead."""
 
 KEPT = frozenset({*_FAULTS, signal.SIGTSTP})
-"""Signals that keep their default action: they tell of a defect of the daemon, or suspend it."""
+"""Signals that keep their default action, because they reveal a defect of the daemon or suspend it."""
 
 
 def ignored(heeded: Iterable[int]) -> set[signal.Signals]:
-    """Return the signals that would end the daemon, except the handled ones."""
+    """Return the signals that would terminate the daemon, except those that it handles."""
     return {*CATCHABLE} - KEPT - STOPS_OF_TERMINALS - _WITHOUT_EFFECT - {*heeded}
 
 
 def signal_name(number: int) -> str:
-    """``SIGTERM`` and the like; real-time signals between the first and the last have no name (signal(7))."""
+    """Return the name of a signal, such as ``SIGTERM``, or ``signal 40`` for a real-time signal without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:

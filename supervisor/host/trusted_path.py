@@ -1,4 +1,4 @@
-"""Paths to files that a daemon executes, and whether users besides their owners can change those files.
+"""Checks whether untrusted users can change a file that the daemon executes.
 
 Standard library only: the root process loads this.
 """
@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 _MAX_LINKS = 40
-"""As many as the kernel follows (path_resolution(7))."""
+"""The number of symbolic links that the kernel follows (path_resolution(7))."""
 
 
 class Exposure(NamedTuple):
@@ -21,20 +21,20 @@ class Exposure(NamedTuple):
     remedy: str
 
     def __str__(self) -> str:
-        """Return the path, the reason, and the command that changes it."""
+        """Return the path, the reason and the command that fixes it."""
         return f"{self.path} {self.why}; run: {self.remedy}"
 
 
 def exposed(path: str, owners: Collection[int]) -> Exposure | None:
-    """Return the first component of a path that users besides these can change; None: there is none.
+    """Return the first component of a path that users other than the owners can change; None if there is none.
 
-    The components are the root directory, each directory on the way, and each symbolic link with its own path. A
-    directory with the sticky bit may be writable by others, since they cannot replace the files of the owners in it;
-    but they can create one that does not exist yet.
+    The components are the root directory, each directory of the path, and each symbolic link with the path of its
+    target. A directory with the sticky bit may be writable by others, because they cannot replace the owners' files in
+    it. But they can create a missing file, so if the path does not exist, the sticky bit does not count.
 
     Args:
-        path: absolute; its last components need not exist.
-        owners: numbers of users.
+        path: An absolute path. Its last components need not exist.
+        owners: The ids of the trusted users.
 
     Raises:
         OSError: a component cannot be examined.
@@ -71,22 +71,22 @@ def exposed(path: str, owners: Collection[int]) -> Exposure | None:
 
 
 def exposure(path: str, status: os.stat_result, owners: Collection[int], *, sticky: bool = True) -> Exposure | None:
-    """Return why others can change this one file, without the directories above; None: they cannot.
+    """Return why others can change this one file, apart from its parent directories; None if they cannot.
 
     Args:
-        path: of the file; it names it in the result.
-        status: of the file itself, even if it is a symbolic link.
-        owners: as in :func:`exposed`.
-        sticky: whether the sticky bit of a directory protects its files.
+        path: The path of the file, for the result.
+        status: The result of lstat(2), which describes a symbolic link itself.
+        owners: The ids of the trusted users.
+        sticky: Whether the sticky bit of a directory protects its files.
     """
     mode = stat.S_IMODE(status.st_mode)
     link = stat.S_ISLNK(status.st_mode)
     if status.st_uid not in owners:
         return Exposure(path, f"belongs to user {status.st_uid}", f"chown {'-h ' if link else ''}root {path}")
     if link or (sticky and stat.S_ISDIR(status.st_mode) and mode & stat.S_ISVTX):
-        return None  # the mode of a link means nothing (symlink(7))
+        return None  # the mode of a symbolic link has no meaning (symlink(7))
     if mode & stat.S_IWOTH:
         return Exposure(path, f"is writable by everyone (mode {mode:04o})", f"chmod go-w {path}")
-    if mode & stat.S_IWGRP:  # also where an access control list lets a user write: the mask is in its place (acl(5))
+    if mode & stat.S_IWGRP:  # with an access control list, these bits are its mask, so they cover its users (acl(5))
         return Exposure(path, f"is writable by group {status.st_gid} (mode {mode:04o})", f"chmod g-w {path}")
     return None

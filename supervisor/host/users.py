@@ -1,4 +1,4 @@
-"""Users and groups as numbers, and the variables that a login would set."""
+"""Resolves users and groups to ids, with the variables that a login would set."""
 
 import grp
 import os
@@ -6,23 +6,23 @@ import pwd
 from dataclasses import dataclass
 
 CLEAN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""PATH of runs that have nothing of the daemon's environment."""
+"""The PATH of runs that inherit nothing from the daemon's environment."""
 
 
 class NoSuchAccount(Exception):
-    """A user or group does not exist, or must not be used; the message says which and why."""
+    """A user or group does not exist, or the daemon may not use it; the message says which and why."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """Who runs something."""
+    """The user and groups of a process."""
 
     uid: int
     gid: int
     groups: tuple[int, ...]
-    """All groups, as initgroups(3) would set them."""
+    """The ids of all groups, as initgroups(3) would set them."""
     variables: dict[str, str]
-    """HOME, USER, LOGNAME and SHELL; none for a user that is only a number."""
+    """HOME, USER, LOGNAME and SHELL; empty for an id without an account."""
 
     @property
     def ours(self) -> bool:
@@ -31,10 +31,10 @@ class Account:
 
 
 def resolve(text: str) -> Account:
-    """Return the account for ``name`` or ``name:group``; asks the name service.
+    """Return the account for ``name`` or ``name:group``. This queries the name service.
 
     Raises:
-        NoSuchAccount: there is no such user or group, or we may not become it.
+        NoSuchAccount: the user or group does not exist, or only root could switch to it.
     """
     name, _, group = text.partition(":")
     entry = _user(name)
@@ -51,7 +51,7 @@ def resolve(text: str) -> Account:
 
 
 def own_variables() -> dict[str, str]:
-    """Return the variables that a login of the daemon's user would set; none for an unknown user."""
+    """Return the variables that a login of the daemon's user would set; empty if the user has no account."""
     try:
         return _variables(pwd.getpwuid(os.geteuid()))
     except KeyError:
@@ -70,7 +70,7 @@ def _user(name: str) -> pwd.struct_passwd | None:
 
 
 def _is_number(name: str) -> bool:
-    """Whether this can be the number of a user or a group (32 bits, of which the last value means none)."""
+    """Whether `name` can be a user id or group id. Ids have 32 bits, and the highest value means "no change"."""
     return name.isascii() and name.isdigit() and int(name) < 2**32 - 1
 
 
