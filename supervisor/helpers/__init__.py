@@ -1,4 +1,5 @@
-"""Helper processes of the scheduler: watchers, janitor, notifier and exporters.
+"""The scheduler's helper processes: watcher, file watcher, janitor, notifier and exporters.
 
-No module imports a helper. The scheduler starts each by name, and its client stands with its subject there.
+No module imports a helper. The scheduler starts each helper by its name. The client of a helper is in the scheduler,
+in the room of its subject.
 """

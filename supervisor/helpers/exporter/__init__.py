@@ -1,1 +1,1 @@
-"""The exporter process: delivers the lines of logs to one receiver. One process for each export; see ``work``."""
+"""The exporter process delivers log lines to one receiver. Each export has its own process; see ``work``."""

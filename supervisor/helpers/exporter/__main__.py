@@ -1,7 +1,8 @@
-"""``python -m ringward exporter --fd N``: started by the scheduler, which sends a job over the descriptor.
+"""``python -m ringward exporter --fd N``: the scheduler starts it and sends a job over the descriptor.
 
-Exits when the descriptor closes: the scheduler is gone, or the export has changed. A batch that is being delivered is
-finished before, if that does not take long. Only one exporter works for an export; another waits for its end.
+The exporter exits when the descriptor closes, because the scheduler is gone or the export has changed. It first
+finishes a batch in progress, if that does not take long. Each export has one exporter at a time; the next one waits
+until the previous one has ended.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ _FOLDER_MODE = 0o700
 
 
 def _end_with_the_scheduler(sock: socket.socket) -> None:
-    """End the process some time after the scheduler has closed the connection, whatever it waits for."""
+    """Exit 3 s after the scheduler has closed the connection, even if the main thread is blocked."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     poll.poll()
@@ -39,7 +40,7 @@ def _end_with_the_scheduler(sock: socket.socket) -> None:
 
 
 def _job(sock: socket.socket) -> ExportJob | None:
-    """Return the job; None: the scheduler is gone."""
+    """Wait for the job; None if the scheduler is gone."""
     decoder = Decoder()
     while data := sock.recv(65536):
         for frame in decoder.feed(data):
@@ -48,8 +49,8 @@ def _job(sock: socket.socket) -> ExportJob | None:
 
 
 def _opener(job: ExportJob) -> Callable[[Cursors], tuple[Sink, EndSink | None]]:
-    """Return what opens the receiver of lines, and that of the ends of runs if there is one."""
-    # Each type imports its own libraries alone: HTTP and TLS take 20 ms, the SDK of OpenTelemetry 30 MB.
+    """Return a function that opens the receiver of lines and, if there is one, the receiver of the ends of runs."""
+    # Each type imports only its own libraries: HTTP and TLS take 20 ms, the OpenTelemetry SDK takes 30 MB.
     if job.type == "otlp":
         from supervisor.helpers.exporter.otlp_sink import OtlpSink
 
@@ -73,7 +74,7 @@ def _opener(job: ExportJob) -> Callable[[Cursors], tuple[Sink, EndSink | None]]:
 
 def _export(job: ExportJob, sock: socket.socket) -> int:
     log = Log("exporter", job.log_level)
-    open_sinks = _opener(job)  # before the wait, during which an upgrade may exchange the modules
+    open_sinks = _opener(job)  # before waiting for the lock, because an upgrade may replace the modules meanwhile
     folder = f"{job.data_dir}/exports"
     os.makedirs(folder, _FOLDER_MODE, exist_ok=True)
     lock = os.open(f"{folder}/{job.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -93,7 +94,7 @@ def _export(job: ExportJob, sock: socket.socket) -> int:
 
 
 def main() -> int:
-    """Deliver until the scheduler closes the connection; return the exit status, 1 if it failed."""
+    """Deliver until the scheduler closes the connection; return the exit status, which is 1 after a failure."""
     if sys.argv[1:] == ["--check"]:
         return 0
     os.umask(0o027)
@@ -101,7 +102,7 @@ def main() -> int:
     os.nice(_NICE)
     forbid_new_privileges()
     set_title("ringward exporter")
-    # A terminal signals its whole process group; the daemon handles that.
+    # A terminal sends SIGINT to its whole process group, but only the daemon handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=int(sys.argv[2]))
     job = _job(sock)

@@ -1,16 +1,16 @@
-"""How far an export has come, on disk: the runs that it follows, and the next line of each.
+"""The position of an export, on disk: the runs that it follows, and the next line of each.
 
-The file ``<data>/exports/NAME.cursors`` is a journal with a JSON object per line and per batch::
+The file ``<data>/exports/NAME.cursors`` is a journal. Each line is a JSON object, and each batch appends one line::
 
     {"format": 1}
     {"seen": [[17, "01J…"]], "seen_at": 1764144000000,    rows of runs that were found, and when the last was created
      "runs": {"01J…": ["web", 0]},                        runs to follow: task or service, instance
      "at": {"01J…": 120},                                 the next line of each
-     "done": ["01H…"],                                    runs that are delivered to their end
+     "done": ["01H…"],                                    runs that were delivered completely
      "facts": {"since": 1764144000000}}                   facts of the sink
 
-Each commit appends a line and waits for the disk. A line without its newline was cut by a crash and is ignored. The
-journal is written anew when it is opened, and when it has grown.
+Each commit appends a line and waits for the disk. A last line without a newline was truncated by a crash and is
+ignored. The journal is rewritten when it is opened and when it has grown too large.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ _encode = msgspec.json.encode
 
 
 class FollowedRun(NamedTuple):
-    """A run as its records name it."""
+    """A followed run, with the fields that its records contain."""
 
     id: str
     task: str
     instance: int
     root: str = ""
-    """Id of the first attempt, for receivers of spans; empty: unknown. The journal does not have it."""
+    """Id of the first attempt, for receivers of spans; empty: unknown. It is not in the journal."""
 
 
 class UnknownFormat(Exception):
@@ -45,19 +45,19 @@ class Cursors:
     """The journal of one export.
 
     Attributes:
-        runs: runs to follow, oldest first.
-        at: the next line of each run that has delivered lines.
-        seen: the rows of the last runs that were found: number and id.
-        seen_at: when the last of them was created, ms since the epoch; None: the export is new.
-        facts: facts of the sink, by name.
+        runs: The runs to follow, oldest first.
+        at: The next line of each run of which lines were delivered.
+        seen: The number and id of the rows that were found last.
+        seen_at: When the last of these runs was created, in ms since the epoch; None: the export is new.
+        facts: The facts of the sink, by name.
     """
 
     def __init__(self, path: str) -> None:
-        """Read the journal, or begin one.
+        """Read the journal, or begin a new one.
 
         Raises:
-            UnknownFormat: the journal cannot be used.
-            OSError: it cannot be read or written.
+            UnknownFormat: the journal is damaged, or a newer release wrote it.
+            OSError: the journal cannot be read or written.
         """
         self._path = path
         self.runs: dict[str, FollowedRun] = {}
@@ -72,7 +72,7 @@ class Cursors:
         self._rewrite()
 
     def found(self, seen: list[tuple[int, str]], seen_at: int, runs: list[FollowedRun]) -> None:
-        """Note rows of runs, and the runs among them to follow."""
+        """Note the rows of new runs, and which of these runs to follow."""
         self._apply({"seen": seen, "seen_at": seen_at, "runs": {run.id: [run.task, run.instance] for run in runs}})
 
     def move(self, run_id: str, line: int) -> None:
@@ -80,7 +80,7 @@ class Cursors:
         self._apply({"at": {run_id: line}})
 
     def finish(self, run_id: str) -> None:
-        """Forget a run that is delivered to its end."""
+        """Forget a run that was delivered completely."""
         self._apply({"done": [run_id]})
 
     def note(self, name: str, value: int) -> None:
@@ -111,7 +111,7 @@ class Cursors:
             self.at.pop(run_id, None)
 
     def commit(self) -> None:
-        """Write all changes to the disk. After a failure the next call repeats them.
+        """Write all changes to the disk. After a failure, the next call tries again.
 
         Raises:
             OSError: the disk is full or failing.
@@ -126,7 +126,7 @@ class Cursors:
             _write(self._fd, line)
             os.fdatasync(self._fd)
         except OSError:
-            with contextlib.suppress(OSError):  # a cut line is ignored, but nothing may follow it
+            with contextlib.suppress(OSError):  # a truncated line is ignored only if it is the last one
                 os.ftruncate(self._fd, self._size)
             raise
         self._size += len(line)
@@ -178,6 +178,10 @@ class Cursors:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Write all of `data`, or raise OSError."""
-    if os.write(fd, data) != len(data):  # nothing but a full disk cuts a write to a file
+    """Write all of `data`.
+
+    Raises:
+        OSError: the disk is full or failing.
+    """
+    if os.write(fd, data) != len(data):  # a write to a regular file is short only if the disk is full
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

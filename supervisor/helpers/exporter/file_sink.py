@@ -1,8 +1,8 @@
-"""The type ``file``: newline-delimited JSON in a file that other programs tail.
+"""The type ``file``: newline-delimited JSON in a file that other programs follow.
 
-The file is rotated by renaming: ``PATH`` becomes ``PATH.1``, which becomes ``PATH.2``, and so on. Nothing but the end
-of the file ever changes, and only after a crash or on a full disk is an incomplete last line removed. A file that
-another program has renamed or removed is created again.
+The file is rotated by renaming: ``PATH`` becomes ``PATH.1``, which becomes ``PATH.2``, and so on. Records are only ever
+appended. An incomplete last line is removed after a crash or if the disk is full. If another program renames or removes
+the file, the exporter creates it again.
 """
 
 import contextlib
@@ -18,18 +18,18 @@ from supervisor.ipc.export_job import ExportJob
 _MODE = 0o640
 _FOLDER_MODE = 0o750
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Not blocking: the path may be that of a FIFO, which is refused."""
+"""O_NONBLOCK, because opening must not block if the path is a FIFO, which is then refused."""
 _SINCE = "since"
 _TAIL_BYTES = 1 << 16
 _EARLY_BYTES = 2 << 20
-"""Written bytes for which a sync begins, while the next records are encoded."""
+"""Number of written bytes after which a sync begins, while the next records are encoded."""
 
 
 class _EarlySync(threading.Thread):
-    """Waits for the disk beside the thread that writes.
+    """Syncs the file in a thread of its own, while the main thread writes more records.
 
     Attributes:
-        error: why that failed; the kernel tells each error once, so another sync would not.
+        error: Why the sync failed. The kernel reports an error only once, so a later sync would succeed.
     """
 
     def __init__(self, fd: int) -> None:
@@ -61,7 +61,7 @@ class FileSink:
         self._early: _EarlySync | None = None
 
     def deliver(self, pieces: list[Piece]) -> int:
-        """Append all records and wait for the disk.
+        """Append all records and wait for the disk; return the number of pieces.
 
         Raises:
             DeliveryFailed: the file cannot be written.
@@ -90,7 +90,7 @@ class FileSink:
         self._unsynced = 0
 
     def _sync_early(self) -> None:
-        """Start writing to the disk if much is unsynced, unless an earlier sync is in progress or has failed."""
+        """Begin a sync if many bytes are unsynced, unless an earlier sync is in progress or has failed."""
         early = self._early
         if self._unsynced < _EARLY_BYTES or (early is not None and (early.is_alive() or early.error is not None)):
             return
@@ -98,10 +98,10 @@ class FileSink:
         self._early = _EarlySync(self._fd)
 
     def _finish_early_sync(self) -> None:
-        """Wait for the sync that is under way.
+        """Wait for the sync in progress, if there is one.
 
         Raises:
-            DeliveryFailed: it failed, so that nothing of this delivery counts.
+            DeliveryFailed: the sync failed, so no record of this delivery counts as delivered.
         """
         early, self._early = self._early, None
         if early is not None:
@@ -113,10 +113,10 @@ class FileSink:
         return f"cannot write {self._path}: {err.strerror or err}"
 
     def idle(self) -> None:
-        """Rotate a file that is old enough.
+        """Rotate the file if it is old enough.
 
         Raises:
-            DeliveryFailed: it cannot be rotated.
+            DeliveryFailed: the file cannot be rotated.
         """
         try:
             if self._fd >= 0 and self._is_due():
@@ -166,7 +166,7 @@ class FileSink:
             try:
                 view = view[os.write(self._fd, view) :]
             except OSError:
-                # These lines come again, so none of them may stay.
+                # The piece is delivered again, so none of its lines may remain.
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._fd, before)
                 raise
@@ -184,10 +184,10 @@ class FileSink:
 
 
 def _prepare(fd: int) -> int:
-    """Set the mode of a file, and return its size.
+    """Set the mode of a file, remove an incomplete last line, and return the size.
 
     Raises:
-        OSError: it is not a regular file, or cannot be changed.
+        OSError: the file is not a regular file or cannot be changed.
     """
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
@@ -198,7 +198,7 @@ def _prepare(fd: int) -> int:
 
 
 def _cut_to_whole_lines(fd: int, size: int) -> int:
-    """Remove an incomplete last line, which a crash left; return the size of the rest."""
+    """Remove an incomplete last line that a crash has left; return the remaining size."""
     end = size
     while end:
         begin = max(0, end - _TAIL_BYTES)

@@ -1,4 +1,4 @@
-"""What exports over HTTP have in common: how they prove who they are, and how they name a failure."""
+"""Authentication and error messages of the exports over HTTP."""
 
 from base64 import b64encode
 
@@ -6,11 +6,11 @@ from supervisor.ipc.export_job import ExportJob
 
 TIMEOUT_S = 10.0
 REFUSALS = (400, 413, 422)
-"""Statuses that mean that a receiver will never accept these records: invalid, too old, too many bytes."""
+"""Statuses with which a receiver rejects records for good, because they are invalid, too old or too large."""
 
 
 def authorization(job: ExportJob) -> dict[str, str]:
-    """Return the headers of the sender; files are read again each time, because tokens expire.
+    """Return the headers that identify the sender. Files are read each time, because tokens expire and are replaced.
 
     Raises:
         OSError: a file cannot be read.
@@ -28,7 +28,7 @@ def _secret(path: str) -> str:
     """Return the first line of a file.
 
     Raises:
-        OSError: it cannot be read, or has no such text.
+        OSError: the file cannot be read, or its first line is not a secret in printable ASCII.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -43,7 +43,7 @@ def _secret(path: str) -> str:
 
 
 def reason(err: BaseException) -> str:
-    """Return why a request failed."""
+    """Return why a request failed, for a message."""
     if isinstance(err, TimeoutError):
         return f"no answer within {TIMEOUT_S:.0f} s"
     if isinstance(err, OSError) and err.strerror:

@@ -1,13 +1,13 @@
-"""The type ``loki``: the push API of Loki, as JSON over HTTP.
+"""The type ``loki``: Loki's push API, with JSON over HTTP.
 
-https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs describes it::
+The format is described at https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs::
 
     {"streams": [{"stream": {"job": "ringward", "host": "db1", "task": "web", "instance": "0", "stream": "stdout"},
                   "values": [["1764144000123000017", "GET / 200", {"runId": "01J…", "line": "17"}]]}]}
 
-Labels have few values, so that Loki keeps few streams; the id of the run is structured metadata. Loki drops an entry
-whose time and text it already has in a stream. So a repeated delivery leaves one entry, and lines of the same
-millisecond differ in their nanoseconds.
+Labels have few values, so that Loki keeps few streams. The run id is therefore structured metadata. Loki drops an entry
+if its stream already has one with the same time and text. So a repeated delivery adds no entries, and lines of the same
+millisecond must differ in their nanoseconds.
 """
 
 import http.client
@@ -24,11 +24,11 @@ from supervisor.ipc.log_line import printable
 
 _PATH = "/loki/api/v1/push"
 _REQUEST_BYTES = 1 << 20
-"""Text of one request; Loki accepts 4 MiB by default."""
+"""Limit of text in one request; Loki accepts requests of 4 MiB by default."""
 _TURN_S = 2.0
-"""A delivery ends after this time, so that the cursors of a slow receiver are stored."""
+"""A delivery ends after this time, so that the cursors are stored even if the receiver is slow."""
 _NS = 1_000_000
-"""Nanoseconds of a millisecond, of which each line of a run has its own."""
+"""Nanoseconds in a millisecond, of which each line of a run gets its own."""
 _MOST_ERROR = 200
 
 
@@ -72,10 +72,10 @@ class LokiSink:
             self._connection = None
 
     def _push(self, pieces: list[Piece], taken: int) -> None:
-        """Send one request; `taken` pieces went before it."""
+        """Send one request; `taken` is the number of pieces that were delivered before it."""
         body = json.dumps({"streams": self._streams(pieces)}, ensure_ascii=False, separators=(",", ":")).encode()
         while True:
-            again = self._connection is not None  # a server may close a connection that was idle
+            again = self._connection is not None  # a server can close an idle connection at any time
             try:
                 status, text = self._request(body)
                 break
@@ -85,7 +85,7 @@ class LokiSink:
                     raise DeliveryFailed(f"cannot send to {self._url}: {reason(err)}", taken) from err
         if status in (200, 204):
             return
-        self.close()  # the rest of the answer was perhaps not read
+        self.close()  # the answer may not have been read completely
         why = f"{self._url} answered with status {status}" + (f": {text}" if text else "")
         if status in REFUSALS:
             raise Rejected(why, taken, taken + len(pieces))
@@ -95,7 +95,7 @@ class LokiSink:
         """Send one request; return the status and the first line of the answer.
 
         Raises:
-            OSError, http.client.HTTPException: there is no answer.
+            OSError, http.client.HTTPException: the request failed without an answer.
         """
         headers = {"Content-Type": "application/json", "User-Agent": "Ringward", **authorization(self._job)}
         self._connection = self._connection or self._connect()

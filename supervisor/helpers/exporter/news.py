@@ -1,6 +1,6 @@
-"""Where an exporter learns of news: the doorbells of the rings, and the rows of runs in the database.
+"""Sources of news for an exporter: the doorbells of the rings, and the rows of runs in the database.
 
-The rows also tell of runs that began and ended while no exporter ran.
+The rows also show the runs that started and ended while no exporter was running.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from supervisor.ipc.doorbell import DoorbellClient
 from supervisor.ipc.export_job import ExportJob
 
 EVENTS = "events"
-"""The ring that gets a line whenever a run begins or ends."""
+"""The ring that gets a line whenever a run starts or ends."""
 _AT_ONCE = 1000
 MOST_FOLLOWED = 10_000
-"""Runs beyond are found later: their rows wait in the database."""
+"""Limit of runs that are followed at the same time. Other runs are found later by their rows in the database."""
 
 
 class _Bell:
-    """One doorbell, connected again after its writer was replaced."""
+    """One doorbell, to which the exporter connects again after its writer was replaced."""
 
     def __init__(self, path: str, token: str) -> None:
         self._path, self._token = path, token
@@ -34,7 +34,7 @@ class _Bell:
         self.names: dict[str, None] = {}
 
     def connect(self) -> DoorbellClient | None:
-        """Return the client; None: its writer is not there."""
+        """Return the connected client; None if the writer is not running."""
         if self._client is None:
             with contextlib.suppress(OSError):
                 client = DoorbellClient(self._path, self._token)
@@ -46,7 +46,7 @@ class _Bell:
     def add(self, name: str) -> None:
         self.names[name] = None
         if self._client is not None:
-            with contextlib.suppress(OSError):  # the next receive notices
+            with contextlib.suppress(OSError):  # the next receive notices that the writer is gone
                 self._client.subscribe(name)
 
     def remove(self, name: str) -> None:
@@ -56,7 +56,7 @@ class _Bell:
                 self._client.unsubscribe(name)
 
     def receive(self) -> set[str]:
-        """Return names with news; after the end of a connection that may be all."""
+        """Return the names of rings with news; all names if the connection has ended, because bells may be lost."""
         names = None if self._client is None else self._client.receive()
         if names is not None:
             return set(names)
@@ -70,7 +70,7 @@ class Bells:
     """The doorbells of the root and the scheduler.
 
     Attributes:
-        stopped: whether the exporter has to end.
+        stopped: Whether the exporter must end.
     """
 
     def __init__(self, job: ExportJob, stop: int) -> None:
@@ -81,15 +81,15 @@ class Bells:
         self.stopped = False
 
     def add(self, run_id: str) -> None:
-        """Ring for a run from now on."""
+        """Receive bells for a run's ring from now on."""
         self._runs.add(run_id)
 
     def remove(self, run_id: str) -> None:
-        """Ring for a run no more."""
+        """Receive no more bells for a run's ring."""
         self._runs.remove(run_id)
 
     def wait(self, until_s: float) -> set[str]:
-        """Wait until `until_s` (monotonic) at most; return the names of rings with news."""
+        """Wait for bells, at most until the monotonic time `until_s`; return the names of rings with news."""
         poll = select.poll()
         poll.register(self._stop, select.POLLIN)
         bells = {}
@@ -108,10 +108,11 @@ class Bells:
 
 
 class NewRuns:
-    """Reads the rows of runs. Every method may raise `store.errors.StoreError`.
+    """Reads the rows of runs. Every method can raise `store.errors.StoreError`.
 
     Attributes:
-        lost_runs: runs of all units that were purged before their rows were read, as far as the numbers of rows tell.
+        lost_runs: The number of runs of all units that were purged before their rows were read, judged by gaps in the
+            row numbers.
     """
 
     def __init__(self, job: ExportJob, cursors: Cursors) -> None:
@@ -122,7 +123,7 @@ class NewRuns:
         self.lost_runs = 0
 
     def find(self) -> bool:
-        """Add new runs to the cursors, at most a thousand; return whether there may be more."""
+        """Add at most 1000 new runs to the cursors; return whether there may be more."""
         db = self._open()
         cursors = self._cursors
         if cursors.seen_at is None:
@@ -143,11 +144,11 @@ class NewRuns:
         return arrivals.ends(self._open(), ids)
 
     def rows(self, ids: Collection[str]) -> dict[str, Run]:
-        """Return runs by id, deleted ones too; purged runs are absent."""
+        """Return runs by id, including deleted ones; purged runs are absent."""
         return {run.id: run for run in of_units.runs_by_id(self._open(), ids)}
 
     def first_attempts(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the id of the first attempt of each run; a purged attempt ends the search."""
+        """Return the id of the first attempt of each run. The search ends at a purged attempt."""
         first = {run_id: run_id for run_id in ids}
         unknown = set(ids)
         while unknown:
@@ -158,7 +159,7 @@ class NewRuns:
         return first
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the database."""
         if self._reader is not None:
             self._reader.close()
 
@@ -168,14 +169,14 @@ class NewRuns:
         return self._reader
 
     def _begin(self, db: Database) -> None:
-        """Begin a new export with the active runs and those behind; runs that ended earlier are not exported."""
+        """Begin a new export with the runs that are active and all later ones. Ended runs are not exported."""
         begin_at = self._job.begin_at
         last = arrivals.last_before(db, begin_at)
         active = self._selected(one for one in arrivals.unfinished(db) if one.seq <= last)
         self._cursors.found([(last, arrivals.id_at(db, last) or "")], begin_at, active)
 
     def _add(self, found: Collection[Arrival]) -> None:
-        """Note rows of runs, and follow the selected runs."""
+        """Note the rows of runs that are new, and follow the selected runs among them."""
         known = {run_id for _seq, run_id in self._cursors.seen}
         new = [one for one in found if one.id not in known]
         if new:
@@ -186,10 +187,10 @@ class NewRuns:
         return [FollowedRun(one.id, one.task_name, one.instance_index) for one in found if self._selects(one.task_name)]
 
     def _last_row(self, db: Database) -> int:
-        """Return the row behind which unknown runs begin.
+        """Return the number of the row after which unknown runs begin.
 
-        Usually that is the last row found. The numbers of the newest rows are given again when their runs were purged,
-        or when the database was restored from a copy.
+        Usually that is the last row that was found. But the numbers of the newest rows are reused after their runs were
+        purged, or after the database was restored from a copy.
         """
         seq, run_id = self._cursors.seen[-1]
         newest = arrivals.newest(db)

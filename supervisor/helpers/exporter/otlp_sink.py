@@ -1,13 +1,13 @@
-"""The type ``otlp``: logs and spans of OpenTelemetry, by its SDK, as protobuf over HTTP.
+"""The type ``otlp``: OpenTelemetry logs and spans, sent by its SDK as protobuf over HTTP.
 
-A run is a span. Its lines carry the ids of trace and span, so that a backend shows them together. The ids follow from
-the ids of runs, so a repeated delivery repeats them::
+A run is a span. Its lines carry the trace id and the span id, so that a backend shows them together. The ids are
+derived from run ids, so a repeated delivery has the same ids::
 
-    trace id  the 128 bits of the ULID of the first attempt
-    span id   the last 64 bits of the ULID of the run
-    parent    of a retry: the span of the first attempt
+    trace id  the 128 bits of the first attempt's ULID
+    span id   the last 64 bits of the run's ULID
+    parent    for a retry, the span of the first attempt
 
-The SDK tells success or failure only, so the adapter of the session keeps the last answer, or the error.
+The SDK reports only success or failure, so an HTTP adapter keeps the last answer or error.
 """
 
 import logging
@@ -54,12 +54,12 @@ from supervisor.ipc.log_line import printable
 from supervisor.version import VERSION
 
 _REQUEST_BYTES = 2 << 20
-"""Of one request, about; collectors accept 20 MiB by default."""
+"""Approximate limit of one request; collectors accept 20 MiB by default."""
 _RECORD_BYTES = 200
-"""Of a record without its text."""
+"""Approximate size of a record without its text."""
 _MOST_SPANS = 1000
 _TURN_S = 2.0
-"""A delivery ends after this time, so that the cursors of a slow receiver are stored."""
+"""A delivery ends after this time, so that the cursors are stored even if the receiver is slow."""
 _MOST_ERROR = 200
 _NS = 1_000_000
 _SPAN_ID = (1 << 64) - 1
@@ -73,13 +73,13 @@ class OtlpSink:
     def __init__(self, job: ExportJob) -> None:
         self._job = job
         self._session = requests.Session()
-        self._session.trust_env = False  # neither proxies nor passwords of the environment are for this request
+        self._session.trust_env = False  # do not use proxies from the environment or passwords from ~/.netrc
         self._adapter = _LastAnswer()
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, self._adapter)
         base = job.url.rstrip("/")
         self._logs_url, self._spans_url = f"{base}/v1/logs", f"{base}/v1/traces"
-        # All parameters are set, because environment variables replace missing ones.
+        # All parameters are set, because the SDK takes missing ones from environment variables.
         common: dict[str, Any] = {
             "certificate_file": job.tls_ca or ssl.get_default_verify_paths().cafile,
             "headers": {"User-Agent": f"Ringward/{VERSION}"},
@@ -90,17 +90,17 @@ class OtlpSink:
         self._logs = OTLPLogExporter(self._logs_url, **common)
         self._spans = OTLPSpanExporter(self._spans_url, **common)
         self._scope = InstrumentationScope("ringward", VERSION)
-        # Without a handler of its own the SDK repeats each failure on stderr.
+        # Without a handler, Python would print each failure that the SDK logs to stderr.
         logger = logging.getLogger("opentelemetry")
         logger.addHandler(logging.NullHandler())
         logger.propagate = False
 
     def deliver(self, pieces: list[Piece]) -> int:
-        """Send lines in several requests; return how many pieces were delivered.
+        """Send the lines in several requests; return how many pieces were delivered.
 
         Raises:
             DeliveryFailed: the collector cannot be reached, or cannot accept lines now.
-            Rejected: it will never accept some of the lines.
+            Rejected: the collector will never accept some of the lines.
         """
         taken = 0
         end_s = time.monotonic() + _TURN_S
@@ -117,11 +117,11 @@ class OtlpSink:
         return taken
 
     def deliver_ends(self, runs: list[EndedRun]) -> int:
-        """Send a span for each run; return how many runs were delivered.
+        """Send a span for each run, at most 1000; return how many spans were delivered.
 
         Raises:
             DeliveryFailed: the collector cannot be reached, or cannot accept spans now.
-            Rejected: it will never accept some of the spans.
+            Rejected: the collector will never accept some of the spans.
         """
         chosen = runs[:_MOST_SPANS]
         spans = [self._span(one) for one in chosen]
@@ -139,7 +139,12 @@ class OtlpSink:
     # Requests
 
     def _send(self, url: str, export: Callable[[], object], taken: int, end: int) -> bytes:
-        """Send one request, and return the body of the answer; the request has the pieces from `taken` to `end`."""
+        """Send one request with the pieces from `taken` to `end`; return the body of the answer.
+
+        Raises:
+            DeliveryFailed: there is no answer, or the collector cannot accept the request now.
+            Rejected: the collector will never accept the request.
+        """
         adapter = self._adapter
         adapter.forget()
         try:
@@ -150,7 +155,7 @@ class OtlpSink:
         answer, error = adapter.answer, adapter.error
         if answer is None:
             raise DeliveryFailed(f"cannot send to {url}: {_deepest(error)}", taken) from error
-        if succeeded and answer.status_code < HTTPStatus.MULTIPLE_CHOICES:  # to the SDK a redirection is a success
+        if succeeded and answer.status_code < HTTPStatus.MULTIPLE_CHOICES:  # the SDK takes a redirect for a success
             return answer.content
         text = printable(answer.content[: 1 << 16].decode(errors="replace").strip().partition("\n")[0])[:_MOST_ERROR]
         why = f"{url} answered with status {answer.status_code}" + (f": {text}" if text else "")
@@ -160,7 +165,11 @@ class OtlpSink:
 
     @staticmethod
     def _check_partial(kind: type[Any], body: bytes, taken: int, end: int) -> None:
-        """Raise Rejected if a collector has accepted a request, and says that it dropped some of its records."""
+        """Check whether a collector has dropped records of a request that it accepted.
+
+        Raises:
+            Rejected: the answer says that the collector dropped some records.
+        """
         try:
             success = kind.FromString(body).partial_success
         except DecodeError:  # some collectors answer in JSON
@@ -230,23 +239,23 @@ class OtlpSink:
 
 
 def _context(run: FollowedRun) -> SpanContext:
-    """Return the ids of a run's span."""
+    """Return the trace id and the span id of a run."""
     trace = int(ULID.from_str(run.root or run.id))
     return SpanContext(trace, int(ULID.from_str(run.id)) & _SPAN_ID, is_remote=False, trace_flags=TraceFlags(1))
 
 
 class _LastAnswer(HTTPAdapter):
-    """Keeps the last answer, or the error of the last request without an answer."""
+    """Keeps the answer to the last request, or its error if there was no answer."""
 
     answer: requests.Response | None = None
     error: Exception | None = None
 
     def forget(self) -> None:
-        """Forget both."""
+        """Forget the last answer and the last error."""
         self.answer = self.error = None
 
     def send(self, *args: Any, **options: Any) -> requests.Response:
-        """Send a request."""
+        """Send a request, and keep its answer or its error."""
         self.forget()
         try:
             self.answer = super().send(*args, **options)
@@ -257,7 +266,7 @@ class _LastAnswer(HTTPAdapter):
 
 
 def _deepest(err: BaseException | None) -> str:
-    """Return the reason of a failed connection, which the libraries wrap several times."""
+    """Return why a connection failed, from the innermost of several nested errors."""
     seen = err
     while seen is not None:
         if isinstance(seen, requests.Timeout):

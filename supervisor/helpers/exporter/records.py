@@ -1,12 +1,12 @@
-"""Lines on their way to a receiver, and their form as JSON.
+"""Log lines on their way to a receiver, and their form in JSON.
 
 A record is one line of JSON::
 
     {"time":"2026-11-26T08:00:00.123Z","host":"db1","task":"web","runId":"01J…","instance":0,"stream":"stdout",
      "line":17,"text":"GET / 200"}
 
-``continued`` is true for a part of a line that was too long for one record. A record with ``skipped`` stands for so
-many lines, from number ``line`` on, that were gone before they could be exported.
+``continued`` is true if the line was too long for one record and the next record continues it. A record with
+``skipped`` replaces that number of lines, beginning with number ``line``, that were lost before they could be exported.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from supervisor.ipc.log_line import stamp
 GONE = "log_max_size or retention removed them"
 DAMAGED = "the log file is damaged"
 _PLAIN = bytes(code for code in range(0x20, 0x7F) if code not in b'"\\') + b"\n"
-"""Bytes that JSON does not escape, and the ends of lines."""
+"""The bytes that JSON does not escape, and the newline between lines."""
 _encode = msgspec.json.encode
 
 
@@ -34,27 +34,27 @@ class Gap:
     """Lines of a log that can no longer be read."""
 
     n: int
-    """The first of them."""
+    """The number of the first missing line."""
     ts: int
-    """ms since the epoch."""
+    """When the gap was noticed, in ms since the epoch."""
     skipped: int
     why: str
     stream: int = SYSTEM
 
     @property
     def next(self) -> int:
-        """Number of the line behind them."""
+        """The number of the first line after the gap."""
         return self.n + self.skipped
 
     @property
     def text(self) -> str:
-        """Return the text of the record."""
+        """Return the text of the record, which says how many lines are missing and why."""
         return f"{counted(self.skipped, 'line')} missing: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Neighbouring lines of a run, or a gap."""
+    """Consecutive lines of a run, or a gap."""
 
     run: FollowedRun
     content: Batch | Gap
@@ -62,14 +62,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """A run whose lines are all delivered."""
+    """A run that has ended and whose lines are all delivered."""
 
     run: FollowedRun
     row: Run
 
 
 def lines_of(piece: Piece) -> Iterator[tuple[int, bytes]]:
-    """Yield number and text of each line; a gap is one line."""
+    """Yield the number and the text of each line; a gap yields one line."""
     content = piece.content
     if isinstance(content, Gap):
         yield content.n, content.text.encode()
@@ -78,10 +78,10 @@ def lines_of(piece: Piece) -> Iterator[tuple[int, bytes]]:
 
 
 class DeliveryFailed(Exception):
-    """The receiver did not take all lines; the text has no secrets.
+    """The receiver did not accept all lines now, so the rest must be tried again; the text has no secrets.
 
     Attributes:
-        taken: how many pieces it took.
+        taken: The number of pieces that it accepted.
     """
 
     def __init__(self, text: str, taken: int = 0) -> None:
@@ -90,12 +90,12 @@ class DeliveryFailed(Exception):
 
 
 class Rejected(Exception):
-    """The receiver will never take some lines; the text has no secrets.
+    """The receiver will never accept some of the lines; the text has no secrets.
 
     Attributes:
-        taken: how many pieces it took.
-        end: index behind the pieces with the rejected lines, which begin at `taken`.
-        lines: how many lines of these pieces it rejected; None: all.
+        taken: The number of pieces that it accepted before the rejected ones.
+        end: The index after the pieces with rejected lines, which begin at `taken`.
+        lines: How many lines of these pieces it rejected; None: all of them.
     """
 
     def __init__(self, text: str, taken: int, end: int, lines: int | None = None) -> None:
@@ -109,18 +109,18 @@ class Sink(Protocol):
     """Delivers lines to one receiver."""
 
     def deliver(self, pieces: list[Piece]) -> int:
-        """Deliver lines in their order; return how many pieces were delivered, at least one.
+        """Deliver the lines in order; return how many pieces were delivered, at least one.
 
         Raises:
-            DeliveryFailed: the receiver did not take the lines.
-            Rejected: it will never take the next ones.
+            DeliveryFailed: the receiver did not accept all lines now.
+            Rejected: the receiver will never accept some of the lines.
         """
 
     def idle(self) -> None:
-        """Do work that is due without new lines.
+        """Do work that is due even without new lines, such as rotating a file.
 
         Raises:
-            DeliveryFailed: it cannot be done.
+            DeliveryFailed: the work failed.
         """
 
     def close(self) -> None:
@@ -134,8 +134,8 @@ class EndSink(Protocol):
         """Deliver ends of runs; return how many were delivered, at least one.
 
         Raises:
-            DeliveryFailed: the receiver did not take them.
-            Rejected: it will never take the first ones.
+            DeliveryFailed: the receiver did not accept them now.
+            Rejected: the receiver will never accept some of them.
         """
 
 
@@ -146,9 +146,9 @@ class JsonEncoder:
         self._host = _encode(host)
 
     def encode(self, piece: Piece) -> bytes:
-        """Return one line of JSON per line of the piece."""
+        """Return one line of JSON for each line of the piece; a gap is one line."""
         content, run = piece.content, piece.run
-        # The parts before the number are the same for all lines of a batch.
+        # Everything before the line number is the same for all lines of a batch.
         head = b'{"time":"%b","host":%b,"task":%b,"runId":"%b","instance":%d,"stream":"%b","line":' % (
             stamp(content.ts).encode(),
             self._host,
@@ -167,8 +167,8 @@ class JsonEncoder:
 
 
 def _escaped_lines(text: bytes) -> list[bytes]:
-    """Return the lines of a text as contents of strings of JSON."""
+    """Return the lines of a text, escaped as the contents of JSON strings."""
     if not text.translate(None, _PLAIN):
         return text.split(b"\n")
-    # One call escapes all lines. Between them stands '","', which nothing within a string of JSON looks like.
+    # One call escapes all lines. They are separated by '","', which cannot occur inside a JSON string.
     return _encode(text.decode(errors="replace").split("\n"))[2:-2].split(b'","')

@@ -1,4 +1,4 @@
-"""What an exporter tells: failures to the log of the daemon, its status to the scheduler and to a file."""
+"""Reports of an exporter: it logs failures, and sends its status to the scheduler and saves it to a file."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ _INTERVAL_S = 1.0
 
 
 class Report:
-    """The status of one export; its counters go on over restarts."""
+    """The status of one export, whose counters continue after restarts."""
 
     def __init__(self, job: ExportJob, log: Log, send: Callable[[Frame], None]) -> None:
         self._path = status_path(job.data_dir, job.name)
@@ -25,11 +25,11 @@ class Report:
         self._name = job.name
         self._status = self._sent = _stored(self._path)
         self._failures: dict[str, str] = {}
-        """Reasons by subject."""
+        """Reasons of the present failures, by subject."""
         self._next_s = 0.0
 
     def failed(self, subject: str, why: str) -> None:
-        """Note that an attempt failed; the first one is logged."""
+        """Note that an attempt failed, and log the reason unless it is that of the last attempt."""
         if self._failures.get(subject) != why:
             self._log.warning(f"exports.{self._name}: {why}")
         self._failures[subject] = why
@@ -37,12 +37,12 @@ class Report:
             self._status.failing_since = _now_ms()
 
     def succeeded(self, subject: str) -> None:
-        """Note that an attempt succeeded."""
+        """Note that an attempt succeeded, and log that if it ends the last failure."""
         if self._failures.pop(subject, None) is not None and not self._failures:
             self._log.info(f"exports.{self._name}: works again")
 
     def count(self, piece: Piece, *, rejected: bool) -> None:
-        """Count delivered lines, and lines that were gone or that the receiver rejected."""
+        """Count delivered lines, missing lines and lines that the receiver rejected."""
         if isinstance(piece.content, Gap):
             self._status.skipped += piece.content.skipped
         elif rejected:
@@ -57,7 +57,7 @@ class Report:
         self._status.skipped += lines
 
     def lost_runs(self, count: int) -> None:
-        """Count and log runs that were removed before any of their lines could be read."""
+        """Count and log runs that were removed before the exporter could read any of their lines."""
         if count:
             self._status.lost_runs += count
             which = "1 run was" if count == 1 else f"{count} runs were"
@@ -67,11 +67,11 @@ class Report:
             )
 
     def is_due(self) -> bool:
-        """Return whether the last report is a second old."""
+        """Return whether the last report is at least a second old."""
         return time.monotonic() >= self._next_s
 
     def send(self, behind_lines: int, behind_runs: int) -> None:
-        """Send the status if it has changed."""
+        """Send and save the status if it has changed."""
         self._next_s = time.monotonic() + _INTERVAL_S
         status = self._status
         status.behind_lines, status.behind_runs = behind_lines, behind_runs
@@ -89,7 +89,7 @@ class Report:
 
 
 def _stored(path: str) -> ExportStatus:
-    """Return the status of the previous exporter."""
+    """Return the saved status of the previous exporter; a new one if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return ExportStatus.from_dict(json.load(file))

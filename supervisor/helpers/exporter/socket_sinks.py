@@ -1,14 +1,15 @@
-"""The types ``syslog`` and ``journald``: one message per line, over a socket that acknowledges nothing.
+"""The types ``syslog`` and ``journald``: one message per line, over a socket without acknowledgements.
 
-A message of syslog has the form of RFC 5424::
+A syslog message has the format of RFC 5424::
 
     <30>1 2026-11-26T08:00:00.123Z db1 web 01J… stdout [ringward@32473 instance="0" line="17"] GET / 200
 
-Over UDP and a Unix socket each message is a datagram. Over TCP and TLS the length in bytes and a space precede it
-(RFC 6587, 3.4.1; RFC 5425, 4.3). RFC 5612 sets the number 32473 aside for examples; Ringward has no number of its own.
+Over UDP and Unix datagram sockets, each message is a datagram. On a stream, the length in bytes and a space precede
+each message (RFC 6587, 3.4.1; RFC 5425, 4.3). Ringward has no enterprise number of its own, so it uses 32473, which
+RFC 5612 reserves for examples.
 
-A message of journald has fields, as https://systemd.io/JOURNAL_NATIVE_PROTOCOL/ describes. One that does not fit into a
-datagram goes as the descriptor of a sealed memfd.
+A journald message consists of fields (https://systemd.io/JOURNAL_NATIVE_PROTOCOL/). A message that does not fit into a
+datagram is written to a sealed memfd, whose descriptor is sent instead.
 """
 
 import array
@@ -34,10 +35,10 @@ FACILITIES = {
     **{f"local{number}": 16 + number for number in range(8)},
 }
 _SEVERITIES = {STDOUT: 6, STDERR: 3, SYSTEM: 5}
-"""Informational, error and notice: what journald and Docker use for the streams of a program."""
+"""Informational, error and notice. journald and Docker use the first two for a program's streams."""
 _TIMEOUT_S = 10.0
 _TURN_S = 2.0
-"""A delivery ends after this time, so that the cursors of a slow receiver are stored."""
+"""A delivery ends after this time, so that the cursors are stored even if the receiver is slow."""
 _MAX_APP_NAME = 48
 
 
@@ -73,7 +74,7 @@ class SyslogSink:
                     for message in self._messages(piece):
                         sock.send(message)
                 taken += 1
-        except OSError as err:  # ssl.SSLError too
+        except OSError as err:  # including ssl.SSLError
             self.close()
             raise DeliveryFailed(f"cannot send to {self._address}: {_reason(err)}", taken) from err
         return taken
@@ -101,7 +102,7 @@ class SyslogSink:
             yield b'%b%d"%b] %b' % (head, number, more, text)
 
     def _connected(self) -> socket.socket:
-        """Return a connection, a new one if the server has closed the present one.
+        """Return the connection; connect again if the server has closed it.
 
         Raises:
             OSError: the server cannot be reached.
@@ -139,7 +140,7 @@ class SyslogSink:
 
 
 class JournaldSink:
-    """Sends lines to the journal of systemd; `path` is its socket."""
+    """Sends lines to the systemd journal through the socket at `path`."""
 
     def __init__(self, path: str = JOURNAL) -> None:
         self._path = path
@@ -194,12 +195,12 @@ def _journal_messages(piece: Piece) -> Iterator[bytes]:
         fields["RINGWARD_CONTINUED"] = "true"
     head = "".join([f"{name}={value}\n" for name, value in fields.items()]).encode()
     for number, text in lines_of(piece):
-        # With its length a value may have any bytes.
+        # In this form, with its length, a value can contain any bytes.
         yield b"%bRINGWARD_LINE=%d\nMESSAGE\n%b%b\n" % (head, number, struct.pack("<Q", len(text)), text)
 
 
 def _send_or_lend(sock: socket.socket, message: bytes) -> None:
-    """Send a message, or, if it is too large for a datagram, the descriptor of a sealed memfd with it."""
+    """Send a message; if it is too large for a datagram, send the descriptor of a sealed memfd that contains it."""
     try:
         sock.send(message)
     except OSError as err:
@@ -217,7 +218,7 @@ def _send_or_lend(sock: socket.socket, message: bytes) -> None:
 
 
 def _unix_socket(path: str) -> socket.socket:
-    """Connect to a Unix socket for datagrams, as /dev/log is, or else for a stream."""
+    """Connect to a Unix socket, which is a datagram socket, as /dev/log is, or else a stream socket."""
     try:
         return _connect(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), path)
     except OSError as err:
@@ -227,7 +228,7 @@ def _unix_socket(path: str) -> socket.socket:
 
 
 def _connect(sock: socket.socket, address: str | tuple[object, ...]) -> socket.socket:
-    """Connect a socket and return it; the time limit holds for all that follows."""
+    """Connect a socket and return it, with a time-out for all later operations."""
     try:
         sock.settimeout(_TIMEOUT_S)
         sock.connect(address)
@@ -238,7 +239,7 @@ def _connect(sock: socket.socket, address: str | tuple[object, ...]) -> socket.s
 
 
 def _is_closed(sock: socket.socket) -> bool:
-    """Return whether the server has closed the connection; a message would be lost then without an error."""
+    """Return whether the server has closed the connection. A message sent then would be lost without an error."""
     sock.setblocking(False)
     try:
         return not sock.recv(4096)

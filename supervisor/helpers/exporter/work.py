@@ -1,8 +1,8 @@
-"""The work of an exporter: follow the logs of the selected runs, and deliver their lines in order.
+"""The exporter's work: follow the logs of the selected runs, and deliver their lines in order.
 
-An exporter holds no lines. It reads a batch, delivers it, stores the cursors and waits for the disk. So each line is
-delivered at least once, and again only if the exporter dies between delivery and storing. A slow or dead receiver costs
-nothing but backlog, and the size of the logs bounds that. Lines that are gone become one record with their number.
+An exporter does not buffer lines. It reads a batch, delivers it, stores the cursors and waits for the disk. So each
+line is delivered at least once, and twice only if the exporter is killed between delivery and storing. A slow or dead
+receiver causes a backlog, which the size of the logs limits. One record replaces a group of lines that were removed.
 """
 
 import time
@@ -35,49 +35,49 @@ from supervisor.ipc.export_job import ExportJob
 
 _BATCH_BYTES = 8 << 20
 _FILE_BATCH_BYTES = 32 << 20
-"""For a file, which takes a batch as a whole: each batch waits twice for the disk."""
+"""The batch size for a file. It is larger because each batch waits twice for the disk."""
 _TURN_BYTES = 4 << 20
-"""Bytes of one run before it is another run's turn."""
+"""Bytes that are read from one run before another run gets a turn."""
 _LINES = 1 << 20
 _INTERVAL_S = 0.1
-"""Between two batches, so that a trickle of lines does not wait for the disk at each of them."""
+"""The pause between batches, so that a trickle of lines does not wait for the disk after every line."""
 _POLL_S = 1.0
-"""For all runs: bells may be lost."""
+"""The interval at which all runs are polled, because bells can be lost."""
 _REST_FACTOR = 20
-"""A poll of thousands of runs takes at most 5 % of a core."""
+"""The pause after a poll as a multiple of its duration, so that polls use at most 5 % of a core."""
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 _MOST_READERS = 200
 _MOST_ENDS = 1000
 _RECEIVER, _REJECTED, _CURSORS, _DATABASE = "receiver", "rejected", "cursors", "database"
-"""Subjects of failures, besides the ids of runs."""
+"""The subjects of failures, in addition to the ids of runs."""
 
 
 @dataclass(eq=False)
 class _Followed:
-    """A run with its log."""
+    """A followed run with its log."""
 
     run: FollowedRun
     reader: LogReader
     line: int
     """The next line to read."""
     end: int = 0
-    """Number of lines of the log, as far as known."""
+    """Number of lines of the log, as far as it is known."""
     ended: RunEnd | None = None
-    """The end of the run in the database, when its log is not there."""
+    """How the run ended according to the database, if it has no log."""
     mark: bytes = b""
-    """Of the ring, when it was looked at last."""
+    """The mark of the ring at the last look, by which an unchanged ring is recognised."""
 
 
 class Exporter:
     """Delivers the lines of one export.
 
     Args:
-        job: what to deliver.
-        cursors: how far it has come.
-        sink: the receiver.
-        ends: the receiver of the ends of runs, if it takes them.
-        stop: descriptor that becomes readable when the exporter has to end.
-        report: tells the scheduler.
+        job: The lines to deliver.
+        cursors: The position of the export.
+        sink: The receiver of the lines.
+        ends: The receiver of the ends of runs, if there is one.
+        stop: A descriptor that becomes readable when the exporter must end.
+        report: Reports the status and failures.
     """
 
     def __init__(
@@ -94,14 +94,15 @@ class Exporter:
         self._ready: dict[str, None] = {}
         """Runs that may have lines to deliver, in the order of their turns."""
         self._ending: dict[str, _Followed] = {}
-        """Runs whose lines are delivered, and whose ends are not."""
+        """Runs whose lines are delivered but whose ends are not."""
         self._failures = 0
         self._retry_s = self._batch_s = self._poll_s = self._find_s = self._ends_s = 0.0
-        """When to try again, to deliver, to look at all runs, for new ones and for ended ones (monotonic)."""
+        """Monotonic times when the next retry, batch, poll of all runs, search for new runs and delivery of ends is
+        due."""
         self._more_rows = True
 
     def work(self) -> None:
-        """Deliver until the exporter has to end; finish the present batch."""
+        """Deliver until the exporter must end; a batch in progress is finished first."""
         while not self._bells.stopped:
             now_s = time.monotonic()
             if self._more_rows and now_s >= self._find_s:
@@ -123,7 +124,7 @@ class Exporter:
         self._report.send(*self._behind())
 
     def _wait(self) -> None:
-        """Wait for a bell, or for the time of the next step."""
+        """Wait for a bell, or until the next step is due."""
         due_s = [self._poll_s]
         if self._ready:
             due_s.append(max(self._retry_s, self._batch_s))
@@ -145,7 +146,7 @@ class Exporter:
     # Runs
 
     def _find(self) -> None:
-        """Look for new runs."""
+        """Look for new runs and follow the selected ones."""
         try:
             self._more_rows = self._new_runs.find()
         except StoreError as err:
@@ -183,7 +184,7 @@ class Exporter:
         del self._runs[followed.run.id]
 
     def _poll(self) -> None:
-        """Look at all logs, and ask the database about runs whose logs are not there."""
+        """Check all logs for new lines, and query the database for runs without a log."""
         absent = []
         rings = 0
         for followed in self._runs.values():
@@ -193,7 +194,7 @@ class Exporter:
             if not mark or mark != followed.mark:
                 try:
                     head = followed.reader.head()
-                except (LogError, OSError):  # a turn reports that
+                except (LogError, OSError):  # the run's next turn reports the error
                     self._ready[followed.run.id] = None
                     continue
                 followed.mark, followed.end = followed.reader.mark(), max(followed.end, head.lines)
@@ -212,7 +213,7 @@ class Exporter:
             self._report.failed(_RECEIVER, str(err))
 
     def _ask(self, ids: list[str]) -> None:
-        """Learn which runs without a log have ended."""
+        """Find out which of these runs without a log have ended."""
         if not ids:
             return
         try:
@@ -232,7 +233,7 @@ class Exporter:
     # Lines
 
     def _batch(self) -> None:
-        """Deliver one batch: turns of all runs that are ready, up to a size."""
+        """Deliver one batch of lines from the runs that are ready, up to the batch size."""
         pieces: list[Piece] = []
         over: list[_Followed] = []
         size = 0
@@ -268,7 +269,7 @@ class Exporter:
         self._take(pieces, taken, over)
 
     def _take(self, pieces: list[Piece], taken: int, over: list[_Followed]) -> None:
-        """Move the cursors behind the first `taken` pieces, and forget the runs that are over; store that."""
+        """Move the cursors past the first `taken` pieces, finish the runs in `over`, and store both."""
         for piece in pieces[:taken]:
             self._cursors.move(piece.run.id, piece.content.next)
         left = {piece.run.id for piece in pieces[taken:]}
@@ -298,7 +299,7 @@ class Exporter:
         self._report.failed(_RECEIVER, str(err))
 
     def _deliver_ends(self) -> None:
-        """Deliver the ends of runs that have ended; their rows may follow their logs."""
+        """Deliver the ends of runs whose lines are delivered. A row can show the end later than the log does."""
         assert self._ends is not None  # noqa: S101 - it has runs
         asked = [*islice(self._ending, _MOST_ENDS)]
         try:
@@ -326,14 +327,14 @@ class Exporter:
             self._report.failed(_REJECTED, str(err))
         for one in ended[:taken]:
             self._finish(self._ending[one.run.id])
-        # Active runs move to the end of the queue.
+        # Runs that are still active move to the end of the queue.
         for run_id in asked:
             if run_id in self._ending:
                 self._ending[run_id] = self._ending.pop(run_id)
         self._store()
 
     def _turn(self, followed: _Followed, over: list[_Followed]) -> Iterator[Batch | Gap]:
-        """Yield the next lines of a run, and add a finished run to `over`."""
+        """Yield the next lines of a run, and add the run to `over` if these are its last lines."""
         run_id = followed.run.id
         try:
             head = followed.reader.head()
@@ -345,7 +346,7 @@ class Exporter:
             followed.mark = b""
             self._report.failed(run_id, f"cannot read the log of run {run_id}: {err.strerror or err}")
             return
-        except LogError:  # nothing of it can be read, now or later
+        except LogError:  # the log is damaged, so no more lines can ever be read
             if followed.end > followed.line:
                 yield _gap(followed, followed.end - followed.line, DAMAGED)
             over.append(followed)
@@ -381,7 +382,7 @@ class Exporter:
         followed.line = page.next
 
     def _store(self) -> bool:
-        """Store the cursors; while that fails, nothing more is delivered."""
+        """Store the cursors; return False if that failed, because nothing more may be delivered then."""
         try:
             self._cursors.commit()
         except OSError as err:

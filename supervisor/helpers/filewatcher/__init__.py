@@ -1,1 +1,1 @@
-"""The file watcher process: reports the files for which tasks with ``on_change`` run."""
+"""The file watcher process reports changed files for which tasks with ``on_change`` must run."""

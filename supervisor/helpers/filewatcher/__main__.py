@@ -1,8 +1,15 @@
-"""``python -m ringward filewatcher --fd N``: started by the scheduler, over whose descriptor messages go.
+"""``python -m ringward filewatcher --fd N``: the scheduler starts it and exchanges messages over the descriptor.
 
-From the scheduler: ``watch`` {directory, tasks: {name: [globs, settle_ms]}} once, and ``stored`` {task, id}. To it:
-``burst`` {task, id, files}, ``said`` {level, text}, and ``refused`` {problems}: what inotify refuses at present. Exits
-when the descriptor closes.
+Scheduler -> file watcher
+    ``watch``    {directory, tasks: {name: [globs, settle_ms]}}: sent once; the directory is for the state
+    ``stored``   {task, id}: the run for a burst is stored
+
+File watcher -> scheduler
+    ``burst``    {task, id, files}: changed files for which the task must run
+    ``said``     {level, text}: a line for the daemon's log
+    ``refused``  {problems}: the present problems with inotify
+
+The file watcher exits when the descriptor closes.
 """
 
 import contextlib
@@ -27,7 +34,7 @@ def _serve(sock: socket.socket) -> None:
     watches: dict[str, TaskWatch] = {}
 
     def send(message: dict[str, object]) -> None:
-        with lock, contextlib.suppress(OSError):  # the scheduler is gone, and so is this process in a moment
+        with lock, contextlib.suppress(OSError):  # the scheduler is gone, so this process is about to exit
             sock.sendall(encode(message))
 
     try:
@@ -67,8 +74,8 @@ def main() -> int:
     os.nice(_NICE)
     set_title("ringward filewatcher")
     forbid_new_privileges()
-    # A terminal signals its whole process group; the daemon handles that.
+    # A terminal sends SIGINT to its whole process group, but only the daemon handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _serve(socket.socket(fileno=int(sys.argv[2])))
-    # A normal exit would wait for threads whose directory hangs.
+    # A normal exit would wait for threads that hang in a directory.
     os._exit(0)

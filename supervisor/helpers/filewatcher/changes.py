@@ -1,11 +1,11 @@
-"""The changes of the files of one task, and the bursts that they form. Pure.
+"""The changes of one task's files, and the bursts into which they are grouped. Pure.
 
-Every file has an entry: inode, size and time of its last change. The entries of files that a run was started for are
-*known*. A file whose entry is not the known one is a *candidate*. When the candidates have not changed for the time
-``settle``, they become a *burst*. It stays pending until its run is stored; then its entries are known.
+Every file has an entry: its inode, its size and the time of its last change. The entries for which a run was started
+are *known*. A file whose entry differs from the known one is a *candidate*. When no candidate has changed for the time
+``settle``, the candidates become a *burst*. A burst is pending until its run is stored. Then its entries become known.
 
-The known entries and the pending burst are stored. So a burst whose run was not stored is reported again, and files
-that change while the daemon is down are found by a comparison.
+The known entries and the pending burst are saved. So a burst is reported again if its run was not stored, and a
+comparison finds the files that changed while the daemon was down.
 """
 
 import uuid
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 MAX_FILES = 10_000
-"""Of one burst."""
+"""Limit of files in one burst."""
 MAX_BYTES = 1 << 20
-"""Of the names in one burst."""
+"""Limit of bytes of the paths in one burst."""
 MAX_KNOWN = 100_000
-"""Of one task: files that are known, and files that wait for a burst."""
+"""Limit of known files, and of candidates, of one task."""
 _LONGEST_S = 60.0
 _VERSION = 1
 
 
 class Entry(NamedTuple):
-    """The state of a file by which a change is known."""
+    """The state of a file, by which a change is detected."""
 
     inode: int
     size: int
@@ -33,11 +33,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Burst:
-    """The files that one run is started for.
+    """The files for which one run is started.
 
     Attributes:
         id: Identifies the burst when it is reported again.
-        files: Their entries by path.
+        files: The entries of the files by path.
     """
 
     id: str
@@ -45,30 +45,31 @@ class Burst:
 
 
 class Changes:
-    """The state of one task.
+    """The state of one task's files.
 
     Attributes:
         pending: The burst whose run is not stored yet.
-        unsaved: Whether the known entries changed since they were saved. A crash then only repeats work.
-        urgent: Whether a glob was listed for the first time since then. Without it a crash would lose files.
-        dropped: Whether there were too many candidates, so that the files have to be listed again.
+        unsaved: Whether the known entries have changed since they were saved. A crash would only repeat work.
+        urgent: Whether a glob was listed for the first time since the last save. Without a save, a crash would lose
+            files, because the next first listing would take changed files as known.
+        dropped: Whether there were too many candidates, so that the files must be listed again.
     """
 
     def __init__(self, settle_s: float, saved: object = None) -> None:
-        """`saved`: an earlier result of :meth:`to_json`.
+        """Restore the state from `saved`, an earlier result of :meth:`to_json`, or begin without known files.
 
         Raises:
-            LookupError, TypeError, ValueError: it is of another version, or damaged.
+            LookupError, TypeError, ValueError: `saved` is damaged or from another version.
         """
         self._settle_s = settle_s
         self._known: dict[str, Entry] = {}
         self._listed: set[str] = set()
-        """Globs whose files were listed once."""
+        """Globs whose files have been listed at least once."""
         self._candidates: dict[str, Entry] = {}
         self._touched: dict[str, float] = {}
-        """Files whose attributes changed, and when."""
+        """When the attributes of files last changed, by path."""
         self._first_s = self._last_s = 0.0
-        """When the first and the last candidate was seen."""
+        """When the first candidate appeared, and when a candidate last changed."""
         self.pending: Burst | None = None
         self.unsaved = False
         self.urgent = False
@@ -86,14 +87,14 @@ class Changes:
             self.pending = Burst(saved["pending"]["id"], files)
 
     def to_json(self) -> Any:
-        """Return the state to store."""
+        """Return the state to save."""
         pending = None if self.pending is None else {"id": self.pending.id, "files": dict(self.pending.files)}
         return {"version": _VERSION, "globs": sorted(self._listed), "known": self._known, "pending": pending}
 
     def listed(self, glob: str, found: Mapping[str, Entry], matches: Callable[[str], bool], now_s: float) -> None:
-        """Compare with all files of a glob; the files at its first listing are known from then on.
+        """Take in all files that match a glob. The files of its first listing become known without a run.
 
-        `matches` tells whether a known path is one of the glob's.
+        `matches` returns whether a known path matches the glob.
         """
         if glob not in self._listed:
             self._listed.add(glob)
@@ -107,7 +108,7 @@ class Changes:
             self.changed(path, entry, now_s)
 
     def changed(self, path: str, entry: Entry, now_s: float) -> None:
-        """A file was written or moved to its place, or differs."""
+        """Take in that a file was written or moved into place, or has another entry."""
         if entry == self._known.get(path) or (self.pending is not None and entry == self.pending.files.get(path)):
             self._candidates.pop(path, None)
             return
@@ -122,17 +123,17 @@ class Changes:
         self._candidates[path] = entry
 
     def vanished(self, path: str) -> None:
-        """A file is no longer there."""
+        """Take in that a file no longer exists."""
         self._candidates.pop(path, None)
         if self._known.pop(path, None) is not None:
             self.unsaved = True
 
     def touched(self, path: str, now_s: float) -> None:
-        """The attributes of a file changed, perhaps because it is being written."""
+        """Take in that the attributes of a file have changed, perhaps because it is being written."""
         self._touched[path] = now_s
 
     def tend(self, now_s: float, status: Callable[[str], Entry | None]) -> None:
-        """Learn the new times of files of which only attributes changed, so that no later listing reports them."""
+        """Update the known times of files whose attributes alone have changed, so that later listings ignore them."""
         for path in [path for path, at_s in self._touched.items() if now_s - at_s >= self._settle_s]:
             del self._touched[path]
             known, entry = self._known.get(path), status(path)
@@ -142,7 +143,7 @@ class Changes:
                 self._learn(path, entry)
 
     def due_s(self) -> float | None:
-        """Return when the next burst is due; None if there is none, or one is pending."""
+        """Return when the next burst is due; None if there are no candidates or a burst is pending."""
         if self.pending is not None or not self._candidates:
             return None
         if len(self._candidates) >= MAX_FILES:
@@ -150,9 +151,10 @@ class Changes:
         return min(self._last_s + self._settle_s, self._first_s + max(_LONGEST_S, 10 * self._settle_s))
 
     def take(self, now_s: float, status: Callable[[str], Entry | None]) -> Burst | None:
-        """Make a burst of the candidates that did not change any more; None if there are none.
+        """Make a burst of the candidates that are unchanged since they were seen, and return the pending burst.
 
-        `status` returns the present entry of a file.
+        `status` returns the present entry of a file, or None if it no longer exists. Returns None if every candidate
+        has changed.
         """
         files: dict[str, Entry] = {}
         size = 0
@@ -175,7 +177,7 @@ class Changes:
         return self.pending
 
     def stored(self, burst_id: str) -> bool:
-        """The run of a burst is stored; return whether that burst was pending."""
+        """Take in that the run for a burst is stored; return whether that burst was pending."""
         if self.pending is None or self.pending.id != burst_id:
             return False
         for path, entry in self.pending.files.items():
@@ -190,14 +192,14 @@ class Changes:
 
     @property
     def full(self) -> bool:
-        """Whether more files match than can be known."""
+        """Whether no more files can become known."""
         return len(self._known) >= MAX_KNOWN
 
     def keep_globs(self, kept: Iterable[str], matches: Callable[[str], bool]) -> None:
-        """Forget globs that the task no longer has, and the known files that match none of the others.
+        """Forget globs that the task no longer has, and known files that match none of the kept globs.
 
-        `matches` tells whether a path is one of a kept glob. Without this the files of former globs would use up the
-        places of known files.
+        `matches` returns whether a path matches a kept glob. Without this, files of former globs would count towards
+        the limit of known files.
         """
         self._listed &= set(kept)
         for path in [path for path in self._known if not matches(path)]:

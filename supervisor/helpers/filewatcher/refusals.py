@@ -1,6 +1,6 @@
-"""Refusals of inotify in all tasks: reported once per cause, and asked again with a growing delay. No I/O.
+"""Failures to use inotify: each cause is reported once, and retries have a growing delay. No I/O.
 
-While inotify refuses a directory, its task lists that directory at intervals.
+While inotify cannot watch a directory, its task lists that directory at intervals.
 """
 
 import errno
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 LIST_S = 10.0
-"""Time between two lists of a directory without events."""
+"""Interval at which a directory without events is listed."""
 _FIRST_S = 5.0
 _LONGEST_S = 300.0
 _CAUSES = {
@@ -23,7 +23,7 @@ _WORKS = "inotify watches all directories of on_change again"
 
 
 class Refusals:
-    """What inotify refuses in this process, by cause. For all threads.
+    """The present problems with inotify in this process. All threads share it.
 
     Args:
         send: Sends a message to the scheduler.
@@ -33,10 +33,10 @@ class Refusals:
         self._send = send
         self._lock = threading.Lock()
         self._problems: dict[str, str] = {}
-        """Problem by the refused directory of a task, or by the task whose instance is refused."""
+        """Problems by task and directory, or by the task that has no inotify instance."""
 
     def refused(self, what: str, error: OSError) -> None:
-        """Report a cause that is new."""
+        """Note a failure, and report its cause if the cause is new."""
         number = error.errno or 0
         cause, remedy = _CAUSES.get(
             number, (f"inotify cannot be used ({error.strerror})", "check the kernel and its system call filter")
@@ -44,7 +44,7 @@ class Refusals:
         self._set(what, f"{cause}, so on_change lists directories every {LIST_S:.0f} s; {remedy}")
 
     def ended(self, what: str) -> None:
-        """Forget a refusal, because the directory is watched or gone; report the end of the last one."""
+        """Forget a failure, because the directory is watched or gone, and report if it was the last one."""
         self._set(what, None)
 
     def _set(self, what: str, problem: str | None) -> None:
@@ -64,19 +64,19 @@ class Refusals:
 
 
 class Retries:
-    """When a task asks inotify again: after 5 s, then after twice the time, at most 5 minutes."""
+    """Determines when a task tries inotify again: after 5 s, then after twice the last delay, at most 5 minutes."""
 
     def __init__(self, first_s: float = _FIRST_S) -> None:
         self._first_s = self._delay_s = first_s
         self._at_s: float | None = 0.0
-        """None: nothing is refused."""
+        """When the next attempt is due; None: there was no failure."""
 
     def due(self, now_s: float) -> bool:
-        """Return whether it is time to ask, as it is at first."""
+        """Return whether an attempt is due. The first attempt is due at once."""
         return self._at_s is not None and now_s >= self._at_s
 
     def looked(self, now_s: float, *, refused: bool) -> None:
-        """Take in whether anything is refused at present."""
+        """Take in whether the last look at the directories met a failure."""
         if not refused:
             self._at_s, self._delay_s = None, self._first_s
         elif self._at_s is None or now_s >= self._at_s:

@@ -1,8 +1,8 @@
-"""The thread that watches the directories of one task. A directory that hangs delays no other task.
+"""The thread that watches the directories of one task. Each task has its own, so a hung directory delays only its task.
 
-inotify reports files that were closed after writing or moved to their place. Every two seconds the thread checks each
-directory, and watches and lists a new or replaced one. It also lists all directories after an overflow of inotify.
-Every ten seconds it lists each directory that inotify refuses, or that other hosts change without an event.
+inotify reports files that were closed after writing or moved into place. Every two seconds, the thread checks for new
+and replaced directories, and watches and lists them. After an overflow of inotify it lists all directories. Every ten
+seconds it lists the directories that inotify cannot watch or that other hosts can change without an event.
 """
 
 import contextlib
@@ -34,16 +34,16 @@ _MASK = _WRITTEN | _GONE | inotify.ATTRIB | inotify.DELETE_SELF | inotify.MOVE_S
 _SHARED = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "lustre", "nfs", "nfs4", "ocfs2", "smb3", "vboxsf"}
 )
-"""File systems that other hosts change."""
+"""File systems that other hosts can change."""
 
 
 def is_shared(file_system: str) -> bool:
-    """Return whether a file system may change without an event of inotify."""
+    """Return whether a file system of this type can change without an inotify event."""
     return file_system in _SHARED or file_system.startswith("fuse")
 
 
 def entry_of(path: str) -> Entry | None:
-    """Return the entry of a regular file; None if there is none."""
+    """Return the entry of a regular file; None if there is no such file."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -52,24 +52,24 @@ def entry_of(path: str) -> Entry | None:
 
 
 def _is_match(path: str, directory: str, pattern: str) -> bool:
-    """Return whether a path names a file of a directory whose name matches a pattern."""
+    """Return whether a path is directly in a directory and its file name matches a pattern."""
     return os.path.dirname(path) == directory and matches(os.path.basename(path), pattern)
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Return whether a file name matches as in a shell: hidden files need a pattern that begins with a dot."""
+    """Return whether a file name matches as in a shell, where hidden files need a pattern that begins with a dot."""
     return fnmatch.fnmatchcase(name, pattern) and (not name.startswith(".") or pattern.startswith("."))
 
 
 class _Directory:
-    """A directory of globs.
+    """A directory in which a task watches files.
 
     Attributes:
-        patterns: Glob by pattern of the last component.
-        identity: Device and inode of the watched directory; None: it is not there.
-        watch: Its number in inotify; None: only listings find changes.
-        polled: Whether it is listed at intervals.
-        listed_s: When it was listed last.
+        patterns: The globs of the task by their last component.
+        identity: Device and inode of the directory; None: it must be entered, or does not exist.
+        watch: The watch descriptor of inotify; None: only listings find changes.
+        polled: Whether the directory is listed at intervals.
+        listed_s: When it was last listed.
     """
 
     def __init__(self, path: str) -> None:
@@ -88,12 +88,12 @@ class TaskWatch(threading.Thread):
         task: The name of the task.
         globs: Absolute paths with wildcards in the last component.
         settle_s: Time without a change after which a burst is complete.
-        saved: Path of the file with the state.
-        send: Sends a message to the scheduler; may be called by any thread.
-        refusals: Of inotify, in all tasks.
+        saved: The path of the file with the saved state.
+        send: Sends a message to the scheduler. Any thread may call it.
+        refusals: Collects the problems with inotify of all tasks.
         file_system: Returns the type of the file system of a path.
-        open_inotify: Makes an instance of inotify.
-        retries: When to ask inotify again.
+        open_inotify: Creates an inotify instance.
+        retries: Determines when to try inotify again.
     """
 
     def __init__(
@@ -117,9 +117,9 @@ class TaskWatch(threading.Thread):
         self._open_inotify = open_inotify
         self._retries = retries or Retries()
         self._said: dict[str, str] = {}
-        """The latest message about each directory."""
+        """The last message about each directory, which is not repeated."""
         self._lock = threading.Lock()
-        """Protects the changes."""
+        """Protects the state in `_changes`."""
         self._acknowledged: deque[str] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._directories: dict[str, _Directory] = {}
@@ -134,18 +134,18 @@ class TaskWatch(threading.Thread):
         self._saved_s = 0.0
 
     def _matches(self, path: str) -> bool:
-        """Whether a path is one of a glob."""
+        """Whether a path matches one of the globs."""
         directory, name = os.path.split(path)
         found = self._directories.get(directory)
         return found is not None and any(matches(name, pattern) for pattern in found.patterns)
 
     def stored(self, burst_id: str) -> None:
-        """The run of a burst is stored: the next burst may follow. Never waits for the thread."""
+        """Take in that the run for a burst is stored, so the next burst may follow. This never waits for the thread."""
         self._acknowledged.append(burst_id)
         os.eventfd_write(self._bell, 1)
 
     def close(self) -> None:
-        """Save the state, unless the thread hangs."""
+        """Save the state, unless the thread hangs while it holds the lock."""
         if self._lock.acquire(timeout=0.1):
             try:
                 if self._changes.unsaved:
@@ -212,7 +212,7 @@ class TaskWatch(threading.Thread):
             self._save()
 
     def _retry(self) -> None:
-        """Ask for an instance of inotify, and have the next look ask for the watches that it refused."""
+        """Create an inotify instance if there is none, and let the next look try the missing watches again."""
         if self._inotify is None:
             try:
                 self._inotify = self._open_inotify()
@@ -234,7 +234,7 @@ class TaskWatch(threading.Thread):
             self._leave(directory)
             self._refusals.ended(self._place(directory))
             for glob in directory.patterns.values():
-                # All that comes into a directory that is made later is new.
+                # An empty first listing, so that all files are new once the directory is created.
                 self._changes.listed(glob, {}, lambda _path: False, now_s)
             self._say(directory.path, f"{directory.path} does not exist; it is watched as soon as it does")
             return
@@ -255,7 +255,8 @@ class TaskWatch(threading.Thread):
                 refusal = err
         shared = is_shared(kind := self._file_system(directory.path))
         directory.polled = shared or directory.watch is None
-        # The list comes after the watch, so that nothing is missed in between. It fails if the directory is at fault.
+        # Listing after the watch was added misses no change in between. If the directory itself is unreadable, the
+        # listing raises an error, and the watch failure is not reported as a problem with inotify.
         self._list(directory, now_s)
         if refusal is not None:
             self._refusals.refused(self._place(directory), refusal)
@@ -273,7 +274,7 @@ class TaskWatch(threading.Thread):
         directory.watch, directory.identity = None, None
 
     def _list(self, directory: _Directory, now_s: float) -> None:
-        """Compare all files of a directory with the known ones.
+        """List a directory and compare its files with the known ones.
 
         Raises:
             OSError: the directory cannot be read.
@@ -303,7 +304,7 @@ class TaskWatch(threading.Thread):
     # Events.
 
     def _take_events(self, now_s: float) -> bool:
-        """Handle all events; return whether the directories have to be looked at."""
+        """Handle all waiting events; return whether the directories must be checked at once."""
         if self._inotify is None:
             return False
         look = False
@@ -325,7 +326,7 @@ class TaskWatch(threading.Thread):
         return look
 
     def _list_again(self) -> None:
-        """Have the next look list all directories."""
+        """Let the next look enter and list all directories again."""
         for directory in self._directories.values():
             directory.identity = None
 
@@ -358,13 +359,13 @@ class TaskWatch(threading.Thread):
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(f"{self._saved}.new", self._saved)
-        except OSError as err:  # ENOSPC: at worst, files are reported again after a crash
+        except OSError as err:  # ENOSPC and the like: at worst, files are reported again after a crash
             self._say("", f"cannot write {self._saved}: {err.strerror or err}")
             return
         self._changes.unsaved = self._changes.urgent = False
 
     def _say(self, place: str, text: str) -> None:
-        """Report a problem with a directory once."""
+        """Send a warning about a directory, unless it repeats the last one."""
         if self._said.get(place) != text:
             self._said[place] = text
             self._send({"op": "said", "level": "warning", "text": f"{self._task}: {text}"})

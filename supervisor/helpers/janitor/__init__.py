@@ -1,1 +1,1 @@
-"""The janitor process: compresses the logs of runs that ended, and keeps all logs within their budget."""
+"""The janitor process compresses logs of ended runs, keeps all logs within their budget and copies the database."""

@@ -1,7 +1,7 @@
-"""``python -m ringward janitor``: started by the scheduler with a job on standard input, which stays open.
+"""``python -m ringward janitor``: the scheduler starts it with a job on standard input, which stays open.
 
-Does the job, writes a report to standard output, and exits. When standard input closes, the scheduler is gone, and the
-janitor exits at once. Only one janitor works in a data directory; another exits without work.
+The janitor does the job, writes a report to standard output and exits. If standard input closes, the scheduler is gone,
+and the janitor exits at once. Only one janitor works in a data directory; a second one exits without doing anything.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ def _end_with_the_scheduler() -> None:
 
 
 def main() -> int:
-    """Do one job; return the exit status, 1 if it failed."""
+    """Do one job; return the exit status, which is 1 if the job failed."""
     if sys.argv[1:] == ["--check"]:
         return 0
     os.nice(19)
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def _first_line() -> str:
-    """Read the job unbuffered, so that nothing after it is consumed."""
+    """Read the line with the job, unbuffered, since a thread reads standard input afterwards."""
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, 65536)

@@ -1,7 +1,7 @@
-"""The work of the janitor: remove purged logs, keep the budget, compress old logs, and copy the database.
+"""The janitor's work: remove purged logs, enforce the budget, compress old logs and copy the database.
 
-It can be killed at any moment: a log is always complete, in its old or its new form, or it is gone. Log files are
-listed without opening them.
+The janitor can be killed at any moment: each log is complete, in its old or its new form, or gone. Log files are listed
+without opening them.
 """
 
 import errno
@@ -30,36 +30,36 @@ _LOG = ".log"
 _FRAMES = frames_path(_LOG)
 _LEFT = _LOG + SUFFIX
 _SECTOR = 512
-"""Unit of the disk usage in stat(2)."""
+"""The unit of st_blocks in stat(2)."""
 
 
 class LogFile(NamedTuple):
-    """A log file and its sidecar."""
+    """A log file with its sidecar."""
 
     folder: str
     name: str
     ended_ms: int
-    """Time of the last write in ms since the epoch; for a sealed log the end of its run."""
+    """Time of the last write in ms since the epoch; for a sealed log, when its run ended."""
     size: int
-    """Size of the log file alone, in bytes."""
+    """Size of the log file without the sidecar, in bytes."""
     occupied: int
-    """Disk usage of both, in bytes."""
+    """Disk usage of both files, in bytes."""
     done: bool
-    """Whether it is compressed or not worth compression; it is then read-only."""
+    """Whether the log is compressed or not worth compressing. It is read-only then."""
 
     @property
     def path(self) -> str:
-        """Path of the log file."""
+        """The path of the log file."""
         return f"{self.folder}/{self.name}"
 
     @property
     def task(self) -> str:
-        """Name of the task or service."""
+        """The name of the task or service, from the path of the folder."""
         return self.folder.split("/")[-2]
 
 
 def find_logs(root: str) -> Iterator[LogFile]:
-    """Yield all log files below the folder `root`; remove incomplete files of a dead janitor, and empty folders.
+    """Yield all log files below the folder `root`; remove incomplete files of a killed janitor and empty folders.
 
     Raises:
         OSError: a folder cannot be read.
@@ -72,7 +72,7 @@ def find_logs(root: str) -> Iterator[LogFile]:
 
 
 def mark_done(path: str) -> None:
-    """Mark a log as done through its file mode; it is never written again."""
+    """Make a log read-only, which marks it as done."""
     with suppress(FileNotFoundError):
         os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~stat.S_IWUSR)
 
@@ -81,9 +81,9 @@ def remove(path: str) -> None:
     """Remove a log, its sidecar and folders that become empty.
 
     Raises:
-        OSError: it cannot be removed.
+        OSError: a file cannot be removed.
     """
-    # The sidecar first: without its log it would never be found again.
+    # The sidecar first, because it is found only by its log.
     for part in (frames_path(path), path):
         with suppress(FileNotFoundError):
             os.unlink(part)
@@ -93,7 +93,7 @@ def remove(path: str) -> None:
 
 
 def remove_if_empty(folder: str) -> None:
-    """Remove a folder if it is empty. Its next user creates it again."""
+    """Remove a folder if it is empty. Whoever writes the next log there creates it again."""
     with suppress(OSError):
         os.rmdir(folder)
 
@@ -139,13 +139,17 @@ def _logs_in(folder: str) -> list[LogFile]:
 
 _HOUR_MS = 3_600_000
 _EACH_HOUR = 64 << 20
-"""Average limit of bytes to copy per hour: a larger database is copied less often."""
+"""Limit of bytes to copy per hour on average, so that a larger database is copied less often."""
 _FREE = 3
-"""Required free space as a multiple of the copy."""
+"""Required free space as a multiple of the database's size."""
 
 
 def copy_database(database: str, log: Log) -> int | None:
-    """Copy the database if due; return when the next copy is due in ms since the epoch."""
+    """Copy the database if a copy is due.
+
+    Returns:
+        When the next copy is due, in ms since the epoch; None if the database cannot be examined.
+    """
     try:
         size = os.path.getsize(database)
         room = os.statvfs(os.path.dirname(database))
@@ -172,18 +176,18 @@ def copy_database(database: str, log: Log) -> int | None:
 
 
 _SHARE = 5
-"""Without a budget the logs may use one fifth of the file system."""
+"""Without a configured budget, the logs may use one fifth of the file system."""
 _LEAST_REST_MS = 60_000
 _PURGED = 1000
 _REST_FACTOR = 50
-"""Scans take at most 2 % of a core."""
+"""The pause after a scan as a multiple of its duration, so that scans use at most 2 % of a core."""
 
 
 def work(job: Job, log: Log) -> Report:
-    """Do all due work.
+    """Do all work that is due.
 
     Raises:
-        OSError: the folders of the logs cannot be read.
+        OSError: the folders with the logs cannot be read.
     """
     removed, kept = _remove_purged(job, log)
     if not job.look:
@@ -205,9 +209,9 @@ def _is_damaged(job: Job) -> bool:
 
 
 def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:
-    """Remove the files of purged runs; return the last processed number, and the numbers that failed.
+    """Remove the files of purged runs; return the last examined number and the numbers whose files were kept.
 
-    While a ring exists its log may still be written, even after the end of the run: a disk was full, or hung.
+    While a run has a ring, its log may still be written, even after the run has ended, if the disk was full or hung.
     """
     last = 0
     kept: list[int] = []
@@ -257,7 +261,7 @@ def _keep_within(logs: list[LogFile], budget: int, log: Log) -> list[LogFile]:
 
 
 def _is_sealed(one: LogFile) -> bool:
-    """Return whether a log is complete; False if it cannot be read."""
+    """Return whether a log is sealed, so that nothing more is written to it; False if it cannot be read."""
     try:
         file = open_log_file(one.path)
         if file is None:
@@ -280,7 +284,7 @@ def _remove(path: str, log: Log) -> bool:
 
 
 def _compress_old(logs: list[LogFile], after_ms: int, log: Log) -> int | None:
-    """Compress old logs; return when the next log becomes old enough in ms since the epoch, or None."""
+    """Compress old logs; return when the next log becomes old enough, in ms since the epoch; None if there is none."""
     now_ms = time.time_ns() // 1_000_000
     next_ms: int | None = None
     before = after = count = 0
@@ -306,7 +310,7 @@ def _compress_old(logs: list[LogFile], after_ms: int, log: Log) -> int | None:
 
 
 def _compress(one: LogFile, log: Log) -> int | None:
-    """Compress a sealed log; return its new size, or None if it stays unchanged.
+    """Compress a sealed log; return its new size, or None if it was not compressed.
 
     Raises:
         OSError: the log cannot be compressed now.

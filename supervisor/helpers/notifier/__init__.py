@@ -1,1 +1,1 @@
-"""The notifier process, which delivers notifications and requests heartbeat URLs. Only it loads Apprise."""
+"""The notifier process delivers notifications and requests heartbeat URLs. No other process loads Apprise."""

@@ -1,6 +1,7 @@
-"""``python -m ringward notifier --fd N``: started by the scheduler, which sends requests over the descriptor.
+"""``python -m ringward notifier --fd N``: the scheduler starts it and sends requests over the descriptor.
 
-Exits when the descriptor closes: the scheduler is gone or has no more requests. Unfinished requests are repeated.
+The notifier exits when the descriptor closes, because the scheduler is gone or has no more requests. The scheduler
+repeats unfinished requests.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ async def _hear(reader: asyncio.StreamReader, decoder: Decoder, work: Work) -> N
         while data := await reader.read(65536):
             for frame in decoder.feed(data):
                 work.take(frame)
-    except ConnectionError:  # the scheduler was killed; EPIPE if an answer failed while we waited
+    except ConnectionError:  # the scheduler was killed; EPIPE: writing an answer has failed
         return
 
 
@@ -46,12 +47,12 @@ def main() -> int:
     if sys.argv[1:] == ["--check"]:
         return 0
     os.umask(0o077)
-    os.chdir("/")  # Apprise reads the working directory, and that of the daemon may be gone
+    os.chdir("/")  # Apprise needs the working directory, and the daemon's may have been removed
     os.nice(_NICE)
     set_title("ringward notifier")
-    # A terminal signals its whole process group; the daemon handles that.
+    # A terminal sends SIGINT to its whole process group, but only the daemon handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     loop = asyncio.new_event_loop()
     status = loop.run_until_complete(_serve(socket.socket(fileno=int(sys.argv[2]))))
-    # A normal exit would wait for threads that wait for a server.
+    # A normal exit would wait for threads that are stuck in a request.
     os._exit(status)

@@ -1,8 +1,7 @@
 """Delivers one message through Apprise.
 
-Apprise reports only success or failure. It logs the reason, and it hides the answers of web servers. This module
-captures both during a delivery, including threads of Apprise, which inherit the context. Apprise is loaded with the
-first message.
+Apprise reports only success or failure. It logs the reasons and hides the answers of web servers. This module captures
+both during a delivery. Apprise is loaded with the first message.
 
 Texts are escaped so that chat services do not interpret the output of a run as mentions, links or formatting. Messages
 are plain text, which Apprise escapes where it knows that a service reads markup. It does not do so for services that
@@ -34,11 +33,12 @@ _READ_MARKDOWN = frozenset({"Discord", "Guilded", "Mattermost", "Zulip"})
 """Services, by Apprise's names, that read plain text as Markdown."""
 _READ_MENTIONS = _READ_MARKDOWN | {"Google Chat", "Revolt", "Rocket.Chat", "Slack"}
 _NOTHING = "\N{ZERO WIDTH SPACE}"
-"""Separates a sign from the following text, so that no service reads both as one token, even after unescaping."""
+"""Separates a special character from the text after it, so that no service reads both as one token, even after
+unescaping."""
 
 _MENTION = re.compile(r"@(\S)")
 _REFERENCE = re.compile(r"<([!#@])")
-"""References of Slack, such as <!channel> or <#C024BE7LR>."""
+"""Slack references, such as <!channel> or <#C024BE7LR>."""
 _SCHEME = re.compile(r"://")
 _URL = re.compile(r"(https?://\S+)")
 _SPECIAL = re.compile(r"([\\`*_~|<>\[\]()#:])")
@@ -50,10 +50,10 @@ def escaped(text: str, service: str, url: str, *, links: bool = False) -> str:
     """Escape `text` so that the service shows it literally.
 
     Args:
-        text: plain text.
-        service: the name of the service in Apprise.
-        url: the URL of the notifier, which may set a format.
-        links: keep URLs in the text as links, for text of our own.
+        text: The plain text.
+        service: Apprise's name of the service.
+        url: The URL of the notifier, which may set a format.
+        links: Whether URLs in the text stay links, for text that Ringward itself has written.
     """
     if service not in _READ_MENTIONS:
         return text
@@ -75,12 +75,12 @@ def _plain(text: str, *, markdown: bool) -> str:
 
 _LINES = 20
 _MAX_CHARS = 300
-"""Limit of characters per line."""
+"""Limit of characters in a line."""
 _MAX_BYTES = 1 << 20
 
 
 def last_lines(ring: str | None, file: str | None) -> str:
-    """Return the end of a log as text, with system lines in brackets; empty if it cannot be read."""
+    """Return the last lines of a log as text, with system lines in brackets; empty if the log cannot be read."""
     if file is None:
         return ""
     lines: list[str] = []
@@ -100,7 +100,7 @@ def last_lines(ring: str | None, file: str | None) -> str:
 
 
 def _shown(text: bytes, *, system: bool) -> str:
-    """Return a line without control characters, shortened if it is long."""
+    """Return a line without control characters, of at most 300 characters."""
     whole = text.decode(errors="replace").rstrip("\r\n").expandtabs(4)
     plain = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in whole)
     short = plain if len(plain) <= _MAX_CHARS else f"{plain[: _MAX_CHARS - 1]}…"
@@ -126,19 +126,19 @@ _LOSES_BODY = frozenset({301, 302, 303})
 
 @dataclass
 class _DeliveryLog:
-    """Observations during one delivery."""
+    """Log messages and answers that were captured during one delivery."""
 
     messages: list[str] = field(default_factory=list)
     retry_after_ms: int | None = None
     lost: str | None = None
-    """Reason why a seemingly delivered message was lost."""
+    """Why the message was lost although Apprise reports success; None: it was not lost."""
 
 
 _captured: ContextVar[_DeliveryLog | None] = ContextVar("heard", default=None)
 
 
 class _LogCapture(logging.Handler):
-    """Captures the log lines of Apprise about a delivery."""
+    """Captures the messages that Apprise logs during a delivery."""
 
     def emit(self, record: logging.LogRecord) -> None:
         captured = _captured.get()
@@ -155,7 +155,7 @@ def _loaded() -> object:
     adapter: Any = sessions.HTTPAdapter
 
     class InspectingAdapter(adapter):  # type: ignore[misc]
-        """Adapter that records Retry-After and restricts redirects."""
+        """An HTTP adapter that records Retry-After and restricts redirects."""
 
         def send(self, *args: object, **kwargs: object) -> object:
             """Send a request and inspect its response."""
@@ -172,7 +172,7 @@ def _loaded() -> object:
 
 
 def _apprise() -> Any:
-    """Return Apprise with captured logs and responses.
+    """Load Apprise, unless it is loaded, so that its logs and responses are captured.
 
     Raises:
         ImportError: Apprise cannot be loaded.
@@ -192,16 +192,16 @@ def _inspected(response: "requests.Response") -> "requests.Response":
 
 
 def _restrict_redirect(response: "requests.Response") -> str | None:
-    """Block redirects to other hosts, and remove our headers from followed redirects.
+    """Block redirects to other hosts, and remove the headers of the service from redirected requests.
 
     Returns:
-        Reason why the message is lost; None: it is not.
+        Why the message is lost; None if it is not lost.
     """
     if not response.is_redirect:
         return None
     why = refusal_of_redirect(response.request.url or "", response.headers["Location"])
     if why is not None:
-        del response.headers["Location"]  # without it requests returns the redirect as the answer
+        del response.headers["Location"]  # without this header, requests returns the redirect as the answer
         return why
     away = leads_away(response)
     # requests copies these headers to the next request.
@@ -212,7 +212,10 @@ def _restrict_redirect(response: "requests.Response") -> str | None:
 
 
 def leads_away(response: "requests.Response") -> bool:
-    """Return whether a redirect loses the message; a redirect to the same server may confirm a form."""
+    """Return whether a redirect loses the message.
+
+    A 302 or 303 redirect to the same server does not: it can be the confirmation of a form.
+    """
     request, target = response.request, response.headers.get("Location")
     if request.method not in _WITH_MESSAGE or response.status_code not in _LOSES_BODY or target is None:
         return False
@@ -222,11 +225,11 @@ def leads_away(response: "requests.Response") -> bool:
 
 
 def retry_after_ms(value: str | None, now_s: float) -> int | None:
-    """Return the delay of a Retry-After header in milliseconds; None if it is invalid.
+    """Return the delay of a Retry-After header in milliseconds; None if it is missing or invalid.
 
     Args:
-        value: the header, in seconds or as a date.
-        now_s: the present in seconds since the epoch.
+        value: The header, which is a number of seconds or a date.
+        now_s: The present time in seconds since the epoch.
     """
     if value is None:
         return None
@@ -238,13 +241,13 @@ def retry_after_ms(value: str | None, now_s: float) -> int | None:
 
 
 def _instant_s(date: str) -> float:
-    """Return a date as seconds since the epoch; the default time zone is UTC (RFC 9110, 5.6.7)."""
+    """Return a date in seconds since the epoch. A date without a time zone is in UTC (RFC 9110, 5.6.7)."""
     found = parsedate_to_datetime(date)
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
 def deliver(request: DeliveryRequest) -> DeliveryResult:
-    """Deliver a message, without a time limit."""
+    """Deliver a message. There is no time limit; the caller must impose one."""
     try:
         apprise = _apprise()
     except ImportError as err:

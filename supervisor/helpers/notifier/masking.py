@@ -1,4 +1,4 @@
-"""Masks the secret parts of a URL in texts about it."""
+"""Masks the secret parts of a URL in messages about it."""
 
 import re
 from urllib.parse import unquote, urlsplit
@@ -9,10 +9,10 @@ _PARTS = re.compile(r"[/&=?:@+;,#]")
 
 
 def masked(text: str, url: str) -> str:
-    """Mask the URL in `text`, and all its parts except the scheme and the host.
+    """Mask the URL in `text`, and all its parts except the scheme and the host name.
 
-    A host name helps to find the error. In a URL like `scheme://token` the token takes the place of the host and is
-    masked.
+    The host name helps to find the error. In a URL like `scheme://token`, the token is in the place of the host and is
+    masked, because it contains no dot.
     """
     hidden = {url}
     parts = urlsplit(url)

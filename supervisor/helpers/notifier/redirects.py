@@ -1,13 +1,13 @@
-"""Redirects that messages and heartbeats follow: only to the same host and scheme.
+"""Restricts the redirects of messages and heartbeats to the same host and scheme.
 
-Any other redirect would let a server forward the message, and our credentials for it, to an arbitrary third party.
+Any other redirect would let a server forward the message and its credentials to an arbitrary third party.
 """
 
 from urllib.parse import urljoin, urlsplit
 
 
 def refusal_of_redirect(url: str, location: str) -> str | None:
-    """Return why the redirect from `url` to `location` is not followed; None: it is."""
+    """Return why the redirect from `url` to `location` must not be followed; None if it may be."""
     try:
         here, there = urlsplit(url), urlsplit(urljoin(url, location))
         host = there.hostname

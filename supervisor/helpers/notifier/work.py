@@ -1,7 +1,7 @@
-"""Carries out requests concurrently, messages and pings separately, each with a time limit.
+"""Carries out requests concurrently, messages apart from pings, each with a time limit.
 
-A request over its limit fails. Its thread cannot be ended, so the process exits when too many threads are stuck, and
-the scheduler starts a new one.
+A request that exceeds its limit fails. Its thread cannot be ended. So when too many threads are stuck, the process
+exits and the scheduler starts a new one.
 """
 
 import asyncio
@@ -32,7 +32,11 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
-        """Return the redirected request, or raise if the redirect is refused."""
+        """Return the redirected request.
+
+        Raises:
+            URLError: the redirect must not be followed.
+        """
         why = refusal_of_redirect(req.full_url, newurl)
         if why is not None:
             fp.close()
@@ -44,7 +48,7 @@ _opener = urllib.request.build_opener(_Redirects)
 
 
 def ping(request: PingRequest) -> DeliveryResult:
-    """Request a heartbeat URL up to three times; the body of the answer is ignored."""
+    """Request a heartbeat URL, at most three times; the body of the answer is ignored."""
     result = _once(request)
     for number in range(1, _TRIES):
         if result.error is None:
@@ -76,7 +80,7 @@ Send = Callable[[dict[str, object]], None]
 
 
 class _WorkerPool:
-    """Threads for one kind of request."""
+    """The threads for one kind of request."""
 
     def __init__(self) -> None:
         self.slots = asyncio.Semaphore(_AT_ONCE)
@@ -88,9 +92,9 @@ class Work:
     """Carries out all requests.
 
     Args:
-        send: sends a message to the scheduler.
-        end: called when too many threads are stuck.
-        limit_s: time limit of a request.
+        send: Sends a message to the scheduler.
+        end: Ends the process; called when too many threads are stuck.
+        limit_s: The time limit of a request.
     """
 
     def __init__(self, send: Send, end: Callable[[], None], limit_s: float = _LIMIT_S) -> None:
@@ -101,7 +105,7 @@ class Work:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, frame: dict[str, Any]) -> None:
-        """Begin a request of the scheduler."""
+        """Begin to carry out a request of the scheduler."""
         op = frame.pop("op")
         if op == "deliver":
             delivery = DeliveryRequest(**frame)

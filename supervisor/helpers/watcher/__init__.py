@@ -1,1 +1,1 @@
-"""The watcher process: probes services, and searches the output of runs."""
+"""The watcher process probes services and searches the output of runs."""

@@ -1,6 +1,6 @@
-"""``python -m ringward watcher --fd N``: started by the scheduler, which sends requests over the descriptor.
+"""``python -m ringward watcher --fd N``: the scheduler starts it and sends requests over the descriptor.
 
-Exits when the descriptor closes, because the scheduler is gone, after it stopped its own child processes.
+The watcher exits when the descriptor closes, because the scheduler is gone then. It first kills its child processes.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ async def _serve(sock: socket.socket) -> None:
                     watch.begin(ProbeRequest(**frame["order"]))
                 elif watch is not None:
                     watch.forget(frame["key"])
-    except ConnectionError:  # the scheduler was killed; EPIPE if an answer failed while we waited
+    except ConnectionError:  # the scheduler was killed; EPIPE: writing an answer has failed
         pass
     finally:
         if watch is not None:
@@ -50,8 +50,8 @@ def main() -> int:
     os.nice(_NICE)
     set_title("ringward watcher")
     become_subreaper()
-    # A terminal signals its whole process group; the daemon handles that.
-    # Unlike SIG_IGN, a handler is not inherited by the commands.
+    # A terminal sends SIGINT to its whole process group, but only the daemon handles it.
+    # Commands would inherit SIG_IGN, but they do not inherit a handler.
     signal.signal(signal.SIGINT, lambda *_: None)
     asyncio.run(_serve(socket.socket(fileno=int(sys.argv[2]))))
     return 0

@@ -12,18 +12,20 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SUCCESS = range(200, 400)
 _INTERIM = frozenset({b"100", b"102", b"103"})
 _WORDS = 2
-"""Number of words to read from the status line."""
+"""Number of words that a status line must have: the version and the status code."""
 
 
 class ProbeFailed(Exception):
-    """The probe failed; the text has the reason."""
+    """The probe failed; the text says why."""
 
 
 async def http(names: NameLookup, request: ProbeRequest) -> None:
-    """Send a GET request; statuses 200 to 399 succeed. Redirects are not followed, certificates not verified.
+    """Send a GET request, which must be answered with a status from 200 to 399.
+
+    Redirects are not followed, and certificates are not verified.
 
     Raises:
-        ProbeFailed: another status, no HTTP answer, or no connection.
+        ProbeFailed: the status is another one, the answer is not HTTP, or the connection failed.
     """
     url = urlsplit(request.target)
     context = _unchecked() if url.scheme == "https" else None
@@ -38,12 +40,12 @@ async def _status(names: NameLookup, url: SplitResult, shown: str, context: ssl.
     try:
         port = url.port or _DEFAULT_PORTS[url.scheme]
         reader, writer = await _connection(names, url.hostname, port, context)
-    except (OSError, ValueError) as err:  # ValueError: a port or a host that there cannot be
+    except (OSError, ValueError) as err:  # ValueError: the port or the host name is invalid
         raise ProbeFailed(f"GET {shown}: {_reason(err)}") from err
     try:
         writer.write(request.encode())
         words = await _status_line(reader)
-    except (OSError, ValueError) as err:  # ValueError: no end of a line in 64 KiB
+    except (OSError, ValueError) as err:  # ValueError: a line is longer than 64 KiB
         raise ProbeFailed(f"GET {shown}: {_reason(err)}") from err
     finally:
         writer.transport.abort()
@@ -64,7 +66,7 @@ async def _connection(
 
 
 async def _status_line(reader: asyncio.StreamReader) -> list[bytes]:
-    """Return the words of the final status line; skip interim responses (RFC 9110, 15.2)."""
+    """Return the words of the final status line, skipping interim responses (RFC 9110, 15.2)."""
     while True:
         words = (await reader.readline()).split(None, 2)
         if len(words) < _WORDS or words[1] not in _INTERIM:
@@ -81,7 +83,7 @@ def _unchecked() -> ssl.SSLContext:
 
 
 async def tcp(names: NameLookup, request: ProbeRequest) -> None:
-    """Connect to an address.
+    """Connect to an address and close the connection again.
 
     Raises:
         ProbeFailed: the connection failed.
@@ -89,7 +91,7 @@ async def tcp(names: NameLookup, request: ProbeRequest) -> None:
     address = urlsplit(f"//{request.target}")
     try:
         sock = await names.connect(address.hostname, address.port)
-    except (OSError, ValueError) as err:  # ValueError: a port or a host that there cannot be
+    except (OSError, ValueError) as err:  # ValueError: the port or the host name is invalid
         raise ProbeFailed(f"connecting to {request.target}: {_reason(err)}") from err
     sock.close()
 

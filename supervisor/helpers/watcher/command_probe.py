@@ -1,13 +1,14 @@
 """Single probes by a command.
 
-A command has its own session. All its descendants are killed when its main process exits or its time limit passes. A
-process that survives SIGKILL is not waited for, but reaped whenever it exits.
+Each command has its own session. Its descendants are killed when its main process exits or its time limit passes. The
+watcher does not wait for a process that survives SIGKILL, but reaps it when it exits.
 
-The watcher is the subreaper of the commands (prctl(2)), so processes that lose their parent become its children. Such a
-process belongs to a running command if it has the session, the process group or the marker of that command. All others
-are probe leftovers and are killed.
+The watcher is a subreaper (prctl(2)), so descendants of commands that lose their parent become its children. Such a
+process belongs to a running command if it has the command's session, process group or marker. All other ones are probe
+leftovers and are killed.
 
-The watcher only executes ``/bin/sh`` itself: executing a file on a hung disk would block the watcher with its child.
+The watcher itself executes only ``/bin/sh``. To execute a file on a hung disk would block the watcher along with the
+child, because :class:`subprocess.Popen` waits for execve(2).
 """
 
 import asyncio
@@ -27,9 +28,9 @@ from supervisor.ipc.probe_request import ProbeRequest
 
 MARK = "RINGWARD_PROBE"
 _PATIENCE_S = 0.01
-"""Longest wait for an unreadable environment, which delays all probes once."""
+"""Longest wait for the first read of an environment, which delays all probes."""
 _PASSES = 20
-"""Passes per call; processes that fork faster are found by the next call."""
+"""Limit of passes per call. The next call finds processes that fork faster."""
 
 
 class ProbeLeftovers:
@@ -42,8 +43,8 @@ class ProbeLeftovers:
         """Kill leftovers until a pass finds no new one; return whether some may remain.
 
         Args:
-            over: ids of the main processes of finished probes that are not reaped.
-            running: ids and markers of the main processes of running probes.
+            over: The ids of the unreaped main processes of finished probes.
+            running: The markers of running probes, by the id of the main process.
         """
         seen: set[tuple[int, int]] = set()
         for _ in range(_PASSES):
@@ -58,7 +59,7 @@ class ProbeLeftovers:
         return True
 
     def _orphans(self, over: Collection[int], running: Mapping[int, str]) -> tuple[list[int], bool]:
-        """Return the ids of leftovers, and whether the owner of some process is unknown."""
+        """Return the ids of adopted leftovers, and whether the owner of any process is still unknown."""
         found, unknown = [], False
         for pid in children(os.getpid()):
             if pid in over or pid in running:
@@ -84,7 +85,7 @@ class ProbeLeftovers:
 
 _REAP_S = 1.0
 _LOOK_S = (0.01, 1.0)
-"""Time between searches for leftovers: first and longest."""
+"""The first and the longest pause between searches for leftovers."""
 _TAIL_BYTES = 4096
 _SHOWN = 200
 
@@ -96,21 +97,21 @@ class CommandProbes:
     """Carries out all probes by commands.
 
     Args:
-        alone: whether this process is the subreaper, so that all its children are commands or their leftovers.
+        alone: Whether this process is a subreaper whose children are all commands or their leftovers.
     """
 
     def __init__(self, *, alone: bool) -> None:
         self._attempts: dict[int, _Attempt] = {}
-        """Attempts that are not reaped, by process id."""
+        """Attempts whose main process is not reaped yet, by its id."""
         self._numbers = itertools.count()
         self._leftovers = ProbeLeftovers() if alone else None
         self._ending_leftovers: asyncio.Task[None] | None = None
 
     async def run(self, request: ProbeRequest) -> str:
-        """Execute a command; return the beginning of its standard output if the request asks for it.
+        """Execute a command; return the beginning of its standard output for kind ask, or else an empty string.
 
         Raises:
-            ProbeFailed: the command cannot start or fails; the text has the last line of its output.
+            ProbeFailed: the command cannot be started or has failed; the text contains the last line of its output.
         """
         attempt = _Attempt(request, f"{request.key}/{next(self._numbers)}")
         self._attempts[attempt.pid] = attempt
@@ -128,7 +129,7 @@ class CommandProbes:
         return answer
 
     async def _end_leftovers(self, leftovers: ProbeLeftovers) -> None:
-        """Kill leftovers of finished probes until none remain."""
+        """Kill leftovers of finished probes until no leftovers and no unreaped commands remain."""
         look_s = _LOOK_S[0]
         while True:
             over = {pid for pid, attempt in self._attempts.items() if attempt.over}
@@ -139,7 +140,7 @@ class CommandProbes:
             look_s = min(2 * look_s, _LOOK_S[1])
 
     async def ended(self) -> None:
-        """Wait up to a second until finished commands and their leftovers are gone."""
+        """Wait at most a second for finished commands and their leftovers to end."""
         waiting = {attempt.reaped for attempt in self._attempts.values() if attempt.over}
         if self._ending_leftovers is not None:
             waiting.add(self._ending_leftovers)
@@ -148,10 +149,10 @@ class CommandProbes:
 
 
 class _Attempt:
-    """A running command.
+    """One execution of a command.
 
     Raises:
-        ProbeFailed: the command cannot start.
+        ProbeFailed: the command cannot be started.
     """
 
     def __init__(self, request: ProbeRequest, mark: str) -> None:
@@ -159,11 +160,11 @@ class _Attempt:
         self._mask = Mask(request.env[name].encode("utf-8", "surrogateescape") for name in request.secrets)
         self._tail = self._head = b""
         self.mark = mark
-        """Marker in the environment of all its processes."""
+        """The marker in the environment of all its processes."""
         self.over = False
-        """Whether the probe is finished."""
+        """Whether the probe is finished, so that its remaining processes are leftovers."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
-        """Exit status, or the signal as a negative number."""
+        """The exit code, or the number of the signal as a negative number."""
         self.reaped: asyncio.Future[None] = self._loop.create_future()
         env = {**request.env, MARK: mark}
         lost = prepared_command.lost_in_shells(env, request.chosen)
@@ -172,7 +173,7 @@ class _Attempt:
         try:
             if request.kind == "ask":
                 self._answers, answering = os.pipe2(os.O_CLOEXEC)
-            if request.uid is not None:  # so that it can open its outputs by name, such as /dev/stderr
+            if request.uid is not None:  # so that the user can open the pipes by name, such as /dev/stderr
                 for one in {theirs, answering}:
                     os.fchown(one, request.uid, -1)
             self._process = subprocess.Popen(
@@ -220,26 +221,26 @@ class _Attempt:
 
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
-        # Not reaped, so that its id still identifies its process group.
+        # WNOWAIT leaves the process unreaped, so that its id still identifies its process group.
         found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
         if found is not None and not self.ended.done():
             self.ended.set_result(found.si_status if found.si_code == os.CLD_EXITED else -found.si_status)
 
     def last_line(self) -> str:
-        """Return the last line of its output."""
+        """Return the last line of its output for display; empty if it has printed nothing."""
         self._readable()
         lines = self._mask.clean(self._tail).decode(errors="replace").strip().splitlines()
         return "".join(char if char.isprintable() else " " for char in lines[-1])[:_SHOWN] if lines else ""
 
     def answer(self) -> str:
-        """Return the beginning of its standard output, if the request asks for it."""
+        """Return the beginning of its standard output for kind ask, or else an empty string."""
         if self._answers < 0:
             return ""
         self._answering()
         return self._mask.clean(self._head).decode(errors="replace")
 
     def close(self) -> None:
-        """Kill its process group."""
+        """Finish the probe: kill its process group and close the pipes. The main process is reaped when it exits."""
         self.over = True
         with contextlib.suppress(ProcessLookupError, PermissionError):  # ESRCH; EPERM: it changed its user
             os.killpg(self.pid, signal.SIGKILL)
@@ -255,11 +256,11 @@ class _Attempt:
 
 
 def _wrapped(request: ProbeRequest, *, carries: bool) -> list[str]:
-    """Return the command behind a shell that sets its user, umask and directory, in this order.
+    """Return a command line that sets the user, umask and directory, in this order, and executes the command.
 
     Args:
-        request: the request of the probe.
-        carries: whether some variables would not survive a shell.
+        request: The request with the command.
+        carries: Whether variables must be carried past the shell.
     """
     umask = "" if request.umask is None else f"{request.umask:04o}"
     user = None if request.uid is None or request.gid is None else (request.uid, request.gid, request.groups)

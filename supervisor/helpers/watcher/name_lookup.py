@@ -1,7 +1,7 @@
-"""Lookup of host names in threads: a name service may use the network, and may never answer.
+"""Looks up host names in threads, because a name service can use the network and may never answer.
 
-Equal lookups share a thread, so a hung lookup costs one thread per name. It delays neither other names nor the exit of
-the watcher.
+Lookups of the same name share a thread, so a hung lookup costs one thread per name. It delays neither other lookups nor
+the exit of the watcher.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class NameLookup:
         """Connect to the first address of a host that accepts a connection.
 
         Raises:
-            OSError: no address accepts, or there is none.
+            OSError: the host has no address, or none accepts a connection.
             UnicodeError: the name is invalid (a subclass of ValueError).
         """
         failed: OSError | None = None
@@ -42,7 +42,7 @@ class NameLookup:
         raise failed or OSError("the host has no address")
 
     async def _addresses(self, host: str | None) -> list[Address]:
-        with contextlib.suppress(socket.gaierror):  # it is a name
+        with contextlib.suppress(socket.gaierror):  # the host is a name, not an address
             return _found(host, socket.AI_NUMERICHOST)
         found = self._open.get(host)
         if found is None:
@@ -61,7 +61,7 @@ def _found(host: str | None, flags: int = 0) -> list[Address]:
 
 
 def _ask(host: str | None, loop: asyncio.AbstractEventLoop, found: _Answer) -> None:
-    """Look up a name, in a thread."""
+    """Look up a name in a thread of its own, and pass the answer to the event loop."""
     answer: list[Address] | Exception
     try:
         answer = _found(host)

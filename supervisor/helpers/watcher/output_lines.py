@@ -1,4 +1,4 @@
-"""Waits for a matching line in the output of a run."""
+"""Searches the output of a run for a matching line, and waits for new output."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,11 @@ from supervisor.ipc.probe_request import ProbeRequest
 _POLL_S = 0.25
 _SHOWN = 200
 _MAX_BYTES = 4 << 20
-"""Bytes to search in one step, before other probes proceed."""
+"""Number of bytes to search before other probes get a turn."""
 
 
 class RingWatcher:
-    """Wakes followers of rings through the doorbell; without one they poll every 250 ms."""
+    """Sets events when rings have new lines, by the doorbell. :func:`line` also polls every 250 ms."""
 
     def __init__(self, path: str, token: str) -> None:
         self._path = path
@@ -27,13 +27,13 @@ class RingWatcher:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
     def add(self, name: str, event: asyncio.Event) -> None:
-        """Set `event` when the ring `name` has new lines."""
+        """Set `event` whenever the ring `name` has new lines."""
         self._waiting.setdefault(name, set()).add(event)
         with contextlib.suppress(OSError):
             self._connected().subscribe(name)
 
     def remove(self, name: str, event: asyncio.Event) -> None:
-        """Stop setting `event`."""
+        """Stop setting `event` for this ring."""
         waiting = self._waiting.get(name, set())
         waiting.discard(event)
         if not waiting and self._waiting.pop(name, None) is not None and self._client is not None:
@@ -41,7 +41,11 @@ class RingWatcher:
                 self._client.unsubscribe(name)
 
     def _connected(self) -> DoorbellClient:
-        """Return the connected client, or raise OSError without a doorbell."""
+        """Return the connected client.
+
+        Raises:
+            OSError: no process serves the doorbell.
+        """
         if self._client is None:
             self._client = DoorbellClient(self._path, self._token)
             asyncio.get_running_loop().add_reader(self._client.fileno(), self._rings)
@@ -62,10 +66,10 @@ class RingWatcher:
 
 
 async def line(request: ProbeRequest, run: str, bell: RingWatcher) -> tuple[int, str]:
-    """Wait for the first matching line of a run; return its number and its text for display.
+    """Wait for the first matching line in a run's output; return its number and its text for display.
 
     Raises:
-        ProbeFailed: the log ended without a match, or cannot be read.
+        ProbeFailed: the log ended without a match or cannot be read.
     """
     pattern = Pattern(request.target, regex=True)
     reader = LogReader(request.ring, request.file)
@@ -96,5 +100,5 @@ async def line(request: ProbeRequest, run: str, bell: RingWatcher) -> tuple[int,
 
 
 def shown(text: bytes) -> str:
-    """Return bytes of output for display: without control characters, shortened."""
+    """Return output for display: at most 200 characters, without control characters."""
     return "".join(char if char.isprintable() else " " for char in text.decode(errors="replace"))[:_SHOWN]

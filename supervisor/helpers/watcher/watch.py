@@ -1,4 +1,4 @@
-"""Carries out probe requests: one attempt after the other."""
+"""Carries out probe requests, each as a series of attempts."""
 
 import asyncio
 import time
@@ -12,14 +12,20 @@ from supervisor.helpers.watcher.output_lines import RingWatcher, line
 from supervisor.ipc.probe_request import ProbeRequest
 
 _AT_ONCE = 64
-"""Limit of concurrent attempts; waiting does not count towards their time limits."""
+"""Limit of concurrent attempts. The wait for a free place does not count towards the time limit of an attempt."""
 _COMMANDS_AT_ONCE = 32
 
 Send = Callable[[dict[str, object]], None]
 
 
 class ProbeRunner:
-    """Runs all probes; `send` sends a message to the scheduler, `alone` is that of :class:`CommandProbes`."""
+    """Runs all probes.
+
+    Args:
+        send: Sends a message to the scheduler.
+        bell: Reports new lines in rings.
+        alone: As for :class:`CommandProbes`.
+    """
 
     def __init__(self, send: Send, bell: RingWatcher, *, alone: bool = False) -> None:
         self._send = send
@@ -32,24 +38,24 @@ class ProbeRunner:
         self._questions = asyncio.Semaphore(_COMMANDS_AT_ONCE)
 
     def begin(self, request: ProbeRequest) -> None:
-        """Begin a request; an earlier one with the same key ends."""
+        """Begin a request, which replaces an earlier one with the same key."""
         self.forget(request.key)
         task = self._tasks[request.key] = asyncio.get_running_loop().create_task(self._carry_out(request))
         task.add_done_callback(lambda _: self._done(request.key, task))
 
     def _done(self, key: str, task: asyncio.Task[None]) -> None:
-        """Forget a finished request, which the scheduler does not cancel."""
+        """Forget a finished request, unless another one with the same key has replaced it."""
         if self._tasks.get(key) is task:
             del self._tasks[key]
 
     def forget(self, key: str) -> None:
-        """Cancel a request."""
+        """Cancel a request, if it has not finished."""
         task = self._tasks.pop(key, None)
         if task is not None:
             task.cancel()
 
     async def close(self) -> None:
-        """Cancel all requests, and wait for their commands."""
+        """Cancel all requests and wait for their commands to end."""
         tasks = list(self._tasks.values())
         for key in list(self._tasks):
             self.forget(key)
@@ -92,7 +98,7 @@ class ProbeRunner:
                     text = await self._exec.run(request)
             except TimeoutError:
                 why = f"{request.argv[0]}: timed out after {request.timeout_ms} ms"
-            except (ProbeFailed, OSError) as err:  # OSError: EMFILE and the like, of the watcher
+            except (ProbeFailed, OSError) as err:  # OSError: the watcher lacks a resource, as with EMFILE
                 why = str(err)
             else:
                 self._send({"op": "answered", "key": request.key, "text": text})
@@ -131,7 +137,7 @@ class ProbeRunner:
             await _sleep_until_due(request, began_s)
 
     async def _attempt(self, request: ProbeRequest) -> str | None:
-        """Carry out one attempt; return the reason of its failure, or None."""
+        """Carry out one attempt; return why it failed, or None if it succeeded."""
         attempts: dict[str, Callable[[ProbeRequest], Awaitable[object]]] = {
             "http": partial(http, self._names),
             "tcp": partial(tcp, self._names),
@@ -144,11 +150,11 @@ class ProbeRunner:
             except TimeoutError:
                 what = request.argv[0] if request.kind == "exec" else request.target
                 return f"{what}: no answer within {request.timeout_ms} ms"
-            except (ProbeFailed, OSError) as err:  # OSError: EMFILE and the like, of ours
+            except (ProbeFailed, OSError) as err:  # OSError: the watcher lacks a resource, as with EMFILE
                 return str(err)
         return None
 
 
 async def _sleep_until_due(request: ProbeRequest, began_s: float) -> None:
-    """Wait until the next attempt is due."""
+    """Wait until `every_ms` after the beginning of the last attempt."""
     await asyncio.sleep(max(0.0, began_s + request.every_ms / 1000 - time.monotonic()))
