@@ -10,17 +10,15 @@ expected is stopped, and the bounded plan is used.
 Missing values come last, in either direction. So runs without a value form a second list, by id, behind the first; the
 numbers tell where. Each list is a part of an index, so neither list is read to reach the other.
 
-This applies to runs that have ended. The other runs, thousands at most, are merged into the page here. The active runs
-before the page are counted, not read.
+This applies to runs that have ended. The other runs, thousands at most, are merged into the page here.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import cycle, islice
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from store.connection import NUMBERS, Connection, Value
 from store.database import Database
@@ -29,61 +27,6 @@ from store.runs.page_seek import bounded, narrowed, narrowed_by_duration, narrow
 from store.runs.phases import END_REASONS, RUNNING
 from store.runs.record import SELECT, Run, from_row
 from store.runs.totals import GroupColumn, count, number_lasting, tally
-
-T = TypeVar("T")
-
-
-class Window(Generic[T]):
-    """A list of which some neighbours were read.
-
-    Args:
-        read: Reads entries from a place on, as many as asked for; gives them and how many the whole list has.
-        place: The place of the first of these neighbours.
-        size: How many they are.
-    """
-
-    def __init__(self, read: Callable[[int, int], tuple[list[T], int]], place: int, size: int) -> None:
-        self._read = read
-        self._place = place
-        self._known, self.total = read(place, size)
-
-    def entries(self, place: int, size: int) -> list[T]:
-        """Return entries from a place on; entries outside the cache are read."""
-        begin = place - self._place
-        if begin < 0 or begin + min(size, self.total - place) > len(self._known):
-            return self._read(place, size)[0]
-        return self._known[begin : begin + size]
-
-
-def begin(
-    offset: int, bounds: tuple[int, int], near: int, before: Callable[[int], int], looks: int, *, ahead: bool
-) -> tuple[int, int]:
-    """Two numbers, between which is how many of the first list stand before the page.
-
-    They are not further apart than `near`, unless so many looks have not been enough. One is where all of the others
-    stand ahead, or behind; few more where they are spread out thinly.
-
-    Args:
-        offset: How many of both stand before the page.
-        bounds: How many of the first one do at least and at most; `offset` and their number are not less.
-        near: More than 0.
-        before: How many of the other list stand before an entry of the first one, by its place.
-        looks: How often that may be asked.
-        ahead: Most of the others are believed to stand before the page.
-    """
-    low, high = bounds
-    # Both ends and the middle: of each three, at least one halves the rest.
-    for share in islice(cycle((0.0, 1.0, 0.5) if ahead else (1.0, 0.0, 0.5)), looks):
-        if high - low <= near:
-            break
-        at = low + int((high - 1 - low) * share)
-        others = before(at)
-        if at + others >= offset:  # it does not stand before the page itself
-            low, high = max(low, offset - others), at
-        else:
-            low, high = at + 1, min(high, offset - others)
-    return low, high
-
 
 WALKED = {"start_at": "runs_started", "duration": "runs_duration"}
 """The indexes in the order of a sort, but for that by creation."""
@@ -180,15 +123,11 @@ _COLUMNS: dict[_Field, str] = {
     "created_at": "created_at",
 }
 _OPTIONAL: dict[_Field, Optional] = {"start_at": "started_at", "duration": "duration"}
-_AHEAD = {("created_at", True), ("status", True), ("exit_code", False)}
-"""Fields, and whether descending, for which most active runs sort before the others."""
 _GROUPED: dict[_Field, GroupColumn] = {"task_name": "task_name", "status": "state", "exit_code": "exit_code"}
 _STEPS = 6  # of SQLite's machine, to look at one entry
 _LUCK = 3  # how much dearer than it should be a way may become before another one is tried
 _FEW = 500  # entries that are always worth a try
 _DEEP = 5000  # runs to be passed over that are worth looking in which part of time the page is
-_NEAR = 250  # entries that are read rather than to find out more closely where a page begins
-_LOOKS = 50  # for that; where each would be dear, one
 _SCAN_LIMIT = 20_000  # matches of a search in ids that are sorted here instead of scanning a second time
 
 
@@ -305,34 +244,15 @@ def _find(
 ) -> tuple[list[_Found], int]:
     """Return the rows of a page, and how many match.
 
-    Of A matches that have not ended, offset - A others at least stand before the page, and offset at most. Where these
-    are too many to be read, it is found out more closely: between `low` and `high`. What is read of either list begins
-    where all that stands before that stands before the page as well.
+    Between none and all of the active matches stand before the page. Of the ended ones, as many are read again.
     """
     active = selection.active()
     number = 0 if active.is_empty() else count(db, active)
-    low, high = max(0, offset - number), offset
-
-    def read(place: int, size: int) -> tuple[list[_Found], int]:
-        return _find_ended(db, selection, order, size, place, number)
-
-    ahead = (order.field, order.descending) in _AHEAD
-    some = Window(read, low if ahead else max(low, high - _NEAR), limit and limit + min(_NEAR, high - low))
-    if not number or not limit:
-        return some.entries(low, limit), some.total + number
-
-    def before(place: int) -> int:
-        return _active_before(db, active, order, some.entries(place, 1)[0], now_ms)
-
-    hard = selection.id_part is not None or (order.field == "duration" and not selection.ended().by_state_alone())
-    high = max(low, min(high, some.total))
-    low, high = begin(offset, (low, high), _NEAR, before, 1 if hard else _LOOKS, ahead=ahead)
-    found = some.entries(low, limit + high - low)
-    passed = offset - high
-    if passed < number:
-        together = [*found, *_active(db, active, order, limit + high - low, passed, now_ms)]
-        found = order.arrange(together)
-    return found[high - low : high - low + limit], some.total + number
+    begin = max(0, offset - number)
+    found, total = _find_ended(db, selection, order, limit and offset - begin + limit, begin, number)
+    if number and limit:
+        found = order.arrange([*found, *_active(db, active, order, offset + limit, now_ms)])
+    return found[offset - begin :][:limit], total + number
 
 
 def _find_ended(
@@ -357,32 +277,13 @@ def _find_ended(
     return _page_in_two(db, ended, order, limit, offset, total), total
 
 
-def _active(db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int) -> list[_Found]:
-    """Return active matches, from an offset on; the duration of a running run counts until now."""
-    word = "DESC" if order.descending else "ASC"
-    tail = f"ORDER BY 2 {word} NULLS LAST, id {word} LIMIT ? OFFSET ?"
-    return _matches(db, selection, "runs_active", _until(order, now_ms), (tail, [limit, offset]))
-
-
-def _active_before(db: Connection, selection: Selection, order: _Order, entry: _Found, now_ms: int) -> int:
-    """Return how many matches that have not ended stand before an entry."""
-    where, params = selection.conditions()
-    column, values = _until(order, now_ms)
-    last: list[Value]
-    sign = ">" if order.descending else "<"
-    condition, last = f"value IS NOT NULL OR id {sign} ?", [entry.id]
-    if entry.value is not None:
-        condition, last = f"value {sign} ? OR value = ? AND id {sign} ?", [entry.value, entry.value, entry.id]
-    active = f"SELECT {column} AS value, id FROM runs INDEXED BY runs_active WHERE {where}"  # noqa: S608 - ours
-    row = db.row(f"SELECT count(*) FROM ({active}) AS active WHERE {condition}", [*values, *params, *last])  # noqa: S608
-    return row[0] if row else 0
-
-
-def _until(order: _Order, now_ms: int) -> tuple[str, list[Value]]:
-    """Return the sort expression of runs that have not ended, and its parameters."""
+def _active(db: Connection, selection: Selection, order: _Order, limit: int, now_ms: int) -> list[_Found]:
+    """Return the first active matches; the duration of a running run counts until now."""
+    column: tuple[str, list[Value]] = (order.column, [])
     if order.field == "duration":
-        return f"CASE state WHEN {RUNNING} THEN CAST(? AS BIGINT) - started_at END", [now_ms]
-    return order.column, []
+        column = f"CASE state WHEN {RUNNING} THEN CAST(? AS BIGINT) - started_at END", [now_ms]
+    word = "DESC" if order.descending else "ASC"
+    return _matches(db, selection, "runs_active", column, (f"ORDER BY 2 {word} NULLS LAST, id {word} LIMIT ?", [limit]))
 
 
 def _page_by_creation(
