@@ -4,8 +4,7 @@ A page is found in one index that has all the columns it needs, then its rows ar
 walks an index in the order of the sort until the page is full, and skips rows that do not match. The second takes all
 candidates from an index that begins with a filtered column, and sorts them. The exact numbers of store.runs.totals say
 which plan is shorter. SQLite's planner has no such numbers, so the index is named (INDEXED BY). The numbers do not tell
-whether matches are clustered at the far end, as the runs of a slow task are. So a walk that takes much longer than
-expected is stopped, and the bounded plan is used.
+whether matches are clustered at the far end, as the runs of a slow task are. There, a walk takes longer than expected.
 
 Missing values come last, in either direction. So runs without a value form a second list, by id, behind the first; the
 numbers tell where. Each list is a part of an index, so neither list is read to reach the other.
@@ -44,17 +43,15 @@ class Way(NamedTuple):
         through: The index.
         walks: Whether its entries come in the order of the sort, so that it ends with the page.
         cost: Entries to look at, as if matches were spread evenly.
-        most: The same, if they stand together at the far end.
     """
 
     through: str
     walks: bool
     cost: float
-    most: float
 
 
-def ways(db: Connection, selection: Selection, field: str, wanted: int, total: int) -> tuple[Way, Way]:
-    """Return the plan that is expected to be shortest, and the plan with a bounded cost.
+def shortest(db: Connection, selection: Selection, field: str, wanted: int, total: int) -> Way:
+    """Return the way that is expected to be shortest.
 
     Args:
         db: In a snapshot.
@@ -74,8 +71,7 @@ def ways(db: Connection, selection: Selection, field: str, wanted: int, total: i
     )
     for index, values, part in parts:
         if by_time and part == selection and values is not None and len(values) == 1:
-            best = Way(index, True, wanted, wanted)  # every entry of its range matches
-            return best, best
+            return Way(index, True, wanted)  # every entry of its range matches
     # Each: the index, how many entries its range has, whether they come in the order of the sort.
     ranges = [("runs_created", count(db, in_range), by_time)]
     if field == "id":
@@ -100,12 +96,11 @@ def ways(db: Connection, selection: Selection, field: str, wanted: int, total: i
 
     def way(index: str, size: int, walks: bool) -> Way:
         if not walks:
-            return Way(index, walks, size + sorting * total, size + sorting * total)
+            return Way(index, walks, size + sorting * total)
         most = size * (_LOOKUP_COST if index == "runs_id" else 1.0)  # that has the ids alone
-        return Way(index, walks, most if in_clump else min(most, wanted * most / total), most)
+        return Way(index, walks, most if in_clump else min(most, wanted * most / total))
 
-    found = [way(*one) for one in ranges]
-    return min(found, key=lambda one: one.cost), min(found, key=lambda one: one.most)
+    return min((way(*one) for one in ranges), key=lambda one: one.cost)
 
 
 SortField = Literal["task_name", "status", "start_at", "exit_code", "duration", "created_at"]
@@ -124,9 +119,6 @@ _COLUMNS: dict[_Field, str] = {
 }
 _OPTIONAL: dict[_Field, Optional] = {"start_at": "started_at", "duration": "duration"}
 _GROUPED: dict[_Field, GroupColumn] = {"task_name": "task_name", "status": "state", "exit_code": "exit_code"}
-_STEPS = 6  # of SQLite's machine, to look at one entry
-_LUCK = 3  # how much dearer than it should be a way may become before another one is tried
-_FEW = 500  # entries that are always worth a try
 _DEEP = 5000  # runs to be passed over that are worth looking in which part of time the page is
 _SCAN_LIMIT = 20_000  # matches of a search in ids that are sorted here instead of scanning a second time
 
@@ -374,29 +366,7 @@ def _page(db: Connection, selection: Selection, order: _Order, limit: int, offse
     """Return the rows of a page, for which stored values are enough; found from either end, whichever is cheaper."""
     limit = min(limit, total - offset)
     behind = total - offset - limit
-    place = _Place(limit, offset, behind)
-    best, sure = ways(db, selection, order.field, min(offset, behind) + limit, total)
-    found = None
-    if best.most > _LUCK * best.cost:
-        found = _along(db, selection, order, best, place, _STEPS * (_LUCK * best.cost + _FEW))
-    if found is None:
-        found = _along(db, selection, order, sure, place, None)
-    return found or []
-
-
-class _Place(NamedTuple):
-    """Place of a page: how many rows it has, and how many stand before and behind it."""
-
-    limit: int
-    offset: int
-    behind: int
-
-
-def _along(
-    db: Connection, selection: Selection, order: _Order, way: Way, place: _Place, most_steps: float | None
-) -> list[_Found] | None:
-    """Return the rows of a page, found in one way; None: not within so many steps."""
-    limit, offset, behind = place
+    way = shortest(db, selection, order.field, min(offset, behind) + limit, total)
     backwards = behind < offset if way.walks else _sorts_better_backwards(order, offset, behind, limit)
     if way.walks and order.field in WALKED and selection.some_deleted and selection.id_part is None:
         selection = bounded(db, selection)
@@ -404,11 +374,7 @@ def _along(
     mixed = order.field in _OPTIONAL and selection.has is None and selection.lacks is None
     ordered = order.sql(backwards=backwards, mixed=mixed)
     sql = f"SELECT seq, {order.column}, id FROM runs INDEXED BY {way.through} WHERE {where} {ordered} LIMIT ? OFFSET ?"  # noqa: S608 - ours
-    params += [limit, behind if backwards else offset]
-    rows = db.rows(sql, params) if most_steps is None else db.attempt(sql, params, int(most_steps))
-    if rows is None:
-        return None
-    found = [_Found(*row) for row in rows]
+    found = [_Found(*row) for row in db.rows(sql, [*params, limit, behind if backwards else offset])]
     return found[::-1] if backwards else found
 
 
