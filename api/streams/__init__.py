@@ -1,4 +1,4 @@
 """Streams that follow rings: server-sent events and raw logs.
 
-The resources import this package; it imports no resource and writes nothing.
+The resources import this package; it imports no resource and never writes to the database.
 """

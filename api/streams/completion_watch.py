@@ -1,8 +1,8 @@
 """Watches for the end of runs.
 
-A stream may send ``done`` only after the database has the run as ended. Two hints make a watch read the run's row: an
-event of the run other than its start, because events are published after the row is stored; and a sealed ring. The rows
-of all watched runs are read in batches, off the event loop.
+A stream may send ``done`` only after the database records the end of the run. Two hints make a watch read the run's
+row: a sealed ring, and any event of the run except its creation and start, because an event is published after its row
+is stored. The rows of all watched runs are read in batches, off the event loop.
 """
 
 import logging
@@ -44,7 +44,7 @@ class Rings(Protocol):
         """Start the greenlets that follow rings."""
 
     def feed(self, name: str) -> AbstractContextManager[Feed]:
-        """Follow a ring."""
+        """Follow a ring for the duration of the context."""
 
 
 class Watch:
@@ -54,11 +54,11 @@ class Watch:
         self.run_id = run_id
         self.users = 0
         self.outcome: str | None = None
-        """``ended`` or ``deleted``; None before."""
+        """``ended`` or ``deleted``; None while the run is alive."""
         self.lines = 0
         """Number of lines in the row of an ended run, even if its log is gone."""
         self.seen = False
-        """Whether the run has had a row."""
+        """Whether a read has found the run's row."""
         self.urgent = urgent
         self.looked_s = 0.0
         self.waiters: set[Waiter] = set()
@@ -96,8 +96,8 @@ class Ends:
     def enter(self, run_id: str, *, urgent: bool = True) -> Watch:
         """Start to watch a run, which need not exist yet; the caller must call :meth:`leave`.
 
-        If `urgent`, the row is read at once, because the run may already have ended. Otherwise a later read finds it,
-        after later events.
+        With `urgent`, the row is read at once, because the run may already have ended. Otherwise it is read after an
+        event of the run, or within two seconds.
         """
         watch = self._watches.get(run_id)
         if watch is None:
@@ -111,13 +111,13 @@ class Ends:
         return watch
 
     def leave(self, watch: Watch) -> None:
-        """Stop a watch."""
+        """Release a watch that :meth:`enter` returned; the last user ends it."""
         watch.users -= 1
         if not watch.users:
             del self._watches[watch.run_id]
 
     def wake(self) -> None:
-        """Wake all waits."""
+        """Wake all waiting greenlets, so they can check whether the worker stops."""
         for watch in self._watches.values():
             for waiter in watch.waiters:
                 waiter.set()
@@ -130,7 +130,7 @@ class Ends:
             position = 0
             while True:
                 try:
-                    # Without a watch, earlier events do not matter.
+                    # Without watches, skip all events up to now.
                     position = self._note(feed, position) if self._watches else feed.head().lines
                     self._due.set()
                 except (LogError, OSError) as err:
@@ -149,7 +149,7 @@ class Ends:
         return following
 
     def look(self) -> None:
-        """Greenlet: read scheduled rows, and every row at least every two seconds."""
+        """Greenlet: read the rows that are due; every row is due at least every two seconds."""
         while True:
             self._due.wait(_LOOK_S)
             self._due.clear()

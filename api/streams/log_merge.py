@@ -1,16 +1,16 @@
-"""Several logs as one: the order of their lines, and a cursor that says how far they were sent.
+"""Merging several logs: the order of their lines, and a cursor that records how far they were sent.
 
-Lines are ordered by time, then by run id, then by number. The lines of one run keep their order, also where the clock
-was set back between them: then they count as read at the latest time before.
+Lines are ordered by time, then by run id, then by number. The lines of one run always keep their order: if the clock
+was set back between two lines, the second counts as read at the same time as the first.
 
-A cursor resumes a merge without loss or repetition. It names each run that was sent in part, and the next line of it.
-Runs that were sent completely are left out if they ended before the cursor's time, and named by a short key if they
-ended later. A run that is not named, and that ended at the cursor's time or later or is still running, is new::
+A cursor resumes a merge without loss or repetition. It lists each run that was sent in part, with its next line. Runs
+that were sent completely are omitted if they ended before the cursor's time, and listed by a short key if they ended at
+that time or later. Any other run that is still running, or ended at the cursor's time or later, is new::
 
     base64url(version u8 | floor ms varint | time ms varint | count varint | count * (ULID 16s, next line varint)
               | count varint | count * key 8s | crc32 u32)
 
-The *floor* is the time of the oldest lines that the merge may send; older ones were never asked for.
+The *floor* is the time of the oldest lines that the merge may send; older lines were not requested.
 """
 
 import base64
@@ -25,9 +25,9 @@ from typing import NamedTuple
 from logring.block import Batch
 
 MAX_CURSOR = 6 * 1024
-"""Characters of a cursor."""
+"""Maximum number of characters in a cursor."""
 MAX_RUNS = 200
-"""Runs that are merged at once: so many fit into a cursor, with some that ended a moment ago."""
+"""Maximum number of runs merged at once: a cursor has room for them and for some runs that ended recently."""
 
 _VERSION = 1
 _MAX_BYTES = MAX_CURSOR * 3 // 4
@@ -39,7 +39,7 @@ _MAX_NUMBER = 2**63 - 1
 
 
 class BadCursor(ValueError):
-    """The text is no cursor."""
+    """The text is not a valid cursor."""
 
 
 class Gap(NamedTuple):
@@ -48,7 +48,7 @@ class Gap(NamedTuple):
     after: int
     """Number of the line before them."""
     lines: int
-    """How many they are."""
+    """Number of missing lines."""
 
 
 class End(NamedTuple):
@@ -65,7 +65,7 @@ class Track:
         run_id: its ULID.
         next: number of the next line to send.
         latest_ms: time of the newest line taken so far.
-        behind: whether it may have lines that were not put into the merge.
+        behind: whether the run may have lines that are not in the merge yet.
     """
 
     __slots__ = ("behind", "latest_ms", "next", "queue", "run_id")
@@ -78,7 +78,7 @@ class Track:
         self.queue: deque[tuple[int, Item]] = deque()
 
     def advance(self, item: Item) -> None:
-        """Note that an item is sent."""
+        """Move `next` past an item that is sent."""
         if isinstance(item, Batch):
             self.next = item.next
         elif isinstance(item, Gap):
@@ -86,24 +86,25 @@ class Track:
 
 
 class Merge:
-    """Puts the lines of several runs into one order."""
+    """Merges the lines of several runs in order."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, str, Track]] = []
-        """Tracks with something queued, by their first item."""
+        """Tracks with queued items, ordered by their first item."""
 
     def __bool__(self) -> bool:
         return bool(self._heap)
 
     @property
     def first_ms(self) -> int:
-        """Time of the first item; there must be one."""
+        """Time of the first item in ms; the merge must not be empty."""
         return self._heap[0][0]
 
     def put(self, track: Track, items: Iterable[tuple[int, Item]], now_ms: int) -> None:
         """Queue items of a run with their times (ms), in the order of its log.
 
-        An item cannot be from the future: a clock that was set back would hold back all items behind it.
+        A time in the future is reduced to `now_ms`: after the clock was set back, such an item would delay all later
+        ones.
         """
         empty = not track.queue
         latest_ms = track.queue[-1][0] if track.queue else track.latest_ms
@@ -114,9 +115,9 @@ class Merge:
             heapq.heappush(self._heap, (track.queue[0][0], track.run_id, track))
 
     def take(self, before_ms: int, max_lines: int, max_bytes: int) -> Iterator[tuple[Track, Item]]:
-        """Yield items in order, up to and with `before_ms`; stops as soon as a run is `behind` that has none queued.
+        """Yield items in order, up to and including `before_ms`; stop when a run that is `behind` has none queued.
 
-        At least one item is yielded if one is due. Who sends it tells its track to advance.
+        At least one item is yielded if one is due. The caller calls :meth:`Track.advance` for each item that it sends.
         """
         heap = self._heap
         while heap and heap[0][0] <= before_ms and max_lines > 0 and max_bytes > 0:
@@ -136,21 +137,21 @@ class Merge:
 
 
 class Cursor(NamedTuple):
-    """How far a merge was sent; see the module."""
+    """The position of a merge; the module's docstring describes it."""
 
     floor_ms: int
     time_ms: int
     lines: Mapping[str, int]
-    """Next line by run id, of runs that were sent in part."""
+    """Next line of each run that was sent in part, by run id."""
     complete: frozenset[bytes]
     """Keys of runs that were sent completely and ended at or after the time."""
 
     def is_complete(self, run_id: str) -> bool:
-        """Return whether all of a run was sent, which ended at or after the time."""
+        """Return whether a run that ended at or after `time_ms` was sent completely."""
         return key_of(run_id) in self.complete
 
     def encode(self) -> str:
-        """Return the cursor as text."""
+        """Return the cursor as text, at most :data:`MAX_CURSOR` characters."""
         data = bytearray([_VERSION])
         for number in (max(self.floor_ms, 0), max(self.time_ms, 0), len(self.lines)):
             _put_number(data, number)
@@ -165,7 +166,7 @@ class Cursor(NamedTuple):
 
 
 def key_of(run_id: str) -> bytes:
-    """Return the random part of a run id, as far as it tells two runs apart."""
+    """Return the last 8 bytes of a run id: they are random, and enough to distinguish runs."""
     return _packed(run_id)[-_KEY_BYTES:]
 
 
@@ -180,9 +181,9 @@ def cursor_of(
 
     Args:
         floor_ms: time of the oldest lines that the merge may send.
-        time_ms: where there is room, runs that ended at or after this time (ms) are named.
-        parts: next line by run id, of at most :data:`MAX_RUNS` runs that were sent in part.
-        ended: when each of the runs ended that were sent completely, by run id.
+        time_ms: the cursor lists runs that ended at or after this time (ms), as far as there is room for them.
+        parts: next line of each run that was sent in part, by run id; at most :data:`MAX_RUNS`.
+        ended: end time of each run that was sent completely, by run id.
         earlier: keys of other runs that were sent completely, from the cursor that was resumed.
     """
     room = (_MAX_BYTES - 64 - sum(16 + _size(line) for line in parts.values())) // _KEY_BYTES
@@ -195,10 +196,10 @@ def cursor_of(
 
 
 def decode(text: str) -> Cursor:
-    """Return the cursor that a text is.
+    """Parse a cursor.
 
     Raises:
-        BadCursor: it is none.
+        BadCursor: the text is not a valid cursor.
     """
     if len(text) > MAX_CURSOR:
         raise BadCursor(f"has more than {MAX_CURSOR} characters")
@@ -216,14 +217,14 @@ def decode(text: str) -> Cursor:
 
 
 class _Reader:
-    """Takes apart the inside of a cursor."""
+    """Reads the fields of a cursor one after another."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next `size` bytes."""
         part = self._data[self._at : self._at + size]
         if len(part) < size:
             raise BadCursor("ends too early")
@@ -231,7 +232,7 @@ class _Reader:
         return part
 
     def number(self) -> int:
-        """Return the next number, 7 bits a byte, the lowest first."""
+        """Return the next varint: 7 bits a byte, the least significant first."""
         value = shift = 0
         while shift < 63:
             byte = self.take(1)[0]

@@ -1,8 +1,8 @@
-"""The text of a whole log, from any byte on.
+"""The text of a whole log, available from any byte offset.
 
-Blocks record the line at which they begin, but not the byte. So the size of an ended log is measured once, by reading
-all headers; the starts of some blocks are kept for later ranges. Headers of damaged blocks remain valid, so the text
-around them stays available.
+Blocks record the line at which they begin, but not the byte offset. So the size of an ended log is measured once, by
+reading all headers. The starts of some blocks are kept for later range requests. Headers of damaged blocks remain
+valid, so the text around them stays available.
 """
 
 import bisect
@@ -44,7 +44,7 @@ class Layouts:
         self._known: OrderedDict[tuple[str, tuple[int, ...], int, int], Layout | None] = OrderedDict()
 
     def of(self, run_id: str, reader: LogReader, head: Head, streams: tuple[int, ...]) -> Layout | None:
-        """Return the layout of a complete log, or None if a header is damaged or there are too many.
+        """Return the layout of a complete log; None if a header is damaged or there are too many blocks.
 
         Raises:
             LogError: no part of it can be read.
@@ -66,7 +66,7 @@ class Layouts:
 
 
 class _Measuring:
-    """A measurement in turns, so that others can run in between."""
+    """A measurement in several turns, so that other greenlets can run in between."""
 
     def __init__(self, reader: LogReader, streams: tuple[int, ...]) -> None:
         self.layout: Layout | None = None
@@ -77,7 +77,7 @@ class _Measuring:
         self._step = 1
 
     def go_on(self) -> bool:
-        """Take a turn; return whether it was the last one."""
+        """Measure some more blocks; return whether the measurement is complete."""
         for _ in range(_TURN_BLOCKS):
             extent = next(self._extents, None)
             if extent is None:
@@ -135,7 +135,7 @@ def part(reader: LogReader, streams: Sequence[int], layout: Layout, begin: int, 
 
 
 class Pieces:
-    """A text in pieces that are large enough to be worth a write."""
+    """Joins the chunks of a text into pieces that are large enough to be worth a write."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks

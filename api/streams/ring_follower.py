@@ -1,4 +1,4 @@
-"""Follow rings for many streams on one event loop.
+"""Following rings for many streams on one event loop.
 
     doorbell socket -> Bell (a greenlet per socket) -> Feed of that ring -> the streams that wait for it
 
@@ -61,7 +61,7 @@ class Bell:
         self._send("subscribe", name)
 
     def unsubscribe(self, name: str) -> None:
-        """Cancel a subscription."""
+        """Cancel the subscription to a ring."""
         self._names.discard(name)
         self._send("unsubscribe", name)
 
@@ -78,15 +78,15 @@ class Bell:
         while True:
             try:
                 client = DoorbellClient(self._path, self._token)
-                for name in list(self._names):  # the set changes while the writer accepts no more
+                for name in list(self._names):  # the set can change while a send waits
                     client.subscribe(name)
-            except OSError:  # no writer listens now
+            except OSError:  # no writer is listening
                 gevent.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
                 failures += 1
                 continue
             failures = 0
             self._client = client
-            # Subscribed while the connection was made, or rung while there was none.
+            # Cover rings that were subscribed while the connection was set up, and bells rung before it existed.
             for name in list(self._names):
                 self._send("subscribe", name)
                 self._ring(name)
@@ -95,7 +95,7 @@ class Bell:
             client.close()
 
     def _hear(self, client: DoorbellClient) -> None:
-        """Receive bells until the writer is gone. This runs on the loop, because waking a greenlet takes longer."""
+        """Receive bells until the writer is gone. They are handled on the loop: waking a greenlet takes longer."""
         gone = Event()
         watcher = gevent.get_hub().loop.io(client.fileno(), 1)
         watcher.start(self._heard, client, gone)
@@ -124,14 +124,14 @@ class Bell:
 
 
 class Follower(Protocol):
-    """A stream, as the hub sees it."""
+    """The part of a stream that the hub uses."""
 
     woken: Event
     revoked: bool
     credential: Credential | None
     greenlet: gevent.Greenlet
     beat_s: float
-    """Monotonic time by which it must send something, at least a heartbeat."""
+    """Monotonic time by which the stream must send something, at least a heartbeat."""
 
 
 class Hub:
@@ -139,7 +139,7 @@ class Hub:
 
     def __init__(self, boot: Boot, reads: Reads, valid: Callable[[Credential], bool]) -> None:
         self.streams: dict[Follower, None] = {}
-        """Streams, the oldest first."""
+        """All open streams, oldest first."""
         self._boot = boot
         self._reads = reads
         self._valid = valid
@@ -151,7 +151,7 @@ class Hub:
         self.ends = Ends(self, reads)
 
     def start(self) -> None:
-        """Start the greenlets; called with the first stream, so that an idle worker has none."""
+        """Start the greenlets, once. The first stream calls this, so an idle worker has none."""
         if not self._started:
             self._started = True
             gevent.spawn(self._poll)
@@ -159,7 +159,7 @@ class Hub:
             gevent.spawn(self.ends.look)
 
     def wake(self) -> None:
-        """Wake all streams and all waits for ends of runs, as the worker stops."""
+        """Wake all streams and all waits for the end of runs, because the worker stops."""
         for stream in self.streams:
             stream.woken.set()
         self.ends.wake()
@@ -201,7 +201,7 @@ class Hub:
                         stream.woken.set()
 
     def dispensable(self, places: Container[gevent.Greenlet]) -> gevent.Greenlet | None:
-        """Return the oldest of these streams that belongs to the client with the most of them, or None."""
+        """Return the oldest stream in `places` of the client that has most of them; None if there is no stream."""
         here = [stream for stream in self.streams if stream.greenlet in places]
         most = Counter(stream.credential for stream in here).most_common(1)
         return next((stream.greenlet for stream in here if stream.credential == most[0][0]), None)
@@ -212,7 +212,7 @@ class Hub:
 
     @contextmanager
     def feed(self, name: str) -> Iterator[Feed]:
-        """Follow a ring. The subscription precedes the first read, so that no line is missed."""
+        """Follow a ring for the duration of the context. It is subscribed before the first read, to miss no line."""
         feed = self.enter(name)
         try:
             yield feed
@@ -233,7 +233,7 @@ class Hub:
         return feed
 
     def leave(self, feed: Feed) -> None:
-        """Stop following a ring."""
+        """Release a feed that :meth:`enter` returned; the last user closes it."""
         feed.users -= 1
         if not feed.users:
             del self._feeds[feed.name]
@@ -245,9 +245,9 @@ class Hub:
 
 
 def unreadable(name: str, err: Exception) -> ApiError:
-    """Return the 500 for an unreadable log: its detail has the reason, but not the path of the file.
+    """Return a 500 for an unreadable log. Its detail has the reason, but not the path of the file.
 
-    If only memory, threads or descriptors are missing, it is a 503.
+    If the process lacks memory, threads or descriptors, it is a 503 instead.
     """
     if is_shortage(err):
         return shortage(name, err)

@@ -1,9 +1,9 @@
-"""One ring for any number of streams of this worker: one reader, one rendering, one pace.
+"""One ring followed by any number of this worker's streams, which share the reader, the rendering and the pace.
 
-Streams at the end of the ring are sent new lines right here; other streams are woken.
+The feed itself sends new lines to streams at the end of the ring; it wakes other streams.
 
 The first bell after a pause wakes the streams at once. While more bells follow, a wake-up waits until the worker can
-afford it (:class:`Budget`), but for 20 ms at most. One wake-up always follows the last bell.
+afford it (:class:`Budget`), but 20 ms at most. There is always a wake-up after the last bell.
 """
 
 import logging
@@ -25,10 +25,10 @@ from logring.reader import Batch, Head, Line, Lines, LogReader, Page
 log = logging.getLogger("gunicorn.error")
 
 PACE_S = 0.02
-"""The longest time for which lines wait, to travel together."""
+"""Maximum time for which lines wait to be sent together."""
 _SHARE = 0.1
 _WAITER_S = 0.0001
-"""About the time that a woken stream needs, later and in its own greenlet."""
+"""Approximate time that a woken stream takes later, in its own greenlet."""
 LIVE_LINES = 2000
 LIVE_BYTES = 65536
 
@@ -39,7 +39,7 @@ Rows = tuple[bytes, ...]
 
 
 def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page[Line]:
-    """Return a page; damaged lines count as removed lines.
+    """Read a page of lines; damaged lines count as removed.
 
     Raises:
         LogError: no part of the log can be read.
@@ -49,7 +49,7 @@ def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page
 
 
 def read_rendered(reader: LogReader, start: int, limit: int, max_bytes: int, render: Render) -> Chunk:
-    """Return the events of a page, and the line at which to continue.
+    """Read a page and render it as events; return them and the line at which to continue.
 
     Raises:
         LogError: no part of the log can be read.
@@ -60,10 +60,10 @@ def read_rendered(reader: LogReader, start: int, limit: int, max_bytes: int, ren
 
 
 def undamaged(read: Callable[[int, int, int], Page[Lines]], start: int, limit: int, max_bytes: int) -> Page[Lines]:
-    """Return a page as `read` does; damaged lines count as lines that are gone.
+    """Call `read` and return its page; damaged lines count as removed.
 
     Raises:
-        LogError: nothing of the log can be read.
+        LogError: no part of the log can be read.
         OSError: the disk failed.
     """
     while True:
@@ -79,10 +79,10 @@ def undamaged(read: Callable[[int, int, int], Page[Lines]], start: int, limit: i
 
 
 class Waiter(Protocol):
-    """Is told of news."""
+    """An object that waits for changes of a ring or a run, such as an `Event`."""
 
     def set(self) -> None:
-        """Note that there are news; never waits."""
+        """Record a change. This must not block."""
 
 
 class Tail(Protocol):
@@ -95,10 +95,10 @@ class Tail(Protocol):
 
 
 class Budget:
-    """The time that all wake-ups of a worker may take: a tenth of it, as long as none waits for more than 20 ms.
+    """Limits the wake-ups of a worker to a tenth of its time, as long as no line waits for more than 20 ms.
 
-    With few streams lines therefore arrive within a millisecond or two. With many streams, or many chatty runs, a
-    wake-up serves more lines at once, because each one costs time whatever it serves.
+    With few streams, lines therefore arrive within a millisecond or two. With many streams or chatty runs, each wake-up
+    serves more lines, because its cost hardly depends on their number.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Budget:
         """Monotonic time at which the next wake-up is affordable."""
 
     def spend(self, start_s: float, took_s: float) -> None:
-        """Account for a wake-up that began at `start_s`. Unused time is not saved up."""
+        """Account for a wake-up that began at `start_s` and took `took_s`. Unused time is not saved up."""
         self.free_s = max(self.free_s, start_s) + took_s / _SHARE
 
 
@@ -134,14 +134,14 @@ class Feed:
         self._chunks: OrderedDict[tuple[int, Render], Chunk] = OrderedDict()
         self._framed = b"", b""
         self._given = b""
-        """Mark of the ring at which all tails were up to date and no stream had work left; else empty."""
+        """Mark of the ring when all tails were up to date and no stream had work left; empty if one has."""
         self._woken_s = 0.0
         self._timer: Any = None
 
     def head(self) -> Head:
-        """Return the head of the log as of the last wake-up; it is read once for all streams.
+        """Return the head of the log as of the last wake-up. It is read once for all streams.
 
-        With a newer head, the streams served last would send more lines at once and break the pace.
+        With a newer head, the streams that are served last would send lines that arrived meanwhile, and break the pace.
         """
         if self._head is None:
             self._head = self._reader.head()
@@ -149,16 +149,16 @@ class Feed:
 
     @property
     def has_ring(self) -> bool:
-        """Return whether the ring existed when the head was last read.
+        """Whether the ring existed when the head was last read.
 
-        It is created with the first line and removed at the end.
+        A ring is created with the first line and removed at the end of the log.
         """
         return self._reader.has_ring
 
     def head_now(self) -> Head:
-        """Return the current head for a new stream: its client may be ahead of our bells."""
+        """Return the current head for a new stream, whose client may know of lines newer than the last bell."""
         head = self._reader.head()
-        if self._head is None:  # the waiting streams were woken after the last read
+        if self._head is None:  # all streams have been woken since the last read
             self._head = head
         elif head != self._head:
             self.rang()
@@ -167,7 +167,7 @@ class Feed:
     def chunk(self, start: int, render: Render) -> Chunk | None:
         """Return rendered lines from `start` on, and the line at which to continue.
 
-        Streams at the same line share the result. None: line `start` has left the ring, or the ring is gone.
+        Streams at the same line share the result. It is None if line `start` has left the ring, or the ring is gone.
         """
         key = (start, render)
         known = self._chunks.get(key)
@@ -182,7 +182,7 @@ class Feed:
         return made
 
     def part(self, start: int, render: Render, limit: int) -> Chunk | None:
-        """Return such a chunk with at most `limit` lines, for one stream alone."""
+        """Return a chunk like :meth:`chunk`, but with at most `limit` lines, and not shared with other streams."""
         if render is log_batch:
             return self._rendered(self._reader.read_batches, start, limit, render)
         newest = self._reader.newest(start, limit, LIVE_BYTES)
@@ -191,7 +191,7 @@ class Feed:
         return self._rendered(self._reader.read, start, limit, render)
 
     def batches(self, start: int, limit: int, max_bytes: int) -> Page[Batch] | None:
-        """Lines from `start` on, in batches; None: line `start` is no longer in the ring, or the ring is gone."""
+        """Return lines from `start` on in batches; None if line `start` has left the ring, or the ring is gone."""
         page = undamaged(self._reader.read_batches, start, limit, max_bytes)
         return None if page.next == start or page.skipped else page
 
@@ -213,7 +213,7 @@ class Feed:
         """Return unfinished lines and drawings by stream, read once after each bell."""
         if self._unfinished is None:
             found = {pending.stream: tuple(pending.text.split(b"\n")) for pending in self._reader.pending()}
-            if self.head().region_epoch:  # otherwise nothing was ever drawn
+            if self.head().region_epoch:  # 0 if nothing was ever drawn
                 found.update((region.stream, region.rows) for region in self._reader.region())
             self._unfinished = found
         return self._unfinished
@@ -235,7 +235,7 @@ class Feed:
             self._timer.start(self._wake)
 
     def expect(self) -> None:
-        """Look for lines that are about to be written. This is not a bell and does not affect the pace."""
+        """Handle the announcement that lines are about to be written. It is not a bell and does not affect the pace."""
         if self.tails and self._timer is None:
             self._look_again()
             self._serve()
@@ -245,7 +245,8 @@ class Feed:
             self._timer.close()
             self._timer = None
         self._woken_s = time.monotonic()
-        # If the announcement came late, the lines are already there. But a ring that may be replaced must be checked.
+        # `expect` may already have served the lines that this bell announces. A ring that can be replaced must be
+        # checked all the same.
         if self._given and not (self._alone or self.waiters) and self._given == self._reader.mark():
             return
         self._look_again()
@@ -257,7 +258,7 @@ class Feed:
         self._budget.spend(self._woken_s, took_s + _WAITER_S * len(self.waiters))
 
     def _serve(self) -> None:
-        """Send new lines to the streams at the end; wake them for all other changes and for errors."""
+        """Send new lines to the streams at the end of the ring; wake them for any other change, or after an error."""
         left = dict.fromkeys(self.tails)
         mark = self._reader.mark()
         try:
@@ -278,14 +279,14 @@ class Feed:
         self._head = self._unfinished = None
 
     def poll(self) -> None:
-        """Ring if the ring changed without a bell."""
+        """Act as if a bell rang, if the log has changed without one."""
         if self._alone:
             self._follow_replacement()
         if self._reader.head() != self._head:
             self.rang()
 
     def _follow_replacement(self) -> None:
-        """Switch to the new events ring, with continued numbers, that a restarted scheduler creates."""
+        """Switch to the new events ring of a restarted scheduler, which continues the line numbers."""
         inode = _inode(self._ring)
         if inode is not None and inode != self._inode:
             self._reader.close()

@@ -1,7 +1,7 @@
-"""Encode server-sent events.
+"""Encoding of server-sent events.
 
-Rendering is separate from sending, because a chunk is rendered once for all streams at the same line. JSON has no raw
-line breaks, so each event has exactly one data line.
+Rendering is separate from sending, because a chunk is rendered once for all streams at the same line. JSON text
+contains no raw line breaks, so each event has exactly one data line.
 """
 
 import fnmatch
@@ -17,7 +17,7 @@ from logring.layout import STREAM_NAMES
 from logring.reader import Page
 
 RETRY = b"retry: 1000\n"
-"""Prefix of the first event of a stream. As a separate event it would count as an empty event for strict clients."""
+"""Prefix of a stream's first event. On its own, strict clients would treat it as an empty event."""
 HEARTBEAT = b":\n"
 """A comment. An empty line after it would end an event, which strict clients treat as an empty event."""
 
@@ -25,7 +25,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _Kind(msgspec.Struct, rename="camel"):
-    """The fields of a line of the events ring that the filters need; the decoder skips the others."""
+    """The fields of an event that the filters need; the decoder skips all others."""
 
     kind: str
     task_name: str | None = None
@@ -35,29 +35,29 @@ _kind = msgspec.json.Decoder(_Kind)
 
 
 def event(name: str, data: object, *, number: int | None = None, retry_ms: int | None = None) -> bytes:
-    """Encode one event."""
+    """Encode one event, with optional ``id`` and ``retry`` fields."""
     head = b"" if number is None else b"id: %d\n" % number
     tail = b"" if retry_ms is None else b"retry: %d\n" % retry_ms
     return b"%bevent: %b\ndata: %b\n%b\n" % (head, name.encode(), _encoder.encode(data), tail)
 
 
 def ping(now_ms: int) -> bytes:
-    """Encode the time of the server."""
+    """Encode a ``ping``, which carries the server's time."""
     return event("ping", {"at": rfc3339(now_ms)})
 
 
 def dropped(after: int, count: int) -> bytes:
-    """Encode a gap: lines that this stream does not send."""
+    """Encode a gap: `count` lines after line `after` are not sent."""
     return event("dropped", Dropped(after, count))
 
 
 def region(epoch: int, rows: list[str], stream: int) -> bytes:
-    """Encode the current drawing of a stream."""
+    """Encode the rows that an output stream currently draws."""
     return event("region", Region(epoch, rows, STREAM_NAMES[stream]))
 
 
 def rotated(first_available: int) -> bytes:
-    """Encode the removal of older lines."""
+    """Encode the removal of lines before `first_available`."""
     return event("rotated", Rotated(first_available))
 
 
@@ -74,7 +74,7 @@ def line(record: block.Line | block.Batch) -> Line:
 
 
 Render = Callable[[Any], bytes]
-"""Renders one line or one batch; equal renderers share their result."""
+"""A function that renders one line or batch. Equal functions share their results."""
 
 
 def log_line(record: block.Line | block.Batch) -> bytes:
@@ -85,7 +85,7 @@ def log_line(record: block.Line | block.Batch) -> bytes:
 def log_batch(batch: block.Batch) -> bytes:
     """Encode lines that were read together as one event, whose id is the number of the last line.
 
-    A part of a long line, and a line with a history, remain events of their own.
+    A part of a long line, and a line with a history, is encoded as an event of its own.
     """
     if batch.continued or batch.frames:
         return log_line(batch)
@@ -95,14 +95,14 @@ def log_batch(batch: block.Batch) -> bytes:
 
 
 class EventLines:
-    """Renderer for lines of the events ring, which are JSON objects already."""
+    """Renderer for the events ring, whose lines are already JSON objects."""
 
     def __init__(self, types: frozenset[str], tasks: str | None) -> None:
         """Set the filters.
 
         Args:
-            types: Kinds of events to send; empty: all kinds.
-            tasks: Glob of the tasks whose events to send; None: all events.
+            types: Kinds of events to send; empty for all kinds.
+            tasks: Glob pattern of the tasks whose events to send; None for all events.
         """
         self._types = types
         self._tasks = tasks

@@ -1,18 +1,18 @@
-"""The response that is a stream of events, and its life cycle.
+"""A response that is a stream of events, and its life cycle.
 
-gunicorn iterates it in the request's greenlet and closes it. The stream ends when
+gunicorn iterates the response in the request's greenlet and closes it. The stream ends when
 
 * the client disconnects, which a watcher on the socket notices even if the stream is idle,
-* the client reads nothing for 30 s (the timeout of the socket), or its machine acknowledges nothing for as long; TCP's
-  own timeout of 15 minutes is too long,
+* the client reads nothing for 30 s (the timeout of the socket), or its host acknowledges nothing for 30 s (TCP's own
+  timeout of 15 minutes is too long),
 * its session ends or its token is revoked,
-* another connection needs its place,
+* the server closes it at the connection limit,
 * the worker stops,
-* the run has ended; the last event is ``done``.
+* the run ends; the last event is ``done``.
 
 A stream that has sent everything needs its greenlet only for events other than new lines. The feed encodes new lines
-once for all streams and sends them right on the loop. Waking a greenlet per stream and passing each line through
-gunicorn takes twice the CPU time.
+once for all streams and sends them directly on the loop. Waking a greenlet for each stream and passing each line
+through gunicorn would take twice the CPU time.
 """
 
 import socket
@@ -42,9 +42,9 @@ _TAIL_LINES = 2000
 
 
 class EventStream(ABC):
-    """A stream of one request; subclasses define its content.
+    """The stream of one request; subclasses define its content.
 
-    There may be thousands of idle streams, so each uses as little memory as possible.
+    A worker can have thousands of idle streams, so each uses as little memory as possible.
     """
 
     render: sse_encoding.Render = staticmethod(sse_encoding.log_line)
@@ -69,7 +69,7 @@ class EventStream(ABC):
         self._rest = b""
 
     def open(self) -> None:
-        """Acquire the stream's resources; after a failure, none are held.
+        """Acquire the stream's resources. On failure, all are released again.
 
         Raises:
             ApiError: 500 the log cannot be read.
@@ -84,7 +84,7 @@ class EventStream(ABC):
             self._chunked = self._environ["SERVER_PROTOCOL"] == "HTTP/1.1"
             self._departure = Departure(sock, self.woken.set)
             self._hold()
-        except BaseException:  # including the greenlet's end: no other code releases it
+        except BaseException:  # including GreenletExit: no other code would release the resources
             self.close()
             raise
 
@@ -100,17 +100,17 @@ class EventStream(ABC):
 
     @property
     def over(self) -> bool:
-        """Return whether the stream must end."""
+        """Whether the stream must end now."""
         gone = self._departure is not None and self._departure.seen
         return gone or self.revoked or self.context.stopping.is_set()
 
     def sleep(self, at_most_s: float | None = None) -> bytes:
-        """Wait for news; return a heartbeat if one is due."""
+        """Wait until the stream is woken; return a heartbeat if one is due, otherwise b""."""
         self.woken.wait(at_most_s)
         return self.beat() if time.monotonic() >= self.beat_s else b""
 
     def beat(self) -> bytes:
-        """Return the heartbeat, which is due."""
+        """Return a heartbeat. Called when one is due."""
         return sse_encoding.HEARTBEAT
 
     def was_sent(self) -> None:
@@ -118,12 +118,12 @@ class EventStream(ABC):
         self.beat_s = time.monotonic() + HEARTBEAT_S
 
     def wait_at_end(self, feed: Feed, position: int, shown_from: int) -> tuple[bytes, int]:
-        """Wait like :meth:`sleep`, while `feed` sends new lines; only for a stream that has sent all earlier lines.
+        """Wait like :meth:`sleep`, while `feed` sends new lines. The stream must have sent all earlier lines.
 
         Args:
             feed: The feed to follow.
-            position: The next line.
-            shown_from: The first kept line that the client knows of.
+            position: The next line to send.
+            shown_from: The first available line, as the client knows it.
 
         Returns:
             A heartbeat if one is due, and the line at which to continue.
@@ -147,7 +147,7 @@ class EventStream(ABC):
         return beat, self._position
 
     def take(self, feed: Feed, head: Head) -> bool:
-        """Send the feed's new lines on the loop; return False if the greenlet has to do it, or has other work.
+        """Send the feed's new lines on the loop; return False if the greenlet must continue or has other work.
 
         Raises:
             LogError: the log cannot be read.
@@ -176,7 +176,7 @@ class EventStream(ABC):
         return True
 
     def __iter__(self) -> Iterator[bytes]:
-        # The request's environment is no longer used, and makes up a third of an idle stream.
+        # The request's environment is no longer needed; it takes a third of an idle stream's memory.
         self._environ.clear()
         for data in self.events():
             if data:
@@ -187,7 +187,7 @@ class EventStream(ABC):
     def events(self) -> Iterator[bytes]:
         """Yield the content in batches.
 
-        A stream with more to send lets others run first; otherwise a fast client would keep it running.
+        A stream with more to send must let other greenlets run in between: a fast client would never block it.
         """
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Content of streams of logs and events: replay, gaps, live lines, the end."""
+"""The content of log and event streams: replay, gaps, live lines and the end."""
 
 import re
 import time
@@ -23,10 +23,10 @@ from store.runs.writes import Run
 
 DONE_RETRY_MS = 3_600_000
 PING_S = 5.0
-"""The dashboard counts as disconnected after two pings that did not come."""
+"""Interval of pings. The dashboard reports a lost connection after two missing pings."""
 
 _FEED_LINES = 4000
-"""Up to this many lines behind the head a stream reads the ring on the loop; farther behind, in a thread."""
+"""A stream up to this many lines behind the head reads the ring on the loop; farther behind, it uses a thread."""
 _PAGE_LINES = 1000
 _BATCH_LINES = 65_536
 _PAGE_BYTES = 64 * 1024
@@ -34,9 +34,9 @@ _SETTLE_S = 0.05
 _REGION_S = 0.1
 _ROTATED_S = 1.0
 _COMING_S = 0.25
-"""How long to wait for the ring of a log without lines, before the disk is checked as well."""
+"""Time to wait for the ring of a log without lines, before the disk is checked too."""
 _CLOCK_MS = 1000
-"""By how much a first line may appear to be older than it is."""
+"""Tolerance in ms for the time of a first line, which may appear older than it is."""
 _NOTHING = Head(0, 0, 0, sealed=False, region_epoch=0)
 _INTEGER = re.compile("-?[0-9]+")
 _MAX_DIGITS = 19
@@ -45,8 +45,8 @@ _MAX_DIGITS = 19
 class Regions:
     """The unfinished lines and drawings that a stream shows.
 
-    Text that is finished within 50 ms is never shown, because a writer interrupted within a line is no news. Shown text
-    changes at most every 100 ms, and is removed once it is finished.
+    Text that is finished within 50 ms is never shown, because the writer was probably just interrupted within a line.
+    Shown text changes at most every 100 ms, and is removed once it is finished.
     """
 
     def __init__(self) -> None:
@@ -55,11 +55,11 @@ class Regions:
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing is shown, and nothing is about to be."""
+        """Whether nothing is shown or about to be shown."""
         return not self._shown and not self._due_s
 
     def events(self, drawn: dict[int, Rows], epoch: int) -> tuple[bytes, float | None]:
-        """Return the events to send, and the seconds after which to call again without news."""
+        """Return the events to send, and the seconds after which to call again; None: only after a change."""
         if not drawn and self.idle:
             return b"", None
         now_s = time.monotonic()
@@ -86,7 +86,7 @@ class Regions:
 
 
 class LogStream(EventStream):
-    """The common part of run logs and the daemon's log: replay, gaps, live lines."""
+    """The common base of the streams of run logs and the daemon's log: replay, gaps and live lines."""
 
     def __init__(self, context: Context, call: Call) -> None:
         super().__init__(context, call)
@@ -103,7 +103,7 @@ class LogStream(EventStream):
         """Return rendered lines from `position` on, from the ring or the disk."""
 
     def preamble(self) -> bytes:
-        """Return the bytes that begin every stream."""
+        """Return the bytes that begin every stream, on the first call; later b""."""
         preamble, self._preamble = self._preamble, b""
         return preamble
 
@@ -115,8 +115,8 @@ class LogStream(EventStream):
     def replay(self, first: int, lines: int, *, live: bool) -> Iterator[tuple[bytes, int]]:
         """Yield events from the anchor on, each with the line at which to continue.
 
-        The log has the lines `first` to `lines` - 1. Lines near the end of a `live` log are left to the live part if
-        all are wanted: it reads them from the ring, and renders them once for all concurrent streams.
+        The log has the lines `first` to `lines` - 1. If all lines of a `live` log are wanted, the last ones are left to
+        the live part, which reads them from the ring and renders them once for all concurrent streams.
         """
         position = self._start(lines)
         begin = self.preamble()
@@ -136,7 +136,7 @@ class LogStream(EventStream):
             yield sse_encoding.dropped(position - 1, lines - position), lines
 
     def lines_from(self, feed: Feed, head: Head, position: int) -> Chunk:
-        """Return the next lines of a live log."""
+        """Return the next lines of a live log, from the ring if it has them."""
         if head.lines - position <= _FEED_LINES:
             chunk = feed.chunk(position, self.render)
             if chunk is not None:
@@ -144,7 +144,7 @@ class LogStream(EventStream):
         return self.fetch(position, _PAGE_LINES if self.render is sse_encoding.log_line else _BATCH_LINES)
 
     def rotation(self, head: Head, *, last: bool = False) -> bytes:
-        """Return the event for removed lines, at most once a second, except for the `last`."""
+        """Return the event for removed lines, at most once a second; the `last` one is always returned."""
         if head.first_available <= self._first_shown:
             return b""
         now_s = time.monotonic()
@@ -155,7 +155,7 @@ class LogStream(EventStream):
 
 
 class RunLogStream(LogStream):
-    """The log of a run. Its row was read after the watch for its end began."""
+    """The stream of a run's log. The run's row must have been read after the watch for its end began."""
 
     def __init__(self, context: Context, call: Call, run: Run) -> None:
         super().__init__(context, call)
@@ -205,9 +205,10 @@ class RunLogStream(LogStream):
         return head if feed.has_ring else None
 
     def _head_that_came(self) -> Head:
-        """Return the head of a live log that had no ring: its beginning, unless the client knows of later lines.
+        """Return the head of a live log that had no ring when the stream was opened.
 
-        A ring may have appeared and gone since. If its first line is older, the log had begun before.
+        The replay then begins at the start, unless the client knows of later lines. A ring may have come and gone
+        meanwhile. If the first line is older than this stream, the log had begun earlier.
         """
         knows = self._last_event_id is not None or self._anchor > 0
         if self._feed is not None and self._watch is not None:
@@ -225,7 +226,7 @@ class RunLogStream(LogStream):
         return any(line.ts < self._opened_ms for line in page.lines)
 
     def fetch(self, position: int, limit: int) -> Chunk:
-        """Read in a thread, because the lines may come from the disk."""
+        """Read in a thread, because the lines may be on the disk."""
         if self.render is sse_encoding.log_line:
             limit = min(limit, _PAGE_LINES)
         return self.context.files(read_rendered, self._reader, position, limit, _PAGE_BYTES, self.render)
@@ -250,7 +251,8 @@ class RunLogStream(LogStream):
         if self._watch is None or self._feed is None:
             yield _done("ended", position)
         else:
-            # Reopened if this stream falls behind; the other thousands need neither its memory nor its descriptor.
+            # The reader reopens the log if this stream falls behind. Closing it saves memory and a descriptor for each
+            # of thousands of streams.
             self._reader.close()
             yield from self._follow(self._watch, self._feed, position)
 
@@ -259,11 +261,11 @@ class RunLogStream(LogStream):
         feed.head_now()
         while not self.over:
             self.woken.clear()
-            # In this order, the head includes all lines that precede the end.
+            # Read the outcome before the head: a head read after the end includes all lines.
             outcome = watch.outcome
             head = feed.head() if outcome is None else self._whole_head()
             if outcome is None and not feed.has_ring:
-                # The ring of a very short run may have come and gone between two looks.
+                # The ring of a very short run may have come and gone unnoticed.
                 head = self._whole_head()
             if position < head.lines:
                 data, position = self.lines_from(feed, head, position)
@@ -273,7 +275,7 @@ class RunLogStream(LogStream):
                     continue
             if outcome is not None:
                 end = regions.events({}, head.region_epoch)[0] + self.rotation(head, last=True)
-                if position < watch.lines:  # there was no space for its log, or it is gone already
+                if position < watch.lines:  # there was no space for the log, or it is already gone
                     end += sse_encoding.dropped(position - 1, watch.lines - position)
                     position = watch.lines
                 yield end + _done(outcome, position)
@@ -292,7 +294,7 @@ class RunLogStream(LogStream):
 
 
 class DaemonLogStream(LogStream):
-    """The daemon's own log, which has no end and no file."""
+    """The stream of the daemon's own log, which has no end and no file."""
 
     def _hold(self) -> None:
         self._ring = self.follow(DAEMON)
@@ -330,7 +332,7 @@ def _done(status: str, position: int) -> bytes:
 
 
 def last_event_id(call: Call) -> int | None:
-    """Return the number in the header, or None if the header is absent or invalid."""
+    """Return the number in the header ``Last-Event-ID``; None if the header is absent or invalid."""
     text = (call.req.get_header("Last-Event-ID") or "").strip()
     if not _INTEGER.fullmatch(text):
         return None
@@ -343,7 +345,7 @@ def last_event_id(call: Call) -> int | None:
 
 
 class EventsStream(EventStream):
-    """The events of runs, services and the configuration."""
+    """The stream of events of runs, services and the configuration."""
 
     def __init__(self, context: Context, call: Call, types: frozenset[str]) -> None:
         super().__init__(context, call)
@@ -351,7 +353,7 @@ class EventsStream(EventStream):
         if self._pings:
             self.beat_s = time.monotonic() + PING_S
         self.render = sse_encoding.EventLines(types, call.tasks)
-        # Samples describe the whole host, so clients limited to some tasks do not get them.
+        # Samples describe the whole host, so clients that may only see some tasks do not get them.
         self._samples = call.tasks is None and (not types or "system" in types)
         self._last_event_id = last_event_id(call)
 
@@ -359,13 +361,13 @@ class EventsStream(EventStream):
         self._ring = self.follow(EVENTS)
         if self._samples:
             self.context.samples.enter(self.woken)
-        # Fix the start before the first byte is sent, so that the client misses nothing afterwards.
+        # Fix the start before the first byte is sent: the client must miss nothing after it is connected.
         lines, last = self._ring.head_now().lines, self._last_event_id
         self._position = lines if last is None else last + 1
         self._follows_all = not lines and last is None
 
     def beat(self) -> bytes:
-        """Return the heartbeat, which is due; pings come at their pace, whatever else is sent."""
+        """Return a heartbeat or ping. Pings are sent at fixed intervals, even if other events are sent."""
         if not self._pings:
             return super().beat()
         self.beat_s = time.monotonic() + PING_S
@@ -382,7 +384,7 @@ class EventsStream(EventStream):
         super().close()
 
     def events(self) -> Iterator[bytes]:
-        """Yield new events."""
+        """Yield new events, and samples if requested."""
         yield sse_encoding.RETRY
         position = self._position
         samples, sampled = self.context.samples, self.context.samples.at
@@ -394,10 +396,10 @@ class EventsStream(EventStream):
                 yield samples.event
             head = self._ring.head()
             if head.lines and not begun:
-                # The range of numbers is known only from a ring; a scheduler creates it with the first event.
+                # Only the ring tells the range of event numbers; a scheduler creates it with the first event.
                 begun = True
                 position = head.first_available if self._follows_all else min(position, head.lines)
-            # None: the ring is gone; the next one has its own range.
+            # A chunk of None means that the ring is gone; the next ring has its own range.
             chunk = self._ring.chunk(position, self.render) if begun and position < head.lines else None
             if chunk is not None:
                 data, position = chunk

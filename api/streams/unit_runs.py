@@ -1,4 +1,4 @@
-"""The runs whose logs a stream of units reads, in the order of their creation, and the lines with which it begins."""
+"""Selection of the runs that a stream of units reads, in order of creation, and of the first line of each."""
 
 import heapq
 import time
@@ -26,7 +26,7 @@ _PAGE = 200
 _MOST_ANNOUNCED = 2000
 _MOST_COMPLETE = 4096
 _MARGIN_MS = 60_000
-"""So much later than it began, the scheduler may announce a run."""
+"""Maximum delay between the start of a run and its event, in ms."""
 _TAIL_BYTES = 1 << 20
 _BEFORE_ALL = (-(2**63), "")
 _BEHIND_ALL = (2**63 - 1, "~")
@@ -42,7 +42,7 @@ _about = msgspec.json.Decoder(_About)
 
 
 def _news(record: Line) -> bytes:
-    """Reduce an event to what concerns the runs of units: its kind, run and task."""
+    """Reduce an event to its kind, run and task; return nothing for kinds that do not concern units."""
     about = _about.decode(record.text)
     if about.kind in ("run.started", "run.ended", "config.reloaded"):
         return f"{about.kind} {about.run_id} {about.task_name}\n".encode()
@@ -53,19 +53,19 @@ class Tail(NamedTuple):
     """The last lines of several logs together."""
 
     floor_ms: int
-    """Time of the first of them."""
+    """Time of the first of these lines, in ms."""
     runs: list[Run]
     starts: dict[str, int]
-    """First line of each run that has any of them; of the others, the line to come."""
+    """First line to send, by run id; for a running run without any of these lines, its next line."""
 
 
 class UnitRuns:
-    """Finds the runs of selected units: those there are, and those to come.
+    """Finds the existing and new runs of the selected units.
 
     Attributes:
         names: names of the units.
-        starts: the line with which to begin, of runs that do not begin at the floor.
-        floor_ms: older lines are not sent.
+        starts: first line to send, by run id, of runs that do not begin at the floor.
+        floor_ms: time of the oldest lines to send.
     """
 
     def __init__(self, reads: Reads, units: Units, names: frozenset[str], until_ms: int | None) -> None:
@@ -78,24 +78,24 @@ class UnitRuns:
         self._waiting: list[tuple[int, str, Run]] = []
         self._known: set[str] = set()
         self._complete: OrderedDict[str, int] = OrderedDict()
-        """When each of the runs ended that need not be read any more."""
+        """End time of each run that need not be read any more, by run id."""
         self._cursor: Cursor | None = None
         self._since_ms = 0
-        """Ended runs before that time are of no concern."""
+        """Runs that ended before this time are ignored."""
         self._sent_ms = 0
         self._more = False
         self._after = _BEFORE_ALL
         self._announced: set[str] = set()
         self._event = 0
 
-    # The beginning
+    # Beginning
 
     def follow(self, feed: Feed) -> None:
-        """Follow events from here on. To be called before running runs are looked up: none may begin in between."""
+        """Follow events from now on. Call this before looking up running runs, so that no start is missed."""
         self._event = feed.head_now().lines
 
     def begin(self, *, since_ms: int, cursor: Cursor | None, running: list[Run]) -> None:
-        """Begin with all runs since a time, or behind a cursor."""
+        """Begin with all runs since a time, or continue after a cursor."""
         self.floor_ms = self._since_ms = since_ms
         self._more = True
         if cursor is not None:
@@ -112,15 +112,15 @@ class UnitRuns:
         self.starts = tail.starts
         self._add(tail.runs)
 
-    # News
+    # Changes
 
     def look(self, feed: Feed) -> None:
-        """Find out which runs have begun or ended since the last look."""
+        """Read new events and add the runs that have started or ended since the last call."""
         head = feed.head()
         reload = hole = False
         mentioned: dict[str, str] = {}
         if not head.first_available <= self._event <= head.lines:
-            # The ring is new or has overwritten unread events: the database has their results.
+            # The ring is new, or has overwritten unread events, so the runs are read from the database.
             hole, self._event = True, head.lines
         while self._event < head.lines:
             chunk = feed.chunk(self._event, _news)
@@ -151,7 +151,7 @@ class UnitRuns:
                 self._announced.clear()
         except StoreError as err:
             self._reads.tell("runs of units", err)
-            self._event = -1  # look again
+            self._event = -1  # makes the next call read the database
 
     def _add(self, runs: Iterable[Run]) -> None:
         for run in runs:
@@ -177,7 +177,7 @@ class UnitRuns:
     # Taking runs
 
     def next_run(self, before_ms: int | None) -> Run | None:
-        """Return the next run to read, which was created before that time, if there is one.
+        """Return the next run to read; None if there is none, or none created up to `before_ms`.
 
         Raises:
             StoreError: the database cannot be read.
@@ -196,13 +196,13 @@ class UnitRuns:
         return bool(self._waiting) and self._waiting[0][:2] <= self._after
 
     def opened(self) -> int | None:
-        """Take the run that :meth:`next_run` returned; return the line with which it begins, if that is known."""
+        """Take the run that :meth:`next_run` returned; return its first line to send, or None if that is unknown."""
         run = heapq.heappop(self._waiting)[2]
         return self.starts.pop(run.id, None)
 
     @property
     def waiting(self) -> bool:
-        """Return whether there are more runs to read."""
+        """Whether there may be more runs to read."""
         return bool(self._waiting) or self._more
 
     def completed(self, run: Run) -> None:
@@ -216,11 +216,11 @@ class UnitRuns:
             self._complete.popitem(last=False)
 
     def cursor(self, sent_ms: int, parts: Mapping[str, int]) -> Cursor:
-        """Return the cursor after lines up to `sent_ms`.
+        """Return the cursor of a stream that has sent lines up to `sent_ms`.
 
         Args:
             sent_ms: time of the newest line that was sent.
-            parts: next line of each run that was taken and is not completed.
+            parts: next line of each run that was taken but not completed, by run id.
         """
         self._sent_ms = max(self._sent_ms, sent_ms)
         time_ms = max(self._sent_ms - _MARGIN_MS, self._since_ms)
@@ -235,7 +235,7 @@ class UnitRuns:
 
 
 def _resolved(db: Database, units: Units, names: frozenset[str]) -> frozenset[str]:
-    """Return the names of units after a change of the configuration; units that it no longer has end by themselves."""
+    """Return the names of units after a reload. Removed units are kept: their runs end by themselves."""
     try:
         return units.resolve(db) | names
     except ApiError:
@@ -243,9 +243,9 @@ def _resolved(db: Database, units: Units, names: frozenset[str]) -> frozenset[st
 
 
 def tail(reads: Reads, files: Files, finder: "TailFinder", names: Collection[str], running: list[Run]) -> Tail:
-    """Return the last lines of all logs together, of which the new `finder` has the limits.
+    """Return the last lines of all logs together, within the limits of `finder`, which must be new.
 
-    Without any, a stream begins with the lines to come.
+    With a limit of 0 lines, the stream begins with new lines.
 
     Raises:
         StoreError: the database cannot be read.
@@ -264,12 +264,12 @@ def tail(reads: Reads, files: Files, finder: "TailFinder", names: Collection[str
 
 
 class TailFinder:
-    """Collects the newest lines of logs, and drops lines that turn out to be older than the last `limit` ones.
+    """Collects the newest lines of logs, and drops lines that are older than the last `limit` lines.
 
     Attributes:
         limit: the maximum number of lines.
-        since_ms: the time before which lines do not count.
-        until_ms: the time after which lines do not count; None: all count.
+        since_ms: the time of the oldest lines that count, in ms.
+        until_ms: the time of the newest lines that count, in ms; None for no limit.
     """
 
     def __init__(
@@ -281,20 +281,20 @@ class TailFinder:
         self.since_ms = since_ms
         self.until_ms = until_ms
         self._batches: list[tuple[int, str, int, int]] = []
-        """Time, run, first line and number of lines; a heap whose first is the oldest."""
+        """A heap of (time, run id, first line, number of lines), oldest first."""
         self._count = 0
         self._runs: dict[str, Run] = {}
         self._ends: dict[str, int] = {}
 
     @property
     def floor_ms(self) -> int:
-        """Return the time before which no line can be one of the last."""
+        """The time of the oldest line that can still be one of the last, in ms."""
         if self._batches and self._count >= self.limit:
             return max(self.since_ms, self._batches[0][0])
         return self.since_ms
 
     def read(self, runs: Iterable[Run]) -> None:
-        """Read the ends of these runs' logs."""
+        """Collect lines from the ends of these runs' logs."""
         for run in runs:
             if run.ended_at is None or run.ended_at >= self.floor_ms:
                 self._read(run)
@@ -317,7 +317,7 @@ class TailFinder:
                     heapq.heappush(self._batches, (latest_ms, run.id, batch.n, batch.lines))
                     self._count += batch.lines
                 position = page.next
-        except (LogError, OSError):  # the stream names the lines that it cannot read
+        except (LogError, OSError):  # the stream reports the lines that it cannot read
             self._ends.setdefault(run.id, run.lines)
         finally:
             reader.close()
@@ -325,14 +325,14 @@ class TailFinder:
             self._count -= heapq.heappop(self._batches)[3]
 
     def _end(self, run: Run, reader: LogReader, lines: int) -> int:
-        """Return the number of the line that follows the last one that counts."""
+        """Return the number of the line after the last one that counts."""
         until_ms = self.until_ms
         if until_ms is None or (run.ended_at is not None and run.ended_at <= until_ms):
             return lines
         return reader.line_at(until_ms + 1)
 
     def result(self, running: list[Run]) -> Tail:
-        """Return the collected lines."""
+        """Return the collected lines, and the next line of running runs without any."""
         starts = {run.id: self._ends[run.id] for run in running}
         surplus = max(0, self._count - self.limit) if self._batches else 0
         for index, (_, run_id, first, _) in enumerate(sorted(self._batches)):

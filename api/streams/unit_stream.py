@@ -1,8 +1,8 @@
-"""The stream of a unit's log, and of several units: the merge of the logs of all their runs.
+"""The stream of the logs of one or more units: the merge of the logs of all their runs.
 
     events ring -> UnitRuns (which runs) -> one OpenRun each (its ring, or its file) -> Merge -> events run, lines, end
 
-Only as much is read as the client takes: of each run one page is in memory, and at most 200 runs are open.
+The stream reads only as fast as the client: at most 200 runs are open, with one page of each in memory.
 """
 
 import time
@@ -35,16 +35,16 @@ from store.runs import of_units
 from store.runs.writes import Run
 
 _RING_LINES = 4000
-"""Up to so many lines behind the end, a run is read from its ring, on the loop; farther behind in a thread."""
+"""A run is read from its ring on the loop up to this many lines behind the end; farther behind, in a thread."""
 _PAGE_BYTES = 64 * 1024
 _PATTERN_BYTES = 16 * 1024
-"""Text that is searched at once: the slowest patterns search 50 KB a second."""
+"""Amount of text that is searched at once: the slowest patterns search 50 KB/s."""
 _TOGETHER_BYTES = 4 << 20
-"""Text of all open runs in memory, about."""
+"""Approximate limit for the text of all open runs in memory."""
 _BATCH_LINES = 4000
 _BATCH_BYTES = 256 * 1024
 _HOLD_MS = 50
-"""Where several runs print, so old a line must be to be sent: the others may have older lines that are not read yet."""
+"""Minimum age of a line to be sent while several runs are open: the others may have older lines, still unread."""
 _AGAIN_S = 1.0
 LAST_LINES = 1000
 
@@ -53,9 +53,9 @@ class LineFilter:
     """Chooses lines by stream, time and pattern.
 
     Args:
-        stream: its number; None: all.
-        until_ms: lines read later are not wanted.
-        pattern: must match the line.
+        stream: number of the stream; None for all streams.
+        until_ms: latest time of a line; None for no limit.
+        pattern: pattern that a line must match; None for all lines.
     """
 
     def __init__(self, stream: int | None, until_ms: int | None, pattern: Pattern | None) -> None:
@@ -73,7 +73,7 @@ class LineFilter:
             yield batch
             return
         text = batch.text
-        # A carriage return before the newline belongs to the line end, so such lines are looked at one by one.
+        # The pattern must not see a carriage return before the newline, so such lines are searched one by one.
         if b"\r" not in text and pattern.find(text, 0, 0, len(text)) is None:
             return
         for number, line in enumerate(text.split(b"\n"), batch.n):
@@ -82,7 +82,7 @@ class LineFilter:
 
 
 class OpenRun(Track):
-    """A run of a stream of units, while it is read."""
+    """A run that a stream of units reads at present."""
 
     __slots__ = ("ended", "feed", "first_line", "number", "read", "reader", "row", "stream", "watch")
 
@@ -91,17 +91,17 @@ class OpenRun(Track):
         self.stream = stream
         self.row = row
         self.number: int | None = None
-        """In this stream, once it was announced."""
+        """Number of the run in this stream; None until it was announced."""
         self.first_line = self.read = first_line
         """The first line, and the next line to read."""
         self.ended = False
-        """Whether its end is in the merge."""
+        """Whether the run's last item is in the merge."""
         self.reader = reader
         self.feed: Feed | None = None
         self.watch: Watch | None = None
 
     def set(self) -> None:
-        """Note that there may be news: called by its ring and by the watch for its end."""
+        """Note that there may be more lines. Called by the run's feed and by the watch for its end."""
         if not self.ended:
             self.behind = True
             self.stream.news.add(self)
@@ -109,19 +109,19 @@ class OpenRun(Track):
 
 
 class _EventsBell:
-    """Notes that there are events."""
+    """A waiter that notes in its stream that there are new events."""
 
     def __init__(self, stream: "UnitStream") -> None:
         self._stream = stream
 
     def set(self) -> None:
-        """There are."""
+        """Note that there are new events, and wake the stream."""
         self._stream.events_rang = True
         self._stream.woken.set()
 
 
 class UnitStream(EventStream):
-    """The merged log of the runs of some units, to be resumed by a cursor."""
+    """The merged log of the runs of some units; a cursor can resume it."""
 
     def __init__(self, context: Context, call: Call, units: Units) -> None:
         super().__init__(context, call)
@@ -143,7 +143,7 @@ class UnitStream(EventStream):
         self._merge = Merge()
         self._open: dict[str, OpenRun] = {}
         self.news: set[OpenRun] = set()
-        """Open runs that may have more lines than were read."""
+        """Open runs that may have unread lines."""
         self.events_rang = True
         self._bell = _EventsBell(self)
         self._announced = 0
@@ -170,7 +170,7 @@ class UnitStream(EventStream):
             runs.begin(since_ms=self._since_ms or 0, cursor=self._cursor, running=running)
 
     def close(self) -> None:
-        """Let go of all runs, too."""
+        """Release all runs, then close the stream."""
         for run in self._open.values():
             self._release(run)
         self._open.clear()
@@ -181,7 +181,7 @@ class UnitStream(EventStream):
     # Reading
 
     def _fill(self, now_ms: int) -> None:
-        """Open the runs and read the lines that may come next.
+        """Open runs and read lines until the next line to send is certain.
 
         Raises:
             OSError: the disk failed.
@@ -228,7 +228,7 @@ class UnitStream(EventStream):
         try:
             return self.context.files(reader.line_at, floor_ms)
         except LogError:
-            return 0  # the gap is named when it is read
+            return 0  # the read reports the damage as a gap
 
     def _read(self, run: OpenRun, now_ms: int) -> None:
         """Read the next lines of a run, and add the matching ones to the merge."""
@@ -251,11 +251,11 @@ class UnitStream(EventStream):
         elif outcome is not None and not run.ended:
             self._end(run, items)
         self._merge.put(run, items, now_ms)
-        if run.ended and not run.queue:  # nothing of it is wanted
+        if run.ended and not run.queue:  # no line of it is wanted
             self._finish(run)
 
     def _read_live(self, run: OpenRun) -> tuple[Page[Batch] | None, int]:
-        """Read from the ring or, if the ring has dropped the lines, from the file in a thread."""
+        """Read from the ring, or in a thread from the file if the ring no longer has the lines."""
         assert run.feed is not None and run.watch is not None  # noqa: S101, PT018 - it is live
         try:
             head = run.feed.head()
@@ -267,7 +267,7 @@ class UnitStream(EventStream):
                 page = run.feed.batches(run.read, _RING_LINES, self._page_bytes)
                 if page is not None:
                     return page, head.lines
-        except LogError:  # its end is still to come
+        except LogError:  # the end of the run is still awaited
             return None, run.read
         return self._read_file(run)
 
@@ -279,10 +279,10 @@ class UnitStream(EventStream):
     def _read_file(self, run: OpenRun) -> tuple[Page[Batch] | None, int]:
         try:
             page, lines = self.context.files(_read_page, run.reader, run.read, self._page_bytes)
-        except LogError:  # lines that the row of an ended run counts are named as a gap
+        except LogError:  # at the end of the run, the missing lines are reported as a gap
             return None, run.read
         if run.feed is not None and (page is None or page.next >= lines):
-            run.reader.close()  # it goes on from the ring, or has ended
+            run.reader.close()  # the run continues from its ring, or has ended
         return page, lines
 
     def _choose(self, run: OpenRun, page: Page[Batch], items: list[tuple[int, Item]]) -> None:
@@ -305,7 +305,7 @@ class UnitStream(EventStream):
         if run.watch is not None:
             found = self.context.reads(of_units.runs_by_id, [run.run_id])
             run.row = found[0] if found else run.row
-        if run.row.lines > run.read:  # there was no place for its log, or it is gone already
+        if run.row.lines > run.read:  # there was no space for the log, or it is already gone
             items.append((0, Gap(run.read - 1, run.row.lines - run.read)))
             run.read = run.row.lines
         run.ended = True
@@ -315,7 +315,7 @@ class UnitStream(EventStream):
             items.append((run.row.ended_at, End()))
 
     def _finish(self, run: OpenRun) -> None:
-        """Read a run no more."""
+        """Close a run that was read completely."""
         self._release(run)
         del self._open[run.run_id]
         self._runs.completed(run.row)
@@ -354,7 +354,7 @@ class UnitStream(EventStream):
                 yield self._done()
                 return
             if self._is_crowded():
-                return  # the next stream is refused, and says why
+                return  # the client reconnects and gets a 409 with the reason
             self._pause(busy=bool(data))
 
     def _pause(self, *, busy: bool) -> None:
@@ -363,7 +363,7 @@ class UnitStream(EventStream):
             gevent.sleep(0)
             return
         if busy or self._merge:
-            gevent.sleep(PACE_S)  # lines that come in quick succession travel together
+            gevent.sleep(PACE_S)  # send lines that arrive in quick succession together
         if self._merge:
             return
         at_most_s = None
@@ -374,7 +374,7 @@ class UnitStream(EventStream):
         self.sleep(at_most_s)
 
     def _has_work(self) -> bool:
-        """Return whether there is something to read or to send at once."""
+        """Return whether there is something to read or send immediately."""
         if self._merge:
             due_ms = self._merge.first_ms + (_HOLD_MS if len(self._open) > 1 else 0)
             if due_ms <= time.time_ns() // 1_000_000:
@@ -412,7 +412,7 @@ class UnitStream(EventStream):
         return b"".join(parts)
 
     def _is_due(self, run: OpenRun) -> bool:
-        """Return whether to announce a run, whatever it prints. With a filter, an ended run needs a line for that."""
+        """Return whether to announce a run now. With a filter, an ended run is announced only before its first line."""
         return run.number is None and (run.watch is not None or not self._filter.chooses)
 
     def _announce(self, run: OpenRun) -> bytes:
@@ -433,7 +433,7 @@ class UnitStream(EventStream):
         )
 
     def _event(self, name: str, data: object) -> list[bytes]:
-        """Return an event with the cursor as its id; none for no lines."""
+        """Encode an event with the cursor as its id. An empty list of lines yields no event; others are cleared."""
         if isinstance(data, list):
             if not data:
                 return []
@@ -451,7 +451,7 @@ class UnitStream(EventStream):
         return not any(run.behind for run in self._open.values())
 
     def _is_crowded(self) -> bool:
-        """Return whether more runs print at once than a stream can follow."""
+        """Return whether more runs are running than a stream can follow."""
         if len(self._open) < MAX_RUNS or any(run.watch is None for run in self._open.values()):
             return False
         row = self._next_row()
@@ -462,7 +462,7 @@ class UnitStream(EventStream):
 
 
 def _read_page(reader: LogReader, start: int, max_bytes: int) -> tuple[Page[Batch] | None, int]:
-    """Return the next lines of a log, if there are any, and how many it has."""
+    """Return the next lines of a log (None if there are none), and the number of its lines."""
     head = reader.head()
     if start >= head.lines:
         return None, head.lines
@@ -491,10 +491,10 @@ def _end_of(run: OpenRun) -> schemas.UnitEnd:
 
 
 def _cursor_of(call: Call) -> Cursor | None:
-    """Return the cursor of a stream that is resumed.
+    """Return the cursor in ``Last-Event-ID``; None for a new stream.
 
     Raises:
-        ApiError: 422 Last-Event-ID is none.
+        ApiError: 422 Last-Event-ID is not a valid cursor.
     """
     text = (call.req.get_header("Last-Event-ID") or "").strip()
     if not text:
@@ -506,17 +506,17 @@ def _cursor_of(call: Call) -> Cursor | None:
 
 
 def _begin_of(given: int | None, since_ms: int | None) -> int:
-    """Return where to begin: so many lines before the end if negative, 0 at the beginning, 1 with lines to come."""
+    """Return where to begin: negative for this many lines before the end, 0 for the start, 1 for new lines only."""
     if given is not None:
         return given
     return 0 if since_ms is not None else -LAST_LINES
 
 
 def pattern_of(grep: str | None) -> Pattern | None:
-    """Return the pattern of the parameter ``grep``.
+    """Compile the parameter ``grep``; None without one.
 
     Raises:
-        ApiError: 422 it is no regular expression.
+        ApiError: 422 it is not a valid regular expression.
     """
     if grep is None:
         return None
