@@ -38,7 +38,7 @@ _HANG_S = 30
 
 
 class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    """Gunicorn's configuration, and the workers' settings."""
+    """gunicorn's application object: its configuration, and the settings of the workers."""
 
     def __init__(self, boot: Boot, hello: socket.socket, listeners: list[int]) -> None:
         self.boot = boot
@@ -49,7 +49,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         super().__init__()
 
     def load_config(self) -> None:
-        """Load these settings only: no file, no environment, no command line."""
+        """Load only these settings, and nothing from files, the environment or the command line."""
         settings = {
             "workers": self.boot.workers,
             "worker_class": Worker,
@@ -62,13 +62,12 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "loglevel": self.boot.log_level,
             "control_socket_disable": True,
             "umask": 0o077,
-            # gunicorn trusts no proxy; api.server.client_address does. Over a Unix socket gunicorn would trust every
-            # client.
+            # gunicorn must trust no proxy: over a Unix socket it would trust every client. api.server.client_address
+            # evaluates the headers instead.
             "forwarded_allow_ips": "",
             "forwarder_headers": "",
             "secure_scheme_headers": {},
-            # gunicorn requires that these files exist. The real ones may be unreadable for it, or in the middle of a
-            # renewal.
+            # gunicorn requires that these files exist. The real ones may be unreadable for it, or just being renewed.
             "certfile": os.devnull if self.boot.tls_cert else None,
             "keyfile": os.devnull if self.boot.tls_key else None,
             "do_handshake_on_connect": True,
@@ -78,7 +77,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             self.cfg.set(name, value)
 
     def _context(self, config: object, make: object) -> object:
-        """Return the TLS context; workers call this for each connection."""
+        """Return the current TLS context. Workers call this for each connection."""
         if self._tls_context is None:
             boot = self.boot
             own = boot.api_account is None
@@ -92,7 +91,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         raise NotImplementedError
 
     def root_is_gone(self, flags: int = 0) -> bool:
-        """Return whether the socket to the root has closed. Remaining bytes are read and ignored."""
+        """Return whether the root has closed its socket. Received bytes are ignored."""
         try:
             return not self.hello.recv(4096, flags)
         except BlockingIOError:
@@ -102,7 +101,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
 
 class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
-    """A gunicorn arbiter that exits when the root process is gone."""
+    """A gunicorn arbiter that exits when the root process has died."""
 
     def start(self) -> None:
         """Use the root's listeners as if systemd had bound them, so that gunicorn does not remove them."""
@@ -111,7 +110,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         super().start()
 
     def init_signals(self) -> None:
-        """Handle SIGIO, which reports that the hello socket is readable: the root has closed it."""
+        """Also handle SIGIO, which reports that the hello socket is readable: the root has closed it."""
         super().init_signals()
         signal.signal(signal.SIGIO, lambda _sig, _frame: self.wakeup())
         fd = self.app.hello.fileno()
@@ -119,7 +118,7 @@ class ApiArbiter(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
 
     def spawn_worker(self) -> object:
-        """Fork with signals blocked, until the child has removed our handlers."""
+        """Fork with signals blocked; the worker unblocks them after it has removed the arbiter's handlers."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
             return super().spawn_worker()
@@ -163,7 +162,7 @@ def _receive_hello(hello: socket.socket) -> tuple[Boot, list[int]]:
         raise SystemExit("api: the root process sent no settings")
     if frame["protocol"] not in SPOKEN:
         raise SystemExit(f"api: the root process uses protocol {frame['protocol']}, the API server {PROTOCOL}")
-    if not listeners:  # gunicorn would open a listener of its own
+    if not listeners:  # otherwise gunicorn would open a listener of its own
         raise SystemExit("api: the root process sent no listeners")
     hello.setblocking(False)
     for fd in listeners:
@@ -183,8 +182,8 @@ def run(fd: int) -> None:
     boot, listeners = _receive_hello(hello)
     if boot.api_account is not None:
         become(*boot.api_account, boot.api_groups)
-        os.environ.pop("HOME", None)  # another user's directory: libpq would look for files there and fail
-    # Only the root notifies systemd. gunicorn would take the base path from the environment.
+        os.environ.pop("HOME", None)  # it belongs to another user: libpq would look for files there and fail
+    # Only the root notifies systemd. gunicorn would take the base path from SCRIPT_NAME.
     for name in ("NOTIFY_SOCKET", "SCRIPT_NAME"):
         os.environ.pop(name, None)
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

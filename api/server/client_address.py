@@ -4,11 +4,11 @@ Without proxies the address is the peer of the connection, whatever the headers 
 and every peer of ``proxy_socket``, is trusted to send these headers:
 
 * ``X-Forwarded-For``: each proxy appends the address of its own client. Reading from the right, the first address that
-  is not a trusted proxy is the client. Everything to its left may be forged by the client.
-* ``X-Forwarded-Proto`` and ``X-Forwarded-Host``: the last value, which the nearest proxy wrote.
+  is not a trusted proxy is the client. The client may have forged everything to its left.
+* ``X-Forwarded-Proto`` and ``X-Forwarded-Host``: the last value counts, which the nearest proxy wrote.
 
-The results are stored where applications look: REMOTE_ADDR, wsgi.url_scheme, HTTP_HOST. SCRIPT_NAME is the base path.
-Requests may have it in front of their path or not, because some proxies strip it.
+The results are stored where applications look for them: REMOTE_ADDR, wsgi.url_scheme, HTTP_HOST. SCRIPT_NAME is the
+base path. Request paths may start with it or not, because some proxies strip it.
 """
 
 import functools
@@ -27,7 +27,7 @@ Environ = dict[str, Any]
 
 _PROXY_SOCKET = "ringward.proxy_socket"
 _NO_ADDRESS = "proxy"
-"""Placeholder for the address of a client if its proxy sent none."""
+"""Placeholder for the address of a client whose proxy sent none."""
 _PROTO = re.compile("https?", re.IGNORECASE)
 _MAX_HOPS = 50
 
@@ -64,7 +64,7 @@ class Exposure:
         self._external_url = boot.external_url
 
     def admits(self, peer: str) -> bool:
-        """Return whether a TCP peer may connect. With ``behind_proxy``, only the proxies and this host may."""
+        """Return whether a TCP peer may connect. With ``behind_proxy``, only the proxies and the host itself may."""
         if not self.behind_proxy:
             return True
         address = parse_address(peer)
@@ -74,7 +74,7 @@ class Exposure:
         return any(address in network for network in self._networks)
 
     def settle(self, environ: Environ) -> None:
-        """Store the resolved values in `environ`."""
+        """Store the client's address, scheme, host and base path in `environ`."""
         peer = parse_address(environ.get("REMOTE_ADDR", ""))
         is_tcp = environ["gunicorn.socket"].family != socket.AF_UNIX
         from_proxy = is_tcp and peer is not None and self._trusts(peer)
@@ -92,7 +92,7 @@ class Exposure:
         environ["ringward.external_url"] = self._external_url
 
     def below_base(self, path: str) -> str:
-        """Return `path` relative to the base path; empty if it is the base path without a slash."""
+        """Return `path` without the base path; empty if it equals the base path."""
         if self._base_path and (path == self._base_path or path.startswith(f"{self._base_path}/")):
             return path[len(self._base_path) :]
         return path

@@ -9,7 +9,7 @@ import gevent
 
 
 class Departure:
-    """A watch on one client during its request.
+    """A watch for the disconnection of a client during its request.
 
     Args:
         sock: gevent's socket of the connection.
@@ -21,7 +21,8 @@ class Departure:
     def __init__(self, sock: socket.socket, on_disconnect: Callable[[], object]) -> None:
         self.seen = False
         """Whether the client has disconnected."""
-        # Under TLS a close alert precedes the end of the connection, and only reading tells it from other data.
+        # Under TLS a close alert precedes the end of the connection, and only a read can tell it from other data. So
+        # any data counts as a disconnection there.
         self._peeked = None if isinstance(sock, ssl.SSLSocket) else sock
         self._on_disconnect = on_disconnect
         self._watcher: Any = gevent.get_hub().loop.io(sock.fileno(), 1)
@@ -34,7 +35,7 @@ class Departure:
             return
         except OSError:  # ECONNRESET
             data = b""
-        # Other bytes belong to the client's next request and stay in the socket.
+        # Received bytes belong to the client's next request and stay in the socket.
         self._watcher.stop()
         if not data:
             self.seen = True
@@ -47,7 +48,7 @@ class Departure:
 
 
 def _peek(sock: socket.socket) -> bytes:
-    """Return the next byte, which stays unread, without waiting: gevent forbids waiting in a callback of the loop.
+    """Return the next byte without consuming it or waiting: gevent forbids waiting in a callback of the loop.
 
     Raises:
         OSError: no data has arrived, or the connection is broken.

@@ -13,11 +13,11 @@ import gevent
 from gevent.event import Event
 
 asking: ContextVar[Hashable] = ContextVar("asking", default=None)
-"""Client of the current greenlet; None: no particular client, or the daemon itself."""
+"""The client that the current greenlet serves; None for no particular client, or the daemon itself."""
 
 
 class Turns:
-    """A semaphore for `number` holders at a time."""
+    """A semaphore with at most `number` holders at a time."""
 
     def __init__(self, number: int) -> None:
         self._free = number
@@ -25,10 +25,10 @@ class Turns:
 
     @contextmanager
     def turn(self, patience_s: float | None = None, late: Exception | None = None) -> Iterator[None]:
-        """Acquire the semaphore for the duration of the context; wait in the client's queue.
+        """Acquire the semaphore for the duration of the context, waiting in the client's queue.
 
         Args:
-            patience_s: How long to wait; None: without limit.
+            patience_s: Maximum time to wait; None for no limit.
             late: Exception to raise after that time.
         """
         if self._free:
@@ -46,7 +46,7 @@ class Turns:
         self._lines.setdefault(line, deque()).append(mine)
         try:
             mine.wait()
-        except BaseException:  # it timed out
+        except BaseException:  # a timeout, or the greenlet was killed
             if mine.is_set():
                 self._next()
             else:
@@ -62,5 +62,5 @@ class Turns:
         line, waiting = self._lines.popitem(last=False)
         first = waiting.popleft()
         if waiting:
-            self._lines[line] = waiting  # at the end of the round
+            self._lines[line] = waiting  # at the end of the queue of clients
         first.set()

@@ -1,7 +1,7 @@
-"""Heartbeat of a worker for its arbiter, in place of gunicorn's temporary file.
+"""A worker's heartbeat for its arbiter, in place of gunicorn's temporary file.
 
-gunicorn only lets its user choose the directory of that file. Any directory may be read-only, out of inodes or, below
-``/dev/shm``, removed at a logout, and then the arbiter could replace no worker.
+Only the directory of that file can be configured. Any directory may be read-only or out of inodes, and one below
+``/dev/shm`` may be removed at logout. The arbiter could then start no worker.
 """
 
 import os
@@ -11,10 +11,10 @@ from gunicorn.workers.workertmp import WorkerTmp
 
 
 class Pulse(WorkerTmp):  # type: ignore[misc]  # gunicorn has no types
-    """The time of the last heartbeat, as the mtime of a memory file that both processes have open.
+    """The monotonic time of the last heartbeat, stored as the mtime of a memory file that both processes have open.
 
-    Creation counts as the first heartbeat. A new file has a wall-clock time, later than any monotonic one: a worker
-    that hung while it started, for example without memory, would never be replaced.
+    Creation counts as the first heartbeat, because a new file has a wall-clock time, which is later than any monotonic
+    time. A worker that hung during startup, for example for lack of memory, would never be replaced.
     """
 
     def __init__(self, _cfg: object) -> None:
@@ -35,5 +35,5 @@ class Pulse(WorkerTmp):  # type: ignore[misc]  # gunicorn has no types
         return self._fd
 
     def close(self) -> None:
-        """Close the file in this process; the other process keeps it."""
+        """Close the file in this process; the other process keeps it open."""
         os.close(self._fd)

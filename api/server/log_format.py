@@ -1,4 +1,4 @@
-"""gunicorn's log in the format of all our processes: ``2026-11-21T03:04:05.678Z INFO api: text``."""
+"""gunicorn's log in the daemon's format: ``2026-11-21T03:04:05.678Z INFO api: text``."""
 
 import logging
 import sys
@@ -16,12 +16,12 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
 
 
 class Formatter(logging.Formatter):
-    """A formatter that writes each line of a traceback with the same prefix, and escapes control characters."""
+    """A formatter that prefixes each line of a traceback, and escapes control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as one or more lines."""
         head = f"{rfc3339(int(record.created * 1000))} {record.levelname} api: "
-        # Line breaks in the message come from outside and are escaped; only the traceback has line breaks of its own.
+        # Line breaks in the message come from outside, so they are escaped. Only those of the traceback are genuine.
         lines = [record.getMessage().translate(_ESCAPES)]
         if record.exc_info:
             lines += [line.translate(_ESCAPES) for line in self.formatException(record.exc_info).split("\n")]
@@ -29,14 +29,14 @@ class Formatter(logging.Formatter):
 
 
 class Seldom:
-    """A limit for messages that any client can cause: so many per minute, so that they do not displace older lines."""
+    """A limit of `most` messages per minute, so that messages that any client can cause do not displace older lines."""
 
     def __init__(self, most: int) -> None:
         self._logged_s: deque[float] = deque(maxlen=most)
         self._suppressed = 0
 
     def turn(self) -> int | None:
-        """Return the number of messages suppressed since the last one; None: suppress this one too."""
+        """Return the number of messages suppressed since the last logged one; None if this one is suppressed too."""
         now_s = time.monotonic()
         if len(self._logged_s) == self._logged_s.maxlen and now_s - self._logged_s[0] < _MINUTE_S:
             self._suppressed += 1
@@ -47,14 +47,14 @@ class Seldom:
 
 
 class Bounded(logging.Filter):
-    """A filter with such a limit for each kind of warning and error; it appends the number of suppressed ones."""
+    """A filter with a `Seldom` limit for each kind of warning and error; it appends the number of suppressed ones."""
 
     def __init__(self) -> None:
         super().__init__()
         self._kinds: dict[str, Seldom] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to log the record now. Messages that differ only in their arguments are of one kind."""
+        """Return whether to log the record. Messages that differ only in their arguments are of one kind."""
         if record.levelno < logging.WARNING:
             return True
         if len(self._kinds) >= _KINDS:
@@ -69,18 +69,18 @@ class ApiLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
     """A gunicorn logger without tracebacks for errors that a client causes on its own connection."""
 
     def setup(self, cfg: object) -> None:
-        """Set level and format."""
+        """Set the format and the limits of the error log."""
         super().setup(cfg)
         for handler in self.error_log.handlers:
             handler.setFormatter(Formatter())
             handler.addFilter(Bounded())
 
     def info(self, msg: object, *args: object, **kwargs: object) -> None:
-        """Log gunicorn's own information at debug level."""
+        """Log gunicorn's own informational messages at debug level."""
         super().debug(msg, *args, **kwargs)
 
     def exception(self, msg: object, *args: object, **kwargs: object) -> None:
-        """Log a client's timeout as such, which gunicorn would log as an error."""
+        """Log a client's timeout or disconnection at debug level; gunicorn would log it as an error."""
         error = sys.exc_info()[1]
         if isinstance(error, TimeoutError | ConnectionError):
             super().debug("a client disconnected: %s", error)

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 
 _FAILING_S = 10.0
-"""An operation that has failed for this long, without a success in between, is not a short peak."""
+"""Time for which an operation must fail, without a success in between. A shorter shortage is only a peak."""
 _ROOM_BYTES = 32 << 20
-"""Memory for the stacks of a few threads, and for the largest page."""
+"""Memory for the stacks of a few threads and the largest page."""
 
 
 def has_room() -> bool:
-    """Return whether this process can map more memory. The memory is not touched, so this costs none."""
+    """Return whether this process can map more memory. The memory is not touched, so none is used."""
     try:
         mmap.mmap(-1, _ROOM_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
     except (OSError, MemoryError):
@@ -22,9 +22,8 @@ def has_room() -> bool:
 class MemoryWatch:
     """Detects that a worker can no longer answer an operation for lack of memory.
 
-    The memory of a process can be limited (RLIMIT_AS) so that the worker still runs, but its threads, its database or
-    its responses get no more memory. All workers of a server inherit the limit and the size of the server, so only a
-    new server helps.
+    With a limit on its memory (RLIMIT_AS), a worker may still run, but have no memory for threads, the database or
+    responses. All workers inherit the limit and the memory size of the server, so only a new server helps.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class MemoryWatch:
     def record(self, operation: str, status: int) -> None:
         """Record the status of a response.
 
-        The cause of a failure is not asked for: a shortage can look like a failed disk, or like a slow one.
+        The cause of a failure does not matter: a shortage can look like a failed or slow disk.
         """
         if status < 500:
             self._failing_since_s.pop(operation, None)

@@ -19,10 +19,10 @@ class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
     """
 
     no_memory_status: int | None = None
-    """Exit status of a worker without memory; None until it serves, because gunicorn handles earlier failures."""
+    """Exit status for a worker without memory. None until the worker serves: gunicorn handles earlier failures."""
 
     def handle_error(self, context: object, kind: type[BaseException] | None, value: object, traceback: object) -> None:
-        """Handle an error that no greenlet has caught."""
+        """Handle an uncaught error; exit if it is a MemoryError."""
         if self.no_memory_status is not None and kind is not None and issubclass(kind, MemoryError):
             try:
                 log.error("out of memory; a new API server starts")
@@ -31,11 +31,12 @@ class WorkerHub(hub.Hub):  # type: ignore[misc]  # gevent has no types here
         super().handle_error(context, kind, value, traceback)
 
 
-# Before gevent's patches, which create the hub.
+# This must precede gevent's patches, which create the hub.
 hub.set_default_hub_class(WorkerHub)
-# Not os, signal and subprocess: arbiter and workers handle signals and reap processes as gunicorn expects.
+# os, signal and subprocess stay unpatched: arbiter and workers handle signals and reap processes as gunicorn expects.
 monkey.patch_all(os=False, signal=False, subprocess=False)
 
 if find_spec("psycopg_binary") or find_spec("psycopg_c"):
-    # Before psycopg, which would wait in Python because of the patches, with a hub in each thread of a query.
+    # This must precede the import of psycopg. Because of the patches, psycopg would otherwise wait in Python code, with
+    # a hub in each thread that runs a query.
     os.environ.setdefault("PSYCOPG_WAIT_FUNC", "wait_c")

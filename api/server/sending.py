@@ -1,10 +1,10 @@
 """Responses sent in pieces, each with the full timeout of the socket.
 
-The timeout of a socket applies to a whole ``sendall``, and gunicorn passes a whole body. A client on a slow line would
-be cut off in the middle of a large page although it reads all the time.
+The timeout of a socket applies to a whole ``sendall``, to which gunicorn passes the whole body. A client on a slow line
+would be disconnected in the middle of a large page, although it reads all the time.
 
-gunicorn also sends the head separately, which wakes the client for nothing. Here the head and the start of the body are
-one piece.
+gunicorn also sends the head separately, which wakes the client in vain. Here the head and the start of the body are
+sent as one piece.
 """
 
 import time
@@ -16,7 +16,7 @@ from gunicorn.http import wsgi
 PIECE_BYTES = 65536
 
 taking: dict[gevent.Greenlet, float] = {}
-"""Greenlets that are sending a piece, with the monotonic time of its start; the longest wait is first."""
+"""Greenlets that are sending a piece, with the monotonic time at which they started, longest wait first."""
 
 
 def frame(data: bytes) -> bytes:
@@ -36,7 +36,7 @@ def give(sock: Any, piece: bytes | memoryview) -> None:
     greenlet = gevent.getcurrent()
     taking[greenlet] = time.monotonic()
     try:
-        # Nearly always the kernel accepts everything at once; then ``sendall`` would cost twice as much.
+        # The kernel nearly always accepts everything at once, and ``send`` costs half as much as ``sendall``.
         sent = sock.send(piece)
         if sent < len(piece):
             sock.sendall(memoryview(piece)[sent:])
@@ -45,7 +45,7 @@ def give(sock: Any, piece: bytes | memoryview) -> None:
 
 
 class PatientSocket:
-    """A client's socket, as a response uses it, that sends one piece after another."""
+    """The socket of a response, which sends data piece by piece."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
@@ -61,7 +61,7 @@ class PatientSocket:
 
 
 class _Pieces:
-    """A buffer in place of a socket."""
+    """A buffer with the interface of a socket."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -79,7 +79,7 @@ class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
         super().__init__(req, PatientSocket(sock), cfg)
 
     def write(self, arg: bytes) -> None:
-        """Send a part of the body; unless it is large, the first part is sent together with the head."""
+        """Send a part of the body. The first part, unless it is large, is sent together with the head."""
         if self.headers_sent or len(arg) > PIECE_BYTES // 2:
             super().write(arg)
             return

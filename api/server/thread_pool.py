@@ -1,7 +1,7 @@
 """Threads for work that would block gevent's loop.
 
-gevent writes an exception of a thread, with all its frames, to standard error before it raises it in the caller. This
-module only raises it in the caller.
+Before gevent raises a thread's exception in the caller, it prints the traceback to standard error. This module only
+raises the exception in the caller.
 """
 
 import errno
@@ -19,7 +19,7 @@ class _Raised(NamedTuple):
 
 
 class Threads:
-    """A limited number of threads, started on demand or all at once."""
+    """A pool with a limited number of threads, which start on demand or all at once."""
 
     def __init__(self, number: int) -> None:
         self._pool = ThreadPool(number)
@@ -36,7 +36,7 @@ class Threads:
         """Run `function` in a free thread; return its result or raise its exception.
 
         Raises:
-            OSError: EAGAIN, no thread could be started (pids.max, RLIMIT_NPROC).
+            OSError: EAGAIN if no thread could be started (pids.max, RLIMIT_NPROC).
         """
         return run_in(self._pool, function, *args, **kwargs)
 

@@ -1,7 +1,7 @@
 """TLS contexts, one for each version of the certificate files.
 
-They are cached, because creating one blocks the loop for milliseconds. During a renewal the files may be absent or not
-match; then the previous context stays in use.
+Contexts are cached, because creating one blocks the loop for milliseconds. During a renewal the files may be missing or
+not match each other; the previous context then stays in use.
 """
 
 import errno
@@ -24,7 +24,7 @@ class Files(Protocol):
     """A source of a certificate chain and its key."""
 
     def version(self) -> object:
-        """Return the current version, an opaque value.
+        """Return an opaque value that changes whenever the files do.
 
         Raises:
             OSError: the files are not available.
@@ -39,7 +39,7 @@ class Files(Protocol):
 
 
 def no_passphrase() -> str:
-    """Refuse to ask for a passphrase; without this hook, OpenSSL would ask at the terminal.
+    """Password callback that refuses: without it, OpenSSL would ask for a passphrase at the terminal.
 
     Raises:
         OSError: always.
@@ -48,13 +48,13 @@ def no_passphrase() -> str:
 
 
 class OnDisk:
-    """Files that this process can read itself."""
+    """A certificate and key that this process can read itself."""
 
     def __init__(self, cert: str, key: str) -> None:
         self._cert, self._key = cert, key
 
     def version(self) -> object:
-        """Return the current version of the files."""
+        """Return inode, size and modification time of both files."""
         found = [os.stat(path) for path in (self._cert, self._key)]
         return [(one.st_ino, one.st_size, one.st_mtime_ns) for one in found]
 
@@ -68,9 +68,9 @@ _ASK_S = 2.0
 
 
 class FromScheduler:
-    """Files that the scheduler sends, because the user of this process cannot read the key.
+    """A certificate and key that the scheduler sends, because this process's user cannot read the key.
 
-    It is asked at most once a second for a new version.
+    The scheduler is asked for a new version at most once a second.
     """
 
     def __init__(self, boot: Boot) -> None:
@@ -81,7 +81,7 @@ class FromScheduler:
         self._pem = ""
 
     def version(self) -> object:
-        """Return the current version; while the scheduler is down, the last known one."""
+        """Return the current version, or the last known one while the scheduler is down."""
         with self._asking:  # concurrent callers share the answer
             if time.monotonic() >= self._until_s:
                 try:
@@ -103,7 +103,7 @@ class FromScheduler:
         self._version = answer["version"]
 
     def load(self, context: "ssl.SSLContext") -> None:
-        """Load the certificate from a memory file, because OpenSSL reads only files. No other process can open it."""
+        """Load the certificate from a memory file, because OpenSSL only reads files."""
         fd = os.memfd_create("ringward-certificate", os.MFD_CLOEXEC)
         try:
             with open(fd, "w", encoding="ascii", errors="replace", closefd=False) as file:
@@ -114,20 +114,20 @@ class FromScheduler:
 
 
 class CurrentContext:
-    """The current context of one worker."""
+    """The TLS context that one worker currently uses."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._version: object = None
         self._context: ssl.SSLContext | None = None
         self._logged_error = ""
-        """The last logged error, so that it is not logged for every connection."""
+        """The last logged error; it is not logged again for each connection."""
 
     def get(self, _config: object, make: object) -> "ssl.SSLContext":  # noqa: ARG002 - gunicorn's hook
-        """Return the context for the current files; this is gunicorn's hook `ssl_context`.
+        """Return the context for the current files. This is gunicorn's hook `ssl_context`.
 
         Raises:
-            OSError: the files cannot be used, and no earlier ones were loaded.
+            OSError: the files cannot be used, and no earlier version was loaded.
         """
         try:
             version = self._files.version()

@@ -3,15 +3,15 @@
 It differs from gunicorn's own gevent worker:
 
 * It stops promptly: streams end, idle connections close, and only active requests get time to finish.
-* A hanging worker is killed by SIGABRT. gunicorn's handler raises SystemExit in whichever greenlet runs. The worker
-  then lives on without accepting connections, and is not replaced as long as a stream is open.
-* Connections have time limits for everything in both directions, not only for the headers.
+* SIGABRT ends a hanging worker at once. gunicorn's handler raises SystemExit in the running greenlet; such a worker
+  would accept no more connections, but not be replaced while a stream is open.
+* All phases of a connection have time limits, in both directions; gunicorn only limits the wait for headers.
 * At the connection limit it closes one of these, in this order: the connection that has waited longest for a request
-  or its rest; a connection with a client that does not read; a stream. Otherwise a single host could lock out everyone
-  else with thousands of silent connections.
-* A client that sends as fast as the worker reads does not delay others, which run before each read of the socket and
+  or its rest; a connection whose client does not read; a stream. Otherwise a single host could lock out all others
+  with thousands of silent connections.
+* A client that sends as fast as the worker reads does not delay others: they run before each read of the socket and
   after each request. The unread rest of a body is skipped, within limits.
-* gevent's own web server, which gunicorn's gevent worker imports, is not loaded.
+* It does not load gevent's own web server, which gunicorn's gevent worker imports.
 """
 
 import api.server.patched  # noqa: F401 - first, so that the other modules import what is patched
@@ -79,36 +79,35 @@ _SOCKET_S = 30.0
 _LINGER_S = 1.0
 _HANDSHAKE_S = 10.0
 _HEAD_BYTES = 64 << 10
-"""gunicorn's own limit is the sum of the limits of all fields, 800 KiB, and each read scans all of it."""
+"""Maximum size of a request's head. gunicorn allows 800 KiB, the sum over all fields, and each read scans all of it."""
 _PASSED_OVER_BYTES = 1 << 20
 _PASSED_OVER_S = 10.0
 _STEP_BYTES = 65536
 _CHUNKS = 32
-"""Chunks to read between two turns of others; a chunk takes about 10 µs, even if it is tiny."""
+"""Number of chunks to parse before other greenlets get a turn; a chunk takes about 10 µs, even if it is tiny."""
 _STALLED_S = 5.0
 """At the connection limit, a client that has not read for this long is disconnected."""
 _CLOSE_BELOW_S = 0.5
-"""Time between the end of our grace period for requests and the arbiter's SIGKILL."""
+"""Time between the end of the worker's grace period for requests and the arbiter's SIGKILL."""
 
 
-base.WorkerTmp = Pulse  # gunicorn has no setting for it; see api.server.heartbeat
+base.WorkerTmp = Pulse  # gunicorn has no setting for this class; see api.server.heartbeat
 
 
 class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
-    """A gunicorn worker with these differences."""
+    """A gunicorn worker with the differences that the module describes."""
 
     sockets: list[Any]
 
     def init_process(self) -> None:
-        """Initialise the worker and serve until the end."""
+        """Initialise the worker, and serve until it stops."""
         set_title(TITLE)
-        # The arbiter's handlers would swallow signals, so signals end the process until the worker has its own
-        # handlers.
+        # The arbiter's handlers would swallow signals. Until the worker has handlers of its own, signals end it.
         for number in ENDING:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-        take_short_slices()  # wakes the reader of a line as soon as it is sent
-        self.sockets = [  # gevent's sockets, like everything that was patched
+        take_short_slices()  # a client that is sent a line gets the processor sooner
+        self.sockets = [  # as gevent's sockets
             socket.socket(listener.FAMILY, socket.SOCK_STREAM, fileno=listener.sock.detach())
             for listener in self.sockets
         ]
@@ -116,7 +115,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         super().init_process()
 
     def load_wsgi(self) -> None:
-        """Build the application. The database and the sockets to other processes belong to this worker alone."""
+        """Build the application. Each worker has its own database connections and sockets to other processes."""
         self.stopping = Event()
         self._busy: set[gevent.Greenlet] = set()
         self._idle: set[gevent.Greenlet] = set()
@@ -141,7 +140,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self.context.stop()
 
     def _stop_server(self) -> None:
-        """Stop, and let the arbiter stop too, so that the root starts a new server, which has fresh memory."""
+        """Stop the worker and make the arbiter stop too, so that the root starts a new server with fresh memory."""
         if not self._ends_server:
             self._ends_server = True
             self.log.error("requests fail for lack of memory; a new API server starts")
@@ -156,9 +155,9 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         gevent.spawn(super().handle_usr1, sig, frame)
 
     def handle_abort(self, _sig: int, _frame: FrameType | None) -> None:
-        """Handle the arbiter's SIGABRT after a missing heartbeat: log where the worker hangs, and exit.
+        """Handle the SIGABRT that the arbiter sends after a missing heartbeat: log where the worker hangs, and exit.
 
-        If a worker hangs while it starts, or for lack of memory, the next one would hang too, so the server ends.
+        If the worker hung during startup or for lack of memory, the next one would hang too, so the server exits.
         """
         faulthandler.dump_traceback(all_threads=False)
         os._exit(1 if self.booted and not self._ends_server else Arbiter.WORKER_BOOT_ERROR)
@@ -172,10 +171,10 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         pools, servers = self._pools, []
         for sock in self.sockets:
             sock.setblocking(True)
-            # One pool per listener, so that a flood over TCP does not fill the Unix socket.
+            # Each listener has its own pool, so a flood over TCP does not block the Unix socket.
             pool = Pool(self.worker_connections)
             server = StreamServer(sock, handle=functools.partial(self.handle, _Listener(sock, pool)), spawn=pool)
-            # Accept one connection at a time, so that two workers share simultaneous connections.
+            # Accept one connection at a time, so simultaneous connections are shared between workers.
             server.max_accept = 1
             server.start()
             pools.append(pool)
@@ -198,7 +197,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             os._exit(0)
 
     def _drain(self, pools: list[Pool]) -> None:
-        """Close idle connections, shortly after also those without a complete request, and wait for the rest."""
+        """Close idle connections now, connections without a complete request shortly after; wait for the rest."""
         start_s = time.monotonic()
         while any(pools) and time.monotonic() - start_s < self.cfg.graceful_timeout - 2 * _CLOSE_BELOW_S:
             self.notify()
@@ -252,13 +251,13 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             gunicorn.util.close(client)
 
     def _answer(self, listener_name: Address, req: Any, sock: socket.socket, addr: Address) -> None:
-        """Let the application answer one request, and log it.
+        """Pass one request to the application, send the response, and log the request.
 
         Raises:
             StopIteration: the connection must close after this response.
             OSError: the client disconnected, or was too slow.
         """
-        began = datetime.now()  # noqa: DTZ005 - for a difference, which gunicorn's log wants as a timedelta
+        began = datetime.now()  # noqa: DTZ005 - only for a difference; gunicorn's log expects a timedelta
         response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, response_class=Response)
         environ["wsgi.multithread"] = True
         environ["ringward.headers"] = req.headers  # WSGI joins the values of a repeated header
@@ -279,7 +278,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         except Exception:
             if not response.headers_sent:
                 raise
-            # An error response in the middle of a response would be read as part of its body.
+            # The client would take an error response in the middle of a response as part of the body.
             self.log.exception("Error handling request")
             with contextlib.suppress(OSError):  # ENOTCONN: the client has disconnected
                 sock.shutdown(socket.SHUT_RDWR)
@@ -293,7 +292,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         return gevent.Timeout(self.cfg.keepalive, False)
 
     def handle_request(self, listener_name: Address, req: Any, sock: socket.socket, addr: Address) -> bool:
-        """Handle one request, with a time limit for the client."""
+        """Handle one request, with the socket's timeout for the client."""
         greenlet = gevent.getcurrent()
         self._busy.add(greenlet)
         self._idle.discard(greenlet)
@@ -308,10 +307,10 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             if _pass_over(req.body):
                 self._idle.add(greenlet)
                 if req.unreader.buf.tell():
-                    # The next request is already here, and perhaps another one after it.
+                    # Another request, or part of it, has already been received. Let other greenlets run first.
                     gevent.sleep(0)
             for pool in self._pools:
-                if greenlet in pool:  # it was not closed at the connection limit
+                if greenlet in pool:  # this connection was not closed at the connection limit
                     self._make_room(pool)
             return True
         except StopIteration:
@@ -329,7 +328,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
     def handle(self, listener: "_Listener", client: socket.socket, addr: Address) -> None:
         """Serve one connection."""
         if client.family == socket.AF_UNIX:
-            # The address of the client's end of a Unix socket is meaningless and need not even be text.
+            # The client's address on a Unix socket is meaningless and may not even be text.
             addr = ""
         elif not self.exposure.admits(addr[0]):
             client.close()
@@ -347,12 +346,12 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self._waiting.pop(greenlet, None)
 
     def _make_room(self, pool: Pool, newcomer: gevent.Greenlet | None = None) -> None:
-        """At the connection limit of a listener, close the connection of a slow client."""
+        """Close the connection of a slow client if the listener is at its connection limit."""
         if pool.full():
             gevent.get_hub().loop.run_callback(self._let_go, pool, newcomer)
 
     def _let_go(self, pool: Pool, newcomer: gevent.Greenlet | None) -> None:
-        """Choose and close a connection, on the loop: a request that began in between could be half executed."""
+        """Choose and close a connection. This runs on the loop, so no request can begin between the two steps."""
         found = next((greenlet for greenlet in self._waiting if greenlet in pool), newcomer)
         if not pool.full():
             return
@@ -365,12 +364,12 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
 
     @staticmethod
     def _stalled(pool: Pool) -> gevent.Greenlet | None:
-        """Return the connection whose client has read nothing for longest, if that is long enough."""
+        """Return the connection whose client has read nothing for the longest time, if that exceeds the limit."""
         before_s = time.monotonic() - _STALLED_S
         return next((greenlet for greenlet, since_s in taking.items() if since_s < before_s and greenlet in pool), None)
 
     def _with_tls(self, client: socket.socket) -> socket.socket | None:
-        """Return the connection after the TLS handshake, or None. A client of plain HTTP gets a plain response."""
+        """Return the connection after the TLS handshake; None if it failed. A plain HTTP client gets a plain 400."""
         try:
             with gevent.Timeout(_HANDSHAKE_S):
                 if not client.recv(1, socket.MSG_PEEK).isalpha():
@@ -379,7 +378,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
                 write_error(client, 400, "This address accepts HTTPS only; use https://")
                 # Closing with unread data would reset the connection and lose the response.
                 gunicorn.util.close_graceful(client, timeout=_LINGER_S)
-        except OSError as err:  # ssl.SSLError or ECONNRESET; errors of the certificate are logged with the context
+        except OSError as err:  # ssl.SSLError or ECONNRESET; certificate errors are logged where the context is made
             self.log.debug("a TLS handshake failed: %s", err)
         except gevent.Timeout:
             self.log.debug("a TLS handshake took too long")
@@ -392,7 +391,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             return
         if isinstance(exc, ParseException | ssl.SSLError) and not isinstance(exc, _FROM_APPLICATION):
             status = next((status for kind, status in _STATUSES.items() if isinstance(exc, kind)), 400)
-            # The log gets no text of the client, which may be a body without its head and contain a password.
+            # The log must not contain text from the client: it may be a stray body, with a password in it.
             self.log.warning("Invalid request from ip=%s: %s", addr[0] if addr else "", type(exc).__name__)
             detail = str(exc)
         else:
@@ -413,31 +412,31 @@ _STATUSES: dict[type[Exception], int] = {
     LimitRequestLine: 414,
     UnsupportedTransferCoding: 501,
 }
-"""Statuses for unparsable requests; all others get 400."""
+"""Statuses for requests that cannot be parsed; all other exceptions give 400."""
 
 
 class _Listener:
-    """The properties of a listener that gunicorn reads, for connections served after it was closed."""
+    """The properties of a listener that gunicorn reads; they stay available after the listener was closed."""
 
     def __init__(self, sock: socket.socket, pool: Pool) -> None:
         self._name: Address = sock.getsockname()
         self.pool = pool
 
     def getsockname(self) -> Address:
-        """Return its address."""
+        """Return the address of the listener."""
         return self._name
 
 
 class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no types
-    """A reader that gives others a turn; with a client that sends as fast as we read, no read ever blocks."""
+    """A reader that gives other greenlets a turn: if a client sends fast enough, no read ever blocks."""
 
     def __init__(self, client: socket.socket, waiting: dict[gevent.Greenlet, None]) -> None:
         super().__init__(client)
         self.waiting = waiting
-        """Greenlets that wait for their clients, the longest wait first."""
+        """Greenlets that wait for their clients, longest wait first."""
 
     def chunk(self, size_hint: int | None = None) -> bytes:
-        """Return the received bytes, after the other greenlets had a turn."""
+        """Give the other greenlets a turn, then return received bytes."""
         gevent.sleep(0)
         greenlet = gevent.getcurrent()
         answering = greenlet not in self.waiting
@@ -462,7 +461,7 @@ class BoundedRequest(Request):  # type: ignore[misc]  # gunicorn has no types
         return after
 
     def set_body_reader(self) -> None:
-        """Choose the reader of the body; that of chunked bodies is fair."""
+        """Choose the reader of the body; chunked bodies get a fair reader."""
         super().set_body_reader()
         if isinstance(self.body.reader, ChunkedReader):
             self.body = Body(FairChunkedReader(self, self.unreader))
@@ -479,12 +478,12 @@ class FairParser(RequestParser):  # type: ignore[misc]  # gunicorn has no types
 
 
 class FairChunkedReader(ChunkedReader):  # type: ignore[misc]  # gunicorn has no types
-    """A reader of chunked bodies that gives others a turn; one read may return more than a thousand chunks."""
+    """A reader of chunked bodies that gives other greenlets a turn: one read can return over a thousand chunks."""
 
     chunks = 0
 
     def parse_chunk_size(self, unreader: SocketUnreader, data: bytes | None = None) -> tuple[int, bytes | None]:
-        """Return the size of the next chunk and the bytes after it, from time to time after a turn of others."""
+        """Return the size of the next chunk and the bytes after it; every 32 chunks, give others a turn first."""
         self.chunks += 1
         if self.chunks % _CHUNKS == 0:
             gevent.sleep(0)
@@ -493,7 +492,7 @@ class FairChunkedReader(ChunkedReader):  # type: ignore[misc]  # gunicorn has no
 
 
 def _is_last(headers: list[tuple[str, str]]) -> bool:
-    """Return whether the client sends no further request; gunicorn recognises only a lone ``close`` (RFC 9112, 9.6)."""
+    """Return whether the client closes the connection; gunicorn only recognises a lone ``close`` (RFC 9112, 9.6)."""
     return any(
         option.strip(" \t").lower() == "close"
         for name, value in headers
@@ -503,7 +502,7 @@ def _is_last(headers: list[tuple[str, str]]) -> bool:
 
 
 def _pass_over(body: Any) -> bool:
-    """Read the rest of a request's body, up to the next request; return False if the rest is too long."""
+    """Skip the rest of a request's body; return False if it is too long, too slow or damaged."""
     reader = body.reader
     if not body.failed and not getattr(reader, "length", 0) and getattr(reader, "parser", None) is None:
         return True
