@@ -1,8 +1,8 @@
-"""A file with audit entries that are not stored yet; it survives any end of the worker that wrote it.
+"""A file of audit entries that are not in the database yet; it survives the death of the worker that wrote it.
 
 A worker writes each entry before it answers the request. The file is in the runtime directory, which is in memory, and
 is removed once all entries are stored. A worker owns its file as long as it holds the lock. A file without a lock
-belongs to a killed worker; the next worker takes it over.
+belongs to a dead worker; the next worker that starts takes it over.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Spool:
 
     Args:
         directory: Directory of the files of all workers; it contains nothing else.
-        name: Unique name of the worker, of letters and digits.
+        name: Unique name of the worker, made of letters and digits.
     """
 
     def __init__(self, directory: str, name: str) -> None:
@@ -43,7 +43,7 @@ class Spool:
         self._written = 0
 
     def add(self, entries: Entries) -> bool:
-        """Write entries. Returns False if the write fails; the entries are then only in this worker's memory."""
+        """Write entries. Return False if that fails; the entries are then only in this worker's memory."""
         if not entries or self._written >= _MOST:
             return not entries
         self._written += len(entries)
@@ -57,14 +57,14 @@ class Spool:
         return True
 
     def _append(self, data: bytes) -> None:
-        """Write all of the data or none: a partial line would make the following lines unreadable."""
+        """Write all of the data or nothing: a partial line would make the following lines unreadable."""
         before = os.fstat(self._fd).st_size
         if os.write(self._fd, data) < len(data):
             os.ftruncate(self._fd, before)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def keep(self, entries: Entries) -> None:
-        """Drop all entries but these; the others are stored."""
+        """Keep only these entries, because all others are stored."""
         if not entries:
             self._close()
         elif self._fd >= 0 and self._written > 2 * len(entries):
@@ -75,11 +75,11 @@ class Spool:
     def take_over(self) -> Entries:
         """Return the entries of dead workers and move them into this worker's file.
 
-        A file is removed only after its entries are in this worker's file. Any process of our user can create files in
-        the directory; other files, and unreadable ones, are skipped.
+        A file is removed only after its entries are in this worker's file. Other files in the directory, and unreadable
+        ones, are skipped: any process of the same user can create them.
         """
         found: Entries = {}
-        os.makedirs(self._directory, 0o700, exist_ok=True)  # an older release does not create it
+        os.makedirs(self._directory, 0o700, exist_ok=True)  # a root process of an older release does not create it
         for name in sorted(os.listdir(self._directory)):
             if name.startswith(_BEGINNING) and name.endswith(_ENDING):
                 path = f"{self._directory}/{name}"
@@ -117,7 +117,7 @@ def _locked(path: str) -> Iterator[int]:
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             raise FileNotFoundError(path)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.fstat(fd).st_nlink:  # its worker has closed it, and may have created a new one
+        if not os.fstat(fd).st_nlink:  # its worker has removed it, and may have created a new one
             raise FileNotFoundError(path)
         yield fd
     finally:

@@ -1,11 +1,11 @@
 """The client that sends audit entries to the scheduler, which stores them.
 
-Entries wait in a queue that one greenlet empties in batches, so that no response waits for the audit. Before the
-response is sent, each entry is also written to a file, so that a killed worker loses none. Each entry has a unique key,
-so a repeated entry is stored only once. A worker that stops sends its queue first.
+Entries wait in a queue that one greenlet empties in batches, so no response waits for the scheduler. Before the
+response is sent, each entry is also written to a file, so a killed worker loses none. Each entry has a unique key, so
+an entry that is sent twice is stored only once. A worker that stops sends its queue first.
 
-No part of an entry is unchecked input of a client: names and ids have passed their patterns, addresses were parsed, and
-reasons are the server's own text. Unprintable characters are replaced, so that an entry is always a single line.
+No part of an entry is unchecked input: names and ids have passed their patterns, addresses were parsed, and reasons are
+the server's own text. Unprintable characters are replaced, so an entry is always a single line.
 """
 
 import itertools
@@ -25,9 +25,9 @@ from supervisor.ipc.counted import counted
 log = logging.getLogger("gunicorn.error")
 
 RECEIVE_HOOK = "receiveHook"
-"""The operation that programs with the secret of a webhook may use."""
+"""The operation that receives webhooks."""
 NAMED = 3
-"""Runs or units that an entry names, of many."""
+"""Maximum number of runs or units that an entry lists by name."""
 
 _MAX_WAITING = 10_000
 _TOGETHER = 500
@@ -45,7 +45,7 @@ def _harmless(text: str) -> str:
 
 
 def counted_with_names(names: Sequence[str], noun: str, total: int | None = None) -> str:
-    """Return ``12 runs: A, B, C and 9 more``; `total` counts also those whose names are not in `names`."""
+    """Return a text such as ``12 runs: A, B, C and 9 more``. `total` also counts items without a name in `names`."""
     total = len(names) if total is None else total
     first = names[: min(NAMED, total)]
     more = f" and {total - len(first)} more" if total > len(first) else ""
@@ -53,12 +53,12 @@ def counted_with_names(names: Sequence[str], noun: str, total: int | None = None
 
 
 def reason_of(error: ApiError) -> str:
-    """Return why a request was refused. Errors of single fields are omitted: the name of a field could be a secret."""
+    """Return why a request was refused. Errors of single fields are omitted: even a field name could be a secret."""
     return "invalid parameters" if error.status == 422 else error.detail
 
 
 class Auditor:
-    """The queue of one worker.
+    """The queue of one worker's audit entries.
 
     Args:
         control: Client of the scheduler.
@@ -81,7 +81,7 @@ class Auditor:
     def record(
         self, operation: str, *, who: str, address: str, status: int, target: str = "", reason: str = ""
     ) -> None:
-        """Queue an entry."""
+        """Queue an entry and write it to the file. If the queue is full, the oldest entry is dropped."""
         failed_login = operation in ("login", RECEIVE_HOOK) and status == 401
         at = time.time_ns() // 1_000_000
         entry = [at, _harmless(who), _harmless(address), operation, _harmless(target), status, _harmless(reason)]
@@ -93,13 +93,13 @@ class Auditor:
         self._wait(new)
 
     def take_over(self) -> None:
-        """Queue the entries that killed workers left behind."""
+        """Queue the entries that dead workers left behind."""
         left = self._spool.take_over()
         if left:
             self._wait(left)
 
     def flush(self) -> None:
-        """Wait up to `_FLUSH_S` until the queue is empty, as the worker stops. The next worker stores the rest."""
+        """Wait up to `_FLUSH_S` for the queue to empty, before the worker stops. The next worker sends the rest."""
         self._hurry.set()
         self._empty.wait(_FLUSH_S)
 

@@ -1,18 +1,18 @@
 """Authentication of requests.
 
-A request authenticates with one of these:
+A request authenticates with one of:
 
 * a session cookie,
 * a token, as ``Authorization: Bearer`` or in place of the password of HTTP Basic, with any user name,
 * the password of an account, by HTTP Basic; an empty user name means the account `admin`,
 * headers in which a trusted proxy names the person, if the request has no ``Authorization`` header,
-* its user id on the Unix socket, if the request has no ``Authorization`` header.
+* the peer's user id on the Unix socket, if the request has no ``Authorization`` header.
 
-A run whose definition has ``may`` has a token of its own, valid until the run ends.
+A run whose definition has ``may`` gets a token of its own, which is valid until the run ends.
 
 A peer of the Unix socket is trusted if SO_PEERCRED (unix(7)) reports root or the daemon's own user. The overflow uid is
-never trusted, because it stands for every user that a user namespace cannot map. No peer is trusted if a header shows
-that a proxy or a browser acts for another client, nor on the socket for proxies.
+never trusted, because it stands for every user that a user namespace cannot map. A peer is not trusted on the socket
+for proxies, nor if a header shows that a proxy or a browser acts for another client.
 
 Every request looks up its session, token or account, so a revocation takes effect at once.
 """
@@ -80,19 +80,19 @@ def _overflow_uid() -> int:
 
 
 def address_of(req: falcon.Request) -> str:
-    """Return the client's address, for records."""
+    """Return the client's address for records: "unix" for the Unix socket."""
     return "unix" if is_local_socket(req.env) else str(req.remote_addr)
 
 
 def _peer(req: falcon.Request) -> tuple[int, int]:
-    """Return the process and the user that connected to a Unix socket."""
+    """Return the pid and the uid of the process that connected to the Unix socket."""
     raw = req.env["gunicorn.socket"].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid, uid, _gid = struct.unpack("3i", raw)
     return int(pid), int(uid)
 
 
 class Authenticator:
-    """Check of credentials; one per worker."""
+    """Checks the credentials of requests. Each worker has one."""
 
     def __init__(self, boot: Boot, reads: Reads, aside: Threads, control: ControlClient, auditor: Auditor) -> None:
         self._boot = boot
@@ -106,13 +106,13 @@ class Authenticator:
         # If the API server runs as another user than the daemon, the daemon runs as root.
         self._trusted_uids = {0} if boot.api_account else {0, os.geteuid()}
         self._proven: WeakKeyDictionary[object, tuple[str | None, str, str | None]] = WeakKeyDictionary()
-        """Verified passwords by connection, so that later requests of a connection need no new check: the header, the
-        client's address, and the tag of the account; None: `admin`."""
+        """Verified passwords by connection: the header, the client's address, and the tag of the account (None for
+        `admin`). Later requests of the same connection need no new check."""
         self._touched_ms: dict[str, int] = {}
         self.cookie = f"ringward_{boot.daemon_id.lower()}"
 
     def identify(self, req: falcon.Request) -> Identity | None:
-        """Return the identity of the client; None if it is unknown.
+        """Return the identity of the client; None if it is not authenticated.
 
         Raises:
             ApiError: 400 headers of a proxy are ambiguous; 401 the password is wrong; 403 the proxy names a person
@@ -154,15 +154,15 @@ class Authenticator:
         return _identity("password", account)
 
     def identity_of(self, account: Account | None) -> Identity:
-        """Return the identity of a person who has just logged in; None is the account `admin`."""
+        """Return the identity of a person who has just logged in; `account` is None for `admin`."""
         return _identity("session", account)
 
     def by_token(self, secret: str) -> Identity | None:
-        """Return the identity of a token that was given as a password; None if it is none."""
+        """Return the identity of a token that was sent as a password; None if it is not a valid token."""
         return self._by_token(secret, by_browser=True)
 
     def _cookies(self, req: falcon.Request) -> list[str]:
-        """Return the hashes of the sessions in the request, with a limit on their number."""
+        """Return the hashes of the request's session cookies, at most `_COOKIES`."""
         return [hash_secret(secret) for secret in (req.get_cookie_values(self.cookie) or ())[:_COOKIES]]
 
     def trusted_peer(self, req: falcon.Request) -> bool:
@@ -173,7 +173,7 @@ class Authenticator:
         return uid != self._overflow_uid and uid in self._trusted_uids
 
     def distrust(self, req: falcon.Request) -> str:
-        """Return why a client is unknown, as the end of a sentence; empty if it has sent nothing over TCP."""
+        """Return why a client is not authenticated, as the end of a sentence; empty for TCP without a credential."""
         if req.auth is not None:
             return ": the Authorization header has no valid credential"
         if not is_local_socket(req.env):
@@ -190,10 +190,10 @@ class Authenticator:
 
     @staticmethod
     def peer_pid(req: falcon.Request) -> int | None:
-        """Return the process that connected to the Unix socket; None: unknown, or it speaks for another client."""
+        """Return the pid that connected to the Unix socket; None if it is unknown or acts for another client."""
         if not is_local_socket(req.env) or speaks_for_others(req):
             return None
-        return _peer(req)[0] or None  # 0: it is in a PID namespace outside ours
+        return _peer(req)[0] or None  # 0: the process is not visible in this PID namespace
 
     def check_password(self, req: falcon.Request, user: str, password: str) -> Account | None:
         """Return the account if the password is correct; None is the account `admin`.
@@ -222,12 +222,12 @@ class Authenticator:
         return self._passwords.hash(password)
 
     def check_hook(self, req: falcon.Request, name: str, matches: Callable[[], bool]) -> None:
-        """Return if a request for a webhook proves that its sender has the secret, by `matches`.
+        """Check with `matches` that the sender of a webhook has the secret; return if so.
 
-        Failures are counted apart from wrong passwords, so that neither of them locks out the other.
+        Failures are counted separately from wrong passwords, so neither can lock out the other.
 
         Raises:
-            ApiError: 401 it does not; 429 too many such requests of this client in the last minute.
+            ApiError: 401 the check fails; 429 too many failures of this client in the last minute.
         """
         client = None if is_local_socket(req.env) else f"hooks {client_key(req.remote_addr)}"
         try:
@@ -244,7 +244,7 @@ class Authenticator:
             raise refusal from err
 
     def refusal(self, req: falcon.Request, detail: str) -> ApiError:
-        """Return the 401 response. It asks clients other than pages of the dashboard for the password."""
+        """Return a 401 response. It asks for a password, except for requests from the dashboard's pages."""
         headers = {} if from_browser(req) else {"WWW-Authenticate": 'Basic realm="ringward", charset="UTF-8"'}
         return ApiError(401, detail, headers=headers)
 
@@ -312,7 +312,7 @@ class Authenticator:
         return token if token is not None and hmac.compare_digest(token.hash, digest) else None
 
     def _touch_token(self, token: Token) -> None:
-        """Record the use, at most once a minute."""
+        """Record the use of a token, unless a use was recorded within `tokens.TOUCH_MS`."""
         now_ms = time.time_ns() // 1_000_000
         noted = (token.last_used_at or 0, self._touched_ms.get(token.hash, 0))
         if any(0 <= now_ms - noted_ms < tokens.TOUCH_MS for noted_ms in noted):
@@ -325,9 +325,9 @@ class Authenticator:
     # Sessions
 
     def password_tag(self) -> str:
-        """Return the tag that ties sessions to the password: a new password has a new tag.
+        """Return the tag that ties sessions to the daemon's password: a new password has a new tag.
 
-        It is derived slowly on purpose, and therefore only once.
+        The derivation is slow on purpose, so it is done only once.
         """
         if self._tag is None:
             digest = self._aside(
@@ -337,7 +337,7 @@ class Authenticator:
         return self._tag
 
     def open_session(self, account: Account | None) -> str:
-        """Create a session of an account and return its secret; None is the account `admin`.
+        """Create a session of an account (None for `admin`) and return its secret.
 
         Raises:
             ApiError: 401 the account was removed meanwhile; 503 the scheduler, which stores sessions, is down.
@@ -349,7 +349,7 @@ class Authenticator:
         return secret
 
     def close_sessions(self, req: falcon.Request) -> Identity | None:
-        """End the sessions of the request's cookies; return the identity of the last one.
+        """End the sessions of the request's cookies; return the identity of the last one, None if there was none.
 
         Raises:
             ApiError: 503 the scheduler is down.
@@ -408,7 +408,7 @@ def _bearer(req: falcon.Request) -> str | None:
 
 
 def _basic(req: falcon.Request) -> tuple[str, str] | None:
-    """Return user name and password of HTTP Basic."""
+    """Return the user name and password of HTTP Basic; None if the header has none."""
     scheme, _, encoded = (req.auth or "").partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -421,7 +421,7 @@ def _basic(req: falcon.Request) -> tuple[str, str] | None:
 
 
 def _identity(method: str, account: Account | None, credential: Credential | None = None) -> Identity:
-    """Return the identity of a person; without an `account`: of `admin`."""
+    """Return the identity of a person; `account` is None for `admin`."""
     if account is None:
         return Identity(method, f"user {ADMIN}", user=ADMIN, credential=credential, by_browser=True)
     return Identity(

@@ -10,16 +10,16 @@ from supervisor.ipc import run_token
 
 
 class Role(IntEnum):
-    """The least role that an operation requires; each role includes the permissions of the previous ones."""
+    """Roles in ascending order; each role includes the permissions of the previous ones."""
 
     ANYBODY = 0
     """No authentication."""
     VIEWER = 1
     """Read access."""
     OPERATOR = 2
-    """Also trigger, stop, start, delete and restore."""
+    """Also triggers, stops, starts, deletes and restores."""
     ADMIN = 3
-    """Also tokens, the audit log, reloads and the daemon's log."""
+    """Also manages tokens, reloads the configuration, and reads the audit log and the daemon's log."""
 
 
 ROLES: dict[str, Role] = {
@@ -28,7 +28,7 @@ ROLES: dict[str, Role] = {
     "admin": Role.ADMIN,
     "cloud": Role.OPERATOR,
 }
-"""Permissions of each role of a token or an account. A run of `cloud`, a remote control plane, records that trigger."""
+"""Permissions of each role of a token or account. Runs that `cloud`, a remote control plane, triggers record that."""
 
 
 class Credential(NamedTuple):
@@ -50,29 +50,29 @@ class Identity:
     role: Role = Role.ADMIN
     role_name: str = "admin"
     tasks: str | None = None
-    """Glob of the tasks that the client may see; None: all tasks."""
+    """Glob pattern of the tasks that the client may see; None for all tasks."""
     may: tuple[str, ...] | None = None
-    """For a run: its permissions, as in ``supervisor.ipc.run_token``. None: the role decides."""
+    """Permissions of a run, as in ``supervisor.ipc.run_token``; None if the role decides."""
     credential: Credential | None = None
     by_browser: bool = False
-    """Whether a browser adds the credential by itself, possibly for a foreign page."""
+    """Whether a browser adds the credential automatically, possibly for a page of another site."""
     user: str = ""
-    """The name of the person's account; empty: it is no person."""
+    """The name of the person's account; empty if the client is not a person."""
     key: str = ""
     """Separates names that different clients choose, such as idempotency keys."""
 
     @property
     def trigger(self) -> str:
-        """Return the trigger to record for runs that this client triggers."""
+        """The trigger to record for runs that this client triggers."""
         return "cloud" if self.role_name == "cloud" else "api"
 
     @property
     def counted_as(self) -> str:
-        """Return the name under which the client's triggers are counted; each session and token has its own."""
+        """The name under which the client's triggers are counted; each session and token has its own."""
         return self.name if self.credential is None else f"{self.credential.kind} {self.credential.hash}"
 
     def reach(self, verb: str) -> list[str] | None:
-        """Return globs of the only units that exist for the client when it asks for `verb`; None: all."""
+        """Return glob patterns of the units on which the client may use `verb`; None for all units."""
         if self.may is not None:
             return run_token.globs(self.may, verb)
         return None if self.tasks is None else [self.tasks]
@@ -83,5 +83,5 @@ class Identity:
 
 
 def hash_secret(secret: str) -> str:
-    """Return the stored form of a session's or token's secret: a digest is enough for 256 random bits."""
+    """Return the stored form of a session's or token's secret: a plain digest suffices for 256 random bits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,10 +1,10 @@
-"""Check of the passwords of accounts and of other secrets, in constant time and at a limited rate.
+"""Checks of account passwords and other secrets, in constant time and at a limited rate.
 
-The account `admin` has the password of the daemon; the other accounts are in the database. An unknown name takes the
-same time as a wrong password of an account.
+The account `admin` has the daemon's password; the other accounts are in the database. The check of an unknown name
+takes the same time as that of a wrong password.
 
-The scheduler counts wrong secrets for all workers by client, and wrong passwords by account too. Each worker also
-counts by client, for times when the scheduler is down. Clients of the Unix socket are not counted, because they have no
+For all workers, the scheduler counts wrong secrets by client, and wrong passwords also by account. Each worker counts
+by client too, for times when the scheduler is down. Clients of the Unix socket are not counted, because they have no
 address.
 """
 
@@ -36,16 +36,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ADMIN = "admin"
-"""The account with the password of the daemon. An empty user name means this account."""
+"""The account with the daemon's password. An empty user name means this account."""
 
 _NAME = re.compile(r"[a-zA-Z0-9._@-]{1,100}")
 _FAILURES = 10
 _WINDOW_S = 60.0
 _CLIENTS = 10_000
 _ASK_S = 1.0
-"""How long a login waits for an unresponsive scheduler, and how long the scheduler is not asked afterwards."""
+"""Time that a login waits for an unresponsive scheduler, and for which the scheduler is not asked afterwards."""
 _MAX_HASHING = 32
-"""Logins that wait for the one thread that hashes; a hash takes a fraction of a second."""
+"""Maximum number of logins that wait for the one hashing thread; a hash takes a fraction of a second."""
 
 _N, _R, _P = 1 << 14, 8, 5
 """Parameters of scrypt (RFC 7914): 16 MiB and five passes, one of the equivalent settings that OWASP recommends."""
@@ -55,7 +55,7 @@ _MAX_MEMORY_BYTES = 64 << 20
 
 
 def hash_password(password: str) -> str:
-    """Return ``scrypt$N$r$p$salt$hash`` with a new salt; later versions can raise the named parameters."""
+    """Return ``scrypt$N$r$p$salt$hash`` with a new salt. Later versions can raise the included parameters."""
     salt = os.urandom(_SALT_BYTES)
     return "$".join(("scrypt", str(_N), str(_R), str(_P), _text(salt), _text(_scrypt(password, salt, _N, _R, _P))))
 
@@ -84,7 +84,7 @@ class WrongPassword(WrongSecret):
     """The password is wrong, or there is no such account.
 
     Attributes:
-        account: Name of the account; empty: there is none of that name.
+        account: Name of the account; empty if there is no account of that name.
     """
 
     def __init__(self, account: str) -> None:
@@ -93,7 +93,7 @@ class WrongPassword(WrongSecret):
 
 
 def account_name(user: str) -> str:
-    """Return the account that a user name means, empty if it cannot be one."""
+    """Return the name of the account that a user name means; empty if it cannot be an account."""
     if not user:
         return ADMIN
     return user if _NAME.fullmatch(user) else ""
@@ -115,7 +115,7 @@ def client_key(address: str) -> str:
 
 
 class _Turns:
-    """Waiting logins of one client."""
+    """Lock for the logins of one client, and the number of logins that use it."""
 
     def __init__(self) -> None:
         self.lock = BoundedSemaphore()
@@ -128,7 +128,7 @@ class Passwords:
     Args:
         password: The password of the account `admin`.
         control: Client of the scheduler.
-        find: Finds another account.
+        find: Returns the account of a name other than `admin`; None if there is none.
     """
 
     def __init__(self, password: str, control: ControlClient, find: Callable[[str], Account | None]) -> None:
@@ -147,9 +147,9 @@ class Passwords:
         """Return the account if the password is correct; None is the account `admin`.
 
         Args:
-            user: Name of the account; empty: `admin`.
+            user: Name of the account; empty for `admin`.
             password: The password to check.
-            client: Key under which to count failures; None: do not count.
+            client: Key under which to count failures; None to count none.
 
         Raises:
             WrongPassword: the password is wrong, or there is no such account.
@@ -180,23 +180,23 @@ class Passwords:
         return self._hashed(hash_password, password)
 
     def check_by(self, matches: Callable[[], bool], client: str | None, noun: str, account: str = "") -> None:
-        """Return if `matches` does.
+        """Call `matches` and return if it returns True; count a failure.
 
         Args:
             matches: Checks a secret.
-            client: Key under which to count failures; None: do not count.
+            client: Key under which to count failures; None to count none.
             noun: Plural of the checked secret, for the message.
-            account: Name of the account of a password.
+            account: Name of the account, if the secret is its password.
 
         Raises:
-            WrongSecret: it does not match.
+            WrongSecret: `matches` returned False.
             ApiError: 429 too many failures of this client, or for this account, in the last minute.
         """
         if client is None:
             if not matches():
                 raise WrongSecret
             return
-        # One at a time per client, so that concurrent guesses are counted one after another.
+        # Check one secret of a client at a time. Otherwise concurrent guesses could pass the limit together.
         with self._turn(client):
             self._check_limit(client, noun, account)
             if matches():
@@ -220,14 +220,18 @@ class Passwords:
         return hmac.compare_digest(hashlib.sha256(password.encode("utf-8", "surrogateescape")).digest(), self._digest)
 
     def _is_password_of(self, account: Account | None, password: str) -> bool:
-        """Return whether this is the password of an account; without one, take the same time."""
+        """Return whether this is the password of an account. Without an account, take the same time."""
         if self._nobodys_hash is None:
             self._nobodys_hash = self._hashed(hash_password, "")
         correct = self._hashed(verify, password, self._nobodys_hash if account is None else account.password_hash)
         return correct and account is not None
 
     def _hashed(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a slow function in the thread for hashes."""
+        """Call a slow function in the hashing thread.
+
+        Raises:
+            ApiError: 503 too many logins at once.
+        """
         if self._waiting >= _MAX_HASHING:
             raise ApiError(503, "Too many logins at once; try again in a moment", headers={"Retry-After": "1"})
         self._waiting += 1
@@ -258,11 +262,11 @@ class Passwords:
             log.debug("cannot report a wrong password from %s to the scheduler", client)
 
     def _ask_scheduler(self, op: str, client: str, account: str) -> dict[str, Any] | None:
-        """Return the scheduler's answer. None after a second without one, so that logins do not queue."""
+        """Return the scheduler's answer; None if it takes over a second, so that logins do not queue up."""
         if time.monotonic() < self._away_until_s:
             return None
-        # In a separate greenlet: the greenlet of a stream would otherwise keep the stack memory of these calls as long
-        # as the stream is open.
+        # Use a separate greenlet: that of a stream would otherwise keep the stack memory of these calls as long as the
+        # stream is open.
         asking = gevent.spawn(self._answer, op, client, account)
         try:
             answer: dict[str, object] | None = asking.get(timeout=_ASK_S)

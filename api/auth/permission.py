@@ -1,4 +1,4 @@
-"""The decision whether a request may be executed: by client, origin, role and task."""
+"""The decision whether a request may be executed, by client, origin, role and task."""
 
 from dataclasses import replace
 
@@ -22,13 +22,13 @@ _VERBS = {
 }
 """The permission that a run needs for each operation."""
 _OF_MANY_UNITS = frozenset(f"{verb}Units" for verb in ("start", "stop", "restart", "pause", "resume"))
-"""Operations that reach only the units for which the run has the permission."""
+"""Operations that affect only the units for which the run has the permission."""
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 def admit(context: Context, operation: Operation, call: Call) -> None:
-    """Authenticate the client and check its permission.
+    """Authenticate the client, and check its origin and role.
 
     Raises:
         ApiError: 401 not authenticated; 403 not permitted; 429 too many wrong passwords.
@@ -43,7 +43,7 @@ def admit(context: Context, operation: Operation, call: Call) -> None:
         return
     if operation.access is Access.LOCAL and not auth.trusted_peer(req):
         raise ApiError(403, f"Permitted only to the daemon's own user, over the Unix socket{auth.distrust(req)}")
-    asking.set(req.auth or req.get_header("Cookie"))  # an unauthenticated client does not wait for others
+    asking.set(req.auth or req.get_header("Cookie"))  # queues the client by its credential until it is identified
     identity = call.identity = auth.identify(req)
     if identity is None:
         raise auth.refusal(req, f"Not authenticated{auth.distrust(req)}")
@@ -58,7 +58,7 @@ def check_scope(context: Context, operation: Operation, call: Call) -> None:
     """Hide other tasks from a token or an account that is limited to some tasks.
 
     Raises:
-        ApiError: 404 about another task; 403 about the daemon.
+        ApiError: 404 the request concerns another task; 403 it concerns the whole daemon.
     """
     identity = call.identity
     if identity is not None and identity.may is not None:
@@ -86,7 +86,7 @@ def _of_a_run(context: Context, operation: Operation, call: Call, identity: Iden
     Raises:
         ApiError: 403 the run lacks the permission; 404 there is no such run.
     """
-    if operation.id in _OF_MANY_UNITS:  # their handler knows the names
+    if operation.id in _OF_MANY_UNITS:  # the handler checks the names
         return identity
     name, run_id = call.path.get("taskName"), call.path.get("runId")
     if name is None and run_id is not None:
@@ -102,7 +102,7 @@ def _of_a_run(context: Context, operation: Operation, call: Call, identity: Iden
 
 
 def not_permitted(verb: str | None, name: str | None) -> ApiError:
-    """Return the refusal of an operation that the ``may`` of a run does not list."""
+    """Return a 403 for an operation that the run's ``may`` does not list."""
     wanted = (
         f'add "{verb}:{name}" to its may' if verb and name else "a run may only use operations that its may key lists"
     )

@@ -1,10 +1,11 @@
-"""People whom a proxy has authenticated, by headers that it sends.
+"""Identities of people whom a proxy has authenticated and names in headers.
 
 Any local process could send such headers, and any client could send them through a careless proxy. So they count only
-in a request from a TCP peer inside ``behind_proxy`` that also has the proxy's secret. In all other requests they are
-removed before any handler sees them; so are spellings with underscores, which some proxies treat as the same header.
+in a request from a TCP peer inside ``behind_proxy`` that also contains the proxy's secret. From all other requests they
+are removed before any handler sees them. The same applies to spellings with underscores, which some proxies treat as
+the same header.
 
-Names of headers are compared as WSGI writes them: in upper case, with underscores.
+Header names are compared in the form of WSGI: in upper case, with underscores.
 """
 
 import hmac
@@ -23,11 +24,11 @@ _SHOWN_GROUPS = 20
 
 
 def settle(environ: Environ, headers: IdentityHeaders | None, *, from_proxy: bool) -> None:
-    """Move the headers of an identity to a place of their own if they are genuine, else remove them.
+    """Move the identity headers to a separate key of `environ` if they are genuine; otherwise remove them.
 
     Args:
         environ: The environment of the request.
-        headers: The configuration; None: no proxy authenticates people.
+        headers: The configuration; None if no proxy authenticates people.
         from_proxy: Whether the peer is inside ``behind_proxy``.
     """
     received = environ.pop("ringward.headers", ())
@@ -45,12 +46,12 @@ def settle(environ: Environ, headers: IdentityHeaders | None, *, from_proxy: boo
 
 
 def were_sent(environ: Environ) -> bool:
-    """Return whether the request had such headers, genuine or not: then a proxy speaks for another client."""
+    """Return whether the request had identity headers, genuine or not: a proxy then acts for another client."""
     return _FOUND in environ
 
 
 def identify(environ: Environ, headers: IdentityHeaders | None) -> Identity | None:
-    """Return the identity of a person in genuine headers; None if there are none.
+    """Return the identity of the person in genuine headers; None if there are none.
 
     Raises:
         ApiError: 400 the headers are ambiguous; 403 none of the person's groups has a role.
@@ -79,18 +80,22 @@ def identify(environ: Environ, headers: IdentityHeaders | None) -> Identity | No
 
 
 def _role(groups: list[str], roles: dict[str, str]) -> str | None:
-    """Return the most powerful role of the groups, else that of everybody else."""
+    """Return the most powerful role of the groups. Without one, return the role of ``*``, if there is one."""
     found = [roles[group] for group in groups if group in roles and group != "*"]
     return max(found, key=lambda role: ROLES[role]) if found else roles.get("*")
 
 
 def _groups(text: str) -> list[str]:
-    """Return the groups in a header: Authentik separates them by ``|``, other proxies by commas."""
+    """Return the groups in a header. Authentik separates them by ``|``, other proxies by commas."""
     return [group for part in text.split("|" if "|" in text else ",") if (group := part.strip())]
 
 
 def _text(value: str, header: str) -> str:
-    """Return a header's value as UTF-8; WSGI decodes headers as Latin-1."""
+    """Return a header's value decoded as UTF-8; WSGI has decoded it as Latin-1.
+
+    Raises:
+        ApiError: 400 the value is not UTF-8, or has unprintable characters.
+    """
     try:
         text = value.encode("latin-1").decode().strip()
     except UnicodeError as err:
@@ -105,7 +110,7 @@ def _variable(header: str) -> str:
 
 
 def _repeated(received: Iterable[tuple[str, str]], names: set[str]) -> list[str]:
-    """Return the names that the request has more than once, as it has them."""
+    """Return the names of headers that the request has more than once, in title case."""
     counts: dict[str, int] = {}
     for name, _value in received:
         if _variable(name) in names:

@@ -1,4 +1,4 @@
-"""The proofs that senders of webhooks have a secret. Pure.
+"""Proofs that the sender of a webhook has the secret. This module has no side effects.
 
 =======  ===================================================================================
 kind     proof
@@ -6,7 +6,7 @@ kind     proof
 github   ``X-Hub-Signature-256: sha256=HEX``, the HMAC-SHA256 of the body
 gitlab   ``X-Gitlab-Token``, the secret itself
 generic  ``webhook-id``, ``webhook-timestamp`` and ``webhook-signature: v1,BASE64`` of Standard
-         Webhooks: the HMAC-SHA256 of ``ID.TIMESTAMP.BODY``; or the header of GitHub; or
+         Webhooks: the HMAC-SHA256 of ``ID.TIMESTAMP.BODY``; or GitHub's header; or
          ``Authorization: Bearer SECRET``
 =======  ===================================================================================
 
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 TOLERANCE_S = 300
-"""How far the time in a signature may be from now."""
+"""Maximum difference between the signed time and now."""
 _STANDARD_SECRET = "whsec_"  # noqa: S105 - how Standard Webhooks marks a secret in Base64
 _MAX_SIGNATURES = 20
 
@@ -32,20 +32,20 @@ class Proof:
     """A valid proof.
 
     Attributes:
-        message: Identifies the signed message, so a repeated request has it again; empty for a token.
-        signed_at_s: The time that was signed, in Unix seconds; None: none was.
+        message: Identifier of the signed message, equal in a repeated request; empty for a token.
+        signed_at_s: The signed time in Unix seconds; None if the signature has none.
     """
 
     message: str = ""
     signed_at_s: int | None = None
 
     def is_current(self, now_s: float) -> bool:
-        """Return whether the signed time, if any, is near `now_s`."""
+        """Return whether the signed time, if any, is within `TOLERANCE_S` of `now_s`."""
         return self.signed_at_s is None or abs(now_s - self.signed_at_s) <= TOLERANCE_S
 
 
 def find(kind: str, secret: str, header: Headers, body: bytes) -> Proof | None:
-    """Return the proof in a request; None if there is none, or a wrong one."""
+    """Return the proof in a request; None if it is missing or wrong."""
     signatures = (header("webhook-signature") or "").split()[:_MAX_SIGNATURES] if kind == "generic" else []
     if signatures:
         return _standard(signatures, secret, header, body)
@@ -75,11 +75,11 @@ def _key(secret: str) -> bytes:
         try:
             return base64.b64decode(secret.removeprefix(_STANDARD_SECRET), validate=True)
         except binascii.Error:
-            pass  # a secret of another origin that happens to begin like one
+            pass  # another kind of secret that happens to start with the prefix
     return secret.encode()
 
 
 def _same(given: str | None, wanted: str) -> bool:
-    """Compare in constant time."""
+    """Compare a header's value with a secret or signature in constant time."""
     # WSGI decodes headers as Latin-1.
     return hmac.compare_digest((given or "").encode("latin-1", "replace"), wanted.encode())

@@ -4,8 +4,8 @@ Falcon sees no body without Content-Length, so chunked bodies are read from guni
 drained up to a limit before it is rejected: closing a connection with unread data resets it, and the client would never
 see the response.
 
-JSON permits lone surrogates and numbers out of range, which Python's strings and 64-bit numbers cannot hold. The
-decoder reports both as malformed JSON. RFC 8259 (6, 8.2) lets the receiver reject them.
+JSON permits lone surrogates and numbers of any size. The decoder cannot represent them and reports both as malformed
+JSON. RFC 8259 (6, 8.2) lets the receiver reject them.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ _MAX_ITEMS = 100
 _MAX_ERRORS = 10_000
 """Maximum number of errors per body: a million unknown fields would yield a response many times as large."""
 _LARGE_BYTES = 128 << 10
-"""Larger bodies are checked in a thread: a million fields take half a second."""
+"""Larger bodies are checked in a thread, because a million fields take half a second."""
 _MOST_INSIDE = 1000
-"""Maximum number of objects and arrays in a body; valid bodies have a few.
+"""Maximum number of objects and arrays in a body; valid bodies have only a few.
 
-Creating millions takes seconds, during which no other Python thread runs.
+The decoder takes seconds to create millions of them, and no other Python thread runs meanwhile.
 """
 _STRINGS_OR_BEGIN = re.compile(rb'(?:[^"\[{]*+"[^"\\]*+(?:\\.[^"\\]*+)*+"?+){1,1000}+|[\[{]', re.DOTALL)
 _PART = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
@@ -56,7 +56,7 @@ SMALL_BYTES = 64 << 10
 class BodyBudget:
     """A memory budget for large request bodies, shared by all requests of a worker.
 
-    Large bodies are also checked in a single thread, one after another. Python runs one thread at a time, so more
+    Large bodies are checked one after another, in a single thread. Python runs only one thread at a time, so more
     threads would delay the event loop and all its streams. Small bodies are always accepted.
 
     Args:
@@ -75,8 +75,8 @@ class BodyBudget:
     def holding(self) -> Iterator[Callable[[int], bool]]:
         """Yield a function that reserves more bytes for one body, and returns whether there was room.
 
-        Everything is released at the end of the request, not of the check: with a busy scheduler many requests wait,
-        each with half a million ids.
+        The memory is released at the end of the request rather than of the check: while the scheduler is busy, many
+        requests can wait, each with half a million ids.
         """
         small_bytes, held_bytes = SMALL_BYTES, 0
 
@@ -97,7 +97,7 @@ class BodyBudget:
 
 
 STRANGERS = BodyBudget(8 << 20)
-"""A budget of their own for unauthenticated clients, so that they cannot exhaust that of authenticated ones."""
+"""A separate budget for unauthenticated clients, so that they cannot exhaust that of authenticated ones."""
 KNOWN = BodyBudget(64 << 20)
 
 
@@ -160,7 +160,7 @@ def read(req: falcon.Request, limit_bytes: int, take: Callable[[int], bool]) -> 
     if size > limit_bytes:
         raise ApiError(413, f"The body exceeds {limit_bytes} bytes")
     if size < (req.content_length or 0):
-        # Never execute half a request: its client was cut off.
+        # The client disconnected in the middle of the request, so do not execute it.
         _give_up(req)
         raise ApiError(400, "The body ends before its Content-Length")
     if not fits:
@@ -179,7 +179,7 @@ def decode(
 ) -> msgspec.Struct:
     """Decode the body as `schema`. An empty body, or null, counts as ``{}`` unless a body is required.
 
-    `take` reserves memory for it, and a large body is checked in `thread`.
+    `take` reserves memory for the body. A large body is checked in `thread`.
 
     Raises:
         ApiError: 400 it is not JSON; 413 it is too large; 415 wrong media type, or compressed; 422 with every invalid
@@ -207,7 +207,7 @@ def _decoded(raw: bytes, schema: type[msgspec.Struct], required: bool) -> msgspe
     except RecursionError as err:
         raise ApiError(400, "The body is nested too deeply") from err
     if data is None and not required and not errors:
-        data = {}  # clients that were generated for Go send null for an absent body
+        data = {}  # generated Go clients send null for an absent body
     values: dict[str, object] = {}
     if not errors:
         values, errors = _convert(data, schema)
@@ -220,7 +220,7 @@ def _decoded(raw: bytes, schema: type[msgspec.Struct], required: bool) -> msgspe
 
 
 def _parsed(raw: bytes) -> tuple[object, list[ErrorDetail]]:
-    """Return the value of a JSON text, and the errors of the text as a whole.
+    """Return the value of a JSON text, and the errors that concern the text as a whole.
 
     Raises:
         ApiError: 400 the text is not JSON.
@@ -237,7 +237,7 @@ def _parsed(raw: bytes) -> tuple[object, list[ErrorDetail]]:
 
 
 def parsed_json(raw: bytes) -> object:
-    """Return the value of a JSON text of an authenticated client, without a limit on the number of its parts.
+    """Return the value of a JSON text from an authenticated client, without a limit on objects and arrays.
 
     Raises:
         ApiError: 400 it is not JSON, or nested too deeply; 422 it has values that this API cannot represent.
@@ -253,7 +253,7 @@ def parsed_json(raw: bytes) -> object:
 
 
 def _holds_many(raw: bytes) -> bool:
-    """Return whether a text has too many objects and arrays; brackets inside strings do not count."""
+    """Return whether a text has too many objects and arrays; brackets in strings do not count."""
     if raw.count(b"[") + raw.count(b"{") <= _MOST_INSIDE:
         return False
     begins = (1 for found in _STRINGS_OR_BEGIN.finditer(raw) if found[0] in (b"[", b"{"))
@@ -269,7 +269,7 @@ def is_json(content_type: str | None) -> bool:
 def _given_twice(raw: bytes, data: object) -> list[ErrorDetail]:
     """Return fields that `raw` repeats with different values, down to two levels, the depth of the schemas.
 
-    `data` has the last value of each.
+    `data` is the decoded body, with the last value of each field.
     """
     if not isinstance(data, dict):
         return []
@@ -342,7 +342,7 @@ def _convert(
 
 
 def _wrong_items(value: object, kind: object, place: str) -> list[ErrorDetail]:
-    """Return the errors of the items of an object with values of one type; none for other types."""
+    """Return the errors of single items, if the field is an object whose values have one type; otherwise none."""
     found = _mapping_in(kind)
     if found is None or not isinstance(value, dict):
         return []

@@ -21,7 +21,7 @@ RANGE: tuple[tuple[str, dict[str, object], str], ...] = (
     CONDITION,
 )
 _DIGITS = 18
-"""More digits than any size has; Python converts at most 4300."""
+"""Longer numbers count as larger than any size: Python converts at most 4300 digits."""
 
 
 def tag_of(data: bytes) -> str:
@@ -43,10 +43,10 @@ class Span(NamedTuple):
 
 
 def span(req: falcon.Request, size: int, tag: str) -> Span | None:
-    """Return the part of a body that the request asks for; None: all of it.
+    """Return the part of a body that the request asks for; None for the whole body.
 
-    An invalid range, several ranges, and a range of another version of the body (If-Range) yield the whole body. So
-    does any range in a HEAD request.
+    The range is ignored if it is invalid, if there are several, if it refers to another version of the body (If-Range),
+    and in a HEAD request.
 
     Raises:
         ApiError: 416 the range is beyond the end.

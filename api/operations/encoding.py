@@ -1,4 +1,4 @@
-"""The last steps of a response: 304 if the client has it already, else compression (RFC 9110, 8.4 and 13).
+"""The last steps of a response: a 304 if the client already has it, otherwise compression (RFC 9110, 8.4 and 13).
 
 Only text that is complete in memory and not too small is compressed. Streams are sent unchanged.
 """
@@ -19,7 +19,7 @@ _THOROUGH, _FAST = 6, 1
 _GZIP = 31
 """zlib's window of 15 bits, plus 16 for a gzip header and trailer."""
 _ZSTD_LEVEL = 3
-"""A level whose window is smaller than the 8 MiB that RFC 9659 allows."""
+"""The window of this level is smaller than the 8 MiB that RFC 9659 allows."""
 _COMPRESSED = re.compile(r"text/|application/(?:[\w.-]+\+)?json")
 _ACCEPTED = re.compile(r"\s*(?:x-)?([\w*-]+)\s*(?:;\s*q\s*=\s*([01](?:\.[0-9]*)?)\s*)?", re.IGNORECASE)
 _CODINGS = ("zstd", "gzip")
@@ -40,9 +40,9 @@ def choose(accept: str) -> str | None:
 
 
 def finish(req: falcon.Request, resp: falcon.Response) -> None:
-    """Finish `resp`.
+    """Turn `resp` into a 304 if the client has the current body; otherwise compress the body if that is worthwhile.
 
-    Send 304 if the client has the current entity tag, else compress the body if that is worthwhile.
+    Streams are left unchanged.
     """
     data = resp.data
     if resp.stream is not None or data is None:

@@ -1,8 +1,8 @@
 """Checks and headers of every request and response: Host, origin, method, and security headers.
 
-A page of another site can make a browser send requests to this server, even by pointing its own name at this machine
-(DNS rebinding). So requests with an unknown Host are rejected. Unsafe requests with a browser's credentials must come
-from the server's own pages.
+A page of another site can make a browser send requests to this server, for example by pointing its own name at this
+host (DNS rebinding). So requests with an unknown Host are rejected. Unsafe requests with a browser's credentials must
+come from the server's own pages.
 """
 
 import re
@@ -81,7 +81,7 @@ def _without_default_port(origin: str) -> str:
 
 
 class Guard:
-    """Falcon middleware with these checks."""
+    """Falcon middleware that applies the checks and headers of this module."""
 
     def __init__(self, hosts: list[str], exposure: Exposure, router: CompiledRouter) -> None:
         self._hosts = frozenset(("localhost", *(host.lower() for host in hosts)))
@@ -93,7 +93,7 @@ class Guard:
 
         Raises:
             ApiError: 400; 405; 421; 501 the body has a transfer coding other than chunked.
-            falcon.HTTPPermanentRedirect: from the base path without its slash, because links of the page are relative.
+            falcon.HTTPPermanentRedirect: the base path lacks its final slash, and links of the page are relative.
             falcon.HTTPNotFound: an unknown method at an unknown path; ``//api``, which proxies treat as another path.
         """
         if req.env.get("HTTP_TRANSFER_ENCODING", "chunked").strip().lower() != "chunked":
@@ -106,8 +106,8 @@ class Guard:
             req.env["HTTP_HOST"] = target.group(1)
             uri = uri[target.end() :]
         if _ENCODED_SLASH.search(uri):
-            # An encoded slash is part of a name (RFC 3986, 2.2). Decoding it would yield another path, as for some
-            # proxies.
+            # An encoded slash is part of a name (RFC 3986, 2.2). Decoding it would yield another path; some proxies do
+            # that.
             req.path = unquote(_ENCODED_SLASH.sub("%252F", _END_OF_PATH.split(uri, maxsplit=1)[0]))
         self._exposure.settle(req.env)
         path = self._exposure.below_base(req.path)
@@ -136,7 +136,7 @@ class Guard:
             address, port = here[:2]
             if name == address:
                 return
-            # Links in the response must lead back to this server, not to a host that a stranger chose.
+            # Links in the response must point to this server, not to the host that the client sent.
             req.env["HTTP_HOST"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         else:
             req.env["HTTP_HOST"] = "localhost"
@@ -147,7 +147,7 @@ class Guard:
         raise ApiError(421, "Unknown host name; add it to hosts in [http]")
 
     def process_response(self, req: falcon.Request, resp: falcon.Response, _resource: object, _ok: bool) -> None:
-        """Add the headers that every response has."""
+        """Finish the response, and add the headers that every response has."""
         if req.method == "HEAD":
             # Falcon sends no stream for HEAD, and does not close it.
             getattr(resp.stream, "close", lambda: None)()

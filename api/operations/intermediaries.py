@@ -1,9 +1,9 @@
-"""Headers that show that a request was sent for another client, by a proxy or a browser.
+"""Headers that show that a proxy or a browser sent a request for another client.
 
-A peer of the Unix socket is trusted for its user. A proxy that runs as this user would pass that trust on to all its
-clients. So a single header that only proxies add revokes the trust. The list has the names that servers, load
-balancers, content delivery networks and login proxies document: for the client's address, the original request, the
-client's certificate, and the user.
+A peer of the Unix socket is trusted because of its user. A proxy that runs as that user would extend the trust to all
+its clients, so a single header that only proxies add revokes it. The list has the names that servers, load balancers,
+content delivery networks and login proxies document for the client's address, the original request, the client's
+certificate and the user.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""An operation of the API: one method at one path, with everything that validates, carries out and documents it."""
+"""An operation of the API: one method at one path, with everything that validates, executes and documents it."""
 
 import dataclasses
 import inspect
@@ -51,33 +51,33 @@ class Call:
     target: str = ""
     """Object of the request, for the audit log: the name in the path unless the operation sets another one."""
     result: str = ""
-    """Its effect, for the audit: such as the number of runs that it changed, and the first of them."""
+    """Effect of the request, for the audit log: for example the number of changed runs, and the first of them."""
     audited: bool = False
     """Whether the audit log already has this request."""
     on_done: "Callable[[int], None]" = field(default=lambda _status: None)
-    """Records the request and its status in the audit log, ahead of a response that takes long."""
+    """Records the request and its status in the audit log; called before a response that takes long."""
 
     @property
     def by(self) -> str:
-        """Return the client's name, for records of actions."""
+        """The client's name, for records of actions; empty without authentication."""
         return "" if self.identity is None else self.identity.name
 
     @property
     def tasks(self) -> str | None:
-        """Return a glob of the tasks that the client may see; None: all tasks."""
+        """Glob pattern of the tasks that the client may see; None for all tasks."""
         return None if self.identity is None else self.identity.tasks
 
     def answer(self, document: Document, status: int = 200) -> None:
-        """Send `document`."""
+        """Send `document` as JSON, with a link to its schema."""
         document.schema_link = f"{base_url(self.req.env)}/schemas/{type(document).__name__}.json"
         self.resp.status = status
         self.resp.content_type = "application/json"
         self.resp.data = msgspec.json.encode(document)
 
     def answer_list(self, document: type[Document], items: bytes, digest: bytes) -> None:
-        """Send a `document` whose only field is `items`, the inside of a JSON array, with an entity tag.
+        """Send a `document` whose only field is `items`, with an entity tag.
 
-        `digest` changes when the items do.
+        `items` is the inside of a JSON array, already encoded. `digest` must change whenever the items do.
         """
         link = msgspec.json.encode(f"{base_url(self.req.env)}/schemas/{document.__name__}.json")
         self.resp.content_type = "application/json"
@@ -85,7 +85,7 @@ class Call:
         self.resp.set_header("ETag", tag_of(link + digest))
 
     def tagged(self) -> None:
-        """Add an entity tag, so that a client with the current body gets a 304."""
+        """Add an entity tag to the response, so that a client with the current body gets a 304."""
         self.resp.set_header("ETag", tag_of(self.resp.data or b""))
 
     def no_content(self) -> None:
@@ -99,9 +99,9 @@ class Content:
 
     media_type: str
     schema: Any
-    """A Struct, a union of Structs, or a JSON Schema as a dict; of a stream, Structs or lists of them by event."""
+    """A Struct, a union of Structs, or a JSON Schema as a dict. For a stream, Structs or lists of them by event."""
     event_id: str = "integer"
-    """JSON type of the ids of a stream's events."""
+    """JSON type of a stream's event ids."""
 
 
 def json_of(schema: object) -> Content:
@@ -118,7 +118,7 @@ def _undecorated(_context: Context, _call: Call) -> None:
 
 @dataclass(frozen=True)
 class Operation:
-    """The declaration of one operation: a decorator of its handler.
+    """The declaration of one operation, which decorates the handler.
 
     Attributes:
         method: GET (answers HEAD too), POST or DELETE.
@@ -127,14 +127,14 @@ class Operation:
         headers: Header parameters, for the document only: name, schema, description.
         body: Struct of the request body, if it has one; the body is optional unless `body_required`.
         body_limit_bytes: Maximum size of the body.
-        media: Schemas by media type of a body that the handler decodes; it gets the bytes.
-        answers: Status and body of success; None: no body.
-        sends: Headers of success, by status: names of :data:`api.openapi.HEADERS`.
-        refusals: Statuses of errors that this operation has beyond the common ones.
+        media: Schemas by media type of a body that the handler decodes itself; the handler gets the bytes.
+        answers: Bodies of successful responses by status; None for no body.
+        sends: Headers of successful responses by status: names of :data:`api.openapi.HEADERS`.
+        refusals: Error statuses of this operation in addition to the common ones.
         access: How the client must authenticate.
-        role: The least role of the client.
-        scoped: Whether it respects :attr:`Call.tasks`. Operations on one task or run need not, because their path is
-            checked beforehand. Any other operation that does not is refused to tokens limited to some tasks.
+        role: The least role that the client needs.
+        scoped: Whether the handler respects :attr:`Call.tasks`. Operations on one task or run need not, because their
+            path is checked first. Tokens limited to some tasks may not use any other operation without it.
         tag: Chapter in the document.
         handler: The decorated function, which executes the operation. Its name, in camel case, is the operationId; the
             first paragraph of its docstring is the summary.
@@ -159,25 +159,25 @@ class Operation:
     handler: Handler = _undecorated
 
     def __call__(self, handler: Handler) -> "Operation":
-        """Return the operation that the decorated function executes."""
+        """Return the operation with `handler` as its handler; makes the declaration a decorator."""
         return replace(self, handler=handler)
 
     @cached_property
     def id(self) -> str:
-        """Return the operationId."""
+        """The operationId: the handler's name in camel case."""
         first, *others = self.handler.__name__.split("_")
         return first + "".join(word.capitalize() for word in others)
 
     @property
     def summary(self) -> str:
-        """Return one sentence that describes the operation."""
+        """One sentence that describes the operation: the first paragraph of the handler's docstring."""
         return " ".join((inspect.getdoc(self.handler) or "").partition("\n\n")[0].split())
 
     @property
     def accepts(self) -> type[msgspec.Struct] | None:
-        """Return the type of the request body; None: the body of a GET is ignored, or the handler decodes it.
+        """Type of the request body; None if the body of a GET is ignored, or the handler decodes the body.
 
-        Operations without a request body accept an empty one only, so that ``{"force": true}`` is rejected, not
+        Operations without a request body only accept an empty one, so that ``{"force": true}`` is rejected rather than
         ignored.
         """
         schema: type[msgspec.Struct] | None = self.body

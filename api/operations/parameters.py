@@ -1,4 +1,4 @@
-"""Parameters: each is declared once; the declaration validates, parses and documents it.
+"""Parameters of requests. Each is declared once; the declaration validates, parses and documents it.
 
 An undeclared query parameter is an error, so that a misspelt filter never selects more than intended. A response lists
 all invalid parameters. An empty parameter counts as absent.
@@ -31,7 +31,7 @@ class Param:
 
     Attributes:
         name: Documented name; the key of the parsed value.
-        parse: Converts the text; raises ValueError, whose text completes "limit ...".
+        parse: Converts the text, or raises ValueError with a message such as "is not an integer".
         schema: JSON Schema for the OpenAPI document.
         default: Value if the parameter is absent.
         description: For the OpenAPI document.
@@ -50,7 +50,7 @@ class Param:
 
 @dataclass(frozen=True)
 class PathParam:
-    """A path parameter: its pattern and its length."""
+    """A path parameter, with its pattern and its length."""
 
     name: str
     pattern: re.Pattern[str]
@@ -69,7 +69,7 @@ class PathParam:
         }
 
     def check(self, value: str) -> ErrorDetail | None:
-        """Return the error of an invalid `value`, or None."""
+        """Return the error if `value` is invalid, otherwise None."""
         if self.min_length <= len(value) <= self.max_length and self.pattern.fullmatch(value):
             return None
         return ErrorDetail(
@@ -173,7 +173,7 @@ def choice(
     or_empty: bool = False,
     aliases: tuple[str, ...] = (),
 ) -> Param:
-    """Declare one of `values`; `others` are accepted as well."""
+    """Declare one of `values`. `others` are accepted too, but not documented."""
 
     def parse(text: str) -> str:
         if text not in values and text not in others:
@@ -190,7 +190,7 @@ def text(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param
 
 
 def shaped(name: str, description: str, shape: PathParam) -> Param:
-    """Declare text with the shape of a path parameter."""
+    """Declare text that matches the pattern and length of a path parameter."""
 
     def parse(value: str) -> str:
         error = shape.check(value)
@@ -225,7 +225,7 @@ def statuses(name: str, description: str) -> Param:
 
 
 def _split(text: str) -> tuple[str, ...]:
-    """Return the words of a comma-separated list, each once."""
+    """Return the words of a comma-separated list, without duplicates."""
     return tuple(dict.fromkeys(word for part in text.split(",") if (word := part.strip(_BLANKS))))
 
 
@@ -244,7 +244,7 @@ def words(name: str, description: str, values: tuple[str, ...]) -> Param:
 
 
 def several(name: str, description: str, shape: PathParam, most: int) -> Param:
-    """Declare a comma-separated list of at most `most` texts with the shape of a path parameter."""
+    """Declare a comma-separated list of at most `most` texts that match a path parameter."""
 
     def parse(text: str) -> tuple[str, ...]:
         given = _split(text)
@@ -261,7 +261,7 @@ def several(name: str, description: str, shape: PathParam, most: int) -> Param:
 
 
 def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, object], list[ErrorDetail]]:
-    """Return the values by documented name, and all errors."""
+    """Parse a query string; return the values by documented name, and all errors."""
     by_name: dict[str, Param] = {}
     values: dict[str, object] = {}
     for param in params:
@@ -302,10 +302,10 @@ def parse_path(values: dict[str, str]) -> list[ErrorDetail]:
 
 
 def raise_all(errors: list[ErrorDetail]) -> None:
-    """Raise an error if there are any errors, with one entry per location.
+    """Raise one exception for all `errors`, with one entry per location; return if there are none.
 
     Raises:
-        ApiError: 422 something is invalid.
+        ApiError: 422 there are errors.
     """
     if errors:
         unique: dict[str, ErrorDetail] = {}

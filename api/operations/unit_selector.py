@@ -1,4 +1,4 @@
-"""Selecting tasks and services by name, glob, group and tag: parameters, and the names that they mean."""
+"""Selection of tasks and services by name, glob, group and tag: the parameters, and the names that they select."""
 
 import fnmatch
 import functools
@@ -48,10 +48,10 @@ class Units:
     """A selection of tasks and services.
 
     Attributes:
-        names: names and globs, any of which may match; empty: all.
-        group: the group that they must be in.
-        tag: the tag that they must have.
-        tasks: glob of the only names that the client may know of.
+        names: names and globs; a unit must match any of them; empty for all units.
+        group: group that a unit must be in; None for any.
+        tag: tag that a unit must have; None for any.
+        tasks: glob pattern of the units that the client may see; None for all.
     """
 
     names: tuple[str, ...]
@@ -60,9 +60,9 @@ class Units:
     tasks: str | None
 
     def resolve(self, db: Database) -> frozenset[str]:
-        """Return the names that are selected at present.
+        """Return the names of the units that are selected at present.
 
-        A name without a glob also selects a unit that the configuration no longer has, if it has runs.
+        A plain name also selects a unit that was removed from the configuration, if it still has runs.
 
         Raises:
             ApiError: 404 a name, a glob, the group or the tag selects nothing.
@@ -81,7 +81,7 @@ class Units:
         return frozenset(found if self.group is not None or self.tag is not None else found | former)
 
     def sees(self, name: str) -> bool:
-        """Return whether the client may know of a unit."""
+        """Return whether the client may see a unit."""
         return self.tasks is None or fnmatch.fnmatchcase(name, self.tasks)
 
     def _has_runs(self, db: Database, name: str) -> bool:
@@ -89,7 +89,7 @@ class Units:
 
 
 class _Configured:
-    """A unit of the database as selectors look at it."""
+    """A stored unit, with the attributes that selectors compare."""
 
     kind = ""
 
