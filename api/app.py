@@ -50,7 +50,7 @@ class Route:
         self.allow.sort()
 
     def on_options(self, _req: falcon.Request, resp: falcon.Response, **_path: str) -> None:
-        """Return the methods of the path."""
+        """Send the methods that the path allows."""
         resp.status = 204
         resp.set_header("Allow", ", ".join(self.allow))
 
@@ -109,7 +109,10 @@ class Route:
             operation.handler(self._context, call)
 
     def _record(self, operation: Operation, call: Call, status: int, reason: str) -> None:
-        """Watch for lack of memory, and audit changes by known clients; wrong passwords are audited where they fail."""
+        """Record a response for the memory watch, and an unsafe request of a known client for the audit log.
+
+        Wrong passwords are recorded where they are checked.
+        """
         self._memory.record(operation.id, status)
         if call.audited or call.identity is None or call.req.method not in permission.UNSAFE:
             return
@@ -125,8 +128,8 @@ class Route:
 
 
 def open_context(boot: Boot, daemon_pid: int) -> Context:
-    """Create the context of one worker, after the fork."""
-    with contextlib.suppress(StoreError):  # the reader reports it
+    """Create the context of one worker. Call this after the fork."""
+    with contextlib.suppress(StoreError):  # the first read reports the error
         load_driver(boot.database)
     control = ControlClient(boot.control_socket, boot.token)
     report = DamageReport(control).send
@@ -143,7 +146,7 @@ def build(context: Context, memory: MemoryWatch) -> falcon.App[falcon.Request, f
     """Build the application of one worker."""
     router = CompiledRouter()
     boot = context.boot
-    # 0.0.0.0 is not a name of this host, although browsers reach the host under it. Connections carry the real address.
+    # 0.0.0.0 is not a name of this host, although browsers can reach it that way. Connections have the real address.
     bound = [host for host, _ in boot.listen if not ipaddress.ip_address(host).is_unspecified]
     guard = Guard([*bound, *boot.hosts], Exposure(boot), router)
     app = falcon.App(router=router, middleware=[guard])
@@ -158,5 +161,5 @@ def build(context: Context, memory: MemoryWatch) -> falcon.App[falcon.Request, f
     site = Site()
     for path in (*site.paths, "/static/{digest}/{name:path}"):
         app.add_route(path, site)
-    router.find("/")  # compiles the routes: a worker without memory for that fails before it serves
+    router.find("/")  # compiles the routes now: a worker without memory for that must fail before it serves
     return app

@@ -2,10 +2,10 @@
 
     ApiError             any rejection: status, detail, single errors, headers
 
-Handlers turn all other failures into one of these: Falcon's errors (unknown path, wrong method), refusals of the
+Handlers turn all other failures into an ApiError: Falcon's errors (unknown path, wrong method), refusals of the
 scheduler, a scheduler that is down, a database that cannot be read, and bugs. A bug yields a 500 without details; the
-log has the traceback under the same ``instance``. The server rejects unparsable requests before the application runs,
-and answers them with :func:`write_error`.
+log has the traceback under the same ``instance``. Requests that cannot be parsed never reach the application: the
+server answers them with :func:`write_error`.
 """
 
 import logging
@@ -55,26 +55,26 @@ class ApiError(Exception):
 
 
 def invalid(errors: Sequence[ErrorDetail]) -> ApiError:
-    """Return the 422 that lists every invalid parameter."""
+    """Return a 422 that lists every invalid parameter."""
     names = ", ".join(error.location[:100] for error in errors[:_NAMED])
     more = f" and {len(errors) - _NAMED} more" if len(errors) > _NAMED else ""
     return ApiError(422, f"Invalid: {names}{more}", errors)
 
 
 def unavailable(detail: str) -> ApiError:
-    """Return the 503 for a request that certainly had no effect and may be repeated."""
+    """Return a 503 for a request that had no effect and can be repeated."""
     return ApiError(503, detail, headers={"Retry-After": str(_RETRY_AFTER_S)})
 
 
 def shortage(what: str, error: BaseException) -> ApiError:
-    """Return the 503 for a request that failed for lack of memory, threads or descriptors in this process."""
+    """Return a 503 for a request that failed because this process lacks memory, threads or descriptors."""
     why = "Out of memory" if is_of_memory(error) else reason(error)
     log.error("%s: %s", what, why)
     return unavailable(f"{why}; try again later")
 
 
 def title(status: int) -> str:
-    """Return the fixed short summary of a status."""
+    """Return the title of a status, which is the same for all problems with this status."""
     try:
         return _TITLES.get(status) or HTTPStatus(status).phrase
     except ValueError:
@@ -88,7 +88,7 @@ def origin_of(environ: Mapping[str, Any]) -> str:
 
 
 def base_url(environ: Mapping[str, Any]) -> str:
-    """Return the prefix of absolute links: the configured URL, or else the URL that the client used."""
+    """Return the prefix of absolute links: the configured URL, otherwise the URL that the client used."""
     external: str | None = environ.get("ringward.external_url")
     return external or f"{origin_of(environ)}{environ.get('SCRIPT_NAME', '')}"
 
@@ -104,7 +104,7 @@ def problem(status: int, detail: str, errors: Sequence[ErrorDetail] = (), base: 
 
 
 def answer(req: falcon.Request, resp: falcon.Response, error: ApiError) -> Problem:
-    """Write an error into the response."""
+    """Write an error into the response, and return its document."""
     document = problem(error.status, error.detail, error.errors, base_url(req.env))
     resp.status = f"{error.status} {document.title}"
     resp.content_type = MEDIA_TYPE
@@ -114,14 +114,14 @@ def answer(req: falcon.Request, resp: falcon.Response, error: ApiError) -> Probl
     resp.text = None
     try:
         resp.data = msgspec.json.encode(document)
-    except RecursionError:  # deeply nested JSON; a thread starts with an empty stack
+    except RecursionError:  # a quoted value is too deeply nested; it was decoded in a thread with an empty stack
         document.errors = [ErrorDetail(detail.location, detail.message) for detail in error.errors]
         resp.data = msgspec.json.encode(document)
     return document
 
 
 def on_api_error(req: falcon.Request, resp: falcon.Response, error: ApiError, _params: dict[str, object]) -> None:
-    """Handle our own errors, for Falcon."""
+    """Handle `ApiError`, as Falcon's error handler."""
     document = answer(req, resp, error)
     log.debug("%s: %s %s: %d %s", document.instance, req.method, req.path, error.status, error.detail)
 
@@ -129,7 +129,7 @@ def on_api_error(req: falcon.Request, resp: falcon.Response, error: ApiError, _p
 def on_http_error(
     req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError, _params: dict[str, object]
 ) -> None:
-    """Handle Falcon's errors."""
+    """Handle `falcon.HTTPError`, as Falcon's error handler."""
     headers = error.headers.items() if isinstance(error.headers, Mapping) else error.headers or []
     detail = error.description
     if isinstance(error, falcon.HTTPNotFound):
@@ -140,7 +140,7 @@ def on_http_error(
 
 
 def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _params: dict[str, object]) -> None:
-    """Handle all other exceptions: log everything, reveal nothing. A shortage is no bug, and passes."""
+    """Handle all other exceptions: log everything, and reveal nothing. A shortage is not a bug and yields a 503."""
     if is_shortage(error):
         answer(req, resp, shortage(f"{req.method} {req.path}", error))
         return
@@ -149,7 +149,7 @@ def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _pa
 
 
 def write_error(sock: socket.socket, status: int, detail: str) -> None:
-    """Send a problem document in answer to a request that does not reach the application."""
+    """Send a problem document in response to a request that does not reach the application."""
     document = problem(status, detail or HTTPStatus(status).phrase)
     level = logging.ERROR if status == 500 else logging.DEBUG  # a 501 is the client's fault
     log.log(level, "%s: rejected a request with %d", document.instance, status)

@@ -2,8 +2,8 @@
 
 ``python -I -m ringward api-document`` prints it. Its components suit generators of client code:
 
-* Each enumeration is a component, named by its title. Generators name inline enumerations by their place, and these
-  names collide.
+* Each enumeration is a component, named by its title. Generators name inline enumerations after their position, and
+  these names collide.
 * No component has two properties that differ only in spelling, such as taskName and task_name: generators convert
   both to the style of their language. So each naming of a run has its own component.
 * A response with several forms uses oneOf: exactly one form matches. With anyOf, some generators merge the fields.
@@ -54,7 +54,7 @@ OF_REFUSALS: dict[int, tuple[str, ...]] = {
 
 
 def _header_components() -> dict[str, object]:
-    """Return ``components.headers``."""
+    """Return ``components.headers`` of the document."""
     return {name: {"schema": schema, "description": text} for name, (schema, text) in HEADERS.items()}
 
 
@@ -73,12 +73,12 @@ _BOTH_NAMINGS = (
 
 
 def reference(name: str) -> Schemas:
-    """Return a reference to a component."""
+    """Return a reference to the component schema `name`."""
     return {"$ref": _REF + name}
 
 
 def describe_union_of_namings(components: Schemas) -> None:
-    """Describe the run in both namings by its camelCase fields, and permit the other fields in addition."""
+    """Describe the run in both namings by its camelCase fields, and permit additional fields."""
     components["Run"] = {
         **components["RunCamel"],
         "title": "Run",
@@ -90,8 +90,8 @@ def describe_union_of_namings(components: Schemas) -> None:
 def either(names: Sequence[str], components: Schemas) -> Schemas:
     """Return the schema of a document with several forms; add the required components to `components`.
 
-    Lists that differ only in their items become one list with items in either form, because an empty list would match
-    both.
+    Lists that only differ in their items become one list whose items have either form, because an empty list would
+    match both schemas.
     """
     forms = [components[name] for name in names]
     if all(set(form["properties"]) == set(forms[0]["properties"]) for form in forms):
@@ -152,7 +152,7 @@ def with_named_enumerations(schema: Any, components: Schemas) -> Any:
 
 
 def _constant(title: str, value: str) -> str:
-    """Return the name of a value, such as END_REASON_FAILED."""
+    """Return the constant name of an enumeration value, such as END_REASON_FAILED."""
     words = [*re.findall("[A-Z][a-z]+", title), value or "any"]
     return re.sub("[^A-Z0-9]", "_", "_".join(words).upper())
 
@@ -314,7 +314,7 @@ def _operation(operation: Operation) -> dict[str, object]:
 
 
 def document() -> dict[str, Any]:
-    """Build the document."""
+    """Build the OpenAPI document."""
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
@@ -356,14 +356,14 @@ def document_bytes() -> bytes:
 
 
 def served_bytes(base: str) -> bytes:
-    """Return the document as JSON; if the API is not at the host's root, it contains the base URL of its paths."""
+    """Return the document as JSON. If the API is not at the host's root, the document contains the base URL."""
     if not urlsplit(base).path.strip("/"):
         return document_bytes()
     return b'{"servers":[{"url":%b}],%b' % (msgspec.json.encode(base), document_bytes()[1:])
 
 
 def schema_bytes(name: str) -> bytes | None:
-    """Return the JSON Schema of one kind of document, or None if there is none of that name."""
+    """Return the JSON Schema of the document type `name`; None if there is no such type."""
     for one in _types():
         if one.__name__ == name and issubclass(one, Document):
             return msgspec.json.encode(

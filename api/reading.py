@@ -1,7 +1,7 @@
-"""Reads of the database and of log files, in threads beside gevent's loop.
+"""Reads of the database and of log files, in threads outside gevent's loop.
 
 A query of a few milliseconds on the loop would stall every stream. A read from a hanging disk blocks its thread, so the
-database, pages of logs and searches each have their own threads.
+database, pages of logs and searches have separate threads.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ T = TypeVar("T")
 
 _THREADS = 2
 _TURNS = 2 * _THREADS
-"""Concurrent reads: while each thread runs one, another one is ready for it."""
+"""Number of concurrent reads: for each thread, one that runs and one that is ready to run next."""
 _READ_S = 5.0
-"""Limit for a read to start, and again for its answer."""
+"""Time limit for the start of a read, and again for its result."""
 _HUNG_S = 0.5
-"""Limit after a read timed out, until the next answer."""
+"""The same limit after a read timed out, until the next read succeeds or fails."""
 _COMING_S = 3.0
-"""How long a read waits until the scheduler has opened the database, such as a new one in place of a damaged one."""
+"""Time for which a read waits until the scheduler has opened the database, or has replaced a damaged one."""
 _LOOK_S = 0.02
 _FILE_S = 10.0
-"""Limit for reading part of a log file, including all reads queued before."""
+"""Time limit for the read of a part of a log file, including the wait for earlier reads."""
 _SEARCHES = 4
 _PLACE_S = 5.0
 
@@ -45,23 +45,23 @@ _PLACE_S = 5.0
 class Reads:
     """Reads of the database in two threads.
 
-    A worker has two of these. Pages of runs can take most of a second each; with their own threads they delay neither
-    authentication nor other requests.
+    A worker has two objects of this class. Pages of runs can take most of a second each; because they have their own
+    threads, they delay neither authentication nor other requests.
     """
 
     def __init__(self, path: str, on_damage: Callable[[StoreError], None]) -> None:
-        """`on_damage` is called if a query meets damage, or if the database has disappeared; it never blocks."""
+        """`on_damage` is called if a query finds damage, or if the database has disappeared; it must not block."""
         self._path = path
         self._on_damage = on_damage
         self._db: Database | None = None
         self._threads = Threads(_THREADS)
         self._turns = Turns(_TURNS)
         self._hung = False
-        """True after a read timed out. A hanging disk blocks the threads, regardless of the limit of the query."""
+        """Whether a read timed out and none has finished since. A hanging disk blocks threads despite time limits."""
         self._coming = BoundedSemaphore()
-        """Held by the one read that checks whether the database exists yet; the others wait for it."""
+        """Held by the read that checks whether the database exists yet; other reads wait for it."""
         self._patient = True
-        """Whether the last such wait was successful."""
+        """Whether the last wait for the database was successful."""
         self._failures = Seldom(1)
 
     def start(self) -> None:
@@ -73,11 +73,11 @@ class Reads:
         self._threads.start()
 
     def __call__(self, query: Callable[Concatenate[Database, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `query` in one of the threads and return its result (never a lazy cursor).
+        """Run `query` in one of the threads and return its result, which must not be a lazy cursor.
 
         Raises:
-            StoreError: NotReady if the scheduler has not created the database yet; QueryTimeout if no answer comes,
-                because the disk hangs or too many reads are queued; errors of `query`.
+            StoreError: NotReady if the scheduler has not created the database yet; QueryTimeout if the disk hangs or
+                too many reads are queued; errors of `query`.
         """
         patience_s = _HUNG_S if self._hung else _READ_S
         with self._turns.turn(patience_s, QueryTimeout("(too many reads at once)")):
@@ -102,26 +102,26 @@ class Reads:
         except QueryTimeout as err:
             self._hung = self._hung or err is late
             raise
-        except Away:  # the server is down, or the daemon watches it by itself
+        except Away:  # the database server is down, which the scheduler notices itself
             raise
-        except NotReady:  # an answer came, so the disk works
+        except NotReady:  # the read returned, so the disk works
             late = QueryTimeout(f"(no answer for {_READ_S} s: its disk hangs or is overloaded)")
         with gevent.Timeout(_READ_S, late):
             return self._run(run)
 
     def tell(self, what: str, error: StoreError) -> None:
-        """Log that `what` could not be read, at most once a minute, because streams and clients retry often.
+        """Log that `what` could not be read, at most once a minute.
 
-        Even an invalid credential causes a read.
+        Streams and clients retry often, and even a request with an invalid credential causes a read.
         """
-        suppressed = None if type(error) is NotReady else self._failures.turn()  # normal at the first start
+        suppressed = None if type(error) is NotReady else self._failures.turn()  # NotReady is normal at the first start
         if suppressed is None:
             return
         before = f" (and {suppressed} earlier ones, not logged)" if suppressed else ""
         log.error("%s: cannot read the database%s: %s", what, before, error)
 
     def _run(self, run: Callable[[], T]) -> T:
-        """Run, and retry for a while if the scheduler has to open the database first."""
+        """Call `run`, and retry for up to `_COMING_S` until the scheduler has opened the database."""
         until_s = time.monotonic() + _COMING_S
         with self._coming:
             while True:
@@ -134,12 +134,12 @@ class Reads:
                 gevent.sleep(_LOOK_S)
 
     def _try(self, run: Callable[[], T]) -> T:
-        """Run once in a thread; report damage."""
+        """Call `run` once in a thread; report damage to the scheduler."""
         try:
             return self._threads(run)
         except OSError as err:
             raise StoreError(f"({err.strerror})") from err
-        except (Away, Unopened):  # the daemon notices these by itself
+        except (Away, Unopened):  # the scheduler notices these itself
             raise
         except Damaged as err:
             self._on_damage(err)
@@ -151,7 +151,7 @@ class Reads:
 
 
 class Files(Threads):
-    """Reads of log files in two threads of their own, so that a hanging disk does not block the database."""
+    """Reads of log files in two separate threads, so that a hanging disk does not block the database."""
 
     def __init__(self) -> None:
         super().__init__(_THREADS)
@@ -161,8 +161,8 @@ class Files(Threads):
         """Run `function` in a thread; return its result or raise its exception.
 
         Raises:
-            TimeoutError: no answer came, because the disk hangs or too many reads are queued.
-            OSError: EAGAIN, no thread could be started.
+            TimeoutError: the disk hangs, or too many reads are queued.
+            OSError: EAGAIN if no thread could be started.
         """
         late = TimeoutError(errno.ETIMEDOUT, "its disk hangs or is overloaded")
         with gevent.Timeout(_FILE_S, late), self._turns.turn():
@@ -170,7 +170,7 @@ class Files(Threads):
 
 
 class Searches(Threads):
-    """Searches of log files, in turns in a thread of their own."""
+    """Searches of log files, which take turns in a separate thread."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -188,11 +188,11 @@ class Searches(Threads):
 
 
 _AGAIN_S = 5.0
-"""Minimum time between two reports of a worker, because many queries may meet the same damage."""
+"""Minimum time between two reports of a worker, because many queries can find the same damage."""
 
 
 class DamageReport:
-    """The damage report of one worker."""
+    """Reports of damage from one worker to the scheduler."""
 
     def __init__(self, control: ControlClient) -> None:
         self._control = control
@@ -206,5 +206,5 @@ class DamageReport:
             gevent.spawn(self._send, str(error))
 
     def _send(self, why: str) -> None:
-        with contextlib.suppress(Unavailable, Refused):  # the next query that meets it reports it again
+        with contextlib.suppress(Unavailable, Refused):  # the next query that finds the damage reports it again
             self._control.call("database_damaged", why=why)

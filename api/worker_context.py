@@ -1,4 +1,4 @@
-"""The objects that all operations of one worker share: settings, database, control client, streams."""
+"""The objects that all operations of one worker share: settings, database, control client and streams."""
 
 import contextlib
 import time
@@ -26,7 +26,7 @@ _KEEP_S = 1.0
 
 
 class SchedulerProbe:
-    """The scheduler's report about itself, requested at most once a second for all callers."""
+    """Caches the scheduler's report about itself, which is requested at most once a second for all callers."""
 
     def __init__(self) -> None:
         self._until_s = 0.0
@@ -34,18 +34,18 @@ class SchedulerProbe:
         self._asking = BoundedSemaphore()
 
     def forget(self) -> None:
-        """Discard the report after a change, so that the next caller gets a new one."""
+        """Discard the cached report after a change, so that the next caller gets a new one."""
         self._until_s = 0.0
 
     @staticmethod
     def ask(context: "Context", operation: str, **arguments: object) -> dict[str, object] | None:
-        """Return the answer to `operation`, or None if the scheduler does not answer within a second or refuses."""
+        """Return the answer to `operation`; None if the scheduler refuses or does not answer within a second."""
         with contextlib.suppress(Unavailable, Refused), gevent.Timeout(_ASK_S, False):
             return context.control.call(operation, **arguments)
         return None
 
     def info(self, context: "Context") -> dict[str, Any] | None:
-        """Return the report, or None if the scheduler does not answer within a second."""
+        """Return the report, at most a second old; None if the scheduler does not answer within a second."""
         if time.monotonic() >= self._until_s:
             # Concurrent callers share the answer.
             with self._asking:
@@ -81,10 +81,10 @@ class Context:
     auditor: Auditor
     hub: Hub
     stopping: Event
-    """Set when the worker stops: streams close, and waits return."""
+    """Set when the worker stops: streams end, and waits return."""
     daemon_pid: int
     system: System
-    """State of the host."""
+    """Reader of the host's state."""
     interface: Interface
     scheduler: SchedulerProbe = field(default_factory=SchedulerProbe)
     searches: Searches = field(default_factory=Searches)
@@ -100,7 +100,7 @@ class Context:
         self.layouts = Layouts(self.files)
 
     def start(self) -> None:
-        """Start the threads that read the database, so that a worker without memory for them fails before it serves.
+        """Start the database threads now: a worker without memory for them must fail before it serves.
 
         Raises:
             RuntimeError: a thread could not be started.

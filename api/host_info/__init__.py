@@ -1,4 +1,4 @@
-"""Figures of the host and the daemon's own processes.
+"""Information about the host and the daemon's own processes.
 
 The resources import this package; it imports no resource.
 """

@@ -1,7 +1,7 @@
 """The current state of the host, from psutil, and of the daemon's processes.
 
-A separate thread reads it, because asking a hanging file system for its size blocks. It is read at most once a second
-for all callers.
+A separate thread reads the state, because asking a hanging file system for its size blocks. It is read at most once a
+second, for all callers together.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _RESOURCES = ("cpu", "memory", "io")
 
 
 def pressure(folder: str = "/proc/pressure") -> schemas.Pressures:
-    """Return pressure stall information, as far as the kernel provides it."""
+    """Return the pressure stall information that the kernel provides."""
     found: dict[str, schemas.Pressure] = {}
     for resource in _RESOURCES:
         rows: dict[str, list[float]] = {}
@@ -53,7 +53,7 @@ def _os_name() -> str:
 
 
 class Rates:
-    """Rates of pairs of counters between two reads."""
+    """Computes the rates of pairs of counters between two reads."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[int, int]] = {}
@@ -62,13 +62,13 @@ class Rates:
         self._passed_s = 0.0
 
     def look(self, counters: dict[str, tuple[int, int]]) -> None:
-        """Read the counters now."""
+        """Record the counters as read now."""
         now_s = time.monotonic()
         self._before, self._now = self._now, counters
         self._passed_s, self._now_s = now_s - self._now_s, now_s
 
     def of(self, name: str) -> tuple[float, float] | tuple[UnsetType, UnsetType]:
-        """Return the rates per second of both counters; a counter that was reset has none."""
+        """Return the rates of both counters per second; unset if unknown, 0 for a counter that was reset."""
         now, before = self._now.get(name), self._before.get(name)
         if now is None or before is None or not self._passed_s:
             return UNSET, UNSET
@@ -77,19 +77,19 @@ class Rates:
 
 
 def _disk_counters() -> dict[str, tuple[int, int]]:
-    """Return bytes read and written, by the kernel's device name."""
+    """Return the bytes read and written, by the kernel's name of the device."""
     return {name: (io.read_bytes, io.write_bytes) for name, io in (psutil.disk_io_counters(perdisk=True) or {}).items()}
 
 
 def _network_counters() -> dict[str, tuple[int, int]]:
-    """Return bytes received and sent, by interface."""
+    """Return the bytes received and sent, by interface."""
     return {name: (io.bytes_recv, io.bytes_sent) for name, io in psutil.net_io_counters(pernic=True).items()}
 
 
 def _disks(rates: Rates) -> list[schemas.Disk]:
     disks = {}
     for part in psutil.disk_partitions():
-        # A file system can be mounted in many places; list the first one only.
+        # A file system can be mounted in many places; list only the first.
         if part.device not in disks:
             with contextlib.suppress(OSError):
                 usage = psutil.disk_usage(part.mountpoint)
@@ -135,14 +135,14 @@ def _temperatures() -> list[schemas.Temperature]:
 
 
 class Processes:
-    """The daemon's processes. Only these are read, never all processes of the host."""
+    """The daemon's processes. No other process of the host is read."""
 
     def __init__(self) -> None:
         self._known: dict[int, psutil.Process] = {}
         self._pss: dict[int, tuple[float, int | UnsetType]] = {}
 
     def of(self, root_pid: int, scheduler_pid: int | None) -> "list[tuple[str, psutil.Process]]":
-        """Return the names and processes."""
+        """Return the daemon's processes with their names."""
         known, self._known = self._known, {}
         named = []
         for name, pid in named_pids(root_pid, scheduler_pid):
@@ -159,7 +159,7 @@ class Processes:
         """Return the resource usage of a process.
 
         Raises:
-            psutil.Error: it has ended, or we lack permission.
+            psutil.Error: it has ended, or this process lacks permission.
         """
         with process.oneshot():
             spent = process.cpu_times()
@@ -173,7 +173,7 @@ class Processes:
             )
 
     def _pss_of(self, pid: int) -> int | UnsetType:
-        """Return the proportional set size, at most 30 s old; unset without permission."""
+        """Return the proportional set size in bytes, at most 30 s old; unset without permission."""
         measured = self._pss.get(pid)
         if measured is None or time.monotonic() - measured[0] > _PSS_KEEP_S:
             value: int | UnsetType = UNSET
@@ -200,9 +200,9 @@ class System:
         """Return the state, at most a second old.
 
         Raises:
-            ApiError: 503 something hangs.
+            ApiError: 503 the read takes too long, because a file system hangs.
         """
-        # The timeout includes callers that share an answer; otherwise each would wait for all before it.
+        # The timeout includes the wait for the semaphore. Otherwise each caller could wait for all callers before it.
         with (
             gevent.Timeout(
                 _PATIENCE_S, unavailable("Cannot read the state of the host: a file system does not respond")
@@ -218,7 +218,7 @@ class System:
     def _read(self, root_pid: int, scheduler_pid: int | None) -> schemas.System:
         processes = self._processes.of(root_pid, scheduler_pid)
         if self._known is None:
-            # Percentages are relative to the previous call.
+            # Percentages cover the time since the previous call.
             psutil.cpu_percent(percpu=True)
             self._disk_rates.look(_disk_counters())
             self._network_rates.look(_network_counters())

@@ -1,4 +1,4 @@
-"""Find the daemon's processes from known ones, without searching the whole host."""
+"""Finding the daemon's processes from known ones, without searching the whole host."""
 
 import itertools
 import os
@@ -6,16 +6,16 @@ import os
 OF_THE_SCHEDULER = ("janitor", "watcher", "filewatcher", "notifier", "exporter")
 """Processes that the scheduler starts on demand."""
 _YOUNGEST = 16
-"""Number of youngest processes among which to look for the spare."""
+"""Number of youngest processes among which the spare is searched."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def named_pids(root_pid: int, scheduler_pid: int | None) -> list[tuple[str, int]]:
-    """Return names and pids: root, zygote, scheduler, API server (our parent), and their children."""
+    """Return names and pids of root, zygote, scheduler and API server (this process's parent), and their children."""
     found = [("supervisor", root_pid)]
     children = _children(root_pid)
-    # Most runs are younger than the zygote and older than the spare, which becomes the next run. Other processes with
-    # the zygote's title are copies of it that are about to become spares.
+    # Most runs are younger than the zygote and older than the spare, which becomes the next run. Further processes with
+    # the zygote's title are forks of it that are about to become spares.
     for name, pids in (("spawner", children), ("spare", children[: -_YOUNGEST - 1 : -1])):
         found += [(name, pid) for pid in itertools.islice((pid for pid in pids if _title(pid) == name), 1)]
     if scheduler_pid is not None:
@@ -28,7 +28,7 @@ def named_pids(root_pid: int, scheduler_pid: int | None) -> list[tuple[str, int]
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return the resident memory of a process; None if it has ended."""
+    """Return the resident memory of a process in bytes; None if it has ended."""
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES
@@ -39,7 +39,7 @@ def resident_bytes(pid: int) -> int | None:
 def _title(pid: int) -> str:
     """Return the title after "ringward"; empty if the process has none yet, or has ended.
 
-    The name of its export follows the title of an exporter.
+    In the title of an exporter, the name of its export follows.
     """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:

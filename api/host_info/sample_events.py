@@ -1,4 +1,4 @@
-"""Samples of the host, as responses and as events for all streams that want them."""
+"""Samples of the host, for responses and for all streams that request them."""
 
 import time
 from typing import Any
@@ -15,7 +15,7 @@ from store.errors import StoreError
 
 _PERIOD_S = metrics.FINE_MS / 1000
 _MARGIN_S = 0.1
-"""Time after the end of an interval until its sample is stored."""
+"""Time to wait after the end of an interval for its sample to be stored."""
 
 
 _NAMES = (
@@ -37,7 +37,7 @@ _NAMES = (
 
 
 def shown(sample: metrics.Sample) -> Sample:
-    """Convert a stored sample, with two decimal places and no negative values."""
+    """Convert a stored sample; floats, which are never negative, are rounded to two decimal places."""
     values: dict[str, Any] = {
         name: int(value * 100 + 0.5) / 100 if type(value) is float else value
         for name, value in zip(_NAMES, sample[1:], strict=True)
@@ -47,7 +47,7 @@ def shown(sample: metrics.Sample) -> Sample:
 
 
 class Samples:
-    """The newest sample, read while streams wait for it."""
+    """The newest sample. It is read periodically while streams wait for it."""
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
@@ -76,7 +76,7 @@ class Samples:
             except StoreError as err:
                 self._reads.tell("the newest sample", err)
                 sample = None
-            if sample is not None and sample.at != self.at:  # an earlier one: the clock was set back
+            if sample is not None and sample.at != self.at:  # it is earlier if the clock was set back
                 self.at, self.event = sample.at, sse_encoding.event("system", shown(sample))
                 for woken in self._waiters:
                     woken.set()

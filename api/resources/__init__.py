@@ -1,4 +1,4 @@
-"""Operations and their handlers: one file per resource, and a folder for runs and their logs.
+"""Operations and their handlers: a file for each resource, and a folder for runs and their logs.
 
 Only the application imports this package, for its table of operations and the routes of the dashboard's files.
 """

@@ -25,7 +25,7 @@ from store.tokens import Token
 
 _REJECTED = 400
 _OF_THE_PROXY = (400, 403)
-"""Refusals of a person whom a proxy has authenticated: a login would not help."""
+"""Error statuses for a person whom a proxy has authenticated. A login would not help, so they are not hidden."""
 
 
 @Operation(
@@ -176,8 +176,8 @@ def create_token(context: Context, call: Call) -> None:
     try:
         asked(lambda: context.control.call("token_create", **token._asdict()))
     except ApiError as err:
-        # The scheduler may have stored the token and died before it answered. Then the token is valid, and an error
-        # would lose its secret for good.
+        # The scheduler may have stored the token and died before it answered. The token is then valid, and an error
+        # response would lose its secret forever.
         if err.status != 503 or context.reads(tokens.find, token.hash, now_ms) is None:
             raise
     info = _token_info(token, now_ms)

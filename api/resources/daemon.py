@@ -98,10 +98,10 @@ def trust_clock(context: Context, call: Call) -> None:
 
 
 def _from_this_host(req: falcon.Request) -> bool:
-    """Return whether the client runs on this host and no proxy is between.
+    """Return whether the client runs on this host, without a proxy in between.
 
-    A proxy on this host may forward requests of other hosts, so requests that passed one are rejected. A session cookie
-    proves nothing about the host.
+    A proxy on this host may forward requests from other hosts, so a request that passed a proxy does not count. A
+    session cookie says nothing about the host.
     """
     if through_proxy(req.env):
         return False
@@ -191,7 +191,7 @@ def get_readiness(context: Context, call: Call) -> None:
 
 
 _LISTED = 20
-"""Runs of each slot that hold places, and runs that wait."""
+"""Maximum number of listed runs that hold places of a slot, and of runs that wait for it."""
 
 
 @Operation(
@@ -246,7 +246,7 @@ def get_system(context: Context, call: Call) -> None:
     """Get the current state of the host and of the daemon's processes."""
     info = context.scheduler.info(context) or {}
     found = context.system(context.daemon_pid, info.get("pid"))
-    # Several requests share the result, and each response sets a $schema link of its own: so copy it.
+    # Copy the result, because requests share it and each response sets its own $schema link.
     call.answer(structs.replace(found))
 
 
@@ -281,9 +281,9 @@ def list_system_metrics(context: Context, call: Call) -> None:
 
 
 def database_problem(boot: Boot) -> dict[str, str] | None:
-    """Return the database problem, or None.
+    """Return the database problem that the scheduler reported; None if there is none.
 
-    Its `summary` is public; its `detail` is for users who may see the daemon.
+    The `summary` is public; the `detail` is for users who may see the daemon.
     """
     with contextlib.suppress(OSError, ValueError), open(boot.database_problem, encoding="utf-8") as file:
         found = json.load(file)

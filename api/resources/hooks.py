@@ -1,6 +1,6 @@
-"""Handler of incoming webhooks: requests of other programs that start a task.
+"""Handler of incoming webhooks: requests from other programs that start a task.
 
-Nothing in a request is looked at before its sender has proved that it has the secret of the hook.
+No part of a request is interpreted before the sender has proved that it has the hook's secret.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 class _Hook(msgspec.Struct):
-    """A hook as the scheduler knows it."""
+    """A hook as the scheduler sends it."""
 
     kind: str
     secret: str
@@ -42,7 +42,7 @@ class _Hook(msgspec.Struct):
 
 
 _UNKNOWN = _Hook("generic", os.urandom(32).hex())
-"""Stands for every hook that does not exist. Its secret is random."""
+"""Used in place of a hook that does not exist. Its secret is random, so no proof is valid."""
 
 
 _TEXT: dict[str, object] = {"type": "string"}
@@ -85,7 +85,7 @@ def receive_hook(context: Context, call: Call) -> None:
         document = _document(context, call, hook.kind)
         starts = all(_text(_value(document, path)) in accepted for path, accepted in hook.when)
     if not starts:
-        call.audited = True  # a sender may send any number of these
+        call.audited = True  # not recorded: a sender may send any number of filtered events
         call.no_content()
         return
     call.target = hook.task
@@ -99,7 +99,7 @@ def _proof(context: Context, call: Call, name: str, hook: _Hook) -> Proof:
     """Return the proof that the sender has the secret.
 
     Raises:
-        ApiError: 401 there is none; 429 too many such requests of this client.
+        ApiError: 401 it is missing or wrong; 429 too many such requests of this client.
     """
     found: list[Proof] = []
 
@@ -113,10 +113,10 @@ def _proof(context: Context, call: Call, name: str, hook: _Hook) -> Proof:
 
 
 def _event_starts(call: Call, hook: _Hook) -> bool:
-    """Return whether the event of the request starts a run.
+    """Return whether the request's event starts a run.
 
     Raises:
-        ApiError: 422 the sender names none.
+        ApiError: 422 the header with the event is missing.
     """
     header = _EVENT_HEADERS.get(hook.kind)
     if header is None:
@@ -148,7 +148,7 @@ def _document(context: Context, call: Call, kind: str) -> object:
 
 
 def _params(document: object, paths: dict[str, _JsonPath]) -> dict[str, str]:
-    """Return the values of parameters, without absent and null ones, which get their defaults.
+    """Return the values of the task's parameters. Absent and null values are left out and get their defaults.
 
     Raises:
         ApiError: 422 a value is an object or an array.
@@ -177,7 +177,7 @@ def _value(document: object, path: _JsonPath) -> object:
 
 
 def _text(value: object) -> str | None:
-    """Return a value as a parameter has it: a string as it is, a number or a boolean as JSON writes it."""
+    """Return a value as text: a string unchanged, a number or boolean in JSON; None for any other value."""
     if value is None or isinstance(value, dict | list):
         return None
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -186,10 +186,10 @@ def _text(value: object) -> str | None:
 def _triggered(
     context: Context, call: Call, hook: _Hook, proof: Proof, params: dict[str, str]
 ) -> tuple[str, Run | None]:
-    """Trigger the run; a repetition of an earlier request within a day returns the earlier run.
+    """Trigger the run. If the same request was received within the last day, return the run of that request.
 
     Raises:
-        ApiError: 422 a parameter is invalid; other refusals of the scheduler; 503 it is down.
+        ApiError: 422 a parameter is invalid; 503 the scheduler is down; other refusals of the scheduler.
     """
     arguments: dict[str, object] = {
         "run": new_ulid(),
@@ -207,7 +207,7 @@ def _triggered(
     try:
         return create_run(context, arguments)
     except ApiError as err:
-        for error in err.errors:  # the body has no such fields; its parameters come from elsewhere in it
+        for error in err.errors:  # the body has no field "params": the values come from other places in it
             error.location = error.location.removeprefix("body.")
         raise
 

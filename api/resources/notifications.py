@@ -1,4 +1,4 @@
-"""Handlers for notifications and notifiers: lists, counts, marks, the stream, deliveries and test messages."""
+"""Handlers for notifications and notifiers: lists, counts, read marks, the stream, deliveries and test messages."""
 
 from msgspec import UNSET, UnsetType
 

@@ -1,9 +1,9 @@
 """The static files of the dashboard. They are public, because they contain no data of the daemon.
 
-Pages refer to their files under a URL that contains a digest of all of them: ``/static/DIGEST/js/main.js``. So browsers
-keep files for good, and load all anew after an upgrade. Modules import each other by relative paths, which stay within
-that digest. A release contains a bundle of the modules (``deploy/bundle.sh``). If there is none, or if the modules have
-changed since, browsers load the modules themselves.
+Pages refer to their files by URLs that contain a digest of all files: ``/static/DIGEST/js/main.js``. So browsers can
+cache files forever, and load all of them again after an upgrade. Modules import each other by relative paths, which
+stay below the same digest. A release contains a bundle of the modules (``deploy/bundle.sh``). If the bundle is missing
+or older than the modules, browsers load the modules themselves.
 """
 
 import hashlib
@@ -39,14 +39,14 @@ class _File(NamedTuple):
 
 
 class _Files(NamedTuple):
-    """All files by their path without the digest."""
+    """All files by URL path, without the digest."""
 
     digest: str
     files: dict[str, _File]
 
 
 def _paths(folder: str) -> dict[str, str]:
-    """Return each file by its URL path. Pages are at the top level, without their suffix."""
+    """Return the path of each file by URL path. Pages are at the top level, without their suffix."""
     found = {}
     for place, _, names in os.walk(folder):
         for name in names:
@@ -61,7 +61,7 @@ def _paths(folder: str) -> dict[str, str]:
 
 
 def digest_of(contents: dict[str, bytes]) -> str:
-    """Return the digest of files by their URL paths, excluding the files of the bundle."""
+    """Return a digest of the files' URL paths and contents, excluding the files of the bundle."""
     digest = hashlib.blake2b(digest_size=8)
     for path, data in sorted(contents.items()):
         if not path.startswith(BUNDLE):
@@ -71,7 +71,7 @@ def digest_of(contents: dict[str, bytes]) -> str:
 
 
 def read(folder: str = FOLDER) -> dict[str, bytes]:
-    """Return the content of all files by their URL paths."""
+    """Return the contents of all files by URL path."""
     contents = {}
     for path, name in _paths(folder).items():
         with open(name, "rb") as source:
@@ -80,7 +80,7 @@ def read(folder: str = FOLDER) -> dict[str, bytes]:
 
 
 class Site:
-    """Serve the files that exist at start-up. They are read at the first request, all at once, so that they match."""
+    """Serves the files that exist at startup. The first request reads them all at once, so that they match."""
 
     def __init__(self, folder: str = FOLDER) -> None:
         self.allow = ["GET", "HEAD", "OPTIONS"]
@@ -104,7 +104,7 @@ class Site:
     def on_get(self, req: falcon.Request, resp: falcon.Response, digest: str = "", name: str = "") -> None:
         """Serve a file with its entity tag.
 
-        A page that an earlier version served gets the file of that name as it is now.
+        A page from an earlier version gets the current version of its files.
 
         Raises:
             falcon.HTTPNotFound: there is no such file.
@@ -120,10 +120,10 @@ class Site:
         resp.data = file.data
 
     def on_options(self, _req: falcon.Request, resp: falcon.Response, **_path: str) -> None:
-        """Return the allowed methods."""
+        """Send the allowed methods."""
         resp.status = 204
         resp.set_header("Allow", ", ".join(self.allow))
 
     def on_head(self, req: falcon.Request, resp: falcon.Response, digest: str = "", name: str = "") -> None:
-        """Answer like GET, without the body."""
+        """Answer like GET, but without a body."""
         self.on_get(req, resp, digest, name)

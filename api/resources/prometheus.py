@@ -115,7 +115,7 @@ def _stored(db: Database, sees: Callable[[str], bool]) -> _Stored:
 def _of_tasks(db: Database, sees: Callable[[str], bool]) -> tuple[_Stored, Text]:
     """Read the tables and render their metrics.
 
-    Rendering happens in the database thread as well, because with many tasks it takes long.
+    Both happen in the database thread, because rendering takes long with many tasks.
     """
     stored, text = _stored(db, sees), Text()
     _runs(text, stored)
@@ -171,7 +171,7 @@ def get_metrics(context: Context, call: Call) -> None:
     rings = context.aside(_rings, context.boot.runtime_dir, stored.running)
     _daemon(text, context, scheduler_up=info is not None)
     _logs(text, rings)
-    # A scheduler that has just not answered is not asked again.
+    # Do not ask a scheduler again that has just failed to answer.
     _slots(text, None if info is None else context.scheduler.ask(context, "slots"))
     if call.tasks is None:
         _of_all(text, rings, stored.unread)
@@ -222,7 +222,7 @@ def _runs(text: Text, stored: _Stored) -> None:
 
 
 def _within(bounds_ms: tuple[int, ...], counts: list[tuple[int, ...]]) -> Iterator[tuple[float, int]]:
-    """Return each bound in seconds with the sum of its counts."""
+    """Return each bound in seconds with the sum of its counts over all rows."""
     return ((bound / 1000, sum(found)) for bound, found in zip(bounds_ms, zip(*counts, strict=True), strict=True))
 
 
@@ -268,7 +268,7 @@ def _logs(text: Text, rings: _Rings) -> None:
 
 
 def _of_all(text: Text, rings: _Rings, unread: int) -> None:
-    """Add the totals over all tasks; callers limited to some tasks do not get them."""
+    """Add the totals over all tasks, which clients limited to some tasks do not get."""
     text.family("ringward_rings", "gauge", "Rings in shared memory, of runs and of the daemon.")
     text.sample(rings.number)
     text.family("ringward_ring_bytes", "gauge", "Shared memory used by rings.")

@@ -1,6 +1,6 @@
-"""Handlers for the state of published tasks and services, ``[http] public``: a page and badges, without authentication.
+"""Handlers for the public state of tasks and services (``[http] public``): a page and badges, without authentication.
 
-They disclose a name and a state, nothing else. Every other name gets the same 404, whether it exists or not.
+They disclose a name and a state, and nothing else. Any other name gets the same 404, whether it exists or not.
 """
 
 from html import escape
@@ -18,7 +18,7 @@ from api.worker_context import Context
 
 _NOT_PUBLISHED = "Not published"
 _TONES = {"good": "#17693a", "bad": "#b3261e", "warn": "#7f5200", "busy": "#2456c7", "mute": "#5a6473"}
-"""Grounds on which white text has a contrast of at least 4.5 to 1."""
+"""Background colours; white text on each has a contrast of at least 4.5 to 1."""
 _SERVICES = {
     "running": ("running", "good"),
     "starting": ("starting", "busy"),
@@ -31,7 +31,7 @@ _TEXT = {"type": "string"}
 
 
 def _state(task: Task) -> tuple[str, str]:
-    """Return the state in one word, and its tone."""
+    """Return the state as text, and its tone."""
     if task.kind == "service":
         if task.flapping is True:
             return "flapping", "bad"

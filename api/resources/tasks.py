@@ -112,7 +112,7 @@ def stop_service(context: Context, call: Call) -> None:
 @_command("restart", (flag("rolling", "Restart one instance after the other, each when the previous one is ready."),))
 def restart_service(context: Context, call: Call) -> None:
     """Restart a service; a stopped service starts."""
-    # The scheduler stores this id, so that it recognises a repeated command that it has already carried out.
+    # The scheduler stores the id of the command, and does not execute a repeated command twice.
     _ask(context, call, "service_restart", rolling=bool(call.query["rolling"]), command=os.urandom(16).hex())
 
 
@@ -129,7 +129,7 @@ def resume_task(context: Context, call: Call) -> None:
 
 
 _UNWELL = frozenset({"fatal", "backoff", "exited", "starting"})
-"""States of services in which there is something to acknowledge."""
+"""States of a service that can be acknowledged."""
 
 
 def _the_unit(context: Context, name: str) -> schemas.Task:
@@ -312,7 +312,7 @@ def _uptime_of(db: Database, name: str, now_ms: int, days: int, most_changes: in
         instances = store_tasks.instances(view, name)
         changes = service_uptime.changes(view, name)
         restarts = service_uptime.restarts_since(view, name, now_ms - DAY_MS)
-    for place in instances:  # its present state is not counted yet
+    for place in instances:  # the time in the current state is not stored yet
         for day, ms in service_uptime.days_between(max(place.since, first_day * DAY_MS), now_ms):
             times.append(StateTime(day, place.instance_index, place.state, ms))
     by_day, by_instance = defaultdict[int, list[StateTime]](list), defaultdict[int, list[StateTime]](list)
@@ -352,7 +352,7 @@ def _instance_uptime(index: int, times: list[StateTime], changes: list[StateChan
 
 _DAY_MS = 86_400_000
 _LAST_MS = 253_402_214_400_000
-"""The beginning of 9999-12-31, the last day that has a four-digit year."""
+"""The start of 9999-12-31, the last day with a four-digit year."""
 
 
 def _window(call: Call) -> Window:

@@ -1,4 +1,4 @@
-"""Commands to many tasks and services at once, chosen by one selector."""
+"""Handlers for commands to several tasks and services at once, chosen by a selector."""
 
 import os
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from api.worker_context import Context
 from supervisor.ipc import run_token
 
 _MOST_GLOBS = 32
-"""The scheduler compares each with the names of all units."""
+"""Maximum number of globs: the scheduler matches each with the names of all units."""
 _GLOB = frozenset("*?[")
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[a-zA-Z0-9._:*?\[\]!^-]+$")]
@@ -127,7 +127,7 @@ def _act(context: Context, call: Call, verb: str, *, rolling: bool = False, forc
             verb=verb,
             **selected,
             reach=None if identity is None else identity.reach(verb),
-            command=os.urandom(16).hex(),  # stored with the effect: a repeated request changes nothing twice
+            command=os.urandom(16).hex(),  # stored with the effect, so a repeated command changes nothing twice
             by=call.by,
             rolling=rolling,
             force=force,
@@ -143,7 +143,7 @@ def _act(context: Context, call: Call, verb: str, *, rolling: bool = False, forc
 
 
 def _selected(selector: UnitSelector) -> dict[str, Any]:
-    """Return the selector for the scheduler.
+    """Return the selector as arguments of the scheduler's command.
 
     Raises:
         ApiError: 422 it selects nothing, contradicts itself, or has too many globs.
@@ -163,7 +163,7 @@ def _selected(selector: UnitSelector) -> dict[str, Any]:
 
 
 def _text(selected: dict[str, Any]) -> str:
-    """Return a selector for the audit."""
+    """Describe a selector for the audit log."""
     parts = [*(selected["names"] or ())]
     parts += [f"{key} {selected[key]}" for key in ("group", "tag") if selected[key] is not None]
     return ", ".join(parts) or "all"

@@ -15,7 +15,7 @@ AUTH_METHODS = ("session", "password", "token", "proxy", "peer")
 TokenRole = Annotated[str, Meta(title="TokenRole", extra_json_schema={"enum": list(TOKEN_ROLES)})]
 AuthMethod = Annotated[str, Meta(title="AuthMethod", extra_json_schema={"enum": list(AUTH_METHODS)})]
 
-# Without look-ahead, which RE2 and the regular expressions of Go and Rust do not support.
+# The pattern avoids look-ahead, which RE2 and the regular expressions of Go and Rust do not support.
 _TOKEN_NAME = "^[a-zA-Z0-9._:-]*[a-zA-Z0-9_:-][a-zA-Z0-9._:-]*$"  # noqa: S105 - a pattern
 _TASKS_GLOB = r"^[a-zA-Z0-9._:*?\[\]!-]+$"
 
@@ -31,7 +31,7 @@ def _one_of(*words: str) -> Callable[[str], None]:
 def _matching(pattern: str, otherwise: str) -> Callable[[str | None], None]:
     """Return a check that a whole text matches the pattern.
 
-    As in JSON Schema, `$` is the end of the text; in Python it also matches before a final line break.
+    With fullmatch, `$` means the end of the text, as in JSON Schema. In Python it also matches before a final newline.
     """
     known = re.compile(pattern)
 

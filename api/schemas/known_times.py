@@ -1,4 +1,4 @@
-"""Times on the wire that may be unknown; the document omits unknown ones."""
+"""Times on the wire that may be unknown. A document omits unknown times."""
 
 from msgspec import UNSET, UnsetType
 

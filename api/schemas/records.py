@@ -1,8 +1,8 @@
 """Request and response bodies of the API, as msgspec Structs.
 
-They are the single source for encoding, validation and the OpenAPI document. A field without a value is omitted
-(``UNSET``), never null. ``schema_link`` is the ``$schema`` link of the outermost object; nested objects have none.
-Names are snake_case here; ``rename`` gives the names on the wire.
+The Structs are the single source for encoding, validation and the OpenAPI document. A field without a value is omitted
+(``UNSET``), and never null. ``schema_link`` is the ``$schema`` link of the outermost object; nested objects have none.
+Names are snake_case here; ``rename`` sets the names on the wire.
 """
 
 from typing import Annotated, Any
@@ -44,7 +44,7 @@ Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
 DateTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Uri = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
 Ulid = Annotated[str, Meta(pattern="^[0-9A-HJKMNP-TV-Z]{26}$")]
-# Without a pattern: generated Go clients cannot check the pattern of an absent field.
+# This type has no pattern, because generated Go clients cannot check the pattern of an absent field.
 RetriedRun = Annotated[str, Meta(description="ULID of the run that this run retries.")]
 Phase = Annotated[str, Meta(title="RunPhase", extra_json_schema={"enum": list(PHASES)})]
 Reason = Annotated[str, Meta(title="EndReason", extra_json_schema={"enum": list(REASONS)})]

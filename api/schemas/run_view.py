@@ -1,14 +1,17 @@
-"""Serialise runs in either naming, and fold values for the shorter lists of convention B.
+"""Serialisation of runs in either naming, and folding of values into the shorter lists of convention B.
 
 ==============  =====================  ===========================
 in the store    A (camelCase)          B (snake_case)
 ==============  =====================  ===========================
-succeeded       succeeded              success missed          missed                 skipped start_failed
-start_failed           failed service         service                cron startup         startup                cron
+succeeded       succeeded              success
+missed          missed                 skipped
+start_failed    start_failed           failed
+service         service                cron
+startup         startup                cron
 ==============  =====================  ===========================
 
 All other values are the same in both. In a folded list, a filter value selects every run that is shown with it; a value
-that exists only in A is exact. In every list, sorting by status follows the shown values.
+that only exists in A is exact. In every list, sorting by status follows the shown values.
 """
 
 from collections.abc import Iterable
@@ -100,7 +103,10 @@ def both(run: Run) -> schemas.Run:
 
 
 def split_status(words: Iterable[str], *, folded: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the words of a status filter into phases and stored end reasons."""
+    """Split the words of a status filter into phases and stored end reasons.
+
+    If `folded`, a word selects every end reason that convention B shows as this word.
+    """
     phases: list[str] = []
     reasons: list[str] = []
     for word in words:

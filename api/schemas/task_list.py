@@ -1,6 +1,6 @@
-"""The list of all tasks and services; an item is encoded again only if its contents changed.
+"""The list of all tasks and services. An item is only encoded again if its contents changed.
 
-Each call reads everything that an item depends on from the database and compares it. So no change has to be announced,
+Each call reads everything that an item depends on from the database and compares it. So changes need not be announced,
 and none can be missed. This happens in a database thread, because there may be ten thousand tasks.
 """
 
@@ -17,7 +17,7 @@ from store.database import Database
 from store.runs.writes import Run
 
 _SINGLY = 50
-"""Up to this many last runs are read one by one, and more with a single query."""
+"""Up to this many last runs are read one by one; more are read with a single query."""
 _DIGEST_BYTES = 16
 
 
@@ -29,7 +29,7 @@ class _Item(NamedTuple):
 
 
 class TaskList:
-    """Items encoded by earlier calls; one object per worker, shared by its threads."""
+    """The items that earlier calls encoded. Each worker has one object, which its threads share."""
 
     def __init__(self) -> None:
         self._items: dict[str, _Item] = {}
@@ -54,7 +54,7 @@ class TaskList:
 
 
 def listed(db: Database, tasks: TaskList, identity: Identity | None) -> tuple[bytes, bytes]:
-    """Return the items that `identity` may see, as the inside of a JSON array, and a digest of them."""
+    """Return the items that `identity` may see, as the inside of a JSON array, and their digest."""
     items = [item for name, item in tasks.read(db).items() if identity is None or identity.sees(name)]
     return b",".join([item.body for item in items]), b"".join([item.digest for item in items])
 

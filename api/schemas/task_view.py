@@ -23,24 +23,24 @@ _PROBES = frozenset({"ready", "live"})
 _URGENCY = ("fatal", "backoff", "stopping", "starting", "running", "exited", "stopped")
 
 
-@functools.cache  # bounded: one entry per key of the configuration
+@functools.cache  # bounded by the number of configuration keys
 def _camel(name: str) -> str:
     return re.sub(r"_([a-z0-9])", lambda match: match.group(1).upper(), name)
 
 
 class Basis(NamedTuple):
-    """Everything that the representation depends on, apart from immutable facts about the last run."""
+    """Everything that the representation depends on, except for immutable facts about the last run."""
 
     standing: Standing
     active: tuple[int, int]
     """Numbers of pending and of running runs."""
     instances: tuple[Instance, ...]
     acknowledged: str | None
-    """The stored acknowledgement, while it holds."""
+    """The stored acknowledgement; None if there is none or it no longer holds."""
 
 
 def bases(db: Database | Connection, name: str | None = None) -> list[Basis]:
-    """Return the basis of each configured task and service, sorted by name, or of one."""
+    """Return the basis of each configured task and service, sorted by name; with `name`, only of that one."""
     active = store_tasks.active_counts(db)
     now_ms = time.time_ns() // 1_000_000
     instances: dict[str, list[Instance]] = {}
@@ -58,7 +58,7 @@ def bases(db: Database | Connection, name: str | None = None) -> list[Basis]:
 
 
 def _holds(standing: Standing, now_ms: int) -> bool:
-    """Return whether an acknowledgement holds: until its end, else while the last run or the flapping is the same."""
+    """Return whether an acknowledgement holds: until its end or, without one, until a new run or a new flapping."""
     if standing.acknowledged is None:
         return False
     stored = msgspec.json.decode(standing.acknowledged)
@@ -69,7 +69,7 @@ def _holds(standing: Standing, now_ms: int) -> bool:
 
 
 def one(db: Database, name: str) -> schemas.Task | None:
-    """Return a configured task or service, or None if none has that name."""
+    """Return a configured task or service; None if there is none of that name."""
     with db.snapshot() as view:
         found = bases(view, name)
         return shown(found[0], store_tasks.last_runs(view, name).get(name)) if found else None
@@ -117,7 +117,7 @@ def _acknowledged(text: str | None) -> schemas.Acknowledged | UnsetType:
 def _inside(key: str, value: Any) -> Any:
     """Convert a value of the definition.
 
-    Probes are tables with our own keys; other tables have names of variables or limits.
+    The keys of probes are ours and become camelCase. Other tables have keys such as names of variables, which stay.
     """
     return {_camel(name): inner for name, inner in value.items()} if key in _PROBES else value
 

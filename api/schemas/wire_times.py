@@ -21,18 +21,18 @@ def rfc3339(at_ms: int) -> str:
 def parse_rfc3339(text: str, *, up: bool) -> int:
     """Return milliseconds since the epoch; digits beyond the millisecond round `up` or down.
 
-    A space in place of the offset's sign reads as ``+``, because a ``+`` in a query string decodes to a space. A leap
-    second counts as the second after it.
+    A space in place of the offset's sign is read as ``+``, because a ``+`` in a query string decodes to a space. A leap
+    second is equal to the second after it.
 
     Raises:
-        ValueError: not a date-time with an offset.
+        ValueError: the text is not an RFC 3339 date-time with an offset, or the time does not exist.
     """
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError("is not an RFC 3339 date-time with an offset, such as 2026-11-21T03:04:05Z")
     year, month, day, hour, minute, second = (int(part) for part in match.group(1, 2, 3, 4, 5, 6))
     try:
-        # Python's years begin with 1, RFC 3339's with 0. The calendar repeats every 400 years.
+        # Python's years begin at 1, those of RFC 3339 at 0. The calendar repeats every 400 years.
         whole = datetime(year or 400, month, day, hour, minute, tzinfo=UTC)
     except ValueError as err:
         raise ValueError("is not an existing day or time") from err

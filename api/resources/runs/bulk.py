@@ -91,9 +91,9 @@ class RunSelector(Body, kw_only=True):
 
 
 def arguments_of(selector: RunSelector, tasks: str | None) -> dict[str, Any]:
-    """Return the selector as arguments of the scheduler's command, limited to `tasks` (a glob; None: all tasks).
+    """Return the selector as arguments of the scheduler's command, limited to `tasks` (a glob; None for all tasks).
 
-    Fields that the other kind of selection uses are emptied. Strings that cannot be ids are removed.
+    Fields of the other kind of selection are left empty. Strings that cannot be ids are removed.
     """
     match_all = bool(selector.match_all)
     return {
@@ -105,7 +105,7 @@ def arguments_of(selector: RunSelector, tasks: str | None) -> dict[str, Any]:
 
 
 def _packed(ids: list[str] | UnsetType | None) -> str:
-    """Join the ids without separators; each is 26 characters long."""
+    """Join the valid ids without separators; each is 26 characters long."""
     return "".join(one for one in dict.fromkeys(ids or ()) if is_ulid(one))
 
 
@@ -131,7 +131,7 @@ def _conditions(wanted: SelectorFilter) -> dict[str, object]:
 
 
 def text_of(selector: RunSelector, ids: str, except_ids: str, deleted_at: int | None) -> str:
-    """Return a selector for the audit: its conditions, or the first of its packed ids."""
+    """Describe a selection for the audit log: its conditions, or its number of ids and the first of them."""
     if not selector.match_all:
         return ids if len(ids) == _ID_CHARACTERS else _counted(ids)
     wanted = selector.filter or SelectorFilter()
@@ -160,7 +160,7 @@ def _counted(ids: str) -> str:
 
 
 def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str, Any]:
-    # In a thread, because half a million ids take a second.
+    # Use a thread, because half a million ids take a second.
     selected = run_in(gevent.get_hub().threadpool, arguments_of, call.body, call.tasks)
     call.target = text_of(call.body, selected["ids"], selected["except_ids"], more.get("deleted_at"))
     call.body = None  # it uses several times the memory of the arguments
@@ -169,7 +169,7 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
         try:
             return context.control.call_patiently(operation, command=new_ulid(), by=call.by, **selected, **more)
         except Unavailable as err:
-            if operation == "bulk_rerun":  # it runs as a whole, so that repeating it would run the tasks twice
+            if operation == "bulk_rerun":  # a repetition would run all tasks twice
                 if isinstance(err, CannotNow | NotSent):
                     raise
                 told = "The scheduler is down; check whether the tasks have run before you repeat this"
@@ -181,7 +181,7 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
 
 
 def _result(found: dict[str, Any]) -> str:
-    """Return the number of changed runs and the first of them, for the audit."""
+    """Return the number of changed runs and the first of them, for the audit log."""
     return counted_with_names(found.get("first", []), "run", found["affected"])
 
 

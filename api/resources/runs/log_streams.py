@@ -1,4 +1,4 @@
-"""Handlers for live logs: of a run, and of the daemon."""
+"""Handlers for live logs: of a run, of tasks and services, and of the daemon."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ LAST_EVENT_ID = (
 
 
 def send_events(call: Call, make: Callable[[], EventStream]) -> None:
-    """Answer with the stream that `make` returns; a HEAD request opens none."""
+    """Answer with the stream that `make` returns. A HEAD request opens no stream."""
     call.resp.content_type = "text/event-stream"
     call.resp.set_header("X-Accel-Buffering", "no")
     if call.req.method == "HEAD":

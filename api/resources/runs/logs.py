@@ -53,7 +53,7 @@ def _open(context: Context, run: Run) -> tuple[LogReader, Head]:
 class _Body:
     """A response body that is generated while it is sent; it closes the log at the end.
 
-    If reading fails half-way, the connection is aborted, so that the client notices that the body is incomplete.
+    If reading fails midway, the connection is aborted, so that the client notices that the body is incomplete.
     """
 
     def __init__(self, run_id: str, parts: Iterable[bytes], reader: LogReader) -> None:
@@ -115,7 +115,7 @@ def read_run_log(context: Context, call: Call) -> None:
     )
     document.schema_link = f"{base_url(call.req.env)}/schemas/LogPage.json"
     parts = _page_parts(context, reader, document, start, head.lines, call.query)
-    # Read the first part before the response begins, so that an unreadable log still yields an error status.
+    # Read the first part before the response begins: an unreadable log then still gives an error status.
     try:
         first_part = next(parts)
         second_part = next(parts)
@@ -168,7 +168,7 @@ def _page_parts(
 def _lines(
     reader: LogReader, position: int, limit: int, stream: int | None, most: int
 ) -> tuple[int, list[schemas.Line]]:
-    """Return at most `most` lines from `position` on, and the position at which to continue."""
+    """Return the position at which to continue, and at most `most` of the lines from `position` on."""
     if stream is None:
         limit = min(limit, most)
     page = read_page(reader, position, limit, _PAGE_BYTES)
@@ -207,7 +207,7 @@ def download_run_log(context: Context, call: Call) -> None:
     streams = (STDOUT, STDERR) if stream is None else (STREAM_NAMES.index(stream),)
     wanted: Span | None = None
     try:
-        # A run that printed nothing has no log whose seal could confirm that it is complete.
+        # A run that printed nothing may have no log at all, so a missing seal does not make it incomplete.
         complete = run.status == "ended" and (head.sealed or not head.lines)
         layout = context.layouts.of(run.id, reader, head, streams) if complete else None
         if layout is None:

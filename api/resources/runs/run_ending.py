@@ -29,12 +29,12 @@ from store.tasks import get_task
 
 FAILURES = frozenset({"failed", "timeout", "crashed", "log_overflow", "start_failed"})
 _LINES = 100
-"""Number of last lines in which to look for the cause."""
+"""Number of lines at the end of the log that are searched for the cause."""
 _PAGE_BYTES = 1 << 20
 _MOST_CHARACTERS = 300
 _MOST_RUNS = 50
 _LOOKED_AT = 200
-"""Number of failed runs in which to look for the newest of each task."""
+"""Number of failed runs among which the newest of each task is searched."""
 _CONTROL = re.compile(
     r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # OSC
     r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # DCS, SOS, PM, APC
@@ -45,9 +45,9 @@ _CONTROL = re.compile(
 
 
 def last_lines(context: Context, run: Run, count: int) -> list[Line]:
-    """Return the last lines of the log.
+    """Return the last lines of the log; empty if it cannot be read.
 
-    An unreadable log is reported in the daemon's log only, because the rest of the answer is still useful.
+    An unreadable log is only reported in the daemon's log, because the rest of the response is still useful.
     """
 
     def read(reader: LogReader) -> list[Line]:
@@ -82,10 +82,10 @@ def _lines(context: Context, run: Run, read: Callable[[LogReader], list[Line]]) 
 
 
 def cause_of(context: Context, run: Run) -> Cause | None:
-    """Return the line that says why a run failed; None if it did not fail, or printed nothing.
+    """Return the line that explains why a run failed; None if it did not fail, or has no such line.
 
-    That is the line that made it fail (``failure_output``), else the daemon's reason why it could not start, else the
-    last line of stderr, else the last line of stdout.
+    This is the line that made the run fail (``failure_output``), if there is one. For a run that could not start, it is
+    the daemon's message; otherwise the last line of stderr or, without one, of stdout.
     """
     if run.end_reason not in FAILURES:
         return None
@@ -145,7 +145,7 @@ _LAST_LINES = 20
 _MOST_WAITING = 1000
 _QUICK_MS = 1000
 _MOST_BEFORE = 200
-"""Number of earlier runs in which to look for the previous run of the same instance."""
+"""Number of earlier runs among which the previous run of the same instance is searched."""
 _STDIN_HINT = (
     "The service exited with code 0 within a second, and so did its previous run. Programs that exit when standard "
     'input ends need stdin = "open".'
@@ -153,7 +153,7 @@ _STDIN_HINT = (
 
 
 def _signal_name(number: int) -> str:
-    """Return the name of a signal. signal(7) names most real-time signals relative to SIGRTMIN."""
+    """Return the name of a signal. Real-time signals are named relative to SIGRTMIN, as in signal(7)."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -161,7 +161,7 @@ def _signal_name(number: int) -> str:
 
 
 def _retry_due(db: Database, run: Run) -> int | None:
-    """Return when the retry of a run is due, or None if no retry is pending."""
+    """Return the time at which the retry of a run is due, in ms; None if no retry is pending."""
     waiting = RunFilter(task=run.task_name, phases=("pending",), retries_only=True)
     found, _total = list_runs(db, waiting, limit=_MOST_WAITING, now_ms=0)
     return next((one.due_at for one in found if one.retry_of_run_id == run.id), None)
@@ -175,7 +175,7 @@ def _ended_at_once(run: Run) -> bool:
 
 
 def _hint(db: Database, run: Run) -> str | None:
-    """Return the likely cause if a service repeatedly exits with code 0 right after its start, else None."""
+    """Return a hint at the likely cause if a service repeatedly exits with code 0 right after its start, else None."""
     if not _ended_at_once(run):
         return None
     unit = get_task(db, run.task_name)

@@ -1,4 +1,4 @@
-"""Handlers for runs: lists, deleted runs, one run, stopping it, and the resources that runs use."""
+"""Handlers for runs: lists, deleted runs, single runs, stopping and deleting runs, and the resources that runs use."""
 
 import contextlib
 import functools
@@ -60,7 +60,7 @@ NAMING_OF_ONE = choice(
 )
 NAMING = choice("naming", "Naming of the runs' fields; default: as documented here.", ("camel", "snake"))
 
-# Documented name in convention A, in convention B, and the store's column.
+# Name in convention A (camelCase), name in convention B (snake_case), and the store's column.
 _SORTS: tuple[tuple[str, str, SortField], ...] = (
     ("taskName", "task_name", "task_name"),
     ("status", "status", "status"),
@@ -73,7 +73,7 @@ _SORT_COLUMN: dict[str, SortField] = {name: column for camel, snake, column in _
 
 
 def list_params(*, camel: bool) -> tuple[Param, ...]:
-    """Return the parameters of a list of runs: paging, filters, sort and naming, by the names of convention A or B."""
+    """Return the parameters of a list of runs, for paging, filters, order and naming, in the names of a convention."""
 
     def names(in_camel: str, in_snake: str) -> dict[str, Any]:
         return (
@@ -125,8 +125,8 @@ def filter_of(call: Call, *, camel: bool, folded: bool, task: str | None) -> Run
     Args:
         call: The request.
         camel: Whether the parameters carry the names of convention A.
-        folded: Whether a value selects every run that the list shows with it.
-        task: Name of the only task; None: all tasks.
+        folded: Whether a status or trigger selects every run that the list shows with that value.
+        task: Only this task's runs; None for all tasks.
     """
     query = call.query
 
@@ -254,7 +254,7 @@ def known(db: Database, name: str) -> bool:
 
 
 def the_run(context: Context, run_id: str) -> Run:
-    """Return the run.
+    """Return a run that is not deleted.
 
     Raises:
         ApiError: 404 there is no such run, or it is deleted.
@@ -286,9 +286,9 @@ def get_run(context: Context, call: Call) -> None:
 
 
 _ASKED_AT_ONCE = 50
-"""The scheduler answers other requests in between."""
+"""Number of runs in one question to the scheduler, which can serve other requests in between."""
 _AWAY = (400, 503)
-"""The scheduler is down, or of the release before and does not know the operation."""
+"""Statuses of a scheduler that is down, or of an older release that does not know the operation."""
 
 
 def _waiting_for(call: Call, found: dict[str, Any]) -> WaitingFor:
@@ -317,7 +317,7 @@ def describe_run(context: Context, call: Call) -> None:
 
 
 def _details(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDetails]:
-    """Return the details of runs by their ids."""
+    """Return the details of runs by id; without the scheduler, only the stored ones."""
     found = {
         run.id: RunDetails(by=run.requested_by or UNSET, scheduled_for=known_rfc3339(run.scheduled_at)) for run in runs
     }
@@ -407,7 +407,7 @@ def _deleted_run(run: Run) -> DeletedRun:
 
 
 def _deleted(db: Database, wanted: RunFilter, limit: int, offset: int) -> tuple[list[Run], int]:
-    """Return a page of the deleted runs and their number, without expired ones that are not yet removed."""
+    """Return a page of the deleted runs and their total, without runs whose undo window has passed."""
     info: dict[str, Any] = get_meta(db, INFO_KEY) or {}
     window_ms = info.get("undo_window_ms")  # a scheduler of the previous release does not send it
     after = 0 if window_ms is None else time.time_ns() // 1_000_000 - window_ms
@@ -431,9 +431,9 @@ def list_deleted_runs(context: Context, call: Call) -> None:
 
 
 def _samples(started_at: int, points: Sequence[Point], most: int | None) -> list[ResourceSample]:
-    """Return the newest `most` samples.
+    """Return the newest `most` samples; None for all.
 
-    CPU percentages are relative to the previous sample, or to the start of the run.
+    A CPU percentage is the average since the previous sample, or since the start of the run.
     """
     found = []
     at, cpu_ms = started_at, 0
@@ -453,7 +453,7 @@ def _samples(started_at: int, points: Sequence[Point], most: int | None) -> list
 
 
 def _most(*values: int | None) -> int | UnsetType:
-    """Return the largest known value."""
+    """Return the largest known value, or UNSET if none is known."""
     return max((value for value in values if value is not None), default=UNSET)
 
 
@@ -464,8 +464,8 @@ def _ms(us: int | None) -> int | None:
 def _taken(run: Run, usage: Usage | None, most: int | None = None) -> dict[str, Any]:
     """Return the fields of `Resources`.
 
-    Two sources count the resources of an ended run, and each misses something. The kernel's totals miss processes that
-    lost their parent; the samples miss everything after the last one. The larger of the two is closer to the truth.
+    The resources of an ended run come from two sources, which are both incomplete. The kernel's totals miss orphaned
+    processes; the samples miss everything after the last sample. The larger value is closer to the truth.
     """
     if run.started_at is None:
         return {"samples": []}

@@ -1,9 +1,9 @@
 """Handlers for searches in the logs of a task's runs, and in all logs.
 
-A search visits the runs from the newest to the oldest, and each log from its first line. A call ends at its limit of
-lines, time or bytes. Its response has the hits so far and a cursor, with which the next call continues. The cursor is
-valid for the same search only. It contains the whole position, so it survives a restart of the server, and a run that
-was deleted meanwhile is skipped. Runs that start after the first call are newer than the position and are not visited.
+A search visits runs from the newest to the oldest, and each log from its first line. A call ends at its limit of lines,
+time or bytes. Its response has the hits so far and a cursor, with which the next call continues. The cursor is only
+valid for the same search. It contains the whole position, so it survives a restart of the server, and a run that was
+deleted meanwhile is skipped. Runs that start after the first call are newer than the position and are not visited.
 
     cursor = base64url(version u8 | creation of the run, ms i64 | run id 26s | line u64 | check 8s)
 
@@ -51,7 +51,7 @@ _TURN_S = 0.05
 _STEP_BYTES = 1 << 20
 """Bytes to scan between two checks of the limits."""
 _ANSWER_BYTES = 4 << 20
-"""Bytes of hits that complete a response; a line can have 16 KiB."""
+"""Size of hits in bytes at which a response is full; a line can have 16 KiB."""
 _RUNS = 100
 _MAX_PATTERN = 1000
 
@@ -62,7 +62,7 @@ _CHECK_KEY = b"ringward search"
 
 
 class Place(NamedTuple):
-    """Position at which a search continues: a line of a run. If the run is gone, the next older run follows."""
+    """The position at which a search continues: a line of a run. If the run is gone, it is the next older run."""
 
     created_at: int
     run_id: str
@@ -100,7 +100,10 @@ def _from_cursor(search: tuple[object, ...], text: str) -> Place:
 
 
 class _Scan:
-    """State of one call: runs still to scan, hits, and amounts scanned. `turn` is called in the scanning thread."""
+    """The state of one call: the runs still to scan, the hits, and the amounts scanned.
+
+    `turn` is called in the scanning thread.
+    """
 
     def __init__(
         self, pattern: Pattern, wanted: Wanted, limit: int, paths: Callable[[Run], tuple[str, str]], line: int
@@ -118,11 +121,11 @@ class _Scan:
 
     @property
     def full(self) -> bool:
-        """Return whether the response is full."""
+        """Whether a limit of hits or bytes is reached."""
         return len(self.hits) >= self._limit or self._text_bytes >= _ANSWER_BYTES or self.bytes >= _CALL_BYTES
 
     def turn(self) -> None:
-        """Scan for one turn."""
+        """Scan for one turn, about 50 ms."""
         until_s = time.monotonic() + _TURN_S
         while self.waiting and not self.full and time.monotonic() < until_s:
             self._step(until_s)
@@ -166,8 +169,8 @@ class _Runs:
     """The runs to search, newest first, in batches.
 
     Args:
-        read: returns the runs from a creation time and id on.
-        place: where to begin.
+        read: returns runs from a creation time and id on, newest first.
+        place: the first position.
     """
 
     def __init__(self, read: Callable[[int, str], list[Run]], place: Place) -> None:
@@ -330,7 +333,7 @@ def search_logs(context: Context, call: Call) -> None:
 
 
 def _names(db: Database, units: Units) -> frozenset[str] | None:
-    """Return the names of the units to search; None: all, including units that the configuration no longer has.
+    """Return the names of the units to search; None for all, including units removed from the configuration.
 
     Raises:
         ApiError: 404 the selection matches nothing.
@@ -360,7 +363,7 @@ def _scanned(context: Context, call: Call, read: Callable[[int, str], list[Run]]
         scan = _Scan(pattern, _wanted(query), query["limit"], context.hub.paths, place.line)
         batch = runs.next_batch()
         if batch and batch[0].id != place.run_id:
-            scan.line = 0  # the run that the cursor names is gone
+            scan.line = 0  # the cursor's run is gone
         scan.waiting.extend(batch)
         until_s = time.monotonic() + _CALL_S
         try:

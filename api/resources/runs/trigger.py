@@ -68,7 +68,7 @@ def run_task(context: Context, call: Call) -> None:
     run_id, run = _trigger(context, call, params)
     call.result = f"run {run_id}"
     if wait_s:
-        call.on_done(201)  # when the run ends, the worker that would report it may be gone
+        call.on_done(201)  # record it now: this worker may be gone when the run ends
         with context.hub.ends.watch(run_id) as watch, gevent.Timeout(wait_s, False) as limit:
             watch.seen = True
             # If the client disconnects, stop waiting as if the time had passed.
@@ -82,10 +82,10 @@ def run_task(context: Context, call: Call) -> None:
 
 
 def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str, Run | None]:
-    """Trigger the run; return its id and its row as stored.
+    """Trigger the run; return its id and its stored row.
 
-    If the idempotency key was used before, the id is that of the earlier run. The row is None if it has to be read from
-    the database: another request may have created the run.
+    If the idempotency key was used before, the id is that of the earlier run. A row of None means that the row must be
+    read from the database.
     """
     run_id, task = new_ulid(), call.path["taskName"]
     arguments: dict[str, object] = {"run": run_id, "task": task, "triggered_by": "api", "by": call.by}
@@ -102,14 +102,14 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
     text = idempotency_key(call)
     if text is not None:
         arguments["key"] = key_of(call.identity.key if call.identity else "", text)
-        # Parameters may be secret. The key is not stored, and without it no one can guess them from the hash.
+        # Parameters may be secret. The key is not stored, and without it nobody can guess them from the hash.
         asked_for = msgspec.json.encode([task, params], order="sorted")
         arguments["request"] = hmac.digest(text.encode(), asked_for, "sha256").hex()
     return create_run(context, arguments)
 
 
 def create_run(context: Context, arguments: dict[str, Any]) -> tuple[str, Run | None]:
-    """Ask the scheduler for a run; return its id and its row as :func:`stored` needs it.
+    """Ask the scheduler for a run; return its id, and its row or None for :func:`stored`.
 
     Raises:
         ApiError: the scheduler's refusal; 503 it is down, and the run was not created.
@@ -118,7 +118,7 @@ def create_run(context: Context, arguments: dict[str, Any]) -> tuple[str, Run | 
     try:
         result = asked(lambda: context.control.call("trigger", **arguments))
     except ApiError as err:
-        # The scheduler may have stored the run and died before it answered; then the run will start.
+        # The scheduler may have stored the run and died before it answered. The run will then start.
         if err.status != 503 or isinstance(err.__cause__, CannotNow | NotSent) or not _came(context, run_id):
             raise
         return run_id, None
@@ -127,7 +127,7 @@ def create_run(context: Context, arguments: dict[str, Any]) -> tuple[str, Run | 
 
 
 def idempotency_key(call: Call) -> str | None:
-    """Return the request's idempotency key, or None.
+    """Return the request's idempotency key; None if it has none.
 
     Raises:
         ApiError: 422 the header is not a valid key.
@@ -141,19 +141,23 @@ def idempotency_key(call: Call) -> str | None:
 
 
 def key_of(owner: str, text: str) -> str:
-    """Return the stored form of a key; it depends on the owner, so that different clients do not share keys."""
+    """Return the stored form of a key. It depends on the owner, so clients do not share keys."""
     return hashlib.sha256(f"{owner}\0{text}".encode()).hexdigest()
 
 
 def stored(context: Context, run_id: str, before: Run | None) -> Run:
-    """Read the run; while the database cannot be read, return the row `before`."""
+    """Read the run. If the database cannot be read, return the row `before`.
+
+    Raises:
+        ApiError: 404 the run was deleted; 500 the database cannot be read, and there is no row.
+    """
     try:
         run = context.reads(store_runs.get_run, run_id)
     except StoreError as err:
         log.error("cannot read the triggered run %s: %s", run_id, err)
         if before is not None:
             return before
-        # Not 503: a client would take that as an invitation to trigger the run again.
+        # Not 503: a client would trigger the run again.
         raise ApiError(500, f"The run {run_id} was triggered, but the database cannot be read") from err
     if run is None:
         raise ApiError(404, f"The run {run_id} was deleted")
@@ -161,12 +165,12 @@ def stored(context: Context, run_id: str, before: Run | None) -> Run:
 
 
 def _came(context: Context, run_id: str) -> bool:
-    """Return whether the run was stored although the scheduler did not answer."""
+    """Return whether the run was stored, although the scheduler did not answer."""
     try:
         return context.reads(store_runs.get_run, run_id) is not None
     except StoreError as err:
         log.error("cannot tell whether the run %s was triggered: %s", run_id, err)
-        # Not 503: it would claim that the run was not triggered.
+        # Not 503: that would mean that the run was not triggered.
         why = f"The scheduler stopped and the database cannot be read; the run {run_id} may have been triggered"
         raise ApiError(500, why) from err
 
