@@ -1,4 +1,4 @@
-"""Reload of the configuration while runs continue.
+"""Reload of the configuration while runs continue, and its copy for later schedulers.
 
-Only the scheduler imports this room. :mod:`supervisor.config` reads the files.
+Only the scheduler imports this room. :mod:`supervisor.config` parses the files.
 """

@@ -1,4 +1,4 @@
-"""The active configuration: its settings, its copy on disk, and the facts that clients see."""
+"""The active configuration: its settings, its copy on disk, and the facts about it that clients see."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ INFO = "info"
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """A configuration and its resolved daemon settings."""
+    """A configuration, with the daemon settings that result from it."""
 
     config: Config
     boot: Boot
 
 
 class ActiveConfig:
-    """The active configuration.
+    """Holds the active configuration, and publishes facts about it.
 
     Args:
         resolved: the configuration and its daemon settings.
@@ -35,7 +35,7 @@ class ActiveConfig:
         info: facts about the configuration; shared, not copied.
         committer: stores the facts.
         notifications: reports that the files changed.
-        log: the log of the daemon.
+        log: the daemon's log.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ActiveConfig:
         self._log = log
 
     def files_changed(self) -> None:
-        """Report that the configuration is out of date."""
+        """Report that the files, or the host's time zone, changed since the configuration was read."""
         self._info["config_stale"] = True
         path = self.resolved.config.path
         if has_same_zone(self.resolved.config):
@@ -69,7 +69,7 @@ class ActiveConfig:
             self._notifications.config_stale(self.resolved.config, change)
 
     def replace(self, resolved: ResolvedConfig, change: Change) -> None:
-        """Make another configuration the active one."""
+        """Make `resolved` the active configuration, and store the facts about it in `change`."""
         self.resolved = resolved
         self.files.follow(resolved.config)
         config = resolved.config
@@ -90,11 +90,11 @@ class ActiveConfig:
         change.write(lambda db: set_meta(db, INFO, info))
 
     def applied(self) -> None:
-        """Note in the copy that the root has the settings, so that the next scheduler keeps them."""
+        """Note in the copy that the root has the settings; the next scheduler then need not resolve them."""
         self.copy(self.resolved, applied=True)
 
     def copy(self, resolved: ResolvedConfig, *, applied: bool, then: Callable[[], None] = lambda: None) -> None:
-        """Write the copy of a configuration, then call `then` even if that fails."""
+        """Write the copy of a configuration in the thread of the files; then call `then`, even if that fails."""
 
         def kept(error: BaseException | None) -> None:
             if error is not None:

@@ -1,6 +1,6 @@
-"""Reads and watches the files of the configuration in a separate thread.
+"""A thread that reads and watches the files of the configuration.
 
-Neither a hung network file system nor the validation of ten thousand schedules delays a timer or a run.
+In the loop, a hung network file system, or the validation of ten thousand schedules, would delay timers and runs.
 """
 
 import os
@@ -28,12 +28,12 @@ class _Work(NamedTuple):
 
 
 class ConfigFiles:
-    """Carries out one task after the other, and checks every two seconds whether a file changed.
+    """Carries out one piece of work at a time; while idle, checks every two seconds whether a file changed.
 
     Args:
         config: the configuration whose files are watched.
         stale: whether a change of the files is already known.
-        on_stale: called once, from the loop, when a file changed.
+        on_stale: called in the loop when a file has changed, once for each configuration.
     """
 
     def __init__(self, loop: Loop, config: Config, *, stale: bool, on_stale: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class ConfigFiles:
         threading.Thread(target=self._work, name="configuration", daemon=True).start()
 
     def submit(self, function: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Call `function` in the thread, then `done` from the loop with its result or exception."""
+        """Call `function` in the thread, then `done` in the loop with its result or exception."""
         self._todo.put(_Work(function, done))
 
     def follow(self, config: Config) -> None:
@@ -76,7 +76,7 @@ class ConfigFiles:
             self._finish(lambda: self._changed(config))
 
     def _changed(self, config: Config) -> None:
-        if config is self._config and not self._stale:  # no reload meanwhile
+        if config is self._config and not self._stale:  # no reload took place meanwhile
             self._stale = True
             self._on_stale()
 
@@ -85,7 +85,7 @@ class ConfigFiles:
         os.eventfd_write(self._bell, 1)
 
     def _drain(self) -> None:
-        with suppress(BlockingIOError):  # EAGAIN: not rung since the last time
+        with suppress(BlockingIOError):  # EAGAIN: already read
             os.eventfd_read(self._bell)
         while self._finished:
             self._finished.popleft()()

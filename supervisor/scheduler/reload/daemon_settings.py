@@ -1,6 +1,6 @@
-"""Daemon settings of a configuration, and settings that cannot change while the daemon runs.
+"""The daemon settings that result from a configuration, and those that cannot change while the daemon runs.
 
-``ringward up`` resolves these settings before the daemon starts; a reload resolves them again here.
+``ringward up`` resolves the settings before the daemon starts. A reload resolves them again here.
 """
 
 import os
@@ -24,13 +24,13 @@ _FIXED: dict[str, tuple[KeyPath, str]] = {
     "proxy_socket": (("http", "proxy_socket"), "the previous one stays bound"),
     "api_user": (("http", "user"), "logs and database are readable for the previous user"),
 }
-"""Settings that a running daemon cannot change, with their keys and the reason."""
+"""Settings that cannot change while the daemon runs, each with its key and the consequence."""
 _OF_THE_ROOT = frozenset({"shutdown_timeout_ms", "min_free_bytes", "cgroups"})
 """Settings that do not affect the API server."""
 
 
 def resolve(config: Config, boot: Boot) -> Boot:
-    """Return `boot` with the settings of `config`. May wait for disks and name services.
+    """Return `boot` with the settings of `config`; options of the command line stay. May block on disks or NSS.
 
     Raises:
         ConfigError: a certificate, a group or a password file cannot be used.
@@ -76,10 +76,10 @@ def resolve(config: Config, boot: Boot) -> Boot:
 
 
 def unchangeable(config: Config, boot: Boot, wanted: Boot) -> list[Problem]:
-    """Return the settings of `config` that cannot change while the daemon runs.
+    """Return a problem for each difference of `boot` and `wanted` that cannot take effect while the daemon runs.
 
     Raises:
-        ConfigError: the file with such a setting can no longer be read.
+        ConfigError: the file of `config`, which is read again for positions, is no longer readable.
     """
     different = [name for name in _FIXED if getattr(boot, name) != getattr(wanted, name)]
     if not different:
@@ -94,12 +94,12 @@ def unchangeable(config: Config, boot: Boot, wanted: Boot) -> list[Problem]:
 
 
 def feasible(boot: Boot, wanted: Boot) -> Boot:
-    """Return `wanted` with the present values of settings that cannot change."""
+    """Return `wanted`, but with the values of `boot` for settings that cannot change."""
     return replace(wanted, **{name: getattr(boot, name) for name in _FIXED})
 
 
 def follow(config: Config, boot: Boot) -> tuple[Boot, list[str]]:
-    """Return the settings for a restarted scheduler, and the problems with settings of `config` that they omit."""
+    """Return the settings for a restarted scheduler, and a problem for each setting of `config` that is not applied."""
     try:
         wanted = resolve(config, boot)
         problems = unchangeable(config, boot, wanted)
@@ -109,14 +109,14 @@ def follow(config: Config, boot: Boot) -> tuple[Boot, list[str]]:
 
 
 def for_the_api(old: Boot, new: Boot) -> bool:
-    """Return whether the new settings require a restart of the API server."""
+    """Return whether the difference between the settings requires a restart of the API server."""
     before, after = old.to_dict(), new.to_dict()
     differing = (name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     return any(name not in _OF_THE_ROOT for name in differing)
 
 
 def _check_addresses(config: Config, boot: Boot) -> None:
-    """Check the addresses of the command line; the addresses of the configuration are already checked."""
+    """Check the addresses of the command line against `config`; its own addresses were checked when it was loaded."""
     for host, port in boot.listen:
         try:
             check_exposed(host, tls=config.http.tls_cert is not None, behind_proxy=bool(config.http.behind_proxy))

@@ -1,7 +1,8 @@
 """The copy of the active configuration, for later schedulers of the same daemon.
 
-Only a start and a reload activate a configuration. A restarted scheduler uses the copy and ignores the files: an editor
-or a full disk may have left them empty. On a full disk the copy is in the runtime directory, which lies in memory.
+Only a start of the daemon and a reload activate a configuration. A restarted scheduler uses the copy and ignores the
+files, which an editor or a full disk may have left empty. If the data directory has no space, the copy is in the
+runtime directory, which is in memory.
 """
 
 import contextlib
@@ -22,36 +23,36 @@ from supervisor.scheduler.reload.daemon_settings import resolve, unchangeable
 _NAME = "config.last"
 _NO_COPY = "there was no usable copy of the active configuration"
 UNCONFIRMED = f"{_NO_COPY} when the scheduler restarted, so the file was read again; check it, and run: ringward reload"
-"""The warning that users see until the next reload."""
+"""A warning that users see until the next reload."""
 
 
 class _Copy(msgspec.Struct):
     started_at: int
-    """Start time of the daemon, which identifies it."""
+    """Start time of the daemon that wrote the copy, which identifies it."""
     applied: bool
     config: msgspec.Raw
 
 
 class Found(NamedTuple):
-    """The configuration that a scheduler starts with."""
+    """The configuration with which a scheduler starts."""
 
     config: Config
     copied: bool
-    """Whether it is the copy; False: it was read from the files."""
+    """Whether it comes from the copy; if not, from the files."""
     applied: bool
     """Whether the root has the settings of this configuration."""
 
     @property
     def read_again(self) -> bool:
-        """Whether a restarted scheduler had to read the files."""
+        """Whether a restarted scheduler had to read the files, because it found no copy."""
         return not (self.copied or self.applied)
 
 
 def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
-    """Return the copy of the active configuration, or read the files at the start of a daemon.
+    """Return the copy of the active configuration; the first scheduler of a daemon reads the files.
 
-    A restarted scheduler without a usable copy (removed, damaged, of another version) reads the files too. It rejects
-    the same changes as a reload.
+    A restarted scheduler also reads the files if the copy was removed, is damaged, or is of another version. It then
+    rejects the changes that a reload rejects.
 
     Raises:
         ConfigError: there is no copy, and the files cannot be used.
@@ -71,10 +72,10 @@ def find(boot: Boot, log: Log, *, first_epoch: bool) -> Found:
 
 
 def _check_for_restart(config: Config, boot: Boot) -> None:
-    """Refuse what no user may have meant to activate.
+    """Reject files that nobody may have meant to activate.
 
     Raises:
-        ConfigError: the file is empty, or a reload would refuse it.
+        ConfigError: the file is empty, or a reload would reject it.
     """
     if os.path.getsize(boot.config_path) == 0:
         raise ConfigError([Problem(config.path, None, "", "is empty", "restore it")])
@@ -85,7 +86,7 @@ def _check_for_restart(config: Config, boot: Boot) -> None:
 
 def _copy(boot: Boot) -> Found | None:
     for path in _paths(boot):
-        # Another daemon's or another version's copy, or a damaged one, is none.
+        # A copy that is damaged, or that another daemon or version wrote, is ignored.
         with contextlib.suppress(OSError, msgspec.DecodeError, LookupError, TypeError, AttributeError):
             with open(path, "rb") as file:
                 copy = msgspec.json.decode(file.read(), type=_Copy)
@@ -95,15 +96,15 @@ def _copy(boot: Boot) -> Found | None:
 
 
 def _paths(boot: Boot) -> tuple[str, str]:
-    """Return where the copy is, and where it is while the disk is full."""
+    """Return the usual path of the copy, and its path while the disk is full."""
     return f"{boot.data_dir}/{_NAME}", f"{boot.runtime_dir}/{_NAME}"
 
 
 def _decode(data: msgspec.Raw) -> Config:
-    """Decode a copy; keys unknown to the version that wrote it get their defaults.
+    """Decode a copy; keys that the version which wrote it did not know get their defaults.
 
     Raises:
-        msgspec.ValidationError, LookupError, TypeError, AttributeError: it is no configuration of this version.
+        msgspec.ValidationError, LookupError, TypeError, AttributeError: it is not a configuration of this version.
     """
     try:
         return msgspec.json.decode(data, type=Config)
@@ -116,8 +117,8 @@ def keep(config: Config, boot: Boot, *, applied: bool) -> None:
     """Write the copy of the active configuration.
 
     Raises:
-        OSError: it cannot be written to the data directory. It is in the runtime directory then, if that has room, and
-            an earlier copy is removed.
+        OSError: it cannot be written to the data directory. It was then written to the runtime directory, if that has
+            space, and an earlier copy was removed.
     """
     copy = _Copy(boot.started_at, applied, msgspec.Raw(msgspec.json.encode(config)))
     data = msgspec.json.encode(copy)
@@ -138,7 +139,7 @@ def _write(path: str, data: bytes) -> None:
             file.write(data)
         os.replace(path + ".new", path)
     except OSError:
-        for outdated in (path + ".new", path):  # which would be worse than none
+        for outdated in (path + ".new", path):  # no copy is better than an outdated one
             with contextlib.suppress(OSError):
                 os.unlink(outdated)
         raise

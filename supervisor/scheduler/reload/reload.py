@@ -1,14 +1,16 @@
-"""Reload: read the configuration again and apply the differences while everything else continues.
+"""Reload: read the configuration again, and apply the differences while everything else continues.
 
 ::
 
     files -> read, checked, settled (thread) -> plan -> copied -> stored -> memory -> stored -> answer
              nothing is changed until here ------^
 
-Only one reload runs at a time. The copy of the active configuration is written first. If the scheduler dies later, the
-next one starts from that copy, compares it with active runs, and so completes the reload. The first transaction stores
-the definitions; if it fails, the previous copy is restored and nothing has changed. Then memory follows, and the second
-transaction stores the runs that this ends or starts.
+Only one reload takes place at a time:
+
+1. The copy of the active configuration is replaced. If the scheduler dies after that, the next one starts from the new
+   copy, compares it with active runs, and so completes the reload.
+2. A transaction stores the definitions. If it fails, the previous copy is restored and nothing has changed.
+3. Memory changes, and further transactions store the runs that end or start as a result.
 """
 
 from collections import deque
@@ -41,8 +43,8 @@ def read_again(path: str, boot: Boot) -> ResolvedConfig:
     """Read the configuration for a daemon that runs with `boot`.
 
     Raises:
-        ConfigError: the configuration is not valid.
-        CannotChange: it is valid, but needs a restart of the daemon.
+        ConfigError: the configuration is invalid.
+        CannotChange: it is valid, but requires a restart of the daemon.
     """
     config = load(path)
     wanted = resolve(config, boot)
@@ -53,7 +55,7 @@ def read_again(path: str, boot: Boot) -> ResolvedConfig:
 
 
 class CannotChange(ConfigError):
-    """The configuration is valid, but needs a restart of the daemon."""
+    """The configuration is valid, but requires a restart of the daemon."""
 
 
 class ReloadRequest(Arguments):
@@ -62,7 +64,7 @@ class ReloadRequest(Arguments):
     by: str
     """The requester."""
     dry_run: bool
-    """Whether to only report the changes."""
+    """Whether to report the changes without applying them."""
 
 
 class _Request(NamedTuple):
@@ -72,21 +74,21 @@ class _Request(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A configuration that was read, and all results that take long to compute for thousands of tasks."""
+    """A configuration that was read, with results that take long to compute for thousands of tasks."""
 
     new: ResolvedConfig
     difference: Difference
     texts: dict[tuple[str, str], str]
-    """Public definitions as JSON, by name and kind."""
+    """Public definitions (JSON) of new and changed units, by name and kind."""
 
 
 class Reloader:
-    """Activates other configurations.
+    """Carries out reloads, one at a time.
 
     Args:
         units: changes tasks and services.
         active: the active configuration.
-        apply: applies settings outside of tasks and services.
+        apply: applies all other settings.
     """
 
     def __init__(
@@ -108,10 +110,10 @@ class Reloader:
 
     @operation(ReloadRequest)
     def reload(self, asked: ReloadRequest, reply: Reply) -> None:
-        """Read the files and apply the differences.
+        """Read the files and apply the differences; answer with the report after everything is stored.
 
-        Answer with the report after all is stored, or with a refusal: 422 for an invalid configuration, 409 if it needs
-        a restart of the daemon, 503 if nothing was changed.
+        A refusal has the status 422 if the configuration is invalid, and 409 if it requires a restart of the daemon. It
+        has 503 if the files cannot be read, the database cannot be written, or the daemon is shutting down.
         """
         self._requests.append(_Request(asked.by, asked.dry_run, reply))
         if len(self._requests) == 1:
@@ -168,7 +170,7 @@ class Reloader:
         def store() -> None:
             with self._committer.changing(given_up) as change:
                 self._store_definitions(new.config, difference, texts, change)
-                # The change is never empty, so the effect always runs.
+                # An empty change would be dropped with its effects, but this one has an effect and so is not empty.
                 change.then(lambda: self._bring_into_force(request, new, difference, found))
 
         self._active.copy(new, applied=False, then=store)
@@ -187,7 +189,7 @@ class Reloader:
             change.write(partial(update_task, name=before.name, paused=False, next_run_at=None))
 
     def _bring_into_force(self, request: _Request, new: ResolvedConfig, difference: Difference, found: Report) -> None:
-        """Redefine changed tasks first."""
+        """Redefine the changed tasks, then apply all other differences."""
 
         def redefined(change: Change | None) -> None:
             if change is None:
@@ -200,7 +202,7 @@ class Reloader:
     def _complete(
         self, request: _Request, new: ResolvedConfig, difference: Difference, found: Report, change: Change
     ) -> None:
-        """Apply all other differences as part of a change."""
+        """Apply the differences except those of changed tasks, as part of the last change of these."""
         for gone in (*difference.removed, *(before for before, _after in difference.turned)):
             self._units.remove(gone.name, change)
         for changed in difference.changed:
@@ -228,7 +230,7 @@ class Reloader:
 
 
 def _starting(difference: Difference) -> list[str]:
-    """Return the names of the services that are new or restart."""
+    """Return the names of the services that the reload starts or restarts."""
     again = (changed.new for changed in difference.changed if changed.has(Effect.RESTART))
     new = (*difference.added, *(after for _before, after in difference.turned), *again)
     return [one.name for one in new if isinstance(one, Service)]
@@ -262,7 +264,7 @@ class Configurable(Protocol):
 
 
 class ConfigApplier:
-    """Applies a configuration outside of tasks and services."""
+    """Applies the settings of a configuration that do not belong to tasks and services."""
 
     def __init__(
         self,
@@ -273,7 +275,7 @@ class ConfigApplier:
         followers: Sequence[Configurable],
         shutdown: Shutdown,
     ) -> None:
-        """`boot`: the settings of the root; `followers`: all objects that depend on the configuration."""
+        """`boot`: the root's present settings; `followers`: all objects that depend on the configuration."""
         self._loop = loop
         self._root = root
         self._boot = boot
@@ -282,7 +284,7 @@ class ConfigApplier:
         self._shutdown = shutdown
 
     def settings(self, boot: Boot) -> None:
-        """Send changed settings to the root."""
+        """Send the settings to the root if they differ, and apply those of the scheduler itself."""
         if boot != self._boot:
             self._root.send(
                 {"op": "settings", "boot": boot.to_dict(self._root.protocol), "api": for_the_api(self._boot, boot)}
@@ -298,5 +300,5 @@ class ConfigApplier:
         for one in self._followers:
             one.configure(config)
         if difference.section_has(Effect.SCHEDULER):
-            # The requester is answered first; the root starts the next scheduler at once.
+            # Exit only in the next round, after the requester is answered. The root then starts the next scheduler.
             self._loop.after(0, self._loop.end)

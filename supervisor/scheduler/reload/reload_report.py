@@ -1,4 +1,4 @@
-"""The report of a reload for its requester, before or after. Pure."""
+"""The report of a reload for its requester, also for a preview. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ _WORDS = {
     Effect.DAEMON: "has no effect now",
 }
 _MOST_NAMES = 20
-"""Limit of names in one log line."""
+"""Maximum number of names in a log line."""
 _API = "the password or the certificate: the API server restarts, streams reconnect"
 
 Report = dict[str, Any]
@@ -29,12 +29,12 @@ Report = dict[str, Any]
 def report(
     difference: Difference, units: Mapping[str, Unit], warnings: Sequence[Problem], *, replaces_api: bool
 ) -> Report:
-    """Return the report of a reload before it is carried out.
+    """Return the report of a reload that has not been carried out yet.
 
     Args:
         difference: the difference between the configurations.
         units: the units before the reload.
-        warnings: about the new configuration.
+        warnings: the warnings about the new configuration.
         replaces_api: whether the API server must restart.
     """
     changed = [
@@ -63,7 +63,7 @@ def report(
 
 
 def summary(found: Report) -> str:
-    """Return one line for the log of the daemon."""
+    """Return a report in one line, for the daemon's log."""
     parts = [
         f"{kind} {_listed(names)}"
         for kind, names in (
@@ -115,7 +115,7 @@ def _grouped(keys: Sequence[Changed], words: Mapping[Effect, str]) -> Iterator[s
 
 
 def _fate(unit: Unit, template: str) -> str:
-    """Return the effect on the runs of a removed unit; empty if it has none."""
+    """Return the effect of a removal on the runs of a unit, as `template` shows it; empty if there is none."""
     if unit.service is not None:
         alive = len(unit.active)
         return template.format(f"{_are(alive)} stopped") if alive else ""

@@ -1,4 +1,4 @@
-"""Adds, redefines and removes units after a reload."""
+"""Adds, redefines and removes tasks and services during a reload."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,11 +18,11 @@ _SLICE = 200
 
 
 class UnitChanges:
-    """Lets tasks and services follow their definitions.
+    """Applies new definitions to tasks and services.
 
     Args:
         units: all configured units; shared, not copied.
-        leaving: removed tasks with active runs, by name.
+        leaving: removed tasks that still have active runs, by name.
     """
 
     def __init__(
@@ -42,7 +42,10 @@ class UnitChanges:
         self._leaving = dict(leaving)
 
     def store_mark(self, changed: UnitChange, change: Change) -> None:
-        """Store a high-water mark, so that a new schedule does not catch up, not even after a restart."""
+        """Store the present as the last instant of a changed schedule.
+
+        A scheduler that restarts before the task is redefined would otherwise catch up instants of the new schedule.
+        """
         if not changed.has(Effect.SCHEDULE):
             return
         unit = self.units[changed.new.name]
@@ -51,9 +54,9 @@ class UnitChanges:
         change.write(lambda db: update_task(db, unit.name, last_instant=mark))
 
     def redefine_tasks(self, changed: list[UnitChange], then: Callable[[Change | None], None]) -> None:
-        """Redefine tasks in slices, because there may be thousands.
+        """Redefine tasks in slices, because thousands at once would block the loop.
 
-        Call `then` with the change of the last slice; with None if the daemon begins to shut down.
+        Call `then` with the change of the last slice, which it must commit, or with None if a shutdown begins.
         """
         slices = iter([changed[at : at + _SLICE] for at in range(0, len(changed), _SLICE)] or [[]])
 
@@ -74,7 +77,7 @@ class UnitChanges:
         go_on(next(slices))
 
     def redefine(self, changed: UnitChange, change: Change) -> None:
-        """Let a unit follow its new definition of the same kind."""
+        """Apply a new definition of the same kind to a unit."""
         unit, definition = self.units[changed.new.name], changed.new
         if isinstance(definition, Service):
             self._controller.replace(unit, definition, change)
@@ -85,7 +88,7 @@ class UnitChanges:
         self._engine.admit(change)
 
     def remove(self, name: str, change: Change) -> None:
-        """Remove a unit; the active runs of a task end by themselves."""
+        """Remove a unit: stop a service; let active runs of a task finish, and stop its waiting ones."""
         unit = self.units.pop(name)
         unit.configured = False
         if unit.service is not None:
@@ -101,7 +104,10 @@ class UnitChanges:
             self._leaving[unit.name] = unit
 
     def add(self, definition: Task | Service, change: Change) -> None:
-        """Add a unit; runs of an earlier task of that name count for it, so that it respects max_concurrent."""
+        """Add a unit; it takes over active runs of a removed unit of that name.
+
+        They count towards ``max_concurrent`` of a task.
+        """
         unit = self.units[definition.name] = Unit(definition)
         if isinstance(definition, Service):
             self._controller.add(unit, change)
@@ -113,7 +119,10 @@ class UnitChanges:
         self._scheduled_starts.begin([unit])
 
     def start_services(self, names: list[str], change: Change) -> None:
-        """Release held instances after all changes, and start the dependencies of the named services."""
+        """Release instances whose dependencies are now met, and start the dependencies of the named services.
+
+        Call this after all other changes of the reload.
+        """
         self._controller.dependency_gate.look_at_all(change)
         for unit in [unit for name in names if not (unit := self.units[name]).stopped]:
             self._controller.start_needed(unit, change)
