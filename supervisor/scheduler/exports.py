@@ -1,7 +1,7 @@
-"""The exports: a helper process for each, its status, and notifications about exports that fail for long.
+"""Exports of logs: one helper process each, their status, and notifications about exports that fail for long.
 
-A changed export gets another process: the present one finishes its batch and exits. The processes keep their positions
-on disk, so nothing is delivered twice.
+A changed export gets a new process, after the present one has finished its batch and exited. The processes keep their
+positions on disk, so nothing is delivered twice.
 """
 
 import socket
@@ -22,7 +22,7 @@ from supervisor.scheduler.notifications.notifications import Notifications
 
 
 def job_of(export: Export, boot: Boot, config: Config, host: str, begin_at: int) -> ExportJob:
-    """Return the job of an exporter process."""
+    """Return the job for an exporter process; `begin_at`: time in ms before which a new export ignores lines."""
     units: Mapping[str, Task | Service] = {**config.tasks, **config.services}
     narrowed = bool(export.groups or export.tags)
     return ExportJob(
@@ -65,7 +65,7 @@ class _RunningExport(HelperClient):
         self.status = ExportStatus()
         self.wanted = True
         self.alert: Timer | None = None
-        """Runs while the export fails, until a notification is due."""
+        """Timer of the notification, from the first failure until the export works again."""
         self.process = HelperProcess(loop, log, "exporter", self, title=f"exporter of {export.name}")
         self._reports = reports
 
@@ -83,7 +83,7 @@ class _RunningExport(HelperClient):
 
 
 class Exports:
-    """Starts, changes and ends the exporter processes."""
+    """Starts, replaces and ends the exporter processes."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Exports:
         self._running: dict[str, _RunningExport] = {}
 
     def configure(self, config: Config) -> None:
-        """Apply a configuration: start new exports, restart changed ones, end removed ones."""
+        """Apply a configuration: start new exports, replace changed ones, end removed ones."""
         for name in [name for name in self._running if name not in config.exports]:
             gone = self._running.pop(name)
             gone.wanted = False
@@ -129,7 +129,7 @@ class Exports:
         ]
 
     def reported(self, one: _RunningExport, status: ExportStatus) -> None:
-        """Take in the status of an exporter."""
+        """Record the status that an exporter reported."""
         before, one.status = one.status, status
         if status.failing_since is not None:
             self._begin_alert(one)
@@ -141,7 +141,7 @@ class Exports:
                 self._notifications.export_recovered(one.export.name, since, change)
 
     def process_failed(self, one: _RunningExport, why: str) -> None:
-        """Take in that an exporter process could not be started, or has failed."""
+        """Record that an exporter process could not be started, or exited unexpectedly."""
         one.status.error = why
         one.status.failing_since = one.status.failing_since or self._loop.now_ms()
         self._begin_alert(one)
@@ -163,7 +163,7 @@ class Exports:
             self._notifications.export_failing(one.export.name, one.status.error or "", one.status.behind_lines, change)
 
     def close(self) -> None:
-        """Close the connections: the exporters finish their batches and exit."""
+        """Close the connections, which makes the exporters finish their batches and exit."""
         for one in self._running.values():
             one.wanted = False
             one.process.close()

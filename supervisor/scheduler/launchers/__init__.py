@@ -1,4 +1,4 @@
-"""Runs that another engine carries out: its commands, and the jobs that stand for runs.
+"""Runs as jobs of another engine, such as a container engine: commands of its launcher, and tracking of the jobs.
 
 Only the scheduler imports this room.
 """

@@ -1,16 +1,16 @@
-"""Jobs that launchers start in other engines: their names, their end, and the search for them.
+"""Jobs that launchers start in other engines: their names, their stop, and the search for those that remain.
 
-The client of an engine is the process of the run, which the root starts and stops. The watcher executes the two other
-commands of a launcher, so an engine that does not answer blocks nothing:
+The process of the run is the client of the engine; the root starts and stops it. The watcher process executes the two
+other commands of a launcher, so an engine that does not answer blocks nothing:
 
 * ``probe`` after the start, until it prints the name of the job in the engine (``executionId``);
 * ``stop`` as soon as the root begins to stop the client, whatever the cause;
 * both after the client exits with any status but 0, because the job may still run. The run ends only when its job is
   gone, so no later run overlaps with it. After the supervisor was killed, the search lasts until the engine answers.
 
-A record of each launched run tells how to stop and find its job. It is a file (:mod:`.unstored_files`), written before
-the run starts and removed after its end is stored, so a daemon can stop a job that a killed predecessor started, even
-after the configuration changed. Records contain no secrets; these come from the configuration.
+Each launched run has a record of how to stop and find its job. It is a file (:mod:`.unstored_files`) that is written
+before the run starts, and removed after its end is stored. With it, a daemon can stop a job that a killed predecessor
+started, even after the configuration changed. Records contain no secrets; these come from the configuration.
 """
 
 import os
@@ -44,25 +44,26 @@ _FOLDER = "launches"
 
 @dataclass(frozen=True)
 class JobRecord:
-    """How to stop and find the job of a run: the commands, their user and environment."""
+    """How to stop and find the job of a run: the commands, their user and their environment."""
 
     daemon: str
-    """Id of the data directory; in a copy of the directory the job belongs to another daemon."""
+    """Id of the data directory. In a copy of the directory it differs, and the job belongs to another daemon."""
     launcher: str
     """Name of the launcher."""
     stop: list[str]
-    """Empty if the launcher has no such command, like `probe`."""
+    """The stop command; empty if the launcher has none."""
     probe: list[str]
+    """The probe command; empty if the launcher has none."""
     env: dict[str, str]
     secrets: list[str]
-    """Names of secret variables."""
+    """Names of the variables whose values come from the configuration."""
     user: str | None
     clean_env: bool
     cwd: str | None
     umask: int | None
 
     def environment(self, run: LiveRun, identity: Identity, private: Collection[str]) -> dict[str, str]:
-        """Return all variables of a command; `private` lists variables of the daemon to leave out."""
+        """Return all environment variables of a command; `private` lists variables of the daemon to omit."""
         base = {name: text for name, text in os.environ.items() if name not in private}
         known = run.definition.secrets
         return {
@@ -95,7 +96,7 @@ def job_record_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> JobRecord
 
 
 def keep_record(data_dir: str, run_id: str, record: JobRecord) -> None:
-    """Write a record.
+    """Write the record of a run, replacing an earlier one.
 
     Raises:
         OSError: the file cannot be written.
@@ -114,24 +115,24 @@ def read_record(data_dir: str, run_id: str, daemon_id: str) -> JobRecord | None:
 
 
 def forget_record(data_dir: str, run_id: str) -> None:
-    """Remove the record of a run."""
+    """Remove the record of a run, if any; ignore errors."""
     unstored_files.forget(f"{data_dir}/{_FOLDER}", run_id)
 
 
 def sweep_records(data_dir: str, living: Collection[str]) -> None:
-    """Remove the records of all runs except `living`."""
+    """Remove the records of all runs except `living`; ignore errors."""
     unstored_files.sweep(f"{data_dir}/{_FOLDER}", living)
 
 
 _TIME_MS = 30_000
-"""Time limit of one command; ``stop`` also gets ``graceful_stop``."""
+"""Time limit of a command; ``stop`` gets ``graceful_stop`` in addition."""
 _NAME_FOR_MS = 600_000
-"""How long to ask for the name of a job."""
+"""How long after the start to ask for the name of a job."""
 _NAME_EACH_MS = (250, 30_000)
 _LOOK_EACH_MS = (100, 5_000)
-"""Time between attempts: first and longest."""
+"""First and longest delay between attempts, in milliseconds."""
 _PATIENCE_MS = 30_000
-"""How long the end of a run waits for its job, in addition to `graceful_stop`."""
+"""How long the end of a run waits for its job, in addition to ``graceful_stop``."""
 _MAX_NAME = 200
 
 Then = Callable[[], None]
@@ -144,17 +145,17 @@ class _Job:
         self.refusal: str | None = None
         """The reason why the run cannot start."""
         self.stopping = False
-        """Whether the command `stop` is running."""
+        """Whether the stop command is running."""
         self.too_early = False
-        """Whether `stop` may have finished before the engine knew the job."""
+        """Whether the stop command may have finished before the engine knew the job."""
         self.then: Then | None = None
-        """Called when the job is gone; None: no wait in progress."""
+        """Called when the job is gone; None if nothing waits for that."""
         self.timer: Timer | None = None
         """Timer of the next attempt."""
         self.patience: Timer | None = None
         self.delay_ms = 0
         self.why: str | None = None
-        """The last logged error."""
+        """The last error that was logged."""
 
     def cancel(self) -> None:
         """Cancel all timers."""
@@ -176,7 +177,7 @@ class LaunchedJobs(RunObserver):
         self._log = log
         self._jobs_by_run: dict[str, _Job] = {}
         self.lost: set[str] = set()
-        """Ids of runs unknown to the root whose jobs are searched for."""
+        """Ids of runs that the root does not know, and whose jobs are being searched for."""
 
     # Before the start.
 
@@ -189,14 +190,14 @@ class LaunchedJobs(RunObserver):
         change.write(lambda _db: self._keep(job))
 
     def _keep(self, job: _Job) -> None:
-        """Write the record, in the store thread."""
+        """Write the record; runs in the store thread."""
         try:
             keep_record(self._daemon.boot.data_dir, job.run.id, job.record)
-        except OSError as err:  # ENOSPC: without its record the job could not be stopped
+        except OSError as err:  # such as ENOSPC; without a record nobody could stop the job, so the run must not start
             job.refusal = f"cannot write the record of its job: {err.strerror or err}"
 
     def refusal(self, run: LiveRun) -> str | None:
-        """Return the reason why a run cannot start; None: it can."""
+        """Return the reason why a run cannot start; None if it can."""
         job = self._jobs_by_run.get(run.id)
         return None if job is None else job.refusal
 
@@ -208,13 +209,13 @@ class LaunchedJobs(RunObserver):
         return record is not None
 
     def forget_others(self, living: Collection[str]) -> None:
-        """Remove the records of other runs, after all runs were adopted."""
+        """Remove the records of all runs except `living`; call this after all runs were adopted."""
         sweep_records(self._daemon.boot.data_dir, living)
 
     # While the run is active.
 
     def run_is_running(self, run: LiveRun, started_at: int) -> None:
-        """Ask for the name of the job."""
+        """Begin to ask for the name of the job."""
         job = self._jobs_by_run.get(run.id)
         if job is not None and job.record.probe and run.execution_id is None:
             until_ms = min(self._loop.now_ms(), started_at) + _NAME_FOR_MS
@@ -240,7 +241,10 @@ class LaunchedJobs(RunObserver):
             self.stopping(run.id)
 
     def stopping(self, run_id: str) -> None:
-        """Stop the job: the root has begun to stop the client."""
+        """Stop the job, because the root has begun to stop the client.
+
+        If the job has no name yet, the engine may not know it. Then the stop is repeated when the name is known.
+        """
         job = self._jobs_by_run.get(run_id)
         if job is None or not job.record.stop:
             return
@@ -269,7 +273,7 @@ class LaunchedJobs(RunObserver):
     # After the client exits.
 
     def must_wait_for_job(self, run: LiveRun, exited: Exited, then: Then) -> bool:
-        """Return whether the end of a run must wait for its job; then `then` is called once the job is gone."""
+        """Return whether the end of a run must wait for its job; if so, call `then` once the job is gone."""
         job = self._jobs_by_run.get(run.id)
         if job is None or exited.cause == "start_failed" or (exited.status is None and not exited.unknown):
             return False
@@ -279,7 +283,10 @@ class LaunchedJobs(RunObserver):
         return self._look_for(job, then, _patience_ms(job))
 
     def search(self, run: LiveRun, then: Then) -> bool:
-        """Search for the job of a run unknown to the root; without limit if the launcher has ``probe``."""
+        """Search for the job of a run that the root does not know, and stop it; return whether there is a search.
+
+        With ``probe`` the search has no time limit. `then` is called when the job is gone.
+        """
         job = self._jobs_by_run.get(run.id)
         if job is None or run.definition.leave_leftovers:
             return False
@@ -291,7 +298,7 @@ class LaunchedJobs(RunObserver):
         return True
 
     def give_up(self, run: LiveRun) -> None:
-        """Stop waiting for the end of a job, after a forced stop."""
+        """Stop waiting for the job of a run, after a forced stop."""
         job = self._jobs_by_run.get(run.id)
         if job is not None and job.then is not None:
             self._over(job)
@@ -341,7 +348,7 @@ class LaunchedJobs(RunObserver):
             self._log.warning(f"{job.run.unit.name} {job.run.id}: cannot tell whether its job has ended: {why}")
 
     def _out_of_patience(self, job: _Job) -> None:
-        if self._daemon.ending:  # the next daemon searches for it
+        if self._daemon.ending:  # the next daemon searches for the job
             return
         waited = format_duration(_patience_ms(job))
         self._log.error(
@@ -360,18 +367,18 @@ class LaunchedJobs(RunObserver):
     # After the end.
 
     def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:  # noqa: ARG002 - the signature of them all
-        """Forget the job of the run."""
+        """Forget the job of a run that ended."""
         self.dropped(run)
 
     def dropped(self, run: LiveRun) -> None:
-        """Forget a run that ended, or whose creation could not be stored."""
+        """Forget a run that ended or could not be stored."""
         job = self._jobs_by_run.pop(run.id, None)
         if job is None:
             return
         job.cancel()
         self.lost.discard(run.id)
         self._forget_requests(job)
-        self._loop.after(0, lambda: self._forget(run.id))  # after the change that is being stored
+        self._loop.after(0, lambda: self._forget(run.id))  # in a later change than the end of the run
 
     def _forget(self, run_id: str) -> None:
         with self._committer.changing() as change:
@@ -392,7 +399,7 @@ class LaunchedJobs(RunObserver):
         timeout_ms: int,
         then: Callable[[str | None, str | None], None],
     ) -> None:
-        """Execute a command; `then` receives its output, or the reason of its failure."""
+        """Execute a command in the watcher; `then` receives its output, or the reason why it failed."""
 
         def answered(answer: dict[str, Any]) -> None:
             then(answer.get("text"), answer.get("why"))

@@ -1,7 +1,7 @@
 """Commands of launchers: start, stop and probe. Pure.
 
-Each word of a launcher becomes one argument, so no shell parses values of a run. The exception is the login shell of a
-remote host, which receives everything quoted (:func:`script`).
+Each word of a launcher becomes one argument, so no shell parses values of a run. The only exception is the login shell
+of a remote host; :func:`script` quotes everything for it.
 """
 
 import json
@@ -18,17 +18,17 @@ from supervisor.ipc.messages import Spawn
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOMAD_TEMPLATE = re.compile(r"([$%])\{")
-"""Variables in driver configurations; doubling the first character escapes them."""
+"""Start of a variable in a Nomad driver configuration; doubling its first character escapes it."""
 _NO_SIGNAL = 0
 _ENGINE_MS = 5000
-"""Time for an engine to deliver a stop to its job."""
+"""Time that an engine gets to deliver a stop to its job, in milliseconds."""
 
 Facts = dict[str, str | None]
-"""Values of placeholders; None: no value."""
+"""Values by placeholder; None if a placeholder has no value."""
 
 
 def facts(definition: Task | Service, run_id: str, instance: int, attempt: int) -> Facts:
-    """Return the placeholders that every command of a launcher may use."""
+    """Return the values of the placeholders that every command of a launcher may use."""
     user, _, group = (definition.user or "").partition(":")
     number, grace_ms = stopping(definition)
     return {
@@ -45,7 +45,10 @@ def facts(definition: Task | Service, run_id: str, instance: int, attempt: int) 
 
 
 def stopping(definition: Task | Service) -> tuple[int, int]:
-    """Return the stop signal of the job and its grace period in milliseconds."""
+    """Return the stop signal of the job, and its grace period in milliseconds.
+
+    If the definition has several steps, the first signal gets the time of all.
+    """
     steps = definition.stop_signal
     if isinstance(steps, int):
         return steps, definition.grace_ms
@@ -53,7 +56,7 @@ def stopping(definition: Task | Service) -> tuple[int, int]:
 
 
 def words(template: Sequence[str], known: Facts) -> list[str]:
-    """Return the expanded arguments of a template, without arguments whose placeholder has no value."""
+    """Return the expanded arguments of a template; those with a placeholder that has no value are omitted."""
     names = [set(PLACEHOLDER.findall(word)) for word in template]
     there = (word for word, named in zip(template, names, strict=True) if not _without_value(named, known))
     return [PLACEHOLDER.sub(lambda found: known.get(found[1]) or "", word) for word in there]
@@ -70,10 +73,10 @@ def launched(
 
     Args:
         launcher: the launcher of the definition.
-        spawn: the request for a start on this host.
-        known: see :func:`facts`.
+        spawn: the request that would start the command directly, without a launcher.
+        known: the result of :func:`facts`.
         definition: the definition of the run.
-        job: all variables of the job.
+        job: all environment variables of the job.
     """
     named = {name for word in launcher.start for name in PLACEHOLDER.findall(word)}
     travels = launcher.feed == "script" or "working_dir" in named
@@ -81,7 +84,8 @@ def launched(
     env = {**spawn.env, **_fed(launcher, spawn, known, job)}
     if "user" in named:
         spawn = replace(spawn, uid=None, gid=None, groups=[])
-    if launcher.stop:  # it stops the job and thereby the client, so the client is not signalled before
+    # The stop command stops the job, and with it the client. A client that is signalled before would lose its job.
+    if launcher.stop:
         grace_ms = stopping(definition)[1] + _ENGINE_MS
         steps = [[spawn.stop_signal, spawn.grace_ms], *spawn.stop_then]
         spawn = replace(spawn, stop_signal=_NO_SIGNAL, grace_ms=grace_ms, stop_then=steps)
@@ -105,7 +109,7 @@ def _start(
         "working_dir": definition.working_dir,
         "env_json": json.dumps({**_shown(job, spawn.secrets), COMMAND_VARIABLE: json.dumps(spawn.argv)}),
     }
-    # The name of the program itself is never expanded.
+    # The engine expands variables in arguments, but not in the name of the program.
     whole = [spawn.argv[0], *map(_doubled, spawn.argv[1:])] if launcher.expands else spawn.argv
     values = {name: _doubled(value) for name, value in job.items()} if launcher.expands else job
     argv: list[str] = []
@@ -144,7 +148,11 @@ def _fed(launcher: Launcher, spawn: Spawn, known: Facts, job: Mapping[str, str])
 
 
 def script(command: Sequence[str], env: Mapping[str, str], *, cwd: str | None, umask: int | None) -> str:
-    """Return a POSIX shell script that executes `command` in this environment; a truncated script does nothing."""
+    """Return a POSIX shell script that executes `command` in the environment `env`.
+
+    It is one compound command, so a script that arrives truncated does nothing. A variable whose name is not a shell
+    identifier cannot be exported, and is passed through env(1).
+    """
     odd = [f"{name}={value}" for name, value in env.items() if not _IDENTIFIER.fullmatch(name)]
     lines = ["{"]
     if cwd is not None:
@@ -157,7 +165,7 @@ def script(command: Sequence[str], env: Mapping[str, str], *, cwd: str | None, u
 
 
 def _nomad_job(launcher: Launcher, command: Sequence[str], known: Facts, job: Mapping[str, str]) -> dict[str, object]:
-    """Return the job for the HTTP API of Nomad: one task, on any node, once."""
+    """Return the job for Nomad's HTTP API: one task, on any node, without restarts."""
     name = f"ringward-{known['run_id']}"
     config: dict[str, object] = {
         "command": command[0],
