@@ -1,4 +1,4 @@
-"""The scheduler assembled: one builder per subject, and the dispatch of messages from the root."""
+"""Assembly of the scheduler: one builder per subject, and the dispatch of messages from the root."""
 
 import os
 import time
@@ -73,57 +73,57 @@ from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
 from supervisor.scheduler.startup_shutdown.take_over import TakeOver, make_units, save_leftover_rings
 
 _SHUT_DOWN = "shut_down"
-"""Name in the store of the start time of the daemon that was shut down last."""
+"""Name in the store of the start time of the latest daemon that was shut down in order."""
 
 
 @dataclass(frozen=True)
 class StartConfig:
-    """The configuration of a starting scheduler."""
+    """The configuration with which a scheduler starts."""
 
     resolved: ResolvedConfig
     warnings: list[str]
-    """Settings of the configuration that do not apply."""
+    """A text for each setting of the configuration that could not be applied."""
     copied: bool
-    """Whether it is the copy of the active configuration."""
+    """Whether it comes from the copy of the active configuration."""
     applied: bool
     """Whether the root has its settings."""
     read_again: bool
-    """Whether a restarted scheduler had to read the files."""
+    """Whether a restarted scheduler had to read the files, because it found no copy."""
 
 
 @dataclass(frozen=True)
 class StoredState:
-    """State of the store and the root, read before the store thread takes over the database."""
+    """The state of the store and the root, read before the store thread takes over the database."""
 
     known: KnownRuns
     restoration: Restoration | None
     units: dict[str, Unit]
     first: bool
-    """Whether this is the first scheduler of the daemon that takes over."""
+    """Whether no earlier scheduler of this daemon has taken over."""
     earlier: int | None
-    """Start time of the daemon whose scheduler took over last."""
+    """Start time of the daemon whose scheduler took over last; None if there was none."""
     orderly: bool
     """Whether that daemon was shut down."""
     first_event: int
     events: list[Draft]
-    """Events that the ring begins with, and the number of the first."""
+    """The events with which the ring begins; `first_event` is the number of the first."""
     bulk_job: Progress | None
     clock: dict[str, object] | None
     """State of the removal clock."""
     info: dict[str, object]
     """Facts about the active configuration; empty if it was read from the files."""
     ended: dict[str, bool]
-    """By name, whether the last run of a task since the start of the daemon succeeded."""
+    """Whether the latest run of a task succeeded, by name; only tasks that ended since the daemon started."""
     usages: dict[str, Usage]
 
 
 def read_state(root: RootConnection, boot: Boot, start: StartConfig, database: Database, log: RoundLog) -> StoredState:
-    """Read the state of the store and the root; the first scheduler of a daemon also ends orphans."""
+    """Read the state of the store and the root; the first scheduler of a daemon also kills orphans."""
     root.ask({"op": "snapshot"})
     restoration = restored(database)
     waiting = frozenset[str]() if restoration is None else restoration.waiting
     known = read(database, root.wait("snapshot"), again=restoration is not None, waiting=waiting)
-    # A predecessor under the same root may have ended before it took over.
+    # Not the epoch of the root: its earlier schedulers may have exited before they took over.
     earlier = get_meta(database, TAKEN_UP)
     first = earlier != boot.started_at
     orderly = get_meta(database, _SHUT_DOWN) == earlier
@@ -153,7 +153,7 @@ def read_state(root: RootConnection, boot: Boot, start: StartConfig, database: D
 
 
 class Scheduler(CommitListener, StoreListener):
-    """All parts of the process, connected."""
+    """Builds all parts of the scheduler, connects them, and runs them."""
 
     def __init__(self, root: RootConnection, boot: Boot, start: StartConfig, log: RoundLog, database: Database) -> None:
         self._root, self._boot, self._log = root, boot, log
@@ -236,7 +236,7 @@ class Scheduler(CommitListener, StoreListener):
         self._sampler = HostSampler(loop, clock, self._boot.data_dir, self._running, self._committer.commit)
 
     def _information(self, start: StartConfig, state: StoredState) -> dict[str, object]:
-        """Return the facts about the configuration; an unchanged configuration keeps its reported facts."""
+        """Return the facts about the configuration; if it comes from the copy, stored facts such as its age stay."""
         config = self._config
         unconfirmed = start.read_again or bool(state.info.get("config_unconfirmed"))
         return {
@@ -258,7 +258,10 @@ class Scheduler(CommitListener, StoreListener):
         }
 
     def _take_over(self, state: StoredState) -> TakeOver:
-        """Reconcile memory, store and root in one transaction, so that nothing of it happens twice or in part."""
+        """Reconcile memory, store and root in one transaction.
+
+        A scheduler that dies before the commit leaves the store as it was, and the next one starts over.
+        """
         with self._committer.changing() as change:
             tell_restored(state.restoration, change, self._notifications)
             self._store_configuration(change)
@@ -356,7 +359,7 @@ class Scheduler(CommitListener, StoreListener):
         self._daemon.ready = True
 
     def _tell(self) -> dict[str, object]:
-        """Return the current state of the daemon for the ``info`` operation."""
+        """Return the present state of the daemon for the ``info`` operation."""
         no_room = self._reserve is not None and self._reserve.missing
         return {
             "storing": self._committer.storing and self._daemon.ready,
@@ -375,7 +378,7 @@ class Scheduler(CommitListener, StoreListener):
         return bool(self._engine.live)
 
     def files_removed(self, last: int, kept: list[int]) -> None:
-        """Forget purged runs up to number `last` except `kept`: the janitor removed their files."""
+        """Forget the purged runs up to number `last`, except `kept`, whose files the janitor could not remove."""
         with self._committer.changing() as change:
             change.write(lambda db: forget_purged(db, last, kept))
 
@@ -384,7 +387,7 @@ class Scheduler(CommitListener, StoreListener):
         self._damage.suspected()
 
     def storing_failed(self, error: BaseException) -> None:
-        """Report that changes cannot be stored."""
+        """Raise a notification that changes cannot be stored."""
         self._report_failing_database(str(error))
 
     def database_unusable(self, error: Unusable) -> None:
@@ -407,11 +410,11 @@ class Scheduler(CommitListener, StoreListener):
         self._active_config.files_changed()
 
     def database_doubted(self, doubted: bool) -> None:
-        """Withhold acknowledgements while the database may be damaged."""
+        """Withhold acknowledgements of ended runs while the database may be damaged."""
         self._engine.hold_acknowledgements(doubted)
 
     def database_lost(self, damage: str, remedy: str) -> None:
-        """Report a damaged database that cannot be repaired."""
+        """Report a damaged database that only a user can repair."""
         self._report_failing_database(damage)
         if self._database_watch is not None:
             self._database_watch.lost(Lost(f"({damage})"), remedy)
@@ -421,25 +424,25 @@ class Scheduler(CommitListener, StoreListener):
             self._notifications.database_failing(why, change)
 
     def leave(self) -> None:
-        """Exit for the next scheduler, unless the daemon shuts down anyway."""
+        """Exit, so that the root starts the next scheduler; do nothing during a shutdown."""
         if not self._daemon.ending:
             self._loop.end()
 
     def full(self) -> bool:
-        """Free the disk reserve, in the store thread."""
+        """Free the disk reserve; return False if there is none. Runs in the store thread."""
         return self._reserve is not None and self._reserve.release()
 
     def placing(self, file: File) -> None:
-        """Note the file that replaces a removed database, in the store thread."""
+        """Record the file that is about to replace a removed database. Runs in the store thread."""
         note_file(self._boot, file)
 
     def rescued(self, text: str) -> None:
-        """Report database files that were put back."""
+        """Report that removed database files were put back."""
         if self._database_watch is not None:
             self._database_watch.rescued(text)
 
     def changes_stored(self) -> None:
-        """Continue with work that waited for the store."""
+        """Continue work that waited for the store."""
         if self._reserve is not None:
             self._reserve.look()
         if self._database_watch is not None:
@@ -464,7 +467,7 @@ class Scheduler(CommitListener, StoreListener):
         change.write(lambda db: update_task(db, unit.name, **wanted))
 
     def _begin(self, change: Change, *, first: bool) -> None:
-        """Start services, and at the first start tasks with ``run_on_start``."""
+        """Start services; if the daemon has just started, also tasks with ``run_on_start``."""
         if self._daemon.ending:
             return
         boot = current_boot()
@@ -488,7 +491,7 @@ class Scheduler(CommitListener, StoreListener):
         self._engine.create_task_run(unit, task, change, RunRequest(trigger="startup"))
 
     def _complete_reload(self, take_over: TakeOver, change: Change) -> None:
-        """Restart service instances that still run under an earlier definition."""
+        """Restart services with processes of an earlier definition: the previous scheduler died during a reload."""
         for name, indexes in take_over.outdated.items():
             unit = self._units[name]
             under_way = unit.rolling is not None and min(indexes) >= unit.rolling.index
@@ -509,7 +512,7 @@ class Scheduler(CommitListener, StoreListener):
             self._run_sampler.started(frame["run"], frame["pid"])
         elif op == "exited":
             exited = msgspec.convert(frame, Exited)
-            # Samples first: the end adds only the rest to the sums of the task.
+            # First the samples: the end then adds only what they do not contain to the sums of the task.
             self._run_sampler.ended(exited.run, change)
             self._engine.exited(exited, change)
             self._retention.ended()
@@ -535,11 +538,11 @@ class Scheduler(CommitListener, StoreListener):
             self._shut_down(change)
         else:
             raise ProtocolError(f"the root sent {op}")
-        # A start can wait: the root knows it until its end is stored.
+        # A start can wait to be stored: until its end is acknowledged, the root can tell a new scheduler of it.
         self._committer.commit(change, can_wait=op == "started")
 
     def _on_shortage(self, op: str, frame: Frame, change: Change) -> None:
-        """Take in that the root lacks something, or has it again."""
+        """Handle the root's report that it is short of memory or another resource, or no longer."""
         if op == "memory":
             self._daemon.short_of_memory = frame["short"]
             self._notifications.memory(change, short=frame["short"])
@@ -583,7 +586,7 @@ class Scheduler(CommitListener, StoreListener):
         self._control.close()
         try:
             self._committer.close()
-        except StoreError as err:  # a failed checkpoint; all acknowledged changes are stored
+        except StoreError as err:  # the final checkpoint failed; all acknowledged changes are stored
             self._log.error(f"cannot close the database: {err}")
         self._event_log.close(last=self._daemon.ending)
         if self._daemon.ending:

@@ -1,4 +1,4 @@
-"""Start and end of the scheduler: takeover of earlier runs, and the order of a shutdown.
+"""Start and shutdown of the scheduler: the lock, orphans, the takeover of earlier runs, and the order of stops.
 
-Only the scheduler's entry imports this room.
+Only the entry point of the scheduler and its assembly import this room.
 """

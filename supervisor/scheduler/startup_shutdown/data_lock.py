@@ -1,4 +1,4 @@
-"""The lock of a data directory: one scheduler at a time. The next one waits for its predecessor, or kills it."""
+"""The lock of a data directory: one scheduler at a time. A new one waits for the previous one, or kills it."""
 
 import contextlib
 import fcntl
@@ -14,23 +14,23 @@ _POLL_S = 0.02
 
 
 class Locked(Exception):
-    """Another scheduler of this data directory does not exit."""
+    """Another scheduler holds the lock of this data directory, and could not be killed."""
 
 
 def take(data_dir: str) -> int:
-    """Wait until an earlier scheduler of this data directory exits, and kill it if it hangs.
+    """Take the lock; wait until an earlier scheduler exits, and kill it if it hangs.
 
-    Nothing is written, so a full disk is no obstacle.
+    The pid of the holder comes from /proc/locks. It is not written to the file, because the disk may be full.
 
     Returns:
-        The descriptor of the lock; keep it open.
+        The descriptor that holds the lock as long as it is open.
 
     Raises:
-        Locked: the lock stays held.
+        Locked: another scheduler keeps the lock.
         OSError: the lock file cannot be created.
     """
     fd = os.open(f"{data_dir}/scheduler.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    # A holder exits by itself when its root closes the connection; a hung one is killed.
+    # A scheduler exits by itself when the connection to its root closes; only a hung one must be killed.
     if not _taken(fd, _WAIT_S):
         for pid in _holders(fd):
             _kill(pid, fd)
@@ -41,7 +41,7 @@ def take(data_dir: str) -> int:
 
 
 def _taken(fd: int, wait_s: float) -> bool:
-    """Take the lock as soon as it is free; return False after `wait_s`."""
+    """Take the lock as soon as it is free; return False if it is still held after `wait_s`."""
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
@@ -57,11 +57,12 @@ def _taken(fd: int, wait_s: float) -> bool:
 def _holders(fd: int) -> list[int]:
     """Return the process ids of schedulers that hold a lock on the file (proc_locks(5)).
 
-    They must have the same file open, because inode numbers repeat across file systems.
+    Only the inode number is compared with /proc/locks. It may occur on several file systems, so a process must also
+    have the file itself open.
     """
     file = os.fstat(fd)
     found = []
-    with contextlib.suppress(FileNotFoundError), open("/proc/locks", encoding="ascii") as locks:  # no /proc
+    with contextlib.suppress(FileNotFoundError), open("/proc/locks", encoding="ascii") as locks:  # ENOENT: no /proc
         for line in locks:
             words = line.split()
             if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(file.st_ino) and words[4].isdigit():
@@ -90,7 +91,7 @@ def _kill(pid: int, fd: int) -> None:
     with contextlib.suppress(ProcessLookupError):  # ESRCH: it has just exited
         pidfd = os.pidfd_open(pid)
         try:
-            if pid not in _holders(fd):  # checked again: only the pidfd guarantees that the pid is not reused
+            if pid not in _holders(fd):  # the pid could be reused until the pidfd was opened, so check again
                 return
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             poll = select.poll()

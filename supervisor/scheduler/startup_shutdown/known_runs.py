@@ -1,4 +1,4 @@
-"""The runs known to the store and the root when a scheduler starts."""
+"""The runs that the store and the root know when a scheduler starts."""
 
 import json
 from dataclasses import dataclass, field
@@ -14,47 +14,50 @@ from supervisor.scheduler.runs.run_rows import running_row
 
 @dataclass(frozen=True)
 class KnownRuns:
-    """Runs known to the store and the root at the start of this scheduler."""
+    """The runs that the store and the root knew when this scheduler started."""
 
     unfinished: list[Run]
     running: dict[str, dict[str, Any]]
-    """Active runs of the root, by run id."""
+    """The active runs in the root's snapshot, by run id."""
     exits: list[Exited]
     ending: bool
     """Whether the daemon is shutting down."""
     cgroups: str | None = None
-    """Directory of the cgroups of runs."""
+    """Directory of the runs' cgroups; None if there is none."""
     left_running: list[dict[str, Any]] = field(default_factory=list)
     """Leftovers of ended runs, as the root lists them."""
     again: bool = False
-    """Whether the database was restored from its copy; pending runs except `waiting` may have run since."""
+    """Whether the database was restored from its copy: pending runs except `waiting` may have started since then."""
     waiting: frozenset[str] = frozenset()
-    """Pending runs that did not begin, according to the damaged database."""
+    """Pending runs that had not started, according to the damaged database."""
     missing_in_store: frozenset[str] = frozenset()
-    """Unfinished runs that only the root has, because the restored copy is older."""
+    """Unfinished runs that only the root knows, because they are newer than the restored copy."""
     first: bool = False
     """Whether this is the first scheduler of its root."""
     begun: frozenset[str] = frozenset()
-    """Runs that a dead root began; they never start again, even if their start is not stored."""
+    """Runs that an earlier root started before it died; they must not start again, even if no start is stored."""
 
     @property
     def running_names(self) -> set[str]:
-        """Names of the units with active runs."""
+        """Names of the units that have active runs."""
         return {run.task_name for run in self.unfinished if run.id in self.running}
 
     @property
     def held(self) -> set[str]:
-        """Ids of the runs known to the root."""
+        """Ids of the runs that the root knows, active or ended."""
         return {*self.running, *(exited.run for exited in self.exits)}
 
     @property
     def origins(self) -> dict[str, dict[str, Any]]:
-        """Stored rows and policies of the runs known to the root, by run id."""
+        """Rows and policies of the runs that the root knows, by run id (:func:`.run_rows.run_row_of`)."""
         ended = {exited.run: exited.origin for exited in self.exits}
         return ended | {run_id: instance.get("origin", {}) for run_id, instance in self.running.items()}
 
     def replaced(self) -> set[str]:
-        """Return unfinished runs of instances that have a later active run: their ends were lost with the database."""
+        """Return the unfinished runs whose instance has a later active run.
+
+        They ended, but their ends were lost with the damaged database.
+        """
         newest = {
             (run.task_name, run.instance_index): run.id
             for run in self.unfinished
@@ -63,10 +66,10 @@ class KnownRuns:
         return {run.id for run in self.unfinished if newest.get((run.task_name, run.instance_index), run.id) != run.id}
 
     def lost(self, db: Database) -> set[str]:
-        """Return the runs of which a dead root may have left processes to kill.
+        """Return the runs that may have orphans to kill, because the root does not know them.
 
-        Pending runs are included, because the root may have died before it reported a start. The stored definition in
-        `db`, not the present file, decides whether leftovers stay.
+        Pending runs are included: a root may have died before it reported a start. Whether leftovers stay is decided by
+        the definition in `db`, with which the runs started, and not by the present configuration.
         """
         lost = [run for run in self.unfinished if run.id not in self.held]
         to_leave = {name for name in {run.task_name for run in lost} if _leaves(db, name)}
@@ -79,10 +82,13 @@ def _leaves(db: Database, name: str) -> bool:
 
 
 def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozenset[str] = frozenset()) -> KnownRuns:
-    """Collect the known runs, before the store thread takes over the database.
+    """Return the known runs; `db` must not yet belong to the store thread.
 
-    `again`: the database was restored from its copy, so the root knows younger runs.
-    `waiting`: pending runs that did not begin.
+    Args:
+        db: the database.
+        snapshot: the root's answer to ``snapshot``.
+        again: whether the database was restored from its copy, so that the root may know newer runs.
+        waiting: pending runs that certainly did not start.
     """
     running = {instance["run"]: instance for instance in snapshot["instances"]}
     exits = [Exited(**exited) for exited in snapshot["exits"]]
@@ -101,7 +107,7 @@ def read(db: Database, snapshot: Frame, *, again: bool = False, waiting: frozens
 
 
 def _younger(db: Database, held: list[dict[str, Any]]) -> list[Run]:
-    """Return the runs of the root that the store does not have."""
+    """Return rows for the runs that the root knows, but not the store."""
     return [
         running_row(one["origin"], one["started_at"])
         for one in held
@@ -110,8 +116,8 @@ def _younger(db: Database, held: list[dict[str, Any]]) -> list[Run]:
 
 
 def insert_missing(db: Database, row: Run) -> None:
-    """Store a run that only the root has."""
+    """Store a run that only the root knew."""
     try:
         insert_run(db, row)
-    except InstantTaken:  # another run already has this instant
+    except InstantTaken:  # another run has this instant, which is unique for a task
         insert_run(db, row._replace(scheduled_at=None))

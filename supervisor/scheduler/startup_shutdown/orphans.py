@@ -1,12 +1,13 @@
-"""Orphans: processes that a killed supervisor left behind are killed before anything new starts.
+"""Orphans: processes that a killed supervisor left behind. They are killed before anything new starts.
 
-The orphans of a run with a cgroup are the members of that cgroup, whose name or attribute is the run id. Others are
-found by a marker: the environment of every process has the ids of its data directory and its run. A process is ours
-only if both match an unfinished run of this database, so no foreign process is ever signalled. Its start time is
-ignored, because after a step of the clock it may precede the run. A pidfd (pidfd_open(2)) is opened before the
-environment is read, so the checked process is the signalled one.
+If a run had a cgroup, its orphans are the members of that cgroup, whose name or attribute is the run id. Other orphans
+are found by their environment, which contains the ids of the data directory and of the run. Both must match an
+unfinished run of this database, so no foreign process is ever signalled. The start time of a process is ignored: after
+a step of the clock, it may be earlier than that of the run.
 
-After a reboot of the host there are no orphans, whatever carries such a marker.
+The pidfd of a process (pidfd_open(2)) is opened before its environment is read. A pid could be reused in between.
+
+After a reboot of the host there are no orphans; a process with such an environment is something else.
 """
 
 import contextlib
@@ -28,46 +29,48 @@ from supervisor.ipc.log_line import Log
 T = TypeVar("T")
 
 _WAIT_S = 5.0
-"""Longest time without any process exiting."""
+"""How long to wait while no process exits."""
 _POLL_MS = 5
 _PATIENCE_S = 0.2
-"""How long to wait for an unreadable environment."""
+"""How long to wait for an environment: reading /proc/PID/environ may block."""
 _CGROUPS = "cgroups"
 _BOOT_ID = "boot_id"
 _DAEMON_ID = "daemon_id"
-"""Names in the store of facts about the previous daemon: directory of cgroups, boot of the host, and id of its data
-directory."""
+"""Names in the store of facts about the previous daemon.
+
+They are its directory of cgroups, the boot of the host, and the id of its data directory.
+"""
 
 
 def end_orphans(db: Database, daemon_id: str, lost: Collection[str], cgroups: str | None, log: Log) -> None:
-    """Kill the orphans of runs and wait until they exit; report the rest.
+    """Kill the orphans of runs and wait until they exit; log those that do not.
 
     Args:
-        db: holds facts about the previous daemon; updated to this one.
+        db: has facts about the previous daemon, which those of this daemon replace.
         daemon_id: ULID of the data directory.
-        lost: unfinished runs unknown to the root.
-        cgroups: the directory of the cgroups of runs, if any.
+        lost: unfinished runs that the root does not know.
+        cgroups: the directory of the runs' cgroups, if any.
         log: the log of the scheduler.
     """
     boot_id = current_boot()
     before = {str(get_meta(db, _CGROUPS) or ""), cgroups or ""} - {""}
     known_as = get_meta(db, _DAEMON_ID)
     if known_as not in (None, daemon_id):
-        # Another daemon may run with that id, and its runs are in our database too.
+        # The daemon of the original directory may be running. Its runs are also in our copy, but are not our orphans.
         log.warning("this data directory is a copy of another one; runs of the other daemon are ignored")
     elif get_meta(db, _BOOT_ID) == boot_id:
         for directory in before:
             _end_cgroups(directory, lost, log)
             _remove_empty(db, daemon_id, directory)
         _end_marked(daemon_id, lost, log)
-    # Only now, so that the next scheduler repeats this if we are killed meanwhile.
+    # Stored last: if this scheduler is killed before, the next one repeats everything.
     set_meta(db, _CGROUPS, cgroups or "")
     set_meta(db, _BOOT_ID, boot_id)
     set_meta(db, _DAEMON_ID, daemon_id)
 
 
 def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
-    """Kill all cgroups first, then wait, so that a slow one takes no time from others."""
+    """Kill the cgroups of `runs`, then wait for all of them, so that they exit at the same time."""
     paths = _paths(directory)
     killed: dict[str, str] = {}
     for run in runs:
@@ -79,7 +82,7 @@ def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
             with open(f"{path}/cgroup.kill", "w", encoding="ascii") as file:
                 file.write("1")
             killed[path] = run
-        except OSError:  # ENOENT: Linux before 5.14; the marker finds the processes
+        except OSError:  # ENOENT: Linux before 5.14 has no cgroup.kill; the environments find the processes
             continue
     for path in wait_until_gone(killed, _removed, time.monotonic, lambda: select.poll().poll(_POLL_MS)):
         log.error(f"some orphans of {killed[path]} did not exit within {_WAIT_S:g} s")
@@ -88,9 +91,9 @@ def _end_cgroups(directory: str, runs: Collection[str], log: Log) -> None:
 def wait_until_gone(
     what: Iterable[T], gone: Callable[[T], bool], now_s: Callable[[], float], pause: Callable[[], object]
 ) -> list[T]:
-    """Wait until all are gone; return the rest once none has gone for some seconds.
+    """Wait until all of `what` are gone; return the rest if none of them goes for five seconds.
 
-    Each exit extends the wait, however many there are and however busy the host is.
+    Each one that goes extends the wait, because a busy host may need long for many processes.
     """
     left = list(what)
     deadline_s = now_s() + _WAIT_S
@@ -106,24 +109,24 @@ def wait_until_gone(
 
 
 def _paths(directory: str) -> dict[str, str]:
-    """Return the cgroups in a directory by run id; others by their own name."""
+    """Return the paths of the cgroups in `directory`, by run id, or by name if they belong to no run."""
     try:
         found = [entry.path for entry in os.scandir(directory) if entry.is_dir()]
-    except OSError:  # ENOENT: never used
+    except OSError:  # ENOENT: no run ever had a cgroup there
         return {}
     return {run_of(path) or os.path.basename(path): path for path in found}
 
 
 def _removed(path: str) -> bool:
-    """Remove a cgroup with its children; return False while it has processes."""
+    """Remove a cgroup and the cgroups below it; return False while processes are in them."""
     for below, _, _ in os.walk(path, topdown=False):
-        with contextlib.suppress(OSError):  # EBUSY
+        with contextlib.suppress(OSError):  # EBUSY: it has processes
             os.rmdir(below)
     return not os.path.exists(path)
 
 
 def _remove_empty(db: Database, daemon_id: str, directory: str) -> None:
-    """Remove empty cgroups of our ended runs, and spare ones."""
+    """Remove the empty cgroups of ended runs of this database, and the spare ones of this daemon."""
     for name, path in _paths(directory).items():
         run = get_run(db, name, include_deleted=True)
         if is_spare(name, daemon_id) or (run is not None and run.status == "ended"):
@@ -131,7 +134,7 @@ def _remove_empty(db: Database, daemon_id: str, directory: str) -> None:
 
 
 def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
-    """Return pidfds of all orphans, by pid."""
+    """Return the pidfds of all orphans of `runs`, by pid; the caller closes them."""
     found: dict[int, int] = {}
     environments = Environments(_PATIENCE_S)
     for name in os.listdir("/proc"):
@@ -139,7 +142,7 @@ def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
             continue
         try:
             pidfd = os.pidfd_open(int(name))
-        except OSError:  # ESRCH: it exited; EINVAL: a thread
+        except OSError:  # ESRCH: it has exited; EINVAL: not a thread group leader
             continue
         marks = environments.read(int(name), 0)
         if marks is None:
@@ -152,15 +155,15 @@ def _held(daemon_id: str, runs: Collection[str], log: Log) -> dict[int, int]:
 
 
 def _end_marked(daemon_id: str, runs: Collection[str], log: Log) -> None:
-    """Kill orphans until a scan finds none, including processes forked meanwhile."""
+    """Kill orphans until a scan finds none: a process may fork after the scan, before it is killed."""
     while runs and (found := _held(daemon_id, runs, log)):
         log.warning(f"killing orphans: pid {', '.join(map(str, sorted(found)))}")
         for pid, pidfd in found.items():
             try:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            except ProcessLookupError:  # ESRCH: it exited by itself
+            except ProcessLookupError:  # ESRCH: it has exited by itself
                 pass
-            except PermissionError:  # EPERM: it runs as a user that we may not signal
+            except PermissionError:  # EPERM: it runs as another user, and the daemon not as root
                 log.error(f"not permitted to signal pid {pid}, which continues")
         left = wait_until_gone(
             found, lambda pid: _ended(found[pid]), time.monotonic, lambda: select.poll().poll(_POLL_MS)

@@ -1,8 +1,10 @@
-"""Shutdown: tasks stop at once, services in the reverse of their start order.
+"""Shutdown: tasks stop at once, services in reverse start order.
 
-Services of one level stop together; the next level stops after they exit. Each level gets its share of the first half
-of ``shutdown_timeout``, so that the last level is stopped before the second half. The root kills all remaining runs at
-the end of the timeout. Queued runs and retries stay pending for the next start.
+Services of one level stop together; the next level stops after they exit. The levels share the first half of
+``shutdown_timeout``: a level that takes longer than its share no longer delays the next. So the last level has at least
+the second half to stop. At the end of the timeout the root kills all remaining runs.
+
+Queued runs and retries stay pending for the next daemon.
 """
 
 from collections.abc import Iterable
@@ -17,7 +19,7 @@ from supervisor.scheduler.services.start_order import stop_levels
 
 
 class Shutdown:
-    """Stops one level of services after the other."""
+    """Stops the runs of tasks, then one level of services after the other."""
 
     def __init__(self, loop: Loop, engine: RunEngine, controller: ServiceController, timeout_ms: int) -> None:
         self._loop = loop
@@ -29,14 +31,14 @@ class Shutdown:
         self._stopping: list[Unit] = []
         self._levels: list[list[Unit]] = []
         self._last_told_s = 0.0
-        """Latest time to stop the last level, on the monotonic clock."""
+        """The latest time at which to stop the last level, on the monotonic clock."""
 
     def configure(self, timeout_ms: int) -> None:
         """Set ``shutdown_timeout``."""
         self._timeout_ms = timeout_ms
 
     def begin(self, units: Iterable[Unit], change: Change) -> None:
-        """Stop all runs; no new run starts from now on."""
+        """Begin to stop all runs; from now on no run starts."""
         self._daemon.ending = True
         self._levels = stop_levels(units)
         self._last_told_s = self._loop.now_s() + self._timeout_ms / 2 / 1000
@@ -47,7 +49,7 @@ class Shutdown:
         self._next(change)
 
     def go_on(self) -> None:
-        """Stop the next level if the present one has exited; call this after ends were stored."""
+        """Stop the next level if the present one has exited; must be called after ends of runs are stored."""
         if self._levels and not any(unit.active for unit in self._stopping):
             self._advance()
 
@@ -61,7 +63,7 @@ class Shutdown:
             level = self._stopping = self._levels.pop(0)
             for unit in level:
                 self._controller.down(unit, change)
-                for run in list(unit.active.values()):  # including runs without an instance
+                for run in list(unit.active.values()):  # a reload may have removed the instance of a run
                     self._stop(run, change)
             if any(unit.active for unit in level):
                 self._wait_for(level)

@@ -1,6 +1,6 @@
-"""Takeover: reconcile memory, store and root when a scheduler starts.
+"""Takeover: a scheduler that starts reconciles its memory, the store and the root.
 
-The root is right about processes, and the store about everything else. A run known to both continues. An exit that the
+The root is right about processes, the store about everything else. A run that both know continues. An exit that the
 root still holds is stored. A run that only the store considers active has crashed. Pending runs start.
 """
 
@@ -41,19 +41,19 @@ from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns, insert_m
 _RING_SUFFIX = ".ring"
 _UNHEALTHY = "unfit"
 _MOST_FAILURES = 1000
-"""The number of runs of a service that are searched for failures."""
+"""Maximum number of failures to read for each service."""
 
 _REMOVED = Task(name="", run=("false",), timezone="UTC", grace_ms=0, keep_runs=0, keep_for_ms=0, keep_refused=0)
-"""Stands for a removed task or service with an unfinished run."""
+"""The definition of a removed task or service that still has an unfinished run."""
 
 
 def make_units(
     db: Database, config: Config, *, first: bool, running_names: Collection[str] = frozenset()
 ) -> dict[str, Unit]:
-    """Return all configured units with their stored state.
+    """Return all configured units, by name, with their stored state.
 
-    States of instances count only if this daemon stored them, or if runs of the service survived a killed supervisor
-    (`running_names`).
+    The first scheduler of a daemon ignores stored states of instances: services start anew. The exception are services
+    with runs that survived a killed supervisor (`running_names`).
     """
     definitions: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
     units = {definition.name: Unit(definition) for definition in definitions}
@@ -86,7 +86,8 @@ def _recall_unit(unit: Unit, row: TaskRecord, *, first: bool) -> None:
     before = json.loads(row.definition)
     unit.last_instant = row.last_instant
     unit.known_at_ms = before.get("at_ms") if row.last_instant is not None else None
-    # A schedule that changed while the daemon ran has missed nothing, as after a reload.
+    # A reload that the previous scheduler did not complete may have changed the schedule. The new one then counts from
+    # now. If the configuration changed while no daemon ran, missed instants are caught up as usual.
     unit.schedule_is_new = not (first or _same_schedule(unit, before))
     unit.paused = row.paused
     unit.fatal_since = row.fatal_since
@@ -125,7 +126,7 @@ def _recall_instance(unit: Unit, instance: ServiceInstance, row: Instance) -> No
 
 
 def save_leftover_rings(db: Database, boot: Boot, known: KnownRuns, log: Log) -> None:
-    """Save the rings of a crashed root to log files; only before this root starts any run."""
+    """Append the rings that a crashed root left to the log files; call this before the root starts any run."""
     for name in os.listdir(boot.runtime_dir):
         run_id = name.removesuffix(_RING_SUFFIX)
         if run_id == name or run_id in known.held:
@@ -147,7 +148,7 @@ def _removed_unit(row: Run) -> Unit:
 
 
 class TakeOver:
-    """Reconciles memory, store and root, once."""
+    """Reconciles memory, store and root once, when the scheduler starts."""
 
     def __init__(
         self,
@@ -169,12 +170,15 @@ class TakeOver:
         self._first = False
         """Whether this is the first scheduler of its root."""
         self.outdated: dict[str, set[int]] = {}
-        """Instances, by service, whose processes have another definition because a reload was interrupted."""
+        """Instances, by service, whose processes have an earlier definition, because a reload was interrupted."""
         self.leaving: dict[str, Unit] = {}
-        """Removed tasks with runs, by name."""
+        """Removed tasks that still have runs, by name."""
 
     def reconcile(self, known: KnownRuns, change: Change) -> None:
-        """Adopt, end or start all unfinished runs; afterwards each has a state of the run table."""
+        """Adopt, end or start all unfinished runs; afterwards each has a state of :mod:`.run_transitions`.
+
+        Admission is suspended meanwhile: until all active runs are known, limits cannot be observed.
+        """
         self._first = known.first
         self._engine.hold_admission(True)
         ended = {exited.run: exited for exited in known.exits}
@@ -215,13 +219,13 @@ class TakeOver:
                 self._controller.report(unit, place, change)
 
     def _make_room(self, unit: Unit, change: Change) -> None:
-        """Stop runs that the previous scheduler would have stopped for stored newer runs."""
+        """Stop older runs for newer ones that are stored; the previous scheduler may have died before it did so."""
         task = unit.task
         if task is not None and task.on_overlap == "terminate" and any(not run.attempt for run in unit.queue):
             change.then(lambda: self._engine.make_room(unit, task))
 
     def _end_replaced(self, row: Run, exited: Exited | None, change: Change) -> None:
-        """Store the end of a run whose instance already has a newer run."""
+        """Store the end of a run whose instance already has a newer active run."""
         if exited is None:
             columns = {"end_reason": "crashed", "exit_code": CRASHED_EXIT_CODE, "ended_at": change.now_ms}
         else:
@@ -232,7 +236,7 @@ class TakeOver:
         self._log.info(f"{row.task_name} {row.id}: {columns['end_reason']}; a newer run of its instance is active")
 
     def _adopted(self, row: Run, origin: dict[str, Any] | None) -> LiveRun:
-        """Adopt a run; without an `origin` from the root it never started, so it uses the present definition."""
+        """Adopt a run. Without an `origin` the root did not start it, so the present definition applies in full."""
         unit = self._units.get(row.task_name)
         if unit is None or unit.definition.kind != row.kind:
             unit = self._removed_unit(row)
@@ -257,7 +261,10 @@ class TakeOver:
         return run
 
     def _unknown_to_root(self, run: LiveRun, row: Run, change: Change, *, again: bool) -> None:
-        """Handle a run unknown to the root: it died with the previous root, or never started."""
+        """Handle a run that the root does not know: it died with an earlier root, or never started.
+
+        `again`: a pending run that may have started, and must not start a second time.
+        """
         if row.status == "running" or again:
             self._was_running(run)
             self._forget_first_start(run)
@@ -271,23 +278,26 @@ class TakeOver:
         self._engine.lost(run, change)
 
     def _job_is_gone(self, run: LiveRun) -> None:
-        """End a run after the search for its job."""
+        """End a run as crashed after the search for its job."""
         with self._committer.changing() as change:
             self._lost(run, change)
 
     def _search_for_job(self, run: LiveRun, row: Run) -> bool:
-        """Return whether a pending run must wait: the root may have been killed just after it launched its job."""
+        """Search for the job of a pending run; return whether the run must wait for that.
+
+        An earlier root may have been killed after it launched the job, but before the start was stored.
+        """
 
         def is_gone() -> None:
             with self._committer.changing() as change:
-                if run.state is run_transitions.State.QUEUED:  # else it was stopped meanwhile
+                if run.state is run_transitions.State.QUEUED:  # else a user stopped it during the search
                     self._engine.release(run)
                     self._requeue(run, row, change)
                     self._engine.admit(change)
 
         if not self._first or self._jobs is None or not self._jobs.search(run, is_gone):
             return False
-        self._engine.hold(run)  # it keeps its places
+        self._engine.hold(run)  # while its job may still run, its places are not free
         self._assign_instance(run, instance_transitions.State.STARTING)
         return True
 
@@ -302,12 +312,12 @@ class TakeOver:
         self._assign_instance(run, instance_transitions.State.RUNNING)
 
     def _forget_first_start(self, run: LiveRun) -> None:
-        """Do not count a run of an earlier daemon as the first start of its instance."""
+        """Make the next run of the instance its first start: this run belonged to an earlier daemon."""
         if self._first and self._has_instance(run):
             run.unit.instances[run.instance].started_once = False
 
     def _assign_instance(self, run: LiveRun, state: instance_transitions.State) -> None:
-        """Assign a run of a service to its instance."""
+        """Assign a run of a service to its instance, which gets `state` unless it is stopping or restarting."""
         if self._has_instance(run):
             instance = run.unit.instances[run.instance]
             instance.run = run
@@ -331,7 +341,7 @@ class TakeOver:
             self._was_running(run)
             if self._has_instance(run):
                 self._resume(run, instance, change)
-        if row.status != "pending":  # else _store_start did so
+        if row.status != "pending":  # for pending runs, _store_start has told the observers
             self._engine.observe(run, instance["started_at"])
         if instance.get("heard") is not None:
             self._controller.run_notified(run, instance["heard"])
@@ -342,13 +352,13 @@ class TakeOver:
                 self._jobs.stopping(run.id)
         elif row.kind == "service" and not self._has_instance(run):
             self._engine.stop(run, change, by=NOT_CONFIGURED)
-        elif self._must_stop(run):  # the previous scheduler died before it sent the stop
+        elif self._must_stop(run):  # the previous scheduler died before it asked the root to stop the run
             self._engine.stop(run, change)
         elif row.kind == "service" and instance["recipe"] != definition_hash(run.unit.definition):
             self.outdated.setdefault(row.task_name, set()).add(row.instance_index)
 
     def _store_start(self, run: LiveRun, at: int, change: Change) -> None:
-        """Store and announce the start of a process."""
+        """Store and announce a start that the previous scheduler did not store."""
         run.state = run_transitions.State.STARTING
         self._engine.hold(run)
         self._assign_instance(run, instance_transitions.State.STARTING)
@@ -365,11 +375,11 @@ class TakeOver:
 
     @staticmethod
     def _has_instance(run: LiveRun) -> bool:
-        """Return whether the service of a run has its instance."""
+        """Return whether the service of a run still has its instance."""
         return run.instance < len(run.unit.instances)
 
     def _recall_stop(self, run: LiveRun, exited: Exited) -> None:
-        """Restore the facts that decide about the end of a run."""
+        """Restore the facts about a stop that decide what the end of a run means."""
         if not self._has_instance(run):
             return
         self._restart_returned_service(run, exited.by)
@@ -379,7 +389,10 @@ class TakeOver:
             place.state = instance_transitions.State.FAILING
 
     def _restart_returned_service(self, run: LiveRun, by: str | None) -> None:
-        """Restart an instance whose run was stopped because its service had left the configuration."""
+        """Restart an instance after its run stops, if the run was stopped only because its service was removed.
+
+        The service is in the configuration again.
+        """
         if by == NOT_CONFIGURED and self._has_instance(run) and not run.unit.stopped:
             run.unit.instances[run.instance].state = instance_transitions.State.RESTARTING
 
@@ -405,7 +418,7 @@ class TakeOver:
             else:
                 self._engine.enqueue(run)
         elif row.due_at is not None and row.due_at > change.now_ms:
-            # The clock may have been set back.
+            # A clock that was set back must not prolong the wait.
             self._engine.wait_for_retry(run, min(row.due_at - change.now_ms, run.definition.retry_max_delay_ms))
         else:
             self._engine.enqueue(run)
