@@ -1,1 +1,1 @@
-"""Steps of ``ringward up`` before the root process takes over: directories, lock, identity, password."""
+"""The steps of ``ringward up`` before the root process takes over: directories, locks, identity, password."""

@@ -1,6 +1,6 @@
-"""Warnings about a valid configuration: missing features of this host that runs need, and retention that loses runs.
+"""Warnings about a valid configuration: resources that runs need and this host lacks, and retention that loses runs.
 
-A missing user, directory or program is no error: a package or a mount may bring it before the run.
+A missing user, directory or program is not an error, because a package or a mount may provide it before the run.
 """
 
 import contextlib
@@ -17,19 +17,19 @@ from supervisor.config.problems import Problem
 from supervisor.host.shared_memory import file_system_types
 
 BY_CGROUP = ("memory", "cpu")
-"""The limits of a run that only a controller of that name applies."""
+"""The limits of a run that only the cgroup controller of the same name can apply."""
 _OWN_CGROUP = "/proc/self/cgroup"
 
 
 def available_controllers(types: Mapping[str, str] | None = None, own: str = _OWN_CGROUP) -> frozenset[str]:
-    """Return the controllers that a daemon of this user can give to its runs.
+    """Return the cgroup controllers that a daemon of this user can give to its runs.
 
-    A daemon of root gets all controllers of the hierarchy, from its service manager or by itself. Another user gets the
-    controllers of this process's cgroup, if the cgroup is writable.
+    The daemon of root can use all controllers of the hierarchy. The daemon of another user can use those of this
+    process's cgroup, if that is writable.
 
     Args:
-        types: of the file system at each mount point; None: as they are.
-        own: the file that names our cgroups.
+        types: type of the file system at each mount point; None to read them from the host.
+        own: path of the file that names our cgroups (cgroups(7)).
     """
     found = file_system_types() if types is None else types
     mount = next((place for place, kind in found.items() if kind == "cgroup2"), None)
@@ -44,23 +44,23 @@ def available_controllers(types: Mapping[str, str] | None = None, own: str = _OW
             return frozenset()
         with open(f"{directory}/cgroup.controllers", encoding="ascii") as file:
             return frozenset(file.read().split())
-    except OSError:  # ENOENT: out of our namespace; EACCES
+    except OSError:  # ENOENT: the cgroup is outside our cgroup namespace; EACCES
         return frozenset()
 
 
 Unit = Task | Service
 
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+-@:,")
-"""Characters that a shell takes as they are."""
+"""Characters without a special meaning to a shell."""
 _SAMPLE = 2000
-"""Most instants from which the interval of a schedule is computed."""
+"""Maximum number of instants from which the interval of a schedule is computed."""
 _SPAN_MS = 366 * 86_400_000
-"""Time that is covered by these instants, unless ``keep_for`` is longer."""
+"""The period from which these instants are taken, unless ``keep_for`` is longer."""
 
 
 @dataclass(frozen=True)
 class _Advice:
-    """A warning about a key of a task or service, which may come from [defaults]."""
+    """A warning about a key of a task or service; the key may be set in [defaults]."""
 
     unit: Unit
     key: str
@@ -69,14 +69,14 @@ class _Advice:
 
 
 def missing(config: Config, environ: Mapping[str, str]) -> list[Problem]:
-    """Warn about users, directories, programs and controllers for limits that do not exist on this host.
+    """Return warnings about users, directories, programs, and controllers for limits that this host lacks.
 
     Args:
         config: a valid configuration.
-        environ: the daemon's, for ``PATH``.
+        environ: the daemon's environment, for ``PATH``.
 
     Raises:
-        ConfigError: a file of the configuration has changed and is not valid any more.
+        ConfigError: a file of the configuration has changed and is no longer valid.
     """
     there = available_controllers() if config.daemon.cgroups else frozenset[str]()
     return _placed(config, [*_missing(config, environ), *_not_applied(config, there)])
@@ -86,7 +86,7 @@ def _missing(config: Config, environ: Mapping[str, str]) -> Iterator[_Advice]:
     refusals: dict[str, str | None] = {}
     for unit in _units(config):
         if unit.launcher is not None:
-            continue  # its host, image or cluster has users, directories and programs of its own
+            continue  # it runs elsewhere: on a remote host, in an image or in a cluster
         if unit.user is not None:
             if unit.user not in refusals:
                 refusals[unit.user] = _refusal(unit.user)
@@ -110,7 +110,10 @@ def _not_applied(config: Config, there: frozenset[str]) -> Iterator[_Advice]:
 
 
 def missing_soon(config: Config, environ: Mapping[str, str], patience_s: float) -> list[Problem]:
-    """As :func:`missing`; nothing if a name service or a mount does not answer in time, or a file has just changed."""
+    """Return the warnings of :func:`missing`; none if it takes longer than `patience_s`, or if a file just changed.
+
+    A name service or a network file system may not answer.
+    """
     from supervisor.config.problems import ConfigError
 
     found: list[Problem] = []
@@ -126,14 +129,14 @@ def missing_soon(config: Config, environ: Mapping[str, str], patience_s: float) 
 
 
 def cut_short(config: Config, now_ms: int) -> list[Problem]:
-    """Warn where ``keep_runs`` removes runs before the ``keep_for`` that is set has passed.
+    """Return warnings about tasks that set ``keep_for``, but whose ``keep_runs`` removes runs earlier.
 
     Args:
         config: a valid configuration.
-        now_ms: the time from which schedules are followed, in milliseconds since the epoch.
+        now_ms: the time after which to look at instants, in milliseconds since the epoch.
 
     Raises:
-        ConfigError: a file of the configuration has changed and is not valid any more.
+        ConfigError: a file of the configuration has changed and is no longer valid.
     """
     return _placed(config, list(_cut_short(config, now_ms)), only_set=True)
 
@@ -157,7 +160,7 @@ def _cut_short(config: Config, now_ms: int) -> Iterator[_Advice]:
 
 
 def _rounded(span_ms: float) -> int:
-    """Return a span in whole days, hours or minutes, whichever it has several of."""
+    """Return a span, rounded to days, hours, minutes or seconds: the largest unit that it has at least two of."""
     for unit_ms in (86_400_000, 3_600_000, 60_000):
         if span_ms >= 2 * unit_ms:
             return round(span_ms / unit_ms) * unit_ms
@@ -165,7 +168,7 @@ def _rounded(span_ms: float) -> int:
 
 
 def _interval_ms(task: Task, now_ms: int, span_ms: int) -> float | None:
-    """Return the mean time between two instants of a schedule; None: it has no two within `span_ms`."""
+    """Return the mean time between instants of a schedule; None if there are not two within `span_ms`."""
     from supervisor.schedule.instants import Schedule
 
     if task.every_ms is not None:
@@ -185,7 +188,7 @@ def _units(config: Config) -> Iterator[Unit]:
 
 
 def _placed(config: Config, found: list[_Advice], *, only_set: bool = False) -> list[Problem]:
-    """Return the warnings with file and line; `only_set`: without warnings about a key that is not set."""
+    """Return the warnings with file and line; `only_set`: omit those about a key that is not set."""
     if not found:
         return []
     main = read_source(config.path)
@@ -209,14 +212,14 @@ def _placed(config: Config, found: list[_Advice], *, only_set: bool = False) -> 
 
 
 def _refusal(user: str) -> str | None:
-    """Why nothing can be run as a user; None: it can."""
+    """Return the reason why nothing can run as `user`; None if there is none."""
     from supervisor.host.users import NoSuchAccount, resolve
 
     try:
         resolve(user)
     except NoSuchAccount as err:
         return str(err)
-    except OSError:  # the name service does not answer, which may pass
+    except OSError:  # the name service does not answer, which may be temporary
         return None
     return None
 
@@ -227,19 +230,19 @@ def _is_missing(path: str, *, directory: bool = False) -> bool:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return True
-    except OSError:  # EACCES: the user of the run may be allowed to
+    except OSError:  # EACCES: the run's user may have the permission
         return False
     return os.path.isdir(path) != directory
 
 
 def _missing_program(unit: Unit, environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """Key and name of a program that does not exist."""
+    """Return the key and name of the unit's program if it does not exist, else None."""
     if isinstance(unit.run, str):
         if _is_missing(unit.shell):
             return "shell", unit.shell
         words = unit.run.split(maxsplit=1)
         first = words[0] if words else ""
-        # Other words may be builtin commands, functions or assignments.
+        # Only an absolute path is certainly a program: other words may be builtins, functions or assignments.
         return ("run", first) if first.startswith("/") and _PLAIN.issuperset(first) and _is_missing(first) else None
     program = unit.run[0]
     if "/" in program:
@@ -250,14 +253,14 @@ def _missing_program(unit: Unit, environ: Mapping[str, str]) -> tuple[str, str] 
 
 
 def _path(unit: Unit, environ: Mapping[str, str]) -> str:
-    """Return where the program of a unit is looked for."""
+    """Return the PATH in which the program of a unit is searched."""
     from supervisor.host.users import CLEAN_PATH
 
     return unit.env.get("PATH") or (CLEAN_PATH if unit.clean_env else environ.get("PATH", os.defpath))
 
 
 def _hidden(unit: Unit, environ: Mapping[str, str]) -> bool:
-    """Return whether a directory of PATH cannot be looked into."""
+    """Return whether a directory of the unit's PATH is not readable, so that the program may be there."""
     return any(
         os.path.isdir(one) and not os.access(one, os.R_OK | os.X_OK) for one in _path(unit, environ).split(os.pathsep)
     )

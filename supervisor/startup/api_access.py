@@ -1,6 +1,6 @@
-"""Read access of API workers with another user: granted at each start, and private to the daemon without them.
+"""Read access for API workers that run as another user, granted at each start; otherwise files are the daemon's alone.
 
-The workers belong to the group of the files that they may read, and own only the directory for audit entries.
+The files that workers may read get their group. They own only the directory for audit entries.
 """
 
 import os
@@ -18,10 +18,10 @@ _RING = ".ring"
 
 
 def share(boot: Boot) -> None:
-    """Open the data directory and the runtime directory to those workers, or make both private. Both belong to us.
+    """Let the workers read the data and runtime directories, or make both private. The daemon's user must own both.
 
     Raises:
-        OSError: something there cannot be changed.
+        OSError: an owner or a mode cannot be changed.
     """
     gid = None if boot.api_account is None else boot.api_account[1]
     if gid is not None:
@@ -35,10 +35,10 @@ def share(boot: Boot) -> None:
 
 
 def _share_data(data_dir: str, gid: int | None) -> None:
-    """Share existing logs first, and the directory itself last, so that an interrupted run is repeated."""
+    """Share contents before the directory that has them: its group then tells that nothing was left out."""
     if gid is None and readers_of(data_dir) is None:
         return
-    logs = os.path.realpath(os.path.join(data_dir, LOGS))  # people have them on another disk, behind a link
+    logs = os.path.realpath(os.path.join(data_dir, LOGS))  # it may be a link to another disk
     if os.path.isdir(logs) and readers_of(logs) != gid:
         for directory, _, names in os.walk(logs, topdown=False):
             for name in names:
@@ -48,7 +48,10 @@ def _share_data(data_dir: str, gid: int | None) -> None:
 
 
 def _give(path: str, gid: int | None, entered: int = FOR_READERS) -> None:
-    """Let a group read a file or enter a directory, or only its owner, whose permissions for a file stay."""
+    """Let group `gid` read a file, or enter a directory; None: let only the owner.
+
+    The owner's permissions for a file do not change.
+    """
     status = os.lstat(path)
     if stat.S_ISDIR(status.st_mode):
         mode = _PRIVATE if gid is None else entered
@@ -63,7 +66,7 @@ def _give(path: str, gid: int | None, entered: int = FOR_READERS) -> None:
 
 
 def _share_audit(boot: Boot) -> None:
-    """Share the one directory that the workers own; its content goes with it, and no other user keeps access."""
+    """Make the workers' user the owner of the directory for audit entries, and of its files."""
     uid, gid = boot.api_account or (os.geteuid(), os.getegid())
     os.makedirs(boot.audit_dir, _PRIVATE, exist_ok=True)
     directory = os.open(boot.audit_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -71,7 +74,7 @@ def _share_audit(boot: Boot) -> None:
         another = os.fstat(directory).st_uid != uid
         if another:
             os.fchown(directory, os.geteuid(), os.getegid())
-        os.fchmod(directory, _PRIVATE)  # whatever the umask is, or its user made of it
+        os.fchmod(directory, _PRIVATE)  # the umask, or the user of the workers, may have changed the mode
         if another:
             for name in os.listdir(directory):
                 _hand_over(name, directory, uid, gid)
@@ -81,10 +84,13 @@ def _share_audit(boot: Boot) -> None:
 
 
 def _hand_over(name: str, directory: int, uid: int, gid: int) -> None:
-    """Give entries of another user there to this one: only a plain file with a single name."""
+    """Make `uid` the owner of a file with entries: only of a regular file without other links.
+
+    The previous owner may have put a link to another file there, which would change hands.
+    """
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-    except OSError:  # ELOOP, ENXIO: a link, a socket
+    except OSError:  # ELOOP: a symbolic link; ENXIO: a socket
         return
     try:
         status = os.fstat(fd)

@@ -1,6 +1,6 @@
-"""The API server, started before anything else is done: it loads its modules on another core meanwhile.
+"""The early start of the API server: it loads its modules on another core, while ``up`` takes its other steps.
 
-Its start takes longer than all other steps. Its task and its address arrive in ``hello``.
+It takes longer to start than everything else. Its settings and sockets follow in ``hello``.
 """
 
 import contextlib
@@ -22,16 +22,19 @@ _started: ChildProcess | None = None
 
 
 def started() -> ChildProcess | None:
-    """Return the server, which the root takes over; None: it has to start one."""
+    """Return the server that the root takes over; None if the root must start one."""
     return _started
 
 
 @contextlib.contextmanager
 def starting(arguments: Sequence[str], environ: Mapping[str, str]) -> Iterator[None]:
-    """Start it, if this command line wants a daemon; it goes with the block, which the root never leaves."""
+    """Start the server if the command line starts a daemon, and kill it when the block ends.
+
+    The root process never leaves the block, so this kills only the server of a failed start.
+    """
     global _started  # noqa: PLW0603 - a program has one command line
     if arguments[:1] == ["up"] and _HELP.isdisjoint(arguments):
-        with contextlib.suppress(OSError):  # EAGAIN, ENOMEM, EMFILE: the root tries it again, and says why
+        with contextlib.suppress(OSError):  # EAGAIN, ENOMEM, EMFILE: the root tries again, and reports the error
             _started = child_process.start("api", child_process.environment(environ))
     try:
         yield
@@ -50,7 +53,7 @@ def _end(server: ChildProcess) -> None:
 
 
 def say_hello(server: ChildProcess, boot: "Boot", listeners: "list[socket.socket]") -> None:
-    """Have it serve. One that has ended already is the root's to see."""
+    """Send the server its settings and sockets. If it has already exited, the root notices that."""
     from supervisor.ipc.messages import hello
 
     frame = hello(boot, FIRST_EPOCH)

@@ -1,4 +1,4 @@
-"""The user of API workers: for a daemon of root, a user that can only read the data that they show."""
+"""The user of API workers. Workers of root's daemon run as a user that can only read the data that they show."""
 
 import os
 import pwd
@@ -16,26 +16,26 @@ _MAX_PATH_BYTES = 4096
 _OURS = ("api", "supervisor", "store", "logring")
 _THEIRS = ("falcon", "gunicorn", "gevent", "greenlet", "zope", "msgspec", "peewee", "playhouse", "apsw", "psycopg")
 LOGS = "logs"
-"""Where logs are in the data directory."""
+"""Name of the directory of logs in the data directory."""
 
 
 @dataclass(frozen=True)
 class ApiUser:
-    """Who that is."""
+    """The user of API workers."""
 
     account: tuple[int, int] | None = None
-    """Numbers of the user and its group; None: the daemon's own."""
+    """Numeric ids of the user and its group; None means the daemon's user."""
     groups: list[int] = field(default_factory=list)
     warning: str | None = None
-    """Why the workers have more rights than they need, or than was asked for."""
+    """Why the workers have more rights than they need, or than the configuration asks for."""
     remedy: str | None = None
 
 
 def settle(http: Http) -> ApiUser:
-    """Who the configuration, and this host, say it is.
+    """Return the user that the configuration names, else the usual one if this host has it.
 
     Raises:
-        Unusable: there is no such user.
+        Unusable: the configuration names a user that does not exist.
     """
     if os.geteuid() != 0:
         return ApiUser(warning=_not_root(http.user), remedy="start it as root, or remove user from [http]")
@@ -64,14 +64,14 @@ def _not_root(name: str | None) -> str | None:
 
 
 def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
-    """`user`, when it can come to the program and to where the data directory is; else the daemon's own.
+    """Return `user` if it can reach the program and the data directory, else the daemon's user with a warning.
 
     Raises:
-        Unusable: the configured user cannot be used.
+        Unusable: the configuration names a user that cannot reach them.
     """
     if user.account is None:
         return user
-    # The logs may be elsewhere, behind a link.
+    # The directory of logs may be a link to another disk.
     logs = os.path.join(data_dir, LOGS)
     places = [os.path.realpath(path) for path in (data_dir, *([logs] if os.path.islink(logs) else []))]
     above = [_nearest(os.path.dirname(path)) for path in places]
@@ -87,7 +87,7 @@ def within_reach(user: ApiUser, http: Http, data_dir: str) -> ApiUser:
 
 
 def _installed() -> list[str]:
-    """Where packages are installed that API workers consist of: their own directories, as pip may have made them."""
+    """Return the directories of all packages that API workers load; pip may have given them restrictive modes."""
     found = filter(None, map(find_spec, (*_OURS, *_THEIRS)))
     return [path for spec in found for path in spec.submodule_search_locations or filter(None, [spec.origin])]
 
@@ -100,12 +100,13 @@ def _nearest(path: str) -> str:
 
 
 def obstacle(user: ApiUser, paths: list[str]) -> str | None:
-    """The first file or directory that keeps a user from reading one of these, or from entering it; None: nothing does.
+    """Return the first file or directory that `user` cannot read or enter, but must in order to read `paths`.
 
-    A child that becomes the user tries it: only the kernel knows all that a file system takes into account.
+    A child process becomes the user and tries, because only the kernel knows all rules of a file system. None means
+    that all paths are readable.
 
     Raises:
-        OSError: there is no such child to be had.
+        OSError: no child process can be created.
     """
     reading, writing = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
@@ -121,7 +122,7 @@ def obstacle(user: ApiUser, paths: list[str]) -> str | None:
         said = file.read(_MAX_PATH_BYTES)
     os.waitpid(pid, 0)
     if not said:
-        return paths[0]  # it could not even become the user
+        return paths[0]  # the child failed to become the user
     return os.fsdecode(said[1:]) or None
 
 

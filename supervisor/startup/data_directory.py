@@ -1,4 +1,4 @@
-"""The data directory: made, proved to be writable, locked, and given its identity."""
+"""The data directory: created, checked for write access, locked, and given its identity."""
 
 import errno
 import fcntl
@@ -18,10 +18,10 @@ _RUN_TOKEN_KEY = "run_token.key"  # noqa: S105 - the name of a file
 
 
 def prepare(path: str) -> None:
-    """Make the data directory, readable by its owner only, unless it exists; prove that it takes data.
+    """Create the data directory, readable only for its owner, unless it exists; check that it can be written.
 
     Raises:
-        NotStarted: it cannot be used; the message says why.
+        NotStarted: it cannot be used; the message gives the reason.
     """
     try:
         make_parents(path)
@@ -37,17 +37,17 @@ def prepare(path: str) -> None:
         _take_over(path)
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if mode & stat.S_IWOTH:
-        of_all = mode & stat.S_ISVTX  # as /tmp is, which has to stay so
+        of_all = mode & stat.S_ISVTX  # a directory like /tmp, whose mode must not change
         remedy = "use a directory of its own" if of_all else f"run: chmod o-w {path}"
         text = f"the data directory {path} is writable by everyone (mode {mode:04o}); {remedy}"
         raise NotStarted(text, Cause.DATA_DIRECTORY)
 
 
 def _take_over(path: str) -> None:
-    """Make root the owner of another user's empty directory, such as a new volume of a container.
+    """Make root the owner of another user's empty directory, such as a new container volume.
 
     Raises:
-        NotStarted: there is something in it.
+        NotStarted: the directory is not empty.
     """
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -56,7 +56,7 @@ def _take_over(path: str) -> None:
             return
         os.fchown(directory, 0, 0)
         os.fchmod(directory, 0o700)
-        if os.listdir(directory):  # checked once no other user can put files there any more
+        if os.listdir(directory):  # checked only now, when no other user can create files there any more
             os.fchmod(directory, stat.S_IMODE(status.st_mode))
             os.fchown(directory, status.st_uid, status.st_gid)
             raise NotStarted(
@@ -69,12 +69,12 @@ def _take_over(path: str) -> None:
 
 
 def take_lock(path: str) -> int:
-    """Lock the data directory for this process and its successors after execve; return an inheritable descriptor.
+    """Lock the data directory; return an inheritable descriptor, with which the lock survives execve(2).
 
-    The lock is that of flock(2) on ``lock``, which holds the pid for people to read.
+    It is a flock(2) lock on the file ``lock``, which also contains the pid, for people to read.
 
     Raises:
-        NotStarted: another process has it, or it cannot be taken.
+        NotStarted: another process holds the lock, or the file cannot be created.
     """
     name = os.path.join(path, "lock")
     try:
@@ -97,10 +97,10 @@ def take_lock(path: str) -> int:
 
 
 def identity(path: str) -> str:
-    """Return the data directory's ULID, made at its first use. The caller holds the lock.
+    """Return the ULID of the data directory; create it at the first use. The caller must hold the lock.
 
     Raises:
-        NotStarted: it cannot be read or stored, or is none.
+        NotStarted: it cannot be read or stored, or is not a ULID.
     """
     name = os.path.join(path, "id")
     try:
@@ -118,7 +118,9 @@ def identity(path: str) -> str:
 
 
 def renew(path: str) -> str:
-    """Give the data directory another ULID, as its original is in use elsewhere. The caller holds the lock.
+    """Give the data directory a new ULID, because another directory, its original, uses the present one.
+
+    The caller must hold the lock.
 
     Raises:
         NotStarted: it cannot be stored.
@@ -129,10 +131,10 @@ def renew(path: str) -> str:
 
 
 def run_token_key(directory: str) -> str:
-    """Return the key for tokens of runs (:mod:`supervisor.ipc.run_token`), made at the first start.
+    """Return the key for tokens of runs (:mod:`supervisor.ipc.run_token`); create it at the first start.
 
     Raises:
-        NotStarted: it can be neither read nor written.
+        NotStarted: it cannot be read or written, or is invalid.
     """
     name = os.path.join(directory, _RUN_TOKEN_KEY)
     try:
@@ -155,13 +157,13 @@ def run_token_key(directory: str) -> str:
 
 
 def new_id() -> str:
-    """Return a ULID: 48 bits of time in ms, 80 random bits, in Crockford's base 32."""
+    """Return a new ULID: 48 bits of time in ms and 80 random bits, in Crockford's base 32."""
     number = (time.time_ns() // 1_000_000 << 80) | int.from_bytes(os.urandom(10))
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 
 
 def unusable(path: str, err: OSError) -> NotStarted:
-    """Return the failure that explains why the data directory cannot be used."""
+    """Return the error to raise when `err` makes the data directory unusable."""
     return NotStarted(f"cannot use the data directory {path}: {_reason(path, err)}", Cause.DATA_DIRECTORY)
 
 
@@ -194,7 +196,7 @@ def _user(uid: int) -> str:
 
 
 def _probe(path: str) -> None:
-    """Write something and remove it: permissions alone do not tell whether there is room."""
+    """Write a file and remove it: permissions do not tell whether the disk has space."""
     name = os.path.join(path, f".probe-{os.getpid()}")
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -205,7 +207,7 @@ def _probe(path: str) -> None:
 
 
 def _store(path: str, name: str, text: str) -> None:
-    """Write the identity so that after a crash there is either all of it or nothing."""
+    """Write `text` to the file `name` atomically and durably: after a crash the file is complete or absent."""
     temporary = f"{name}.new"
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""The limit on open files: below the need of our own processes, no daemon would ever be ready."""
+"""The limit of open files. Below the need of its own processes, a daemon would never become ready."""
 
 import resource
 
@@ -7,10 +7,10 @@ from supervisor.startup.refusal import Cause, NotStarted
 
 
 def require() -> None:
-    """Do not start without as many as the daemon itself needs.
+    """Check that the limit is high enough for the daemon itself.
 
     Raises:
-        NotStarted: the hard limit is lower.
+        NotStarted: the hard limit is too low.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < LEAST:

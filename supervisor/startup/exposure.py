@@ -1,4 +1,4 @@
-"""Host names, certificate, socket group and proxy secret of the API, checked before any helper starts."""
+"""Host names, certificate, socket group and proxy secret of the API; checked before any helper starts."""
 
 import grp
 import ipaddress
@@ -24,21 +24,21 @@ _MAX_SECRET_BYTES = 4096
 _REMEDY = "create it: openssl rand -hex 32 > FILE"
 
 _NO_CHECK_TIME = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME of X509_VERIFY_PARAM_set_flags(3): an expired certificate has its names all the same."""
+"""X509_V_FLAG_NO_CHECK_TIME of X509_VERIFY_PARAM_set_flags(3): an expired certificate must not prevent a start."""
 
 
 def certificate_names(cert: str, key: str) -> list[str]:
-    """Return the names and addresses of a certificate, once its key has been found to match.
+    """Return the DNS names and addresses of a certificate, after checking that the key matches.
 
     Raises:
-        Unusable: the two files cannot be used.
+        Unusable: the files cannot be used.
     """
-    import ssl  # 8 ms of a start, only with TLS
+    import ssl  # takes 8 ms, so only starts with TLS pay for it
 
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        # A key with a passphrase would be asked for at the terminal, and by each worker again.
+        # Without a password callback, OpenSSL would ask for a passphrase at the terminal, again in each worker.
         server.load_cert_chain(cert, key, password=_no_passphrase)
         client.load_verify_locations(cert)
     except OSError as err:  # ssl.SSLError is one
@@ -55,7 +55,10 @@ def _no_passphrase() -> str:
 
 
 def _handshake(server: "ssl.SSLContext", client: "ssl.SSLContext", cert: str) -> "ssl.SSLObject":
-    """Return the client's end of an in-memory connection to ourselves: only a verified one shows a certificate."""
+    """Return the client's end of an in-memory connection to ourselves.
+
+    The ssl module decodes a certificate only for a peer that was verified in a handshake.
+    """
     import ssl  # as above
 
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -82,7 +85,9 @@ def _names(end: "ssl.SSLObject") -> list[str]:
 
 
 def hosts_of(http: Http) -> list[str]:
-    """Return the names under which clients may reach the API: configured, of the external address, of the certificate.
+    """Return the names by which clients may reach the API.
+
+    They come from ``hosts``, ``external_url`` and the certificate.
 
     Raises:
         Unusable: the certificate cannot be used.
@@ -96,10 +101,10 @@ def hosts_of(http: Http) -> list[str]:
 
 
 def socket_gid_of(http: Http) -> int | None:
-    """Return the group that may connect to the Unix socket; None: only its owner may.
+    """Return the id of the group that may connect to the Unix socket; None if only the owner may.
 
     Raises:
-        Unusable: there is no such group.
+        Unusable: the group does not exist.
     """
     name = http.socket_group
     if name is None:
@@ -112,10 +117,10 @@ def socket_gid_of(http: Http) -> int | None:
 
 
 def identity_of(identity: ProxyIdentity | None) -> IdentityHeaders | None:
-    """Return what API workers need to know about the proxy's identities, with its secret.
+    """Return the headers, the secret and the roles with which API workers accept a proxy's users; None without any.
 
     Raises:
-        Unusable: the file cannot be read, or has no suitable secret.
+        Unusable: the file of the secret cannot be read, or its content is unsuitable.
     """
     if identity is None:
         return None

@@ -1,4 +1,4 @@
-"""The requirements of a valid configuration on this host: one for ``up``, ``validate``, ``doctor`` and reloads."""
+"""Checks whether this host can satisfy a valid configuration, for ``up``, ``validate``, ``doctor`` and reloads."""
 
 import os
 import stat
@@ -20,31 +20,31 @@ from supervisor.startup.password import Password
 
 _OTLP_EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 MAX_SOCKET_PATH_BYTES = 107
-"""sun_path of unix(7), less the closing NUL."""
+"""The size of sun_path (unix(7)) without the terminating NUL."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """The configuration as resolved on this host."""
+    """Values of a configuration that this host determines."""
 
     hosts: list[str]
-    """Names under which clients may reach the API."""
+    """Names by which clients may reach the API."""
     socket_gid: int | None
-    """Group that may connect to the Unix socket."""
+    """Id of the group that may connect to the Unix socket; None if only the owner may."""
     api_user: ApiUser
     password: Password
     identity: IdentityHeaders | None
 
 
 def settle(config: Config, environ: Mapping[str, str]) -> Settled:
-    """Look at every file and name that `config` leads to outside of itself.
+    """Check and resolve the files, users and groups that `config` names.
 
     Args:
         config: a valid configuration.
-        environ: where a password may be.
+        environ: the environment, which may contain the password.
 
     Raises:
-        ConfigError: some cannot be used; has all of them, each with its key.
+        ConfigError: some of them cannot be used; it lists all, each with its key.
     """
     wrong: list[Unusable] = []
     with _told(wrong):
@@ -66,10 +66,10 @@ def settle(config: Config, environ: Mapping[str, str]) -> Settled:
 
 
 def reaching(user: ApiUser, config: Config, directory: str) -> ApiUser:
-    """Who API workers are, when not every user can come to a data directory.
+    """Return the user of API workers: `user` if it can reach the data directory `directory`, else the daemon's.
 
     Raises:
-        ConfigError: the configured user cannot be used.
+        ConfigError: the configuration names a user that cannot reach it.
     """
     try:
         return api_user.within_reach(user, config.http, directory)
@@ -78,10 +78,10 @@ def reaching(user: ApiUser, config: Config, directory: str) -> ApiUser:
 
 
 def check_places(config: Config, directory: str) -> str:
-    """Path of the Unix socket of a daemon that begins on a data directory.
+    """Return the path of the Unix socket for the data directory `directory`, after checking sockets and database.
 
     Raises:
-        ConfigError: it or the database cannot be had; has all the reasons.
+        ConfigError: a socket cannot be bound, or the database cannot be used; it lists all reasons.
     """
     wrong: list[Unusable] = []
     socket = config.http.socket or os.path.join(directory, SOCKET_NAME)
@@ -100,10 +100,10 @@ def check_places(config: Config, directory: str) -> str:
 
 
 def _not_usable(config: Config, wrong: list[Unusable]) -> ConfigError:
-    """Each reason as a problem of the main file, which alone names such things.
+    """Return an error with each reason as a problem of the main file; included files have no such keys.
 
     Raises:
-        ConfigError: the file cannot be read any more.
+        ConfigError: the file is no longer readable.
     """
     main = read_source(config.path)
     return ConfigError(
@@ -116,7 +116,7 @@ def _not_usable(config: Config, wrong: list[Unusable]) -> ConfigError:
 
 @contextmanager
 def _told(wrong: list[Unusable]) -> Iterator[None]:
-    """Go on behind the block when something in it is not usable."""
+    """Collect the Unusable error that the block raises, if any, and continue after it."""
     try:
         yield
     except Unusable as err:
@@ -124,7 +124,7 @@ def _told(wrong: list[Unusable]) -> Iterator[None]:
 
 
 def _check_text(path: str) -> None:
-    """Neither the database nor the API could name such a place."""
+    """Check that the path is UTF-8: neither the database nor the API could contain another one."""
     try:
         path.encode()
     except UnicodeEncodeError as err:
@@ -139,7 +139,7 @@ def _check_proxy_socket(path: str, socket: str) -> None:
 
 
 def _check_socket(path: str, configured: KeyPath | None) -> None:
-    """Whether a socket can be bound to `path`, which the key `configured` has; None: it follows from data_dir."""
+    """Check that a socket can be bound to `path`, which the key `configured` sets (None: ``data_dir`` implies it)."""
     key = configured or ("daemon", "data_dir")
     if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
         name = "socket" if configured is None else configured[-1]
@@ -150,7 +150,7 @@ def _check_socket(path: str, configured: KeyPath | None) -> None:
         raise Unusable(f"no such directory: {above}", f"create it: mkdir {above}", path=key)
     try:
         mode = os.lstat(path).st_mode
-    except OSError:  # ENOENT: as it should be; whatever else is wrong there, bind tells
+    except OSError:  # ENOENT is the usual case; bind(2) reports any other error
         return
     if not stat.S_ISSOCK(mode):
         raise Unusable(f"{path} exists and is not a socket", "set another path, or remove it", path=key)
@@ -160,7 +160,7 @@ def _check_sdk(export: Export) -> None:
     """Check that the packages of an export are installed."""
     from importlib.util import find_spec
 
-    # The parent packages may be missing too, and find_spec imports these.
+    # find_spec imports the parents of a module, and fails if they are missing; so check the top package first.
     if export.type == "otlp" and (find_spec("opentelemetry") is None or find_spec(_OTLP_EXPORTER) is None):
         remedy = f"run: {sys.executable} -m pip install opentelemetry-exporter-otlp-proto-http"
         raise Unusable('type "otlp" needs the OpenTelemetry SDK', remedy, path=("exports", export.name, "type"))
@@ -183,5 +183,5 @@ def _check_driver(config: Config) -> None:
         conninfo_to_dict(config.storage.database.url)
     except psycopg.Error:
         remedy = "write postgresql://user:password@host:5432/database, with parameters of libpq"
-        # Without the reason, which quotes the URL, and that has the password.
+        # The reason is omitted, because it quotes the URL, which may contain a password.
         raise Unusable("is not a valid URL", remedy, path=key) from None

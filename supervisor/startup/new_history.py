@@ -1,7 +1,7 @@
-"""A person's word that a new history may begin where the database and its copy are lost: a file in the data directory.
+"""A user's permission to begin an empty history if the database and its copy are lost: a file in the data directory.
 
-``ringward up --new-history`` and ``ringward recover --new-history`` make it. A scheduler acts on it, and removes it as
-soon as it has a database.
+``ringward up --new-history`` and ``ringward recover --new-history`` create it. A scheduler removes it as soon as it has
+opened a database.
 """
 
 import contextlib
@@ -9,15 +9,15 @@ import os
 
 
 def new_history_allowed(data_dir: str) -> bool:
-    """Return whether a person has said so."""
+    """Return whether the permission exists."""
     return os.path.exists(_place(data_dir))
 
 
 def allow_new_history(data_dir: str, *, allowed: bool) -> None:
-    """Say so, or take it back.
+    """Give the permission, or withdraw it.
 
     Raises:
-        OSError: that cannot be noted.
+        OSError: the file cannot be created or removed.
     """
     if allowed:
         os.close(os.open(_place(data_dir), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))

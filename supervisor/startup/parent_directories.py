@@ -1,16 +1,16 @@
-"""The directories above a file that is to be made."""
+"""Creation of missing parent directories."""
 
 import os
 
 
 def make_parents(path: str) -> None:
-    """Make the missing parents, writable by their owner alone.
+    """Create the missing parents of `path`, writable only for their owner.
 
-    Otherwise a user who may rename entries of a parent could replace the directory; and :func:`os.makedirs` leaves the
-    modes of all but the last to the umask.
+    A user who can write to a parent could rename its entries, and so replace the directory. :func:`os.makedirs` is not
+    used: it leaves the modes of parents to the umask.
 
     Raises:
-        OSError: one cannot be made.
+        OSError: a parent cannot be created.
     """
     parent = os.path.dirname(path)
     if parent in ("", path) or os.path.isdir(parent):
@@ -18,6 +18,6 @@ def make_parents(path: str) -> None:
     make_parents(parent)
     try:
         os.mkdir(parent, 0o755)
-    except FileExistsError:  # another process has just made it, or it is no directory
+    except FileExistsError:  # another process has just created it, or it is not a directory
         if not os.path.isdir(parent):
             raise

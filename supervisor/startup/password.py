@@ -1,4 +1,4 @@
-"""The daemon's password: as configured, or made for this start."""
+"""The daemon's password: a configured one, or a random one for this start."""
 
 import base64
 import os
@@ -16,17 +16,17 @@ _KEY = ("http", "password_file")
 
 @dataclass(frozen=True)
 class Password:
-    """A password and where it comes from."""
+    """A password and its origin."""
 
     value: str = field(repr=False)
     origin: str
-    """For people."""
+    """A text about the origin, for users."""
     ephemeral: bool = False
-    """Made for this start."""
+    """Whether it was generated for this start, and changes with the next one."""
 
 
 def settle(environ: Mapping[str, str], password_file: str | None) -> Password:
-    """Return the password: RINGWARD_PASSWORD, else the first line of `password_file`, else a new one.
+    """Return the password: RINGWARD_PASSWORD, else the first line of `password_file`, else a random one.
 
     Raises:
         Unusable: the configured password file cannot be read, or the password is too short.
@@ -63,6 +63,6 @@ def _checked(value: str, origin: str, place: str) -> Password:
         raise Unusable(f"the password in {place} {what}")
     try:
         value.encode()
-    except UnicodeEncodeError as err:  # bytes of the environment that are no text came as lone surrogates
+    except UnicodeEncodeError as err:  # os.environ represents bytes that are not UTF-8 as lone surrogates
         raise Unusable(f"the password in {place} is not UTF-8") from err
     return Password(value, origin)

@@ -4,7 +4,7 @@ import enum
 
 
 class Cause(enum.Enum):
-    """The causes that keep the daemon from starting; scripts tell causes apart by the exit code."""
+    """The causes that prevent a start; each has its own exit code, by which scripts tell them apart."""
 
     CONFIGURATION = "configuration"
     DATA_DIRECTORY = "data directory"
@@ -13,7 +13,7 @@ class Cause(enum.Enum):
 
 
 class NotStarted(Exception):
-    """The daemon cannot start. The message says why, and names the remedy."""
+    """The daemon cannot start; the message gives the reason and the remedy."""
 
     def __init__(self, message: str, cause: Cause) -> None:
         super().__init__(message)

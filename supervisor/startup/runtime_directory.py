@@ -1,4 +1,4 @@
-"""The runtime directory: rings and internal sockets in shared memory, accessible to this user alone."""
+"""The runtime directory, for rings and internal sockets. It is in shared memory, and accessible only to its user."""
 
 import fcntl
 import glob
@@ -14,16 +14,16 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the owner and mode of what lies there
 
 
 def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS, *, shared: bool = False) -> str:
-    """Make the runtime directory of a daemon: the first place that is fit, or where it has been before.
+    """Create the runtime directory of a daemon in the first suitable place; prefer a place where it already exists.
 
     Args:
         daemon_id: identity of the data directory.
-        environ: for XDG_RUNTIME_DIR.
-        mounts: the table of mounts.
-        shared: another user has to come there.
+        environ: the environment, for XDG_RUNTIME_DIR.
+        mounts: path of the table of mounts.
+        shared: whether another user needs access.
 
     Raises:
-        NotStarted: there is no fit place; the message says why for each.
+        NotStarted: no place is suitable; the message gives the reason for each.
     """
     types = file_system_types(mounts)
     reasons = []
@@ -42,45 +42,45 @@ def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS, *,
 
 
 def bases(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> list[str]:
-    """Directories below which the runtime directory of a daemon may be made, the best first; as :func:`prepare`."""
+    """Return the directories in which :func:`prepare` may create the runtime directory, the best first."""
     euid = os.geteuid()
-    found = places({} if shared else environ, euid)  # that of a session is for one user
-    # Rings that a crash left behind are found only where they are: a place once chosen is kept.
+    found = places({} if shared else environ, euid)  # XDG_RUNTIME_DIR is accessible to one user only
+    # Prefer the place of an earlier daemon: rings that it left in a crash must be found.
     found.sort(key=lambda base: not os.path.isdir(os.path.join(base, daemon_id)))
     if _is_others(_usual(euid), euid) and not any(base.startswith(_usual(euid)) for base in found):
-        # Another user has made the directory first. A name that is not known before prevents that.
+        # Another user has created the directory, as anybody can in /dev/shm. Nobody can anticipate a random name.
         found.append(f"{_usual(euid)}-{os.urandom(4).hex()}")
     return found
 
 
 class Place(NamedTuple):
-    """A runtime directory that is ours."""
+    """A runtime directory that this process has locked."""
 
     path: str
     lock: int
-    """Descriptor, inheritable, that locks the directory for as long as it is open (flock(2)).
+    """An inheritable descriptor that holds the lock (flock(2)) as long as it is open.
 
-    It locks a file inside, since any user who may list the directory could lock the directory.
+    The lock is on a file inside: any user who may read the directory itself could lock that.
     """
 
 
 class Taken(Exception):
-    """Another daemon has this identity."""
+    """Another running daemon has the same identity."""
 
 
 def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> Place:
-    """:func:`prepare` the runtime directory of a daemon, and lock it.
+    """Create the runtime directory of a daemon with :func:`prepare`, and lock it.
 
     Raises:
-        Taken: another daemon has it, whose data directory has the same identity: one is a copy of the other.
-        NotStarted: as :func:`prepare`.
+        Taken: a daemon with the same identity runs; one data directory is a copy of the other.
+        NotStarted: no place is suitable.
     """
     while True:
         path = prepare(daemon_id, environ, shared=shared)
         name = os.path.join(path, LOCK)
         try:
             fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:  # another daemon has just ended
+        except FileNotFoundError:  # a daemon that just exited has removed the directory
             continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,7 +94,7 @@ def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> Place:
 
 
 def _is_still(path: str, fd: int) -> bool:
-    """Return whether a file is still there under its name: who ends removes its own."""
+    """Return whether `path` is still the open file: a daemon that exits removes its own, perhaps just before the lock."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(fd))
     except FileNotFoundError:
@@ -102,10 +102,10 @@ def _is_still(path: str, fd: int) -> bool:
 
 
 def places(environ: Mapping[str, str], euid: int) -> list[str]:
-    """Directories below which runtime directories may be, the best first."""
+    """Return the directories in which a user may have runtime directories, the best first."""
     found = ["/run/ringward"] if euid == 0 else []
     session = environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(session):  # the XDG specification: a relative one is to be ignored
+    if os.path.isabs(session):  # the XDG specification says to ignore a relative one
         found.append(os.path.join(session, "ringward"))
     usual = _usual(euid)
     others = sorted(glob.glob(f"{glob.escape(usual)}-*"))
@@ -113,12 +113,12 @@ def places(environ: Mapping[str, str], euid: int) -> list[str]:
 
 
 def _usual(euid: int) -> str:
-    """Return the directory of a user in shared memory, where everybody may make one."""
+    """Return the usual directory of a user in shared memory; anybody can create one there."""
     return f"{SHARED_MEMORY}/ringward-{euid}"
 
 
 def _is_others(path: str, euid: int) -> bool:
-    """Return whether it is there, and another user's."""
+    """Return whether `path` exists and belongs to another user."""
     try:
         return os.lstat(path).st_uid != euid
     except FileNotFoundError:
