@@ -1,5 +1,4 @@
-"""Schedules as pure functions: cron fields, instants, time zones, catching up, and the order of waiting runs.
+"""Schedules as pure functions: cron fields, instants, clock changes, catch-up, and admission of runs.
 
-The configuration, importers, the simulation and the scheduler import this room. It reads no clock, no file and no
-database.
+The configuration, importers, the simulation and the scheduler import this room. It reads no clock, file or database.
 """

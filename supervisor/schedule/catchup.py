@@ -1,6 +1,6 @@
 """Decides which due instants run, and which count as missed. Pure.
 
-Usually one instant is due. After a gap, in which the daemon did not run or the host slept, there may be many.
+Usually a single instant is due. There may be many after a gap, when the daemon was down or the host slept.
 """
 
 from collections import deque
@@ -12,21 +12,21 @@ from supervisor.schedule.cron import Occurrence
 from supervisor.schedule.instants import Schedule
 
 ON_TIME_MS = 60_000
-"""An instant within this delay is on time, not missed."""
+"""An instant that is late by no more than this is on time, and never missed."""
 _MAX_COUNTED = 100_000
 _FIRST_LOOK_MS = 60_000
 
 
 @dataclass(frozen=True)
 class DueInstants:
-    """The fate of due instants; all in milliseconds since the epoch."""
+    """The decision about due instants; all times in milliseconds since the epoch."""
 
     runs: tuple[int, ...]
     """Instants to run, oldest first."""
     missed: int
     """Number of missed instants; counting stops at 100,000."""
     missed_at: int | None
-    """The newest missed instant."""
+    """The newest missed instant; None if none was missed."""
     skipped: tuple[int, ...]
     """Instants that do not run, because their local time does not exist or is repeated."""
     newest: int
@@ -34,14 +34,14 @@ class DueInstants:
 
 
 def due_instants(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int, window_ms: int) -> DueInstants | None:
-    """Return the instants after `mark_ms` up to `now_ms`; None if there are none.
+    """Return the decision about the instants after `mark_ms` up to `now_ms`; None if there are none.
 
     Args:
         schedule: the schedule.
-        mark_ms: the newest instant that is accounted for.
+        mark_ms: the newest instant that was accounted for.
         now_ms: the present.
-        catch_up: number of newest instants to run; an instant on time always runs.
-        window_ms: greatest delay of an instant for catch-up.
+        catch_up: number of the newest late instants to run; an instant on time always runs.
+        window_ms: maximum delay of an instant that is caught up.
     """
     wanted = max(catch_up, 1) + 1  # instants that may run, and the newest missed one
     count = running_count = 0
@@ -80,7 +80,10 @@ def _between(schedule: Schedule, mark_ms: int, after_ms: int, now_ms: int) -> It
 
 
 def _tail(schedule: Schedule, mark_ms: int, now_ms: int, count: int) -> list[Occurrence]:
-    """Return at least the newest `count` instants that run; search back twice as far in each step."""
+    """Return the newest instants, at least `count` of which run if there are so many.
+
+    The search begins near the present and doubles its range. From `mark_ms` it could take millions of steps.
+    """
     look_ms = _FIRST_LOOK_MS
     while True:
         after_ms = max(mark_ms, now_ms - look_ms)

@@ -1,4 +1,4 @@
-"""Policies of a task for changes of the clocks in its time zone."""
+"""Policies of a task for local times that a clock change skips or repeats."""
 
 from typing import Literal
 

@@ -1,16 +1,16 @@
-"""Instants of cron expressions, including the rules for changes of the clocks.
+"""Instants of cron expressions, including the rules for clock changes.
 
-An expression has five fields (minute, hour, day of month, month, day of week), six with seconds in front, or is a macro
-such as ``@daily``. Day of month and day of week are joined as in Vixie cron: by *or*, but by *and* when one of them
-begins with ``*``. Only the first character counts: ``5,*`` and ``1-31`` restrict.
+An expression has five fields (minute, hour, day of month, month, day of week), or six with seconds in front, or is a
+macro such as ``@daily``. As in Vixie cron, a day matches if day of month *or* day of week matches. If one of these
+fields begins with ``*``, both must match. Only the first character counts: ``5,*`` and ``1-31`` restrict.
 
-Expressions with a fixed minute and hour (neither begins with ``*``) are times of day. If clocks go forward over such a
-time, it occurs once, at the end of the gap. If clocks go back over it, it occurs twice, and the task decides which
-instants run. Other expressions follow the clocks: every matching local time runs as often as it occurs.
+An expression with a fixed minute and hour (neither begins with ``*``) is a time of day. If clocks skip such a time, it
+occurs once, at the end of the gap. If clocks repeat it, it occurs twice, and the task decides which instants run. Other
+expressions follow the clocks: every matching local time runs as often as it occurs.
 
-Changes of the clocks split a time zone into spans of real time with one offset each. :mod:`zoneinfo` does not list
-them, so offsets are compared every six hours, and bisection finds the exact second. Two changes within six hours that
-cancel each other would be missed; no time zone has such changes.
+Clock changes divide a time zone into spans of real time with one offset each. :mod:`zoneinfo` does not list them. So
+offsets are compared every six hours, and bisection finds the exact second. Two changes within six hours that cancel
+each other would be missed, but no time zone has any.
 """
 
 import re
@@ -28,9 +28,9 @@ _PROBE_S = 6 * 3600
 
 
 class Span(NamedTuple):
-    """A range of seconds since the epoch, `end` excluded, with local time `offset` seconds ahead of UTC.
+    """A range of seconds since the epoch, without `end`, in which local time is `offset` seconds ahead of UTC.
 
-    A span without a change ends too, some years away.
+    If no change follows, a span ends after a few years, and another one with the same offset begins.
     """
 
     start: int
@@ -43,12 +43,12 @@ class Span(NamedTuple):
 
     @property
     def repeated_until(self) -> int:
-        """Return the instant of the span before which local times are repetitions."""
+        """The instant before which the local times of this span are repetitions of the previous span's."""
         return self.start + self.before - self.offset
 
     @property
     def repeated_from(self) -> int:
-        """Return the instant of the span from which local times will be repeated."""
+        """The instant from which the next span will repeat the local times of this one."""
         return self.end - (self.offset - self.after)
 
 
@@ -62,7 +62,7 @@ def span_at(zone: ZoneInfo, at_s: int) -> Span:
 
 @lru_cache(maxsize=4096)
 def _spans(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
-    """Return the spans from the previous to the next year; the first and the last may be truncated."""
+    """Return the spans of a year and its two neighbours; the first and the last are cut at the ends of these years."""
     changes = [change for number in (year - 1, year, year + 1) for change in _changes(zone, number)]
     edges = [_new_year(year - 1), *(at for at, _, _ in changes), _new_year(year + 2)]
     offsets = [later for _, _, later in changes]
@@ -76,7 +76,7 @@ def _spans(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
 
 @lru_cache(maxsize=4096)
 def _changes(zone: ZoneInfo, year: int) -> tuple[tuple[int, int, int], ...]:
-    """Return the changes of clocks in a year: instant, offset before, offset after."""
+    """Return the clock changes in a year, each as (instant, offset before, offset after)."""
     start, end = _new_year(year), _new_year(year + 1)
     found = []
     for low, high in pairwise(range(start - 1, end + _PROBE_S, _PROBE_S)):
@@ -88,7 +88,7 @@ def _changes(zone: ZoneInfo, year: int) -> tuple[tuple[int, int, int], ...]:
 
 
 def _first(zone: ZoneInfo, low: int, high: int, offset: int) -> int:
-    """Return the first second with `offset`, which `high` has and `low` lacks."""
+    """Return the first second with `offset` between `low`, which has another one, and `high`, which has it."""
     while high - low > 1:
         middle = (low + high) // 2
         if _offset(zone, middle) == offset:
@@ -141,12 +141,12 @@ class Occurrence(NamedTuple):
     runs: bool
     """False if its local time does not exist or is repeated, and the policy of the task skips it."""
     note: str | None = None
-    """``gap``: its local time does not exist, so it occurs at the end of the gap; ``repeated``: its local time occurs
-    twice; None for all others."""
+    """``gap``: its local time does not exist, so it occurs at the end of the gap. ``repeated``: its local time occurs
+    twice. None for all others."""
 
 
 def validate(expression: str) -> str | None:
-    """Return the error in `expression`, or None."""
+    """Return a message about the error in `expression`; None if it is valid."""
     if len(expression) > _MAX_LENGTH:
         return f"longer than {_MAX_LENGTH} characters"
     text = expression.strip()
@@ -181,7 +181,7 @@ def _pattern(text: str) -> Pattern | None:
 
 
 def _refusal(fields: list[str]) -> str:
-    """Return a message about the invalid field."""
+    """Return a message about the first invalid field."""
     for place, (field, meaning) in enumerate(zip(fields, _FIELDS[-len(fields) :], strict=True)):
         alone = ["*"] * len(fields)
         alone[place] = field
@@ -198,16 +198,16 @@ def _validate_macro(text: str) -> str | None:
 
 
 class Cron:
-    """One expression in one time zone."""
+    """A cron expression in a time zone."""
 
     def __init__(self, expression: str, zone: ZoneInfo, gap: DstGap = "run", overlap: DstOverlap = "first") -> None:
         """Parse an expression that :func:`validate` accepted.
 
         Args:
-            expression: five fields, six, or a macro.
+            expression: five or six fields, or a macro.
             zone: the time zone of the expression.
-            gap: policy for times that do not exist.
-            overlap: policy for repeated times.
+            gap: policy for local times that do not exist.
+            overlap: policy for local times that occur twice.
         """
         text = expression.strip()
         text = MACROS.get(text.lower(), text)
@@ -219,7 +219,7 @@ class Cron:
         self._overlap = overlap
 
     def occurrences(self, after_ms: int) -> Iterator[Occurrence]:
-        """Yield the instants after `after_ms` in order; end if no date matches for 50 years."""
+        """Yield the instants after `after_ms` in order; stop if no date matches for 50 years."""
         after_s = after_ms // 1000
         span = span_at(self._zone, after_s)
         times = self._pattern.local_times(after_s + span.offset)
@@ -237,7 +237,7 @@ class Cron:
             following = span_at(self._zone, end)
             first = end + following.offset
             in_gap = local < first
-            if in_gap or following.offset < offset:  # nonexistent or repeated local times
+            if in_gap or following.offset < offset:  # local times were skipped or are repeated: search again
                 times = self._pattern.local_times(first - 1)
                 local = next(times, None)
             if in_gap and self._fixed and local != first:
@@ -250,5 +250,5 @@ class Cron:
 
 
 def local_text(at_ms: int, zone: ZoneInfo) -> str:
-    """Return an instant as local time of a zone, in RFC 3339 with its offset."""
+    """Return an instant as local time in `zone`, in RFC 3339 format with the offset."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(zone).isoformat(timespec="seconds")

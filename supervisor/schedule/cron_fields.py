@@ -1,6 +1,6 @@
-"""Local times that match a cron expression, on a clock that never changes.
+"""Local times that match a cron expression, on a clock that is never set.
 
-Parsed fields are cached, so the cost of ten thousand expressions is that of their distinct fields.
+Parsed fields are cached: ten thousand expressions cost as much as their distinct fields.
 """
 
 import re
@@ -14,7 +14,7 @@ FIELDS = 5
 
 
 class _Place(NamedTuple):
-    """A field of every expression: its lowest and highest value, and the names of its values in order."""
+    """A kind of field: its lowest and highest value, and the names of its values in order."""
 
     low: int
     high: int
@@ -22,7 +22,7 @@ class _Place(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the number of values."""
+        """The number of its values."""
         return self.high - self.low + 1
 
 
@@ -31,13 +31,13 @@ _SECOND = _MINUTE
 _MONTH = _Place(1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"))
 _WEEKDAY = _Place(0, 6, ("sun", "mon", "tue", "wed", "thu", "fri", "sat"))
 _SUNDAY = 7
-"""The other number of Sunday."""
+"""The second number for Sunday; it is normalised to 0."""
 _DIGITS = re.compile(r"[0-9]+")
 _NEAREST = re.compile(r"([0-9]+)w|w([0-9]+)")
 _NTH = re.compile(r"(?P<days>[^*/#]+)#(?P<number>[1-5])|l(?P<last>[0-9]+)")
 _DAY_S = 86_400
 _HORIZON_MONTHS = 50 * 12
-"""A date that does not occur within this time never occurs."""
+"""A date that does not occur within this time counts as one that never occurs."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _EPOCH_WEEKDAY = 4
 _SATURDAY = 6
@@ -50,21 +50,21 @@ class _Field(NamedTuple):
     last: bool
     """``L``: the last day of the month."""
     nth: tuple[tuple[int, int | None], ...]
-    """Of days of the week: the number within the month (``#``); None for the last one (``L``)."""
+    """For days of the week: the day, and its number within the month (``#``); None for the last one (``L``)."""
     nearest: tuple[int, ...]
-    """Of days of the month: days that move to the nearest working day (``W``)."""
+    """For days of the month: days that move to the nearest working day (``W``)."""
 
 
 class InvalidField(ValueError):
-    """A field of an expression is not valid."""
+    """A field of an expression is invalid."""
 
 
 @lru_cache(maxsize=4096)
 def _field(text: str, place: _Place) -> _Field:
-    """Parse one field, in lower case.
+    """Parse a field, which must be in lower case.
 
     Raises:
-        InvalidField: it is not valid.
+        InvalidField: the field is invalid.
     """
     values: set[int] = set()
     nth: set[tuple[int, int | None]] = set()
@@ -119,13 +119,13 @@ def _number(text: str, place: _Place) -> int:
 
 
 class _Dates:
-    """The days of a calendar."""
+    """The dates that match an expression."""
 
     def __init__(self, day: str, month: str, weekday: str) -> None:
         self._day = _field(day, _DAY)
         self._weekday = _field(weekday, _WEEKDAY)
         self._months = frozenset(_field(month, _MONTH).values)
-        # As in Vixie cron: a field restricts unless it begins with a star; if both restrict, either may match.
+        # As in Vixie cron: if both fields restrict (neither begins with a star), a match of either is enough.
         self._both = self._day.wild or self._weekday.wild
         self._every = len(self._day.values) == _DAY.size and len(self._weekday.values) == _WEEKDAY.size
 
@@ -143,7 +143,7 @@ class _Dates:
         return tuple(first + day - 1 for day in sorted(days & others if self._both else days | others))
 
     def _by_day(self, length: int, weekday: int) -> set[int]:
-        """Return the matching days of a month that begins on `weekday`."""
+        """Return the days of the month that match, for a month of `length` days that begins on `weekday`."""
         found = self._day
         if found.nearest:
             return {_working_day(min(day, length), length, weekday) for day in found.nearest}
@@ -163,7 +163,7 @@ class _Dates:
 
 
 def _working_day(day: int, length: int, weekday: int) -> int:
-    """Return the working day (Monday to Friday) nearest to a day, within the same month."""
+    """Return the working day (Monday to Friday) nearest to a day in the same month."""
     there = (weekday + day - 1) % 7
     if there == _SATURDAY:
         return day - 1 if day > 1 else day + 2
@@ -183,15 +183,15 @@ def _month(dates: _Dates, number: int) -> tuple[int, ...]:
 
 
 class Pattern:
-    """An expression of five fields, or of six with the second in front."""
+    """An expression of five fields, or six with the second in front."""
 
     __slots__ = ("_dates", "_hours", "_minutes", "_seconds")
 
     def __init__(self, text: str) -> None:
-        """Read `text`.
+        """Parse `text`.
 
         Raises:
-            InvalidField: a field is not valid.
+            InvalidField: a field is invalid.
         """
         second, minute, hour, day, month, weekday = ["0", *text.lower().split()][-FIELDS - 1 :]
         self._seconds = _field(second, _SECOND).values
@@ -200,9 +200,9 @@ class Pattern:
         self._dates = _dates(day, month, weekday)
 
     def local_times(self, after: int) -> Iterator[int]:
-        """Yield the matching local times after `after` in order, as seconds of a clock that never changes.
+        """Yield the matching local times after `after` in order, in seconds of a clock that is never set.
 
-        End if no date matches for 50 years.
+        Stop if no date matches for 50 years.
         """
         today, now = divmod(after + 1, _DAY_S)
         for day in self._days(today):
@@ -224,7 +224,7 @@ class Pattern:
             days = _month(self._dates, number)
 
     def _times(self, now: int) -> Iterator[int]:
-        """Yield the matching seconds of a day from `now`."""
+        """Yield the matching seconds of a day, from second `now`."""
         hour, rest = divmod(now, 3600)
         minute, second = divmod(rest, 60)
         for one in self._hours[bisect_left(self._hours, hour) :]:

@@ -1,6 +1,6 @@
-"""All instants of a task from ``cron``, ``every`` or ``at``, as one ordered series. Pure.
+"""The instants of a task, from ``cron``, ``every`` or ``at``, as one ordered series. Pure.
 
-Instants are nominal: ``jitter`` moves the start of a run, not the instant that it stands for.
+Instants are nominal: ``jitter`` delays the start of a run, but does not change its instant.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ class _Timed(Protocol):
 
 class _Source(Protocol):
     def occurrences(self, mark_ms: int, after_ms: int) -> Iterator[Occurrence]:
-        """Yield the instants after both; `mark_ms` is the last instant accounted for."""
+        """Yield the instants after `mark_ms`, the last one accounted for, and after `after_ms`."""
 
 
 class _Crons:
@@ -52,12 +52,12 @@ class _Crons:
         several = merge(*(cron.occurrences(after_ms) for cron in self._crons))
         for at, same in groupby(several, lambda occurrence: occurrence.at):
             found = list(same)
-            # One expression may skip an instant that another one runs.
+            # If one expression skips an instant that another one runs, it runs.
             yield next((one for one in found if one.runs), found[0])._replace(at=at)
 
 
 class _Every:
-    """A fixed interval, counted from the last instant that is accounted for."""
+    """A fixed interval, counted from the last instant that was accounted for."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
@@ -80,16 +80,16 @@ class _Once:
 
 
 class Schedule:
-    """When a task runs."""
+    """The schedule of a task; empty if it has none."""
 
     def __init__(self, task: _Timed | None) -> None:
         """Create the schedule of a task; None: an empty schedule."""
         self._zone = zone_named(task.timezone if task is not None else "UTC")
         self._source: _Source | None = None
         self.follows_clock = True
-        """Whether it follows the wall clock; intervals count real time instead."""
+        """Whether it follows the wall clock; ``every`` counts real time instead."""
         self.offset_ms = 0
-        """Delay of a run after its instant: the share of the jitter."""
+        """Delay of each run after its instant, in milliseconds: the task's part of its jitter."""
         if task is None:
             return
         self.follows_clock = task.every_ms is None
@@ -111,25 +111,25 @@ class Schedule:
         return iter(()) if self._source is None else self._source.occurrences(mark_ms, after_ms)
 
     def local(self, at_ms: int) -> str:
-        """Return an instant as local time of the task, in RFC 3339 with its offset."""
+        """Return an instant as the task's local time, in RFC 3339 format with the offset."""
         return local_text(at_ms, self._zone)
 
 
 class Instant(NamedTuple):
-    """A future instant."""
+    """A future instant, for users."""
 
     at: int
     """Milliseconds since the epoch."""
     local: str
-    """Local time of the task, in RFC 3339 with its offset."""
+    """The task's local time, in RFC 3339 format with the offset."""
     note: str | None
     """``gap``, ``repeated`` or None, as in :class:`supervisor.schedule.cron.Occurrence`."""
     starts_at: int
-    """When its run starts: after its share of the jitter."""
+    """When its run starts, after the jitter, in milliseconds since the epoch."""
 
 
 def upcoming(schedule: Schedule, mark_ms: int | None, now_ms: int, count: int) -> list[Instant]:
-    """Return the next `count` instants that run; `mark_ms` is the last one accounted for (None: new task)."""
+    """Return the next `count` instants that run; `mark_ms` is the last one accounted for (None for a new task)."""
     mark_ms = now_ms if mark_ms is None else mark_ms
     coming = (one for one in schedule.occurrences(mark_ms, now_ms - schedule.offset_ms) if one.runs)
     return [
@@ -150,11 +150,11 @@ def instants_key(task: _Timed) -> tuple[object, ...]:
 def instants_of(
     crons: tuple[str, ...], timezone: object, every_ms: object, at_ms: object, dst_gap: object, dst_overlap: object
 ) -> tuple[object, ...]:
-    """Return the values that determine the instants; the time zone matters for cron expressions only."""
+    """Return the values that determine the instants; time zone and clock changes matter only for cron expressions."""
     return (crons, timezone, dst_gap, dst_overlap) if crons else (every_ms, at_ms)
 
 
 def _share(name: str, window_ms: int) -> int:
-    """Return a delay within the window that depends on the name alone."""
+    """Return a delay within the window that depends only on the name, so that it is the same after each restart."""
     number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     return number * window_ms >> 64

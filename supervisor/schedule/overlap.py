@@ -1,31 +1,31 @@
-"""Overlap policy: the admission of a new run while others are active. Pure."""
+"""The overlap policy: whether a new run starts, waits or is refused while others are active. Pure."""
 
 import enum
 
 
 class Admission(enum.Enum):
-    """Decision about a new run."""
+    """A decision about a new run."""
 
     START = "start"
     QUEUE = "queue"
     SKIP = "skip"
     FULL = "full"
     TERMINATE = "terminate"
-    """Stop the oldest active run; the new run waits for its slot."""
+    """Stop the oldest active run; the new run waits for its place."""
 
 
 def admit(
     policy: str, *, running: int, queued: int, max_concurrent: int, queue_max: int, another_waits: bool = False
 ) -> Admission:
-    """Decide on a new run; an accepted run may still wait for slots or for the daemon.
+    """Return the decision about a new run; one that may start can still have to wait for slots or the daemon.
 
     Args:
         policy: ``queue``, ``skip`` or ``terminate``.
-        running: runs of the task that are starting, running or stopping.
-        queued: runs of the task that wait.
-        max_concurrent: limit of running runs.
-        queue_max: limit of waiting runs.
-        another_waits: whether a waiting run already covers the new one.
+        running: number of runs of the task that are starting, running or stopping.
+        queued: number of runs of the task that wait.
+        max_concurrent: maximum of `running`.
+        queue_max: maximum of `queued`.
+        another_waits: whether a waiting run makes the new one unnecessary.
     """
     if running + queued < max_concurrent:
         return Admission.SKIP if another_waits else Admission.START
