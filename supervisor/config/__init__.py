@@ -1,1 +1,1 @@
-"""The configuration: one TOML file, checked as a whole, read into frozen records."""
+"""The configuration: one TOML file and the files that it includes, checked as a whole and read into frozen records."""

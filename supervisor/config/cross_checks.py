@@ -1,6 +1,6 @@
-"""Checks across keys and tables: what tasks, services, slots, hooks and exports say about each other.
+"""Checks across keys and tables: references between tasks, services, slots, hooks and exports.
 
-The checks of units yield :data:`Found`: the name of the unit, the place below its table, and the error.
+The checks of units yield :data:`Found`: the name of the unit, the path below its table, and the error.
 """
 
 import os
@@ -17,12 +17,12 @@ from supervisor.host.prepared_command import is_identifier
 from supervisor.ipc.run_token import SEPARATOR
 
 MAX_WATCHING_TASKS = 64
-"""Tasks with ``on_change``: each takes an instance of inotify, of which a user usually has 128."""
+"""Maximum number of tasks with ``on_change``. Each needs an inotify(7) instance, of which a user usually has 128."""
 _WILD = frozenset("*?[")
 _KINDS = {"run": "task", "pause": "task", "resume": "task", "start": "service", "restart": "service"}
-"""Which kind of unit each verb of a permission is for; stop is for both."""
+"""The kind of unit to which each verb of a permission applies; ``stop`` applies to both."""
 _DROPPING = ("dash", "ash", "busybox")
-"""Shells that pass on variables only under names that are identifiers; bash passes on all."""
+"""Shells that drop environment variables whose names are not identifiers; bash keeps them."""
 _TEXTS = ("run", "ready", "live")
 
 Unit = Task | Service
@@ -62,12 +62,12 @@ def _unknown(what: str, name: str, known: Collection[str]) -> Invalid:
 
 
 def _required_parameter(task: Task) -> str | None:
-    """Return a parameter that must be given."""
+    """Return the name of a parameter without which `task` cannot run; None if there is none."""
     return next((one.name for one in task.params if one.required and one.default is None), None)
 
 
 def _cycles(services: Mapping[str, Service]) -> Iterator[list[str]]:
-    """Yield a cycle for each dependency that closes one, in the order of a walk."""
+    """Yield a cycle for each dependency that closes one in a depth-first search."""
     done: set[str] = set()
     for first in services:
         path: list[str] = []
@@ -96,10 +96,10 @@ def check_watching(tasks: Iterable[Task]) -> Iterator[Found]:
 
 
 def check_permissions(units: Mapping[str, Unit], known: Collection[str]) -> Iterator[Found]:
-    """Yield the permissions whose name nothing has, or a unit of the wrong kind.
+    """Yield the permissions that name no unit, or one of the wrong kind.
 
     Args:
-        units: the units whose values are valid.
+        units: the units with valid values.
         known: names of all units, including those with invalid values.
     """
     for unit in units.values():
@@ -115,14 +115,14 @@ def check_permissions(units: Mapping[str, Unit], known: Collection[str]) -> Iter
 
 
 def check_public(names: Sequence[str], known: Collection[str]) -> Iterator[tuple[int, Invalid]]:
-    """Yield the published names that no unit has, with their indexes."""
+    """Yield the names in ``public`` that no unit has, with their indexes."""
     for index, name in enumerate(names):
         if name not in known:
             yield index, _unknown("task or service", name, known)
 
 
 def check_slots(units: Iterable[Unit], slots: Mapping[str, int | None]) -> Iterator[Found]:
-    """Yield the uses that no run could ever get. The size of a slot is None if it is invalid."""
+    """Yield the ``uses`` that no run could ever get; a slot with an invalid size has the size None."""
     for unit in units:
         for name, count in unit.uses.items():
             size = slots.get(name)
@@ -135,7 +135,7 @@ def check_slots(units: Iterable[Unit], slots: Mapping[str, int | None]) -> Itera
 
 
 def selects(export: Export, unit: Unit) -> bool:
-    """Return whether an export has the lines of a unit."""
+    """Return whether an export delivers the lines of a unit."""
     return (
         (not export.tasks or any(fnmatchcase(unit.name, glob) for glob in export.tasks))
         and (not export.groups or unit.group in export.groups)
@@ -159,13 +159,13 @@ def without_match(export: Export, units: Collection[Unit]) -> Iterator[tuple[str
 def check_hook(
     values: Mapping[str, Any], said: Collection[str], tasks: Mapping[str, Task], services: Mapping[str, Service]
 ) -> Iterator[tuple[KeyPath, Invalid]]:
-    """Yield the places of a hook that contradict another key or its task, and the errors.
+    """Yield the errors of a hook that contradicts itself or its task, each with its place.
 
     Args:
-        values: of the keys that are valid.
-        said: the keys that the file has.
-        tasks: by name.
-        services: by name.
+        values: the values of valid keys.
+        said: all keys in the file.
+        tasks: the tasks by name.
+        services: the services by name.
     """
     wrong = set(said) - values.keys()
     if "events" not in wrong:
@@ -207,11 +207,11 @@ def _unsuitable_events(kind: str | None, events: tuple[str, ...]) -> Iterator[tu
 
 
 def dropped_variables(values: Mapping[str, Any], own: Mapping[str, Any]) -> Iterable[tuple[KeyPath, Invalid]]:
-    """Return a warning for each text whose shell drops a variable, with the place of the text.
+    """Yield a warning for each shell text whose shell drops a variable, with the place of the text.
 
     Args:
         values: all values of a unit.
-        own: the keys of its own table; a text from [defaults] has no position in it.
+        own: the unit's own table; a text from [defaults] has no place in it.
     """
     odd = sorted(name for key in ("env", "secrets") for name in values.get(key, ()) if not is_identifier(name))
     shell = values.get("shell", "/bin/sh")

@@ -1,4 +1,4 @@
-"""Where the state of the daemon is kept."""
+"""The value of ``database`` in ``[storage]``: SQLite or a PostgreSQL server."""
 
 import ipaddress
 import re
@@ -18,7 +18,7 @@ _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})|%00")
 
 @dataclass(frozen=True)
 class DatabaseUrl:
-    """``sqlite``, or the URL of a database of a PostgreSQL server. No message repeats it: it may have a password."""
+    """``sqlite``, or the URL of a database on a PostgreSQL server. No message quotes it: it may contain a password."""
 
     what = '"sqlite" or a URL such as "postgresql://ringward@/ringward"'
 
@@ -43,9 +43,9 @@ def _is_url(url: str) -> bool:
 
 
 def _split(url: str) -> tuple[list[str], str, str]:
-    """Return the hosts with their ports, the query and the fragment.
+    """Return the hosts with their ports, the query and the fragment of a URL.
 
-    ``urllib.parse.urlsplit`` refuses an IPv6 address among several hosts, in some releases of Python.
+    Some releases of Python reject an IPv6 address among several hosts in ``urllib.parse.urlsplit``.
     """
     rest, _, fragment = url.removeprefix(_SCHEMES[0]).partition("#")
     rest, _, query = rest.partition("?")
@@ -53,7 +53,7 @@ def _split(url: str) -> tuple[list[str], str, str]:
 
 
 def _is_host(text: str) -> bool:
-    """Return whether a host is well formed: brackets surround an IPv6 address, before the port."""
+    """Return whether a host, perhaps with a port, is well formed: an IPv6 address must be in brackets."""
     if not text.startswith("["):
         return "[" not in text and "]" not in text
     address, bracket, port = text[1:].partition("]")
@@ -65,7 +65,7 @@ def _is_host(text: str) -> bool:
 
 
 def _ports(url: str) -> list[str]:
-    """Return the port parts of the URL: there may be several hosts, each with its own."""
+    """Return the ports in the URL; each host, and the parameter ``port``, may have one."""
     hosts, query, _ = _split(url)
     said = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
     for name, value in parse_qsl(query):
@@ -74,5 +74,5 @@ def _ports(url: str) -> list[str]:
 
 
 def _is_port(text: str) -> bool:
-    """Empty: the default."""
+    """Return whether `text` is a port number, or empty for the default port."""
     return not text or (text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) <= _LAST_PORT)

@@ -13,25 +13,25 @@ from supervisor.config.schema import defaults_of, keys_of
 
 SECTIONS = ("daemon", "http", "storage", "notify")
 WHOLE = ("notifiers", "routes", "hooks", "exports", "slots")
-"""Tables of which only is said that they differ: they hold at once."""
+"""Tables that are compared as a whole, because any change applies at once."""
 GONE = ("keep_runs", "keep_for_ms", "keep_refused")
-"""Of ``[defaults]``: the keys that apply to tasks and services that left the configuration."""
+"""The keys of ``[defaults]`` that apply to tasks and services which left the configuration."""
 _OF_CRON = frozenset({"timezone", "dst_gap", "dst_overlap"})
-"""Keys that move the schedule of a task with cron expressions alone."""
+"""Keys that affect the schedule of a task only if it has cron expressions."""
 
 
 @dataclass(frozen=True)
 class Changed:
-    """One key whose value differs."""
+    """A key whose value differs."""
 
     key: str
-    """As the file has it."""
+    """The name in the file."""
     effect: Effect
 
 
 @dataclass(frozen=True)
 class UnitChange:
-    """A task or service of the same name and kind that differs."""
+    """A task or service whose definition differs; name and kind are the same."""
 
     old: Task | Service
     new: Task | Service
@@ -44,18 +44,18 @@ class UnitChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """The differences, with units in the order of their names."""
+    """The differences between two configurations; units are sorted by name."""
 
     added: tuple[Task | Service, ...] = ()
     changed: tuple[UnitChange, ...] = ()
     turned: tuple[tuple[Task | Service, Task | Service], ...] = ()
-    """A task that became a service, or the other way round: before and after."""
+    """Tasks that became services, and services that became tasks: before and after."""
     removed: tuple[Task | Service, ...] = ()
     sections: Mapping[str, tuple[Changed, ...]] = field(default_factory=dict)
-    """The tables with any difference among daemon, http, storage, notify, defaults and `WHOLE`."""
+    """The other tables that differ: daemon, http, storage, notify, defaults, and those in :data:`WHOLE`."""
 
     def section_has(self, effect: Effect) -> bool:
-        """Return whether any key outside of tasks and services has this effect."""
+        """Return whether any change outside tasks and services has this effect."""
         return any(changed.effect is effect for keys in self.sections.values() for changed in keys)
 
 
@@ -90,9 +90,9 @@ def diff(old: Config, new: Config) -> Difference:
 
 
 def definition_hash(unit: Task | Service) -> str:
-    """Stands for all that the processes of a service are started with: as long as it is the same, they may stay.
+    """Return a hash of the values that affect the processes of a service; they stay while the hash is the same.
 
-    Defaults are left out, so that a version that knows more keys gets the same result.
+    Default values are omitted: a later version with more keys must get the same hash.
     """
     unsaid = defaults_of(unit.kind)
     values = {name: getattr(unit, name) for name in _hashed(unit.kind)}
@@ -102,14 +102,14 @@ def definition_hash(unit: Task | Service) -> str:
 
 @cache
 def _hashed(kind: str) -> tuple[str, ...]:
-    """Return the keys of the hash in the order that it has always had: ``timeout`` follows the probes."""
+    """Return the keys of the hash. Their order must never change; historically, ``timeout`` follows the probes."""
     names = [name for name, key in _compared(kind).items() if effect_of(key, kind) is Effect.RESTART]
     end = names.index("stop_signal") if names else 0
     return (*sorted(names[:end], key=lambda name: name == "timeout_ms"), *names[end:])
 
 
 def _said(record: Any) -> dict[str, Any]:
-    """Return the fields of a record, without fields at their defaults."""
+    """Return the fields of a record that do not have their default values."""
     return {one.name: value for one in fields(record) if (value := getattr(record, one.name)) != _default(one)}
 
 
@@ -123,12 +123,12 @@ def _units(config: Config) -> dict[str, Task | Service]:
 
 @cache
 def _compared(place: str) -> Mapping[str, Key]:
-    """Return the keys of a table that the model has, by their name there, in the order of the documentation."""
+    """Return the keys of a table that are fields of the model, by field name, in the order of the documentation."""
     return {key.attribute: key for key in keys_of(place).values() if key.attribute is not None}
 
 
 def effect_of(key: Key, place: str) -> Effect:
-    """Return the effect of a change of a key in a table."""
+    """Return the effect of a change of `key` in the table `place`."""
     if isinstance(key.effect, Effect):
         return key.effect
     of_task, of_service = key.effect

@@ -1,4 +1,4 @@
-"""The time zone of this host."""
+"""Detection of the host's time zone."""
 
 import contextlib
 import os
@@ -15,18 +15,18 @@ LINK = "/etc/localtime"
 NAME_FILE = "/etc/timezone"
 _MARK = "zoneinfo/"
 _MOST_BYTES = 65_536
-"""Of a file of zone data: the largest ones have 4 KB."""
+"""Maximum size of a file of zone data; the largest that exist have 4 KB."""
 
 
 def host_zone(environ: Mapping[str, str], link: str = LINK, name_file: str = NAME_FILE) -> str:
     """Return the host's time zone: from TZ, else from `link`, else from `name_file`, else UTC.
 
-    TZ is understood as by the C library (tzset(3)): a name or a path, perhaps behind a colon, or a rule; empty is UTC.
-    `link` may be a link into the zone data, or a copy of a zone. The C library goes by a copy, so `name_file` counts
-    only where it names a zone with the same data.
+    TZ has the meaning that tzset(3) gives it: a name or a path, with or without a colon in front, or a rule; empty
+    means UTC. `link` may be a symbolic link into the zone data, or a copy of a file there. The C library uses the copy,
+    so `name_file` is believed only if it names a zone with the same data.
 
     Raises:
-        Invalid: TZ says something that cannot be understood.
+        Invalid: the value of TZ is not a time zone.
     """
     said = environ.get("TZ")
     if said is None or said.removeprefix(":") == link:
@@ -45,23 +45,23 @@ def host_zone(environ: Mapping[str, str], link: str = LINK, name_file: str = NAM
 
 
 def _cut(path: str) -> str:
-    """Return the zone's name in a path into the zone data; a name stays as it is."""
+    """Return the name of the zone from a path into the zone data; a name is returned unchanged."""
     return path.rpartition(_MARK)[2]
 
 
 def _linked(link: str) -> str:
     try:
         target = os.readlink(link)
-    except (OSError, ValueError):  # not there, or a copy of the data and no link; a NUL
+    except (OSError, ValueError):  # ENOENT; EINVAL: not a link but a copy; ValueError: a NUL in TZ
         return ""
     return _cut(target) if _MARK in target else ""
 
 
 def _copied(link: str, named: str) -> str:
-    """Return the zone whose data `link` is a copy of: `named`, if that has the same data, else any other one."""
+    """Return the zone with the same data as the file `link`, preferably `named`; empty if there is none."""
     try:
         status = os.lstat(link)
-    except (OSError, ValueError):  # ENOENT; a NUL in TZ
+    except (OSError, ValueError):  # ENOENT; ValueError: a NUL in TZ
         return ""
     if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
         return ""
@@ -70,7 +70,7 @@ def _copied(link: str, named: str) -> str:
 
 @lru_cache(maxsize=8)
 def _zone_of(path: str, named: str, _mtime_ns: int, size: int, _inode: int) -> str:
-    """Look the data of a file up once for each state that it is seen in: hundreds of zones are compared."""
+    """Return the zone with the same data as a file; cached, because hundreds of zones are compared."""
     data = _content(path)
     if not data:
         return ""
@@ -79,7 +79,7 @@ def _zone_of(path: str, named: str, _mtime_ns: int, size: int, _inode: int) -> s
     ]
     if named in found:
         return named
-    # Of several names of a zone, that of a place, as in Europe/Prague; "posix" and "right" are copies of all.
+    # A zone may have several names. Prefer that of a place, such as Europe/Prague; posix/ and right/ contain copies.
     places = [name for name in found if "/" in name and not name.startswith(("Etc/", "posix/", "right/"))]
     return min(places or found, default=_rule_of(data))
 
@@ -88,7 +88,7 @@ def _content(path: str) -> bytes:
     """Return the content of a file; empty if it cannot be read."""
     try:
         return Path(path).read_bytes()
-    except OSError:  # ENOENT, EACCES: a zone that is being replaced, or that this user may not read
+    except OSError:  # ENOENT: the zone data is being replaced; EACCES
         return b""
 
 
@@ -96,13 +96,13 @@ def _zones_of_size(root: str, size: int) -> Iterator[str]:
     for directory, _, names in os.walk(root):
         for name in names:
             path = os.path.join(directory, name)
-            with contextlib.suppress(OSError):  # a link that leads nowhere
+            with contextlib.suppress(OSError):  # ENOENT: a dangling symbolic link
                 if os.stat(path).st_size == size:
                     yield os.path.relpath(path, root)
 
 
 def _rule_of(data: bytes) -> str:
-    """Return the rule by which a zone goes on behind its last change: the last line of its file (RFC 9636, 3.3)."""
+    """Return the rule for times after the last change in a zone file: its last line (RFC 9636, section 3.3)."""
     if not data.startswith(b"TZif"):
         return ""
     return data.rstrip(b"\n").rpartition(b"\n")[2].decode("ascii", "replace")

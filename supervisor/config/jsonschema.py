@@ -1,7 +1,7 @@
-"""The JSON Schema of the configuration, for editors: from the same table that the loader checks by.
+"""The JSON Schema of the configuration, for editors. It comes from the same table of keys as the checks of the loader.
 
-The schema describes the form of each value. Conflicts between keys, and the existence of a time zone or user, are
-checked by ``ringward validate``.
+The schema describes the form of each value. ``ringward validate`` also checks conflicts between keys, and that time
+zones and users exist.
 """
 
 import re
@@ -121,7 +121,7 @@ _SIZE: Schema = {"anyOf": [{"type": "string", "pattern": f"^{_ANY_CASE}$"}, _REF
 
 
 def document() -> Schema:
-    """Return the schema of a whole file."""
+    """Return the schema of a configuration file."""
     sections = {name: _table(keys_of(name)) for name in _SECTIONS}
     units = {"tasks": keys_of("task"), "services": keys_of("service")}
     both = keys_of("task", "service")
@@ -153,10 +153,10 @@ def document() -> Schema:
 
 
 def schema_of(kind: ValueType) -> Schema:
-    """Return the schema of a value.
+    """Return the schema of a value of type `kind`.
 
     Raises:
-        TypeError: the type is not known here.
+        TypeError: there is no schema for the type.
     """
     for known, rule in _RULES.items():
         if type(kind) is known:
@@ -166,13 +166,13 @@ def schema_of(kind: ValueType) -> Schema:
 
 
 def _table(keys: Mapping[str, Key], *, required: bool = True) -> Schema:
-    """Return a table that has these keys and no others."""
+    """Return the schema of a table that allows only these keys."""
     needed = [key.name for key in keys.values() if key.default is REQUIRED and required]
     return _object({name: _key(key) for name, key in keys.items()}, needed)
 
 
 def _named(keys: Mapping[str, Key]) -> Schema:
-    """Tables by name."""
+    """Return the schema of a table of tables, such as ``[tasks.NAME]``."""
     return {
         "type": "object",
         "propertyNames": {"pattern": f"^{UNIT_NAME.pattern}$"},
@@ -187,7 +187,7 @@ def _key(key: Key) -> Schema:
 
 
 def example(key: Key) -> object:
-    """Return an example of the value of a key, as the file would have it."""
+    """Return an example value of a key, as TOML would represent it."""
     if key.default not in (None, REQUIRED, "", []):
         return key.default
     found = _example_of(key.type)
@@ -195,7 +195,7 @@ def example(key: Key) -> object:
 
 
 def _example_of(kind: ValueType) -> object:
-    """Return the example of a type; None if it has none."""
+    """Return the example from the description of a type; None if there is none."""
     if isinstance(kind, Choice):
         return next(iter(kind.words))
     text = kind.what

@@ -1,4 +1,4 @@
-"""A row of the table of all configuration keys, which :mod:`supervisor.config.model` declares."""
+"""The description of a configuration key; :mod:`supervisor.config.model` declares all keys with it."""
 
 import enum
 from collections.abc import Iterator
@@ -9,30 +9,30 @@ from typing import Any, Final
 from supervisor.config.value_types.values import ValueType
 
 REQUIRED: Final = object()
-"""Stands for the default of a key that the file must set."""
+"""The default of a key that has none, because the file must set it."""
 
 
 class Effect(enum.Enum):
-    """The effect of a changed key."""
+    """The effect of a change of a key in a reload."""
 
     AT_ONCE = "at once"
-    """It holds as soon as the reload is stored."""
+    """The new value applies as soon as the reload is stored."""
     NEXT_RUN = "next run"
-    """Runs that have been started finish under the value of before."""
+    """The new value applies to the next run; active runs keep the previous one."""
     NEXT_START = "next start"
-    """The key applies when the daemon starts."""
+    """The new value applies when the daemon starts."""
     SCHEDULE = "schedule"
-    """The next instant is sought anew, from now on."""
+    """The schedule counts from now."""
     RESTART = "restart"
-    """The processes of the service were started with it, so they are replaced."""
+    """The instances of the service restart."""
     INSTANCES = "instances"
-    """Instances are added or taken away."""
+    """Instances start or stop."""
     API = "api"
-    """The API server is replaced."""
+    """The API server restarts."""
     SCHEDULER = "scheduler"
-    """The scheduler is replaced."""
+    """The scheduler restarts."""
     DAEMON = "daemon"
-    """It cannot change while the daemon runs."""
+    """The value cannot change while the daemon runs."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class Key:
     """A key of the configuration."""
 
     name: str
-    """As the file has it."""
+    """The name in the file."""
     type: ValueType
     default: Any
-    """The value as the file would have it. None: not set. REQUIRED: the file must set it."""
+    """The default as TOML would represent it. None: not set. REQUIRED: the file must set the key."""
     doc: str
     effect: Effect | tuple[Effect, Effect] = Effect.AT_ONCE
-    """The effect of a change; a pair: on a task, and on a service."""
+    """The effect of a change; a pair has the effects on tasks and on services."""
     attribute: str | None = None
-    """The name of the key in the model; None: the model does not have it."""
+    """The name of the field in the model; None if only the loader uses the key."""
     places: frozenset[str] = frozenset()
-    """Tables that have it, in the singular: daemon, http, notifier, task and so on."""
+    """The tables that have the key, in the singular: daemon, http, notifier, task and so on."""
 
 
 def key(
@@ -67,12 +67,12 @@ def key(
 
     Args:
         kind: the type of the value.
-        default: see :class:`Key`; the field has the value that it stands for.
+        default: the default as in :class:`Key`; that of the field is the value which it parses to.
         doc: a short text for documentation and JSON Schema.
-        effect: see :class:`Key`.
-        name: of the key in the file, if it is not the name of the field.
-        shown: False: the value may have a secret, which the repr of the record leaves out.
-        resolved: the loader replaces the value by the record that it names; the field is None by default.
+        effect: the effect of a change, as in :class:`Key`.
+        name: the name in the file, if it differs from that of the field.
+        shown: whether the repr of the record contains the value; False for values that may contain a secret.
+        resolved: whether the loader replaces the value by the record that it names; then the field defaults to None.
     """
     metadata = {Key: Key(name, kind, default, doc, effect)}
     if default is REQUIRED:
@@ -84,7 +84,7 @@ def key(
 
 
 def keys_in(record: Any, places: tuple[str, ...]) -> Iterator[Key]:
-    """Yield the keys that a record of the model declares itself, for these tables of the file."""
+    """Yield the keys that a record of the model declares itself, not those of its bases, as keys of `places`."""
     for name in get_annotations(record):
         declared = record.__dataclass_fields__[name]
         if Key in declared.metadata:

@@ -1,7 +1,7 @@
-"""Reads and checks a configuration as a whole.
+"""Loads a configuration, and checks it as a whole.
 
-All problems are found before any is reported: each key is checked against :mod:`supervisor.config.schema`,
-then the records are made, or :class:`supervisor.config.problems.ConfigError` says everything that is wrong.
+Each key is checked against :mod:`supervisor.config.schema`. If there are problems, one
+:class:`supervisor.config.problems.ConfigError` reports all of them. Otherwise the records are created.
 """
 
 import os
@@ -46,9 +46,9 @@ _NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS = "notifiers", "routes", "launchers", "h
 _EXPORTS, _SLOTS = "exports", "slots"
 _TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS, _EXPORTS, _SLOTS, "defaults", *_UNITS)
 _TABLES_OF_UNITS = ("env", "secrets", "limits")
-"""Keys whose tables are added to the tables of [defaults]."""
+"""Keys whose tables are merged with those in [defaults]."""
 _SCHEDULES = ("cron", "every", "at")
-"""Keys of which a task has one at most."""
+"""Keys of which a task can have only one."""
 _NEVER_SUBSTITUTED = frozenset({"run"})
 _MAX_DEPTH = 8
 _MAX_NOTIFIERS = 100
@@ -57,30 +57,30 @@ _FILES: Mapping[str, tuple[str, ValueType]] = {
     "env_file": ("env", Environment()),
     "secrets_file": ("secrets", Secrets()),
 }
-"""Keys that name files, the key that their content is added to, and the required type of the content."""
+"""Keys that name files, each with the key to which the content is added, and the type of the content."""
 
 Values = dict[str, Any]
-"""Checked values by name of the key; keys that were not said are absent."""
+"""Checked values by key; keys that are not set are absent."""
 
 
 def load(path: str, environ: Mapping[str, str] | None = None) -> Config:
     """Return the configuration in the file `path` and the files that it includes.
 
     Args:
-        path: of the main file; shown in messages as it is given.
-        environ: for ``${VAR}`` and the host's time zone; the process's when None.
+        path: path of the main file, which messages show as given.
+        environ: environment for ``${VAR}`` and the host's time zone; None for that of the process.
 
     Raises:
-        ConfigError: it cannot be used; has all the reasons.
+        ConfigError: the configuration is invalid; lists all problems.
     """
     return _Loader(os.environ if environ is None else environ).load(path)
 
 
 def load_sections(path: str, *sections: str, environ: Mapping[str, str] | None = None) -> dict[str, Values]:
-    """Only the sections named, checked, by name; without defaults, tasks, services and included files.
+    """Return the checked values of some sections, by name; ignore everything else in the file.
 
     Raises:
-        ConfigError: the file or one of these sections is not valid.
+        ConfigError: the file is unreadable, or one of these sections is invalid.
     """
     loader = _Loader(os.environ if environ is None else environ)
     main = read_source(path)
@@ -90,13 +90,13 @@ def load_sections(path: str, *sections: str, environ: Mapping[str, str] | None =
 
 
 def load_places(path: str, environ: Mapping[str, str]) -> tuple[Values, Problem | None]:
-    """Load ``data_dir`` and ``socket``, whatever else is wrong with the file: clients find the daemon by them.
+    """Load ``data_dir`` and ``socket`` even if the rest of the file is invalid: clients find the daemon by them.
 
     Returns:
-        The keys that are set, and why root must not trust the file, if so.
+        The keys that are set, and the reason why root must not trust the file, if any.
 
     Raises:
-        ConfigError: the file cannot be read, or one of the two is not valid.
+        ConfigError: the file cannot be read, or one of the two keys is invalid.
     """
     loader = _Loader(environ)
     main, distrusted = read_keys(path, (("daemon", "data_dir"), ("http", "socket")))
@@ -194,7 +194,7 @@ class _Loader:
             return "UTC"
 
     def finish(self) -> None:
-        """Report, when there is anything to report."""
+        """Raise the collected problems, sorted by file and line, if there are any."""
         if self._problems:
             order = {name: index for index, name in enumerate(self._files)}
             raise ConfigError(
@@ -202,7 +202,7 @@ class _Loader:
             )
 
     def section(self, source: Source, name: str) -> Values:
-        """Return the checked values of one of the tables that are there once."""
+        """Return the checked values of a table such as ``[daemon]``, which exists once."""
         table = source.data.get(name, {})
         if not isinstance(table, dict):
             self._wrong(source, (name,), "must be a table", f"write [{name}]")
@@ -210,7 +210,7 @@ class _Loader:
         return self._values(source, (name,), table, keys_of(name))
 
     def _named(self, source: Source, table: str, what: str) -> Iterator[tuple[str, KeyPath, dict[str, object]]]:
-        """Yield the name, the path and the content of each ``[TABLE.NAME]``."""
+        """Yield name, path and content of each ``[TABLE.NAME]``."""
         tables = source.data.get(table, {})
         if not isinstance(tables, dict):
             self._wrong(source, (table,), "must hold tables", f"write [{table}.NAME]")
@@ -223,7 +223,7 @@ class _Loader:
                 self._wrong(source, path, f"must be a table, with the {what}'s name", f"write [{table}.NAME]")
 
     def _notifiers(self, main: Source) -> dict[str, str | None]:
-        """Return the URL of each notifier; None: it is not valid."""
+        """Return the URLs of all notifiers by name; None if a URL is invalid."""
         found: dict[str, str | None] = {}
         for name, path, content in self._named(main, _NOTIFIERS, "notifier"):
             if len(found) == _MAX_NOTIFIERS:
@@ -261,7 +261,7 @@ class _Loader:
         return found
 
     def _launchers(self, main: Source) -> dict[str, Launcher | None]:
-        """By name; None: it is not valid."""
+        """Return all launchers by name; None if one is invalid."""
         found: dict[str, Launcher | None] = {}
         for name, path, content in self._named(main, _LAUNCHERS, "launcher"):
             if len(found) == MAX_LAUNCHERS:
@@ -284,7 +284,7 @@ class _Loader:
     def _launcher(
         self, source: Source, path: KeyPath, values: Values, known: Mapping[str, Launcher | None]
     ) -> Launcher | None:
-        """That of a task or service; None: it has none."""
+        """Return the launcher of a task or service; None if it has none, or an invalid one."""
         name = values.get("launcher", LOCAL)
         table, unit = path
         place = (*path, "launcher") if "launcher" in source.data[str(table)][unit] else path
@@ -345,7 +345,7 @@ class _Loader:
         return found
 
     def _slots(self, main: Source) -> dict[str, int | None]:
-        """Return the size of each slot; None: it is not valid."""
+        """Return the sizes of all slots by name; None if a size is invalid."""
         found: dict[str, int | None] = {}
         for count, (name, path, content) in enumerate(self._named(main, _SLOTS, "slot")):
             if count == MAX_SLOTS:
@@ -396,7 +396,7 @@ class _Loader:
             yield source
 
     def _defaults(self, main: Source) -> dict[str, Values]:
-        """Return the values of [defaults] for each kind."""
+        """Return the values of [defaults] that apply to each kind of unit, by kind."""
         table = main.data.get("defaults", {})
         if not isinstance(table, dict):
             self._wrong(main, ("defaults",), "must be a table", "write [defaults]")
@@ -406,7 +406,7 @@ class _Loader:
         given = {
             kind: {name: value for name, value in values.items() if name in keys_of(kind)} for kind in _UNITS.values()
         }
-        # a time limit for all runs is not meant for services, which run without end
+        # A default time limit is meant for tasks; services run without end.
         given["service"].pop("timeout", None)
         return given
 
@@ -418,7 +418,7 @@ class _Loader:
         defaults: Values,
         seen: dict[str, tuple[Source, KeyPath]],
     ) -> Iterable[tuple[str, Values]]:
-        """Return the tasks or the services of one file that have a command, each with the values that hold for it."""
+        """Yield the tasks or services in a file that have a command, with their values, defaults included."""
         keys = keys_of(kind)
         for name, path, unit in self._named(source, table, kind):
             self._name(source, path, name, seen)
@@ -440,7 +440,7 @@ class _Loader:
                 self._wrong(source, path, "has no command", 'add run = "…"')
 
     def _params(self, source: Source, path: KeyPath, values: Values, *, own: bool) -> None:
-        """Check the parameters of a unit, its `own` or those in [defaults], against its other keys."""
+        """Check the parameters of a unit against its other keys; `own`: they are not those in [defaults]."""
         scheduled = any(values.get(key) for key in (*_SCHEDULES, "on_change", "run_on_start"))
         found = unsuitable(
             values.get("params", ()),
@@ -454,7 +454,7 @@ class _Loader:
             self._wrong(source, place, f"the parameter {quoted(name)} {invalid.message}", invalid.remedy)
 
     def _schedule(self, source: Source, path: KeyPath, table: Mapping[str, object]) -> bool:
-        """Return whether a table says when to run; in one way only."""
+        """Return whether a table sets a schedule; report more than one."""
         said = [key for key in table if key in _SCHEDULES]
         for key in said[1:]:
             message = f"cannot be combined with {said[0]}: a task has one of cron, every and at"
@@ -506,10 +506,10 @@ class _Loader:
         return values
 
     def _variables(self, path: str, kind: ValueType) -> dict[str, str]:
-        """Return the variables in a file.
+        """Return the variables in the file `path`.
 
         Raises:
-            Invalid: the file cannot be read, or a variable has an invalid value.
+            Invalid: the file cannot be read, or a variable is invalid.
         """
         text = self._text(path)
         try:
@@ -520,10 +520,10 @@ class _Loader:
         return variables
 
     def _text(self, path: str) -> str:
-        """Return the content of a file that a key names.
+        """Return the content of the file `path`, which a key names.
 
         Raises:
-            Invalid: it cannot be read, or is no text.
+            Invalid: the file cannot be read, or is not UTF-8.
         """
         try:
             data, status = read_small(path)
@@ -548,7 +548,7 @@ class _Loader:
         self._wrong(source, path, "unknown key", remedy)
 
     def _substituted(self, value: object, directory: str, path: KeyPath, wrong: list[Invalid]) -> object:
-        """Return `value` with the references in all its strings replaced; failed references stay, and go to `wrong`."""
+        """Return `value` with the references in its strings replaced; add errors to `wrong`, and keep the strings."""
         if isinstance(value, str):
             try:
                 return substitute(value, self._environ, directory, self._was_read)
@@ -580,6 +580,6 @@ class _Loader:
 
 
 def _fields(values: Values, place: str) -> dict[str, Any]:
-    """Return values as arguments for the record of `place`."""
+    """Return `values` as keyword arguments for the record of the table `place`."""
     keys = keys_of(place)
     return {attribute: value for name, value in values.items() if (attribute := keys[name].attribute) is not None}

@@ -1,8 +1,8 @@
-"""The configuration as the daemon uses it, and the one table of its keys: durations in milliseconds, sizes in bytes.
+"""The configuration as the daemon uses it, and the declarations of all keys. Durations are in ms, sizes in bytes.
 
-A field made by :func:`supervisor.config.keys.key` is a key of the file. Its row has the type of the value, the default,
-the text for documentation and JSON Schema, and the effect of a change; a ClassVar is a key that only the loader reads.
-:mod:`supervisor.config.schema` collects the rows.
+:func:`supervisor.config.keys.key` declares a field that is a key of the file. It has the type of the value, the
+default, the text for documentation and JSON Schema, and the effect of a change. A ClassVar is a key that only the
+loader reads. :mod:`supervisor.config.schema` collects the keys.
 """
 
 from dataclasses import dataclass, field
@@ -69,7 +69,7 @@ from supervisor.config.value_types.values import (
 from supervisor.schedule.clock_changes import DstGap, DstOverlap
 
 _MAX_SOCKET_PATH_BYTES = 107
-"""sun_path of unix(7), less the closing NUL."""
+"""The size of sun_path (unix(7)) without the terminating NUL."""
 _KB, _MB, _TB = 1 << 10, 1 << 20, 1 << 40
 _NAMES = ListOf(Text(limit=100, empty=False), 100, single=True)
 _BACKOFF = choice("constant", "linear", "exponential")
@@ -77,7 +77,7 @@ _BACKOFF = choice("constant", "linear", "exponential")
 NEXT_RUN, NEXT_START, SCHEDULE, RESTART = Effect.NEXT_RUN, Effect.NEXT_START, Effect.SCHEDULE, Effect.RESTART
 INSTANCES, API, SCHEDULER, DAEMON = Effect.INSTANCES, Effect.API, Effect.SCHEDULER, Effect.DAEMON
 PROCESS = (NEXT_RUN, RESTART)
-"""Processes are started with it: the next run of a task has it, and a service is restarted."""
+"""The effects of a change of a key that affects processes: the next run of a task has it, and a service restarts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,23 +85,23 @@ class Daemon:
     """``[daemon]``."""
 
     data_dir: str | None = key(FilePath(), None, "directory for state and logs; --data overrides it", DAEMON)
-    """Absolute; None when the file does not say."""
+    """Absolute path; None if it is not set."""
     timezone: str = key(TimeZone(), None, "time zone of schedules that name none; default: the host's")
-    """As :mod:`supervisor.host.zones` knows it; the host's when the file does not say."""
+    """A name or rule that :mod:`supervisor.host.zones` knows; the host's time zone if it is not set."""
     shutdown_timeout_ms: int = key(
         Duration(), "8s", "time that runs have to end at a shutdown", name="shutdown_timeout"
     )
     log_level: LogLevel = key(choice("debug", "info", "warning", "error"), "info", "level of the daemon's own log", API)
     cgroups: bool = key(Choice({"auto": True, "off": False}), "auto", "off: runs have no cgroup of their own")
-    """Runs have cgroups where there are some to be had."""
+    """Whether runs get cgroups if the host allows it."""
     max_running: int | None = key(
         Integer(1, 100_000), None, "number of runs of tasks at the same time; default: no limit"
     )
-    """Number of runs of tasks at the same time; None: no limit."""
+    """Maximum number of active runs of tasks; None: no limit."""
     heartbeat: str | None = key(
         PingUrl(), None, "URL that the daemon requests every minute while it is healthy", shown=False
     )
-    """URL that is asked for every minute while all is well."""
+    """URL that is requested every minute while the daemon works."""
     include: ClassVar[object] = key(ListOf(Text(empty=False), 100), [], "globs of files with more tasks and services")
 
 
@@ -115,7 +115,7 @@ class Http:
         "addresses of the API; all except loopback need tls_cert or behind_proxy",
         DAEMON,
     )
-    """Numeric addresses and ports, safe to listen on; empty: only the Unix socket."""
+    """Numeric addresses and ports, checked to be safe; empty: only the Unix socket."""
     socket: str | None = key(
         FilePath(_MAX_SOCKET_PATH_BYTES), None, "Unix socket; default: ringward.sock in data_dir", DAEMON
     )
@@ -123,25 +123,25 @@ class Http:
     socket_group: str | None = key(
         Text(limit=100, empty=False), None, "group that may connect to socket and proxy_socket", DAEMON
     )
-    """Group that may connect to it and to `proxy_socket`, too."""
+    """Group that may also connect to `socket` and `proxy_socket`."""
     proxy_socket: str | None = key(
         FilePath(_MAX_SOCKET_PATH_BYTES), None, "Unix socket for proxies; trusts no peer", DAEMON
     )
-    """Absolute path of a Unix socket for proxies, none of which is trusted; None: no socket."""
+    """Absolute path of a Unix socket for proxies, whose peers are not trusted; None: no socket."""
     user: str | None = key(
         Text(limit=100, empty=False),
         None,
         "user of the API workers of a daemon that runs as root; default: ringward, if it exists",
         DAEMON,
     )
-    """As whom API workers run when the daemon is root's; None: the usual one, if there is one."""
+    """The user of API workers if the daemon runs as root; None: the usual one, if it exists."""
     workers: int = key(Integer(1, 64), 1, "API worker processes", API)
     password_file: str | None = key(FilePath(), None, "file with the password; RINGWARD_PASSWORD overrides it", API)
     """Absolute."""
     tls_cert: str | None = key(FilePath(), None, "certificate chain, PEM; with it all TCP addresses speak TLS", API)
-    """Absolute; None: no TLS."""
+    """Absolute path; None: no TLS."""
     tls_key: str | None = key(FilePath(), None, "its private key, PEM, without a passphrase", API)
-    """Absolute; set when `tls_cert` is."""
+    """Absolute path; set if and only if `tls_cert` is."""
     behind_proxy: tuple[str, ...] = key(
         ListOf(Network(), 64), [], "networks of proxies whose forwarding headers are accepted", API
     )
@@ -149,13 +149,13 @@ class Http:
     identity: ProxyIdentity | None = key(
         IdentityTable(), None, "headers of a proxy that authenticates people, and their roles", API
     )
-    """Headers with which such a proxy names the person of a request; None: no proxy does."""
+    """The headers in which a trusted proxy names the user of a request; None: proxies do not name users."""
     hosts: tuple[str, ...] = key(ListOf(HostName(), 64), [], "additional host names of the API", API)
-    """Names in lower case, some with a ``*.`` in front."""
+    """Names in lower case; some begin with ``*.``."""
     external_url: str | None = key(Url(), None, "address under which clients reach the API, for links", API)
-    """Without a slash at the end."""
+    """URL without a slash at the end."""
     base_path: str = key(BasePath(), "", "prefix below which the site is reachable, too", API)
-    """Empty, or with a slash in front and none at the end."""
+    """Empty, or a path with a slash at the beginning and none at the end."""
     metrics_open: bool = key(
         Choice({"open": True, "private": False}),
         "private",
@@ -163,16 +163,16 @@ class Http:
         API,
         name="metrics",
     )
-    """``/metrics`` needs no authentication."""
+    """Whether ``/metrics`` needs no authentication."""
     public: tuple[str, ...] = key(
         ListOf(Name("the name of a task or service"), 100),
         [],
         "tasks and services with a public state at /status and /badge/NAME.svg",
         API,
     )
-    """Names of the tasks and services whose state needs no authentication."""
+    """Names of the tasks and services whose state is visible without authentication."""
     trigger_rate: int = key(Integer(0, 100_000), 0, "runs that one credential may trigger per minute; 0: no limit")
-    """Runs that one credential may trigger within a minute; 0: as many as it likes."""
+    """Number of runs that a credential may trigger per minute; 0: no limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,7 +182,7 @@ class Storage:
     database: DatabaseServer | None = key(
         DatabaseUrl(), "sqlite", "sqlite, or a database of a PostgreSQL server", DAEMON
     )
-    """None: SQLite, in the data directory."""
+    """The PostgreSQL server; None: SQLite in the data directory."""
     durability: Durability = key(
         choice("crash", "power"), "crash", "what committed state survives: a crash, or also a power loss", SCHEDULER
     )
@@ -192,7 +192,7 @@ class Storage:
         "logs stop growing when less disk space is free; default: 256mb, or 5 % of the file system if that is less",
         name="min_free_space",
     )
-    """Log files do not grow while less is free; None: the smaller of 256 MiB and 5 % of the file system."""
+    """Free space below which log files do not grow; None: the smaller of 256 MiB and 5 % of the file system."""
     compress_after_ms: int = key(
         Duration(), "1h", "time from the end of a run to the compression of its log", name="compress_after"
     )
@@ -201,7 +201,7 @@ class Storage:
         None,
         "disk space for all logs; the logs of the runs that ended first are removed; default: 20 % of the file system",
     )
-    """Space that all logs may occupy; None: 20 % of the file system."""
+    """Maximum total size of all logs; None: 20 % of the file system."""
     undo_window_ms: int = key(Duration(), "1h", "time in which deleted runs can be restored", name="undo_window")
 
 
@@ -212,20 +212,20 @@ class Notify:
     coalesce_window_ms: int = key(
         Duration(), "1h", "repetitions of a notification within this time only raise its count", name="coalesce_window"
     )
-    """Repeats within this time after a notification was made only raise its count."""
+    """Time after a notification within which repeats only increment its count."""
     history_keep: int = key(Integer(1, 100_000), 1000, "number of notifications to keep")
-    """How many notifications are kept."""
+    """Number of notifications to keep."""
     digest_ms: int = key(Duration(), "0s", "time that a message waits to be sent together with others", name="digest")
-    """Messages to one notifier wait so long for others, and are sent together; 0: each goes at once."""
+    """Time that a message waits for others to the same notifier, to be sent together; 0: none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notifier:
-    """``[notifiers.NAME]``: a way to notify people."""
+    """``[notifiers.NAME]``: a channel for messages to people."""
 
     name: str
     url: str = key(NotifierUrl(), REQUIRED, "Apprise URL of the channel", shown=False)
-    """As Apprise understands it; may have a password."""
+    """A URL for Apprise, which may contain a password."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,13 +235,13 @@ class Route:
     match: Match = key(MatchTable(), {}, "which notifications match: kinds, least severity, tasks (a glob)")
     notify: tuple[str, ...] = key(notifiers(empty=False), REQUIRED, "names of notifiers")
     after: int = key(Integer(1, 10_000), 1, "number of consecutive failures of a task before the first message")
-    """How many failures in a row it takes."""
+    """Number of consecutive failures that cause the first message."""
     final_attempt_only: bool = key(Flag(), True, "false: failures with a retry to come match, too")
-    """Not of attempts that are tried again."""
+    """Whether to ignore failures after which a retry follows."""
     recovery: bool = key(Flag(), True, "notifiers of a failure also get its recovery")
-    """A recipient of a failure is also notified of its recovery."""
+    """Whether a recipient of a failure also receives its recovery."""
     quiet: QuietHours | None = key(Quiet(), None, "hours in which messages wait")
-    """Quiet hours."""
+    """Quiet hours, in which messages wait."""
 
 
 LAUNCHER = (
@@ -259,7 +259,7 @@ LAUNCHER = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hook:
-    """``[hooks.NAME]``: an address at which another program starts a task."""
+    """``[hooks.NAME]``: an address to which another program sends requests that start a task."""
 
     name: str
     task: str = key(Name("the name of a task"), REQUIRED, "the task that runs")
@@ -273,29 +273,29 @@ class Hook:
         [],
         "events that start a run, as the sender names them; required for github and gitlab",
     )
-    """The only ones that start a run; empty for a sender that names no event."""
+    """The events that start a run; empty for a sender that does not name events."""
     when: tuple[tuple[JsonPath, tuple[str, ...]], ...] = key(
         hooks.Conditions(), {}, "values that the body must have; others start no run"
     )
-    """Values in the body of a request that starts a run: the place of each, and the accepted ones."""
+    """Conditions for a request that starts a run: paths in the body, each with the accepted values."""
     params: dict[str, JsonPath] = key(
         hooks.ParamPaths(), {}, "parameters of the task, and where their values stand in the body"
     )
-    """Places of the values of the task's parameters in the body."""
+    """Paths in the body of values for the task's parameters, by parameter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Export:
-    """``[exports.NAME]``: delivers the lines of logs to another program. Keys of other types have their defaults."""
+    """``[exports.NAME]``: delivers log lines to another program. Keys of other types have their defaults."""
 
     name: str
     type: Literal["file", "syslog", "journald", "loki", "otlp"] = key(choice(*OF_TYPE), REQUIRED, "kind of receiver")
     tasks: tuple[str, ...] = key(_NAMES, [], "globs for names of units")
     """Globs for names of tasks and services; empty: all."""
     groups: tuple[str, ...] = key(_NAMES, [], "groups of units")
-    """Empty: also units without a group."""
+    """Groups to export; empty: all units, also those without a group."""
     tags: tuple[str, ...] = key(_NAMES, [], "tags; a unit needs one of them")
-    """A unit has one of these; empty: also units without tags."""
+    """Tags, of which a unit must have one; empty: all units, also those without tags."""
     streams: tuple[str, ...] = key(
         ListOf(choice(*STREAMS), len(STREAMS), empty=False, single=True),
         list(STREAMS),
@@ -304,14 +304,14 @@ class Export:
     alert_after_ms: int = key(
         Duration(low_ms=1000), "5m", "time after which failing deliveries raise export.failing", name="alert_after"
     )
-    """A notification is sent when deliveries have failed for so long."""
+    """How long deliveries must fail before a notification."""
     path: str | None = key(FilePath(), None, "file to append to")
     """Absolute."""
     max_size_bytes: int = key(Size(_MB, _TB), "100mb", "size at which the file is rotated", name="max_size")
     max_age_ms: int = key(Duration(), "0s", "age at which the file is rotated; 0: no limit", name="max_age")
     keep: int = key(Integer(0, 1000), 5, "number of rotated files to keep")
     address: str | None = key(SyslogAddress(), None, "address of the syslog server")
-    """``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
+    """``unix:PATH``, ``udp://HOST:PORT``, ``tcp://HOST:PORT`` or ``tls://HOST:PORT``."""
     facility: str = key(choice(*FACILITIES), "daemon", "facility of the messages")
     url: str | None = key(Url(), None, "address of Loki or of an OpenTelemetry collector")
     spans: bool = key(Flag(), True, "whether each run is exported as a span")
@@ -326,12 +326,12 @@ class Export:
 
 
 SLOT = (Key("size", PLACES, REQUIRED, "places that runs share"),)
-"""``[slots.NAME]``: its size is all that the configuration keeps."""
+"""The keys of ``[slots.NAME]``; the model only has the sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Starting:
-    """Keys of tasks and services: the command, and how its processes are started."""
+    """Keys of tasks and services: the command, and how its processes start."""
 
     __slots__ = ()
 
@@ -343,7 +343,7 @@ class _Starting:
     )
     shell: str = key(Text(empty=False), "/bin/sh", "the shell for a run that is a string", PROCESS)
     working_dir: str | None = key(FilePath(), None, "working directory; default: the daemon's", PROCESS)
-    """Absolute; None: the daemon's."""
+    """Absolute path; None: the daemon's working directory."""
     env: dict[str, str] = key(
         Environment(), {}, "environment variables, added to the daemon's and to env of [defaults]", PROCESS
     )
@@ -358,13 +358,13 @@ class _Starting:
         name="env_base",
     )
     env_public: tuple[str, ...] = key(ListOf(VariableName(), 1000), [], "variables of env whose values are shown")
-    """Variables of `env` whose values may be shown."""
+    """Names of variables in `env` whose values are not secret."""
     secrets: dict[str, str] = key(Secrets(), {}, "environment variables whose values are masked in the output", PROCESS)
     secrets_file: ClassVar[object] = key(
         ListOf(FilePath(), 16, single=True), [], "files with secrets; secrets overrides them"
     )
     user: str | None = key(User(), None, "user, or user and group, of the run; default: the daemon's user", PROCESS)
-    """``name``, or ``name:group``; None: the daemon's."""
+    """``user`` or ``user:group``; None: the daemon's user."""
     umask: int | None = key(
         Umask(), None, "permissions that new files do not get; default: the daemon's umask", PROCESS
     )
@@ -377,7 +377,7 @@ class _Starting:
         PROCESS,
         resolved=True,
     )
-    """None: it runs on this host, as a process of ours."""
+    """The launcher of its runs; None: they run on this host."""
     stdin: str = key(Stdin(), "null", "standard input: empty, a pipe that never ends (open), or a file", PROCESS)
     """``null`` (empty), ``open`` (a pipe that never ends), or the absolute path of a file."""
     may: tuple[str, ...] = key(
@@ -386,8 +386,9 @@ class _Starting:
         "operations that a run may request from the daemon, such as restart:web; names may be globs",
         PROCESS,
     )
-    """Requests that its runs may make to the daemon: a verb, a colon, and a glob of names
-    (:mod:`supervisor.ipc.run_token`).
+    """Requests that its runs may send to the daemon: a verb, a colon, and a glob for names.
+
+    :mod:`supervisor.ipc.run_token` checks them.
     """
     description: str | None = key(Text(), None, "text for display")
     group: str | None = key(Text(limit=100), None, "group for display")
@@ -396,7 +397,7 @@ class _Starting:
 
 @dataclass(frozen=True, kw_only=True)
 class _Scheduling:
-    """Keys of tasks: when they run, and how many runs there may be."""
+    """Keys of tasks: when they run, and how many runs are allowed."""
 
     __slots__ = ()
 
@@ -411,7 +412,7 @@ class _Scheduling:
         Duration(low_ms=1000), None, "fixed interval, independent of the wall clock", SCHEDULE, name="every"
     )
     at_ms: int | None = key(Moment(), None, "runs once, at this time", SCHEDULE, name="at")
-    """Milliseconds since the epoch. Of `crons`, `every_ms` and `at_ms` one is set at most."""
+    """Milliseconds since the epoch. At most one of `crons`, `every_ms` and `at_ms` is set."""
     on_change: tuple[str, ...] = key(
         ListOf(FileGlob(), 20, single=True),
         [],
@@ -424,7 +425,7 @@ class _Scheduling:
         "the run of on_change starts after this time without a further change",
         name="settle",
     )
-    """Time without a change after which a run starts for all files that changed."""
+    """How long the files must be unchanged before a run starts for all that had changed."""
     timezone: str = key(TimeZone(), None, "time zone of the schedule; default: the daemon's", SCHEDULE)
     dst_gap: DstGap = key(
         choice("run", "skip"), "run", "effect of a local time that does not exist; run: at the end of the gap", SCHEDULE
@@ -438,7 +439,7 @@ class _Scheduling:
         "runs start within this time after their scheduled time; the offset of a task is constant",
         name="jitter",
     )
-    """Runs start within this time after their instant."""
+    """Maximum delay of a run after its instant; each task has its own fixed part of it."""
     catch_up: int = key(Integer(0, 1000), 1, "number of the newest missed times that run")
     catch_up_window_ms: int = key(Duration(), "1d", "maximum age of a missed time that runs", name="catch_up_window")
     run_on_start: bool | Literal["boot"] = key(
@@ -451,19 +452,19 @@ class _Scheduling:
     queue_max: int = key(Integer(0, 100_000), 100, "maximum number of waiting runs")
     queue_priority: int = key(Integer(-100, 100), 0, "rank of a waiting run; each minute of waiting adds a point")
     coalesce: bool = key(Flag(), True, "at most one scheduled run waits")
-    """At most one scheduled instant waits."""
+    """Whether at most one scheduled run waits; others are skipped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Admission:
-    """Keys of tasks and services: the slots and the time that a run may take."""
+    """Keys of tasks and services: the slots that a run takes, and its time limit."""
 
     __slots__ = ()
 
     uses: dict[str, int] = key(
         Uses(), {}, "slots that a run holds while it runs, and the number of places in each", NEXT_RUN
     )
-    """Places that a run holds, by slot."""
+    """Number of places that a run takes, by slot."""
     timeout_ms: int | None = key(Duration(low_ms=1), None, "maximum duration of a run", PROCESS, name="timeout")
 
 
@@ -483,14 +484,14 @@ class _Retrying:
         "end reasons and exit codes that lead to a retry",
         NEXT_RUN,
     )
-    """End reasons, and exit codes, after which it is tried again."""
+    """End reasons and exit codes after which a retry follows."""
     retry_superseded: bool | None = key(
         Flag(),
         None,
         "whether a retry still runs after a newer scheduled time has succeeded; default: only if catch_up or"
         " max_concurrent is more than 1, or coalesce is false",
     )
-    """A retry runs even after a newer instant has succeeded; None: where several instants run side by side."""
+    """Whether a retry runs although a newer instant succeeded; None: if `catch_up` and others make instants matter."""
     api_trigger: bool = key(Flag(), True, "false: only the schedule starts runs")
     params: tuple[Param, ...] = key(Params(), [], "parameters that a caller may set for a run", NEXT_RUN)
 
@@ -513,21 +514,21 @@ class _Supervision:
         3,
         "quick failures in a row that lead to a restart; after one more it is fatal; unlimited: never fatal",
     )
-    """More quick failures in a row than this make the service fatal; infinity: never."""
+    """Number of consecutive quick failures after which one more makes an instance fatal; infinity: never."""
     healthy_after_ms: int = key(
         Duration(), "10s", "an end later than this after readiness is not a quick failure", name="healthy_after"
     )
     fatal_retry_ms: int | None = key(
         Duration(low_ms=1), None, "time after which a fatal instance is tried again, once", name="fatal_retry"
     )
-    """Time after which a failed instance is tried again; None: never."""
+    """Time after which a fatal instance starts again; None: never."""
     flap_restarts: float = key(
         Attempts(), 5, "an instance that fails more often than this within flap_window is flapping; unlimited: never"
     )
-    """An instance that fails more often than this within `flap_window_ms` is flapping; infinity: never."""
+    """Number of failures within `flap_window_ms` after which one more counts as flapping; infinity: never."""
     flap_window_ms: int = key(Duration(low_ms=1000), "10m", "the period for flap_restarts", name="flap_window")
     ready: Probe | None = key(READY, None, "readiness probe: notify, http, tcp, exec or log", RESTART)
-    """The readiness probe of an instance; None: it is ready when it has a process."""
+    """The readiness probe of an instance; None: it is ready as soon as it has a process."""
     live: Probe | None = key(
         LIVE, None, "liveness probe: notify, http, tcp or exec; an instance that fails it is restarted", RESTART
     )
@@ -537,12 +538,12 @@ class _Supervision:
     )
     autostart: bool = key(Flag(), True, "false: it is stopped at the start of the daemon", NEXT_START)
     priority: int = key(Integer(0, 1000), 100, "services with a lower number start earlier and stop later")
-    """Lower ones start earlier and stop later."""
+    """Services with a lower priority start earlier and stop later."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Ending:
-    """Keys of tasks and services: how a run is stopped and judged, its log, its retention and notifications."""
+    """Keys of tasks and services: how a run stops, when it succeeds, its log, its retention and notifications."""
 
     __slots__ = ()
 
@@ -559,7 +560,7 @@ class _Ending:
         PROCESS,
     )
     grace_ms: int = key(Duration(), "5s", "time from stop_signal to SIGKILL", PROCESS, name="graceful_stop")
-    """How long SIGKILL follows after a `stop_signal` that is one number."""
+    """Time from `stop_signal`, if it is a single signal, to SIGKILL."""
     leave_leftovers: bool = key(
         Choice({"kill": False, "leave": True}),
         "kill",
@@ -567,13 +568,13 @@ class _Ending:
         PROCESS,
         name="leftovers",
     )
-    """Processes that outlive the main process are left alone."""
+    """Whether processes that outlive the main process are left running."""
     exit_codes: tuple[int, ...] = key(
         ListOf(Integer(0, 255), 256, empty=False), [0], "exit codes that mean success", (NEXT_RUN, Effect.AT_ONCE)
     )
-    """Which exit statuses are success."""
+    """The exit codes that count as success."""
     failure_output: str | None = key(LinePattern(), None, "a line of output that makes a run fail", PROCESS)
-    """A line of output that matches this makes a success a failure."""
+    """A regular expression; a matching line of output turns a success into a failure."""
     tty: bool = key(Flag(), False, "run under a pseudo-terminal, with colours and progress bars", PROCESS)
     merge_stderr: bool = key(
         Choice({"separate": False, "merge": True}),
@@ -602,7 +603,7 @@ class _Ending:
         100,
         "number of runs to keep that never ran: queue_full, skipped, missed and dst_skipped",
     )
-    """How many runs that never ran are kept; the others do not count among these."""
+    """Number of refused runs to keep, in addition to `keep_runs`."""
     notify_on_failure: tuple[str, ...] = key(notifiers(), [], "notifiers for failures and recoveries")
     """Names of notifiers."""
     notify_on_success: tuple[str, ...] = key(notifiers(), [], "notifiers for each success")
@@ -614,7 +615,7 @@ class _Ending:
         NEXT_RUN,
         name="max_duration_alert",
     )
-    """A notification is sent when a run takes longer; the run continues."""
+    """Duration of a run after which a notification is sent; the run continues."""
     silence_alert_ms: int | None = key(
         Duration(low_ms=1000),
         None,
@@ -622,24 +623,24 @@ class _Ending:
         NEXT_RUN,
         name="silence_alert",
     )
-    """A notification is sent when a run has printed nothing for so long."""
+    """How long a run must print nothing before a notification is sent; the run continues."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task(_Ending, _Retrying, _Admission, _Scheduling, _Starting):
-    """``[tasks.NAME]``: runs to its exit, on a schedule or on demand. The keys of the last base come first."""
+    """``[tasks.NAME]``: runs until it exits, on a schedule or on demand. The keys of the last base come first."""
 
     kind: ClassVar[Literal["task"]] = "task"
     name: str
     heartbeat: str | None = key(
         PingUrl(), None, "URL that the daemon requests at the start and the end of runs", shown=False
     )
-    """URL that is asked for at the start and the end of runs."""
+    """URL that is requested when runs start and end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Service(_Ending, _Supervision, _Admission, _Starting):
-    """``[services.NAME]``: kept running."""
+    """``[services.NAME]``: instances that should always run."""
 
     kind: ClassVar[Literal["service"]] = "service"
     name: str
@@ -654,33 +655,33 @@ UNIT_KEYS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (_Ending, ("task", "service")),
     (Task, ("task",)),
 )
-"""The keys of tasks and services in the order of the documentation, and the kinds that have them."""
+"""The records with the keys of tasks and services, in the order of the documentation, and the kinds that have them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
-    """One configuration, valid as a whole."""
+    """A configuration that is valid as a whole."""
 
     path: str
     """Absolute path of the main file."""
     files: tuple[str, ...]
-    """Absolute paths of every file that was read, the main file first."""
+    """Absolute paths of all configuration files, the main file first."""
     daemon: Daemon
     http: Http
     storage: Storage
     notify: Notify
     keep_runs: int
-    """Of tasks and services that have runs and are configured no more."""
+    """``keep_runs`` for tasks and services that are no longer configured."""
     keep_for_ms: int
-    """The same."""
+    """``keep_for`` for these."""
     keep_refused: int
-    """The same."""
+    """``keep_refused`` for these."""
     include: tuple[str, ...] = ()
-    """Globs of the included files."""
+    """Globs for files to include."""
     host_zone: str | None = None
-    """The host's time zone, where it is the daemon's because the file names none."""
+    """The host's time zone if schedules follow it, because the file sets no ``timezone``; else None."""
     read: dict[str, Stamp] = field(default_factory=dict)
-    """All source files, including files whose content was substituted, in their state when they were read."""
+    """The states of all files when they were read, by path, including those that values refer to."""
     tasks: dict[str, Task] = field(default_factory=dict)
     services: dict[str, Service] = field(default_factory=dict)
     notifiers: dict[str, Notifier] = field(default_factory=dict)
@@ -690,4 +691,4 @@ class Config:
     slots: dict[str, int] = field(default_factory=dict)
     """Sizes of the slots by name."""
     warnings: tuple[Problem, ...] = ()
-    """Valid settings that are probably not intended."""
+    """Warnings about valid settings that are probably not intended."""

@@ -66,7 +66,7 @@ DAEMON_RESTARTED = "daemon.restarted"
 DELIVERY_FAILED = "notify.delivery_failed"
 
 SEVERITIES = ("info", "warn", "error")
-"""From the least to the worst."""
+"""In ascending order."""
 
 OF_KIND = {
     RUN_FAILED: "error",
@@ -99,12 +99,12 @@ OF_KIND = {
     DAEMON_RESTARTED: "warn",
     DELIVERY_FAILED: "error",
 }
-"""The severity of each; that of ``daemon.restarted`` when it is bad news."""
+"""The severity of each kind; that of ``daemon.restarted`` applies after a crash."""
 
 KINDS = tuple(OF_KIND)
 
 FAILURES = frozenset({RUN_FAILED, RUN_TIMEOUT, RUN_CRASHED})
-"""Ends of runs of tasks; they are counted, see ``after``."""
+"""Failed runs of tasks, which ``after`` counts."""
 
 RECOVERIES = {
     RUN_RECOVERED: FAILURES,
@@ -115,10 +115,10 @@ RECOVERIES = {
     STARTS_RECOVERED: frozenset({STARTS_WAITING}),
     EXPORT_RECOVERED: frozenset({EXPORT_FAILING}),
 }
-"""The kinds that each kind ends."""
+"""The kinds of trouble that each kind of recovery ends."""
 
 ONLY_NAMED = frozenset({RUN_SUCCEEDED})
-"""A route has them only when it names them."""
+"""Kinds that a route receives only if it names them."""
 
 OF_REASON = {"timeout": RUN_TIMEOUT, "crashed": RUN_CRASHED}
-"""Kinds by end reason; all others that are failures are ``run.failed``."""
+"""Kinds by end reason; all other failures are ``run.failed``."""

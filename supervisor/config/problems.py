@@ -22,19 +22,19 @@ _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong."""
+    """An error or a warning, with its position and remedy."""
 
     file: str
-    """The path as the caller named it, so relative paths stay short."""
+    """Path of the file as the caller named it, which keeps relative paths short."""
     line: int | None
-    """From 1; None when it concerns the whole file."""
+    """Line number from 1; None if the problem concerns the whole file."""
     key: str
-    """Dotted, as TOML would write it; empty when it concerns the whole file."""
+    """The dotted key in TOML syntax; empty if the problem concerns the whole file."""
     message: str
     remedy: str | None = None
     """The action that fixes it."""
     column: int | None = None
-    """From 1; known for syntax errors only."""
+    """Column number from 1; only syntax errors have one."""
 
     def __str__(self) -> str:
         place = self.file
@@ -45,7 +45,7 @@ class Problem:
         return f"{text}\n  {printable(self.remedy)}" if self.remedy else text
 
     def to_dict(self) -> dict[str, object]:
-        """Return the problem for JSON, without unknown fields."""
+        """Return the problem as JSON values; fields without a value are omitted."""
         fields = {
             "file": self.file,
             "line": self.line,
@@ -58,7 +58,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration is not usable; `problems` has every reason, in the order of the files."""
+    """The configuration cannot be used; `problems` lists all reasons, in the order of the files."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
@@ -72,20 +72,20 @@ class Unusable(Exception):
         super().__init__(message)
         self.remedy = remedy
         self.path = path
-        """Of the key that names it."""
+        """Path of the key that names the object."""
 
 
 class Invalid(Exception):
-    """A value is not what its key needs."""
+    """A value is not valid for its key."""
 
     def __init__(self, message: str, remedy: str | None = None, *, show: bool = True, path: KeyPath = ()) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
         self.show = show
-        """Whether the message gains by repeating the value."""
+        """Whether the message should quote the value."""
         self.path = path
-        """Where inside the value."""
+        """Path of the invalid part inside the value."""
 
     @property
     def parts(self) -> Sequence["Invalid"]:
@@ -94,7 +94,7 @@ class Invalid(Exception):
 
 
 class InvalidParts(Invalid):
-    """Several parts of one value are wrong."""
+    """Several parts of a value are invalid."""
 
     def __init__(self, parts: Sequence[Invalid]) -> None:
         super().__init__("; ".join(part.message for part in parts))
@@ -127,17 +127,17 @@ class Faults:
             self.found += err.parts
 
     def check(self) -> None:
-        """Check that there are none.
+        """Raise the collected faults, if there are any.
 
         Raises:
-            InvalidParts: there are some.
+            InvalidParts: there are faults.
         """
         if self.found:
             raise InvalidParts(self.found)
 
 
 def dotted(path: KeyPath) -> str:
-    """Return a key path as TOML writes it: ``tasks."db.backup".env.HOME``, ``services.web.run[2]``."""
+    """Return a key path in TOML syntax: ``tasks."db.backup".env.HOME``, ``services.web.run[2]``."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -149,7 +149,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return a value as TOML would write it, on one line, control characters escaped, cut when long."""
+    """Return a value in TOML syntax for a message: in one line, with control characters escaped, and shortened."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
@@ -163,11 +163,11 @@ def quoted(value: object) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Advice naming the known word that `word` was probably meant to be; None when none is near.
+    """Return a suggestion of the known word that `word` probably stands for; None if there is none.
 
-    Names used by other programs come first, then similar spellings.
+    Names that other programs use take precedence over similar spellings.
     """
-    from difflib import get_close_matches  # only when something is wrong
+    from difflib import get_close_matches  # imported only for an error
 
     words = list(known)
     synonym = meant(word, words, KEYS)

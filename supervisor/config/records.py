@@ -1,4 +1,4 @@
-"""Records that are values of keys: probes, launchers, parameters, routes and such."""
+"""Records that are values of keys, such as probes, launchers and parameters."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,15 +13,15 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 Stamp = tuple[int, int, int]
-"""The state by which a change of a file is detected: time of its last change (ns), size, inode."""
+"""The state by which a change of a file is detected: time of modification (ns), size and inode."""
 
 
 StopSignal = int | tuple[tuple[int, int], ...]
-"""A signal; or several, each with the time that it has (ms)."""
+"""A signal, or several, each with the time in ms before the next one."""
 
 
 Command = str | tuple[str, ...]
-"""A string goes to ``shell -e -c``; a tuple is executed as it is."""
+"""A string is executed by ``shell -e -c``; a tuple is executed directly."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +31,7 @@ class ProxyIdentity:
     secret_file: str
     """Absolute path."""
     roles: tuple[tuple[str, str], ...]
-    """Groups, each with the role of its members; ``*``: everybody else."""
+    """Groups, each with the role of its members; ``*`` means everybody else."""
     user_header: str = "Remote-User"
     groups_header: str = "Remote-Groups"
     secret_header: str = "Ringward-Proxy-Secret"  # noqa: S105 - a name
@@ -39,17 +39,17 @@ class ProxyIdentity:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseServer:
-    """A database of a PostgreSQL server."""
+    """A database on a PostgreSQL server."""
 
     url: str = field(repr=False)
-    """May have a password."""
+    """The URL, which may contain a password."""
     variables: tuple[str, ...]
-    """Names of the environment variables that it was made with."""
+    """Names of the environment variables that were substituted in the URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """From one minute of the day to another; over midnight when `begin` is the later one."""
+    """A range of minutes of the day; it spans midnight if `begin` is after `end`."""
 
     begin: int
     end: int
@@ -57,18 +57,18 @@ class QuietHours:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which notifications take a route."""
+    """The conditions for notifications that take a route."""
 
     kinds: tuple[str, ...] = ()
     """Empty: all kinds, except kinds that a route must name."""
     severity: str | None = None
-    """The least."""
+    """The lowest severity; None: any."""
     tasks: str | None = None
     """Glob for names of tasks and services."""
 
 
 JsonPath = tuple[str | int, ...]
-"""Names and indices that lead to a value in a JSON document."""
+"""The names and indexes that lead to a value in a JSON document."""
 
 
 Until = Literal["started", "ready", "succeeded"]
@@ -76,12 +76,12 @@ Until = Literal["started", "ready", "succeeded"]
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """The dependency that a service waits for before it starts."""
+    """A condition that must be met before a service starts."""
 
     name: str
-    """Of a service or a task."""
+    """Name of a service or a task."""
     until: Until | None = None
-    """None: a service until it is ready if it has `ready`, else until it is started; a task until it has succeeded."""
+    """None means ``ready`` for a service with a readiness probe, ``started`` for another, ``succeeded`` for a task."""
 
 
 ProbeKind = Literal["notify", "http", "tcp", "exec", "log"]
@@ -89,37 +89,37 @@ ProbeKind = Literal["notify", "http", "tcp", "exec", "log"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """How it is found out whether an instance of a service does its work."""
+    """A check of whether an instance of a service works."""
 
     kind: ProbeKind
     target: Command
-    """A URL, an address, a command or a regular expression; empty for notify."""
+    """A URL, address, command or regular expression; empty for ``notify``."""
     every_ms: int
-    """From one attempt to the next."""
+    """Time between attempts."""
     timeout_ms: int
-    """Of readiness: how long it may take altogether. Of liveness: how long one attempt may take."""
+    """For readiness: time limit of all attempts together. For liveness: time limit of each attempt."""
     failures: int = 0
-    """Of liveness: how many in a row are too many."""
+    """For liveness: number of consecutive failed attempts that make an instance unhealthy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """``[launchers.NAME]``: runs instances through the client of another engine. Words may have placeholders."""
+    """``[launchers.NAME]``: starts runs through the client of another engine. Words may contain placeholders."""
 
     name: str
     start: tuple[str, ...]
-    """The client: it runs as long as the job does, prints the job's output and exits with the job's result."""
+    """The command of the client, which runs as long as the job, prints its output, and exits with its result."""
     stop: tuple[str, ...] = ()
-    """Ends the job of a run; empty: the end of the client does that."""
+    """The command that stops the job of a run; empty: a stop of the client does so."""
     probe: tuple[str, ...] = ()
-    """Prints the engine's name of the job, or nothing when there is none; empty: the engine cannot be asked."""
+    """The command that prints the engine's name of a job, or nothing if there is no job; empty: there is none."""
     feed: Literal["nothing", "script", "nomad_job"] = "nothing"
-    """The client's value of ``RINGWARD_INPUT``."""
+    """The content of the client's variable ``RINGWARD_INPUT``."""
     image: str | None = None
     carries_secrets: bool = True
-    """Secrets reach the job without being shown on the way."""
+    """Whether secrets reach the job without being visible to others on the way."""
     expands: bool = False
-    """Dollars in the command and in values of variables have to be doubled on the way."""
+    """Whether the engine expands variables, so that dollars in arguments and values must be doubled."""
     own_failures: dict[str, str] = field(default_factory=dict)
     """Exit statuses of the client itself, and their meanings."""
 
@@ -130,19 +130,19 @@ ParamType = Literal["string", "integer", "number", "boolean"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Param:
-    """One value that a user who runs a task may give."""
+    """A parameter of a task: a value that its requester can set."""
 
     name: str
     kind: ParamKind
-    """How the command gets it."""
+    """How the command receives the value."""
     type: ParamType = "string"
     default: str | None = field(default=None, repr=False)
     required: bool = False
-    """Who runs the task has to give it, unless it has a default."""
+    """Whether the requester must set it, unless it has a default."""
     choices: tuple[str, ...] = ()
-    """The only values that it takes; empty: any."""
+    """The allowed values; empty: any."""
     pattern: str | None = None
-    """RE2; the whole value matches it."""
+    """A regular expression (RE2) that must match the whole value."""
     description: str | None = None
     secret: bool = False
-    """Its values are shown nowhere."""
+    """Whether its values are never shown."""

@@ -1,6 +1,6 @@
-"""All keys of the configuration, as :mod:`supervisor.config.model` declares them, by table of the file.
+"""All keys of the configuration that :mod:`supervisor.config.model` declares, by table of the file.
 
-The loader, its messages and the JSON Schema are made from this table.
+The loader, its messages and the JSON Schema use this table.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from supervisor.config.value_types.values import NAME
 
 MAX_UNITS = 10_000
 UNIT_NAME = NAME
-"""Names of tasks and services. Names of dots alone are rejected because names are path components."""
+"""The form of names. Names that consist of dots are also rejected, because names become path components."""
 
 KEYS: Final = (
     *keys_in(Daemon, ("daemon",)),
@@ -45,13 +45,13 @@ KEYS: Final = (
 
 @cache
 def keys_of(*places: str) -> Mapping[str, Key]:
-    """Return the keys of the tables `places`, by name."""
+    """Return all keys of the tables `places`, by name."""
     return {key.name: key for key in KEYS if not key.places.isdisjoint(places)}
 
 
 @cache
 def defaults_of(place: str) -> Mapping[str, object]:
-    """Return the default of each key of a table that the model has, by its name there."""
+    """Return the defaults of a table's keys that are fields of the model, by field name."""
     return {
         key.attribute: key.type.parse(key.default, "/") if key.default not in (None, REQUIRED) else None
         for key in keys_of(place).values()

@@ -1,4 +1,4 @@
-"""Keys of other programs and their names here, where a suggestion by spelling alone would mislead."""
+"""Words of other programs with their names here, if a suggestion of a similar spelling would mislead."""
 
 from collections.abc import Collection, Mapping
 
@@ -102,9 +102,9 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 
 
 def meant(word: str, known: Collection[str], synonyms: Mapping[str, tuple[str, ...]]) -> str | None:
-    """Return the known word for which other programs have `word`; None if there is none.
+    """Return the known word that has the meaning of `word` in other programs; None if there is none.
 
-    A word such as ``limits.memory`` is known where its table is.
+    A word such as ``limits.memory`` counts as known if its table is.
     """
     for candidate in synonyms.get(word.lower().replace("-", "_") if word[:1] != "-" else word, ()):
         if candidate in known or candidate.partition(".")[0] in known:

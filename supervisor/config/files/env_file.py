@@ -1,15 +1,15 @@
-r"""Files of variables, as ``env_file`` and ``secrets_file`` name them.
+r"""Files of variables for ``env_file`` and ``secrets_file``.
 
 ::
 
     # a comment
-    NAME=value             blanks around it do not count; from " #" on it is a comment
+    NAME=value             blanks around the value are ignored; " #" begins a comment
     export NAME=value      the same
-    NAME='value'           as it stands, over several lines if need be
-    NAME="value"           \n, \t, \", \\ and \$ stand for a newline, a tab and themselves
+    NAME='value'           taken literally; may span several lines
+    NAME="value"           \n and \t are a newline and a tab; \", \\ and \$ are the characters themselves
 
-A name is any text without blanks and ``=`` that begins with neither a quote nor ``#``, such as ``app.name``. Nothing is
-substituted.
+A name is any text without blanks and ``=`` that does not begin with a quote or ``#``, such as ``app.name``. References
+to variables are not expanded.
 """
 
 import re
@@ -26,10 +26,10 @@ _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "$": "$", "\n": ""}
 
 
 def parse_variables(text: str) -> dict[str, str]:
-    """Return the variables of a file, in their order; of a name that comes twice the last value.
+    """Return the variables in the text of a file, in order; a repeated name gets the last value.
 
     Raises:
-        Invalid: a line cannot be read; it is named by its number, its content is not shown.
+        Invalid: a line is invalid; the message has its number, but not its content, which may be secret.
     """
     variables: dict[str, str] = {}
     at = 0
@@ -45,11 +45,11 @@ def parse_variables(text: str) -> dict[str, str]:
 
 
 def _value(text: str, at: int) -> tuple[str, int]:
-    """Return the value that begins at `at`, and where the next line begins."""
+    """Return the value that begins at `at`, and the position of the next line."""
     if text[at : at + 1] not in ("'", '"'):
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
-        return _COMMENT.sub("", text[at - 1 : end])[1:].strip(), end + 1  # the blank of a comment may stand before it
+        return _COMMENT.sub("", text[at - 1 : end])[1:].strip(), end + 1  # includes the blank before a comment
     quoted = (_SINGLE if text[at] == "'" else _DOUBLE).match(text, at)
     rest = _BLANK.match(text, quoted.end()) if quoted else None
     if quoted is None or rest is None:

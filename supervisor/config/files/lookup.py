@@ -1,4 +1,4 @@
-"""Where the configuration file, the data directory and the socket of a daemon are, before anything is loaded."""
+"""Lookup of the configuration file, the data directory and the socket of a daemon."""
 
 import os
 from collections.abc import Mapping
@@ -9,19 +9,19 @@ NAME = "ringward.toml"
 SYSTEM_FILE = "/etc/ringward/ringward.toml"
 SYSTEM_DATA = "/var/lib/ringward"
 API_USER = "ringward"
-"""Of the API workers of a daemon that is root's, where there is such a user."""
+"""The usual user of the API workers of root's daemon, if the host has it."""
 SOCKET_NAME = "ringward.sock"
 
 
 def candidates(environ: Mapping[str, str]) -> list[str]:
-    """Return where a configuration is looked for when the command line names none."""
+    """Return the paths at which a configuration is searched if the command line names none."""
     if environ.get("RINGWARD_CONFIG"):
         return [environ["RINGWARD_CONFIG"]]
     return [NAME, SYSTEM_FILE]
 
 
 def find_config(explicit: str | None, environ: Mapping[str, str]) -> str | None:
-    """The configuration file to use: the one named, else RINGWARD_CONFIG, else the first that exists; None: none."""
+    """Return the configuration file: `explicit`, else RINGWARD_CONFIG, else the first that exists; else None."""
     if explicit:
         return explicit
     if environ.get("RINGWARD_CONFIG"):
@@ -30,10 +30,10 @@ def find_config(explicit: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 def require_config(explicit: str | None, environ: Mapping[str, str]) -> str:
-    """As :func:`find_config`, where there has to be one.
+    """Return the configuration file that :func:`find_config` finds.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: it finds none.
     """
     if path := find_config(explicit, environ):
         return path
@@ -42,11 +42,11 @@ def require_config(explicit: str | None, environ: Mapping[str, str]) -> str:
 
 
 def default_data_dir(environ: Mapping[str, str], euid: int) -> str:
-    """Return where data goes when neither the command line nor the configuration says."""
+    """Return the data directory that applies if neither the command line nor the configuration sets one."""
     if euid == 0:
         return SYSTEM_DATA
     state = environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):  # the XDG specification: a relative one is to be ignored
+    if not os.path.isabs(state):  # the XDG specification says to ignore a relative one
         state = os.path.expanduser("~/.local/state")
     return os.path.join(state, "ringward")
 
@@ -62,7 +62,7 @@ def find_data_dir(config: str | None, data: str | None, environ: Mapping[str, st
     """Return the data directory of a daemon that may run, for the arguments of :func:`find_socket`.
 
     Raises:
-        ConfigError: the configuration does not say where the directory is.
+        ConfigError: the directory cannot be read from the configuration.
     """
     return data_dir(data, _places(config, data, environ).get("data_dir"), environ)
 
@@ -79,14 +79,14 @@ def find_socket(config: str | None, data: str | None, environ: Mapping[str, str]
         environ: the environment.
 
     Raises:
-        ConfigError: the configuration does not say where the socket is.
+        ConfigError: the socket cannot be read from the configuration.
     """
     places = _places(config, data, environ)
     return places.get("socket") or os.path.join(data_dir(data, places.get("data_dir"), environ), SOCKET_NAME)
 
 
 def _places(config: str | None, data: str | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """``data_dir`` and ``socket`` as the configuration sets them; nothing if it is not needed and not usable."""
+    """Return ``data_dir`` and ``socket`` of the configuration; nothing if it is unusable but not needed either."""
     path = find_config(config, environ)
     if path is None:
         return {}
@@ -104,10 +104,12 @@ def _places(config: str | None, data: str | None, environ: Mapping[str, str]) ->
 
 
 def _check_owner(places: Mapping[str, str], distrusted: Problem) -> None:
-    """Refuse paths in a file that others can write, unless root owns the target: root's clients must not be redirected.
+    """Check that paths in a file that other users can write lead to files of root.
+
+    Otherwise these users could redirect root's clients to a socket of their own.
 
     Raises:
-        ConfigError: it names something else.
+        ConfigError: the owner of a path is not root.
     """
     try:
         if all(os.stat(path).st_uid == 0 for path in places.values()):

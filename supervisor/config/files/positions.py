@@ -1,15 +1,15 @@
 """The line of each table and key of a TOML text, which TOML parsers do not report.
 
-A small scanner runs over text that the parser accepted. It knows headers (``[a.b]``, ``[[a]]``), dotted and quoted
-keys, inline tables, arrays and all four kinds of strings, and skips every other value. It never fails: it skips
-unreadable text to the end of the line. A key without its own line gets the line of its nearest ancestor.
+A small scanner reads text that the parser accepted. It knows headers (``[a.b]``, ``[[a]]``), dotted and quoted keys,
+inline tables, arrays and all four kinds of strings, and skips other values. It never fails: it skips text that it
+cannot read to the end of the line. A key without a line of its own gets that of its nearest ancestor.
 """
 
 import re
 from bisect import bisect_right
 
 KeyPath = tuple[str | int, ...]
-"""Keys from the root; integers are positions in arrays."""
+"""Keys from the root; integers are indexes of arrays."""
 
 _BLANK = re.compile(r"[ \t]*")
 _GAP = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
@@ -28,11 +28,11 @@ _LAST_CODE_POINT = 0x10FFFF
 
 
 class _Unreadable(Exception):
-    """Here stands no TOML."""
+    """The scanner cannot read the text at this position."""
 
 
 class Positions:
-    """Lines of the keys of one text, which is scanned when the first is asked for: most texts have no mistake."""
+    """The lines of the keys in a text, which is scanned only for the first question: most texts have no mistake."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -42,7 +42,7 @@ class Positions:
         self._scanned = False
 
     def line(self, path: KeyPath) -> int | None:
-        """Line (from 1) of the key or table at `path`, else of its nearest ancestor; None when there is none."""
+        """Return the line (from 1) of the key or table at `path` or of its nearest ancestor; None if there is none."""
         self._scan()
         while path:
             if (line := self._lines.get(path)) is not None:
@@ -51,7 +51,7 @@ class Positions:
         return None
 
     def exact(self, path: KeyPath) -> int | None:
-        """Line (from 1) of the key or table at `path`; None when it has no line of its own."""
+        """Return the line (from 1) of the key or table at `path`; None if it has no line of its own."""
         self._scan()
         return self._lines.get(path)
 
@@ -91,7 +91,7 @@ class Positions:
         return path, at + 1 + several
 
     def _newest(self, path: KeyPath) -> KeyPath:
-        """`path`, or its newest element where it is an array of tables."""
+        """Return `path`, or the path of the newest element if it is an array of tables."""
         return (*path, self._arrays[path]) if path in self._arrays else path
 
     def _pair(self, at: int, table: KeyPath, depth: int) -> int:
@@ -106,7 +106,7 @@ class Positions:
         return self._value(self._blank(at + 1), path, depth)
 
     def _key(self, at: int) -> tuple[list[str], int]:
-        """Return a dotted key: its parts, and the place of the first thing after it that is no blank."""
+        """Return the parts of a dotted key, and the position of the first character after it that is not a blank."""
         keys: list[str] = []
         while True:
             at = self._blank(at)
@@ -160,7 +160,7 @@ class Positions:
             at = self._separator(self._pair(at, path, depth), "}")
 
     def _separator(self, at: int, closing: str) -> int:
-        """Behind a comma, or at the closing bracket; anything else ends the reading of this value."""
+        """Return the position after a comma, or of the closing bracket; anything else is unreadable."""
         at = self._gap(at)
         if self._text.startswith(",", at):
             return at + 1
@@ -180,7 +180,7 @@ class Positions:
 
 
 def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return the end of what a pattern matches at a position, which may be nothing."""
+    """Return the end of a pattern's match at a position; the position itself if there is none."""
     found = pattern.match(text, at)
     return at if found is None else found.end()
 

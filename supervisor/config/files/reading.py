@@ -1,4 +1,4 @@
-"""Reading one TOML file: bounded, owned by whom it should be, with the line of every key."""
+"""Reads a TOML file: with a limit of size, a check of its owner, and the line of each key."""
 
 import os
 import re
@@ -36,12 +36,12 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Source:
-    """One file that was read."""
+    """A file that was read."""
 
     name: str
-    """As it was asked for; shown in messages."""
+    """The path as given, which messages show."""
     directory: str
-    """Absolute; relative paths in the file start here."""
+    """Absolute path of its directory, from which relative paths in the file start."""
     data: dict[str, Any]
     positions: Positions
     stamp: Stamp
@@ -49,7 +49,7 @@ class Source:
 
     @property
     def path(self) -> str:
-        """Absolute path."""
+        """The absolute path of the file."""
         return os.path.join(self.directory, os.path.basename(self.name))
 
     def problem(self, path: KeyPath, message: str, remedy: str | None = None) -> Problem:
@@ -61,7 +61,7 @@ def read_source(name: str) -> Source:
     """Read and parse the file `name`.
 
     Raises:
-        ConfigError: it cannot be read, must not be trusted, or is no TOML.
+        ConfigError: it cannot be read, must not be trusted, or is not valid TOML.
     """
     data, status = _read(name)
     if problem := distrust(name, status, os.geteuid()):
@@ -73,14 +73,14 @@ def read_keys(name: str, wanted: Collection[tuple[str, str]]) -> tuple[Source, P
     """Read some keys of the file `name`, even if the file is not valid TOML.
 
     Args:
-        name: the file.
-        wanted: table and key of each.
+        name: path of the file.
+        wanted: the keys, each as (table, key).
 
     Returns:
-        A source that has only these keys, and why root must not trust the file, if so.
+        A source with only these keys, and the reason why root must not trust the file, if any.
 
     Raises:
-        ConfigError: the file cannot be read, or it is no TOML and the fault is in one of these keys.
+        ConfigError: the file cannot be read, or it is not valid TOML because of one of these keys.
     """
     data, status = _read(name)
     directory = os.path.dirname(os.path.abspath(name))
@@ -121,12 +121,12 @@ def _parse(name: str, data: bytes, status: os.stat_result) -> Source:
 
 
 def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
-    """Return why root must not follow the file `name`: another user could write commands into it.
+    """Return the reason why root must not trust the file `name`, into which another user could write commands.
 
     Args:
-        name: the file, for the message.
-        status: of the file, symbolic links followed.
-        euid: of this process; for users other than root every file will do.
+        name: path of the file, for the message.
+        status: status of the file, not of a symbolic link to it.
+        euid: effective user id of this process; other users than root trust every file.
     """
     if euid != 0:
         return None
@@ -152,7 +152,7 @@ def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
 
 
 def included(main: Source, patterns: Sequence[str]) -> tuple[list[str], list[Problem]]:
-    """Return the file names that the globs of `main` include, in order, each once; and errors of the globs."""
+    """Return the files that the globs of `main` include, in order and each once, and the errors of the globs."""
     names: dict[str, None] = {}
     problems: list[Problem] = []
     prefix = os.path.dirname(main.name)
@@ -177,12 +177,12 @@ def _decode(name: str, data: bytes) -> str:
         raise ConfigError([Problem(name, line, "", "is not UTF-8")]) from err
 
 
-# Texts that are not valid TOML. The parser reports only a place, and nothing behind it is parsed. So both functions
-# look at the lines one by one.
+# Texts that are not valid TOML. The parser reports only the position of the error, and returns nothing. So these
+# functions examine the lines one by one.
 
 
 def _explain(text: str, line: int, message: str) -> tuple[str, str, str | None]:
-    """Return key, message and remedy for the parser's error on a line (from 1)."""
+    """Return key, message and remedy for an error of the parser on a line (from 1)."""
     lines = text.split("\n")[:line]
     last = lines[-1] if lines else ""
     pair = _KEY.match(last)
@@ -196,14 +196,14 @@ def _explain(text: str, line: int, message: str) -> tuple[str, str, str | None]:
 
 
 def _salvage(text: str, wanted: Collection[tuple[str, str]]) -> dict[str, dict[str, object]] | None:
-    """Read keys whose value stands on one line from a text that is not valid TOML.
+    """Read keys with a value on a single line from a text that is not valid TOML.
 
     Args:
         text: the text.
-        wanted: table and key of each.
+        wanted: the keys, each as (table, key).
 
     Returns:
-        The keys that were found, by table; None if the value of one cannot be read.
+        The keys that were found, by table; None if the value of one is not readable.
     """
     found: dict[str, dict[str, object]] = {}
     header = ""
@@ -226,6 +226,6 @@ def _salvage(text: str, wanted: Collection[tuple[str, str]]) -> dict[str, dict[s
 
 
 def _words(line: str) -> list[str]:
-    """Return the parts of the key that stands on a line."""
+    """Return the parts of the key on a line."""
     pair = _KEY.match(line)
     return [part.strip(" \t\"'") for part in pair[1].split(".")] if pair else []

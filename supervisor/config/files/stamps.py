@@ -1,4 +1,4 @@
-"""Whether a configuration is still up to date with its files and the time zone of the host."""
+"""Detects that files of a configuration, or the host's time zone, changed after it was read."""
 
 import glob
 import os
@@ -11,19 +11,19 @@ from supervisor.config.records import Stamp
 
 
 def stamp(status: os.stat_result) -> Stamp:
-    """Return the state of a file, without reading it."""
+    """Return the state of a file from its status, without reading it."""
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def matches(directory: str, main: str, pattern: str) -> list[str]:
-    """Return the files that a glob of the main file `main` in `directory` includes, as relative paths, in order."""
+    """Return the files that match a glob in `directory`, except the file `main`, as sorted relative paths."""
     own = os.path.realpath(main)
     found = sorted(glob.glob(pattern, root_dir=directory))
     return [name for name in found if os.path.realpath(os.path.join(directory, name)) != own]
 
 
 def is_current(config: Config) -> bool:
-    """Return whether the files are unchanged, the globs find no others, and the host's zone is the same."""
+    """Return whether the files are unchanged, the globs match the same ones, and the host's time zone is the same."""
     same_files = _included(config.path, config.include) == set(config.files[1:]) and all(
         _stamp_of(path) == read for path, read in config.read.items()
     )
@@ -31,12 +31,12 @@ def is_current(config: Config) -> bool:
 
 
 def has_same_zone(config: Config) -> bool:
-    """Return False where schedules follow the time zone of the host, and the host has another one by now."""
+    """Return False if schedules follow the host's time zone, and it has changed."""
     if config.host_zone is None:
         return True
     try:
         return host_zone(os.environ) == config.host_zone
-    except Invalid:  # TZ, which does not change, names data that is gone
+    except Invalid:  # TZ itself cannot change; the zone data that it names was removed
         return True
 
 
@@ -48,5 +48,5 @@ def _included(main: str, patterns: Sequence[str]) -> set[str]:
 def _stamp_of(path: str) -> Stamp | None:
     try:
         return stamp(os.stat(path))
-    except OSError:  # gone, or out of reach
+    except OSError:  # ENOENT, EACCES
         return None

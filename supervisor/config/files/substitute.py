@@ -2,12 +2,12 @@
 
 ::
 
-    ${VAR}            the environment variable; an error when it is not set
-    ${VAR:-default}   the default when it is not set or empty
-    ${file:PATH}      content of the file, without the newlines at its end; PATH relative to the configuration file
+    ${VAR}            the environment variable; an error if it is not set
+    ${VAR:-default}   the default if the variable is not set or empty
+    ${file:PATH}      content of a file, without newlines at the end; PATH is relative to the configuration file
     $${               a literal ${
 
-Our own variables (``RINGWARD_*``) are refused: the processes of the daemon that read the configuration do not have
+Variables of the daemon (``RINGWARD_*``) are rejected, because its processes that read the configuration do not have
 them. Substituted text is not substituted again.
 """
 
@@ -23,12 +23,12 @@ MAX_FILE_BYTES = 64 * 1024
 _REFERENCE = re.compile(r"(\$\$\{)|\$\{([^}]*)\}|(\$\{)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNDECODED = re.compile("[\ud800-\udfff]")
-"""As which os.environ has bytes that are no text."""
+"""Lone surrogates, by which os.environ represents bytes that are not UTF-8."""
 _HOW = 'write "${NAME}", "${NAME:-default}" or "${file:PATH}"; "$${" stands for a literal "${"'
 
 
 class Substituted(str):
-    """A string with substitutions; `raw` is the string as it stands in the file, which messages show."""
+    """A string with substitutions; `raw` is the string in the file, which messages show instead."""
 
     __slots__ = ("raw",)
     raw: str
@@ -37,16 +37,16 @@ class Substituted(str):
 def substitute(
     text: str, environ: Mapping[str, str], directory: str, on_read: Callable[[str, os.stat_result], None] | None = None
 ) -> str:
-    """`text` with all references replaced; the same object when it has none.
+    """Return `text` with all references replaced; without references, the same object.
 
     Args:
-        text: a value as it stands in the file.
-        environ: where variables are looked up.
+        text: a value in the file.
+        environ: the environment variables.
         directory: the base of relative paths.
-        on_read: called with the path of each file that was read, and its state then.
+        on_read: called with path and status of each file that was read.
 
     Raises:
-        Invalid: a reference cannot be read or has no value.
+        Invalid: a reference is malformed or has no value.
     """
     if "${" not in text:
         return text
@@ -70,7 +70,7 @@ def substitute(
 
 
 def variables_in(value: str) -> frozenset[str]:
-    """Return the names of the environment variables that a value was made with."""
+    """Return the names of the environment variables that were substituted in a value."""
     raw = value.raw if isinstance(value, Substituted) else ""
     found = (reference[2] for reference in _REFERENCE.finditer(raw) if reference[2])
     return frozenset(text.partition(":-")[0] for text in found if not text.startswith("file:"))
@@ -110,10 +110,10 @@ def _content(path: str, on_read: Callable[[str, os.stat_result], None] | None) -
 
 
 def read_small(path: str, limit: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result]:
-    """Content and status of a regular file of at most `limit` bytes; never waits, also not on a FIFO.
+    """Return content and status of a regular file of at most `limit` bytes; does not block on a FIFO.
 
     Raises:
-        OSError: it cannot be read, is no regular file or is too large.
+        OSError: the file cannot be read, is not a regular file, or is too large.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

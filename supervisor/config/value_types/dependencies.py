@@ -12,7 +12,7 @@ KEYS: Mapping[str, ValueType] = {"name": _UNIT, "until": choice("started", "read
 
 @dataclass(frozen=True)
 class Depends:
-    """A service or task, and until when it is waited for."""
+    """A service or task, and the condition for which a service waits."""
 
     what = 'a name, or a table such as { name = "database", until = "ready" }'
 

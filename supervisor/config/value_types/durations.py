@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: ``"1h30m"``, ``"300ms"``, ``"64kb"``."""
+"""Durations and sizes in the form that people write: ``"1h30m"``, ``"300ms"``, ``"64kb"``."""
 
 import re
 from decimal import Decimal
@@ -20,10 +20,12 @@ SIZE = re.compile(rf"({_NUMBER}) ?(b|kb|mb|gb|tb)", re.ASCII | re.IGNORECASE)
 
 
 def parse_duration(text: str) -> int:
-    """Milliseconds of a duration: numbers with the units w, d, h, m, s, ms, the longest first, each once; or ``0``.
+    """Return a duration in milliseconds.
+
+    It consists of numbers with the units w, d, h, m, s and ms, each at most once and the longest first, or is ``0``.
 
     Raises:
-        ValueError: it is none, or is no whole number of milliseconds.
+        ValueError: the text is not a duration, or not a whole number of milliseconds.
     """
     if text == "0":
         return 0
@@ -41,10 +43,10 @@ def parse_duration(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size: one number with a unit of b, kb, mb, gb, tb (1kb is 1024 bytes); or ``0``.
+    """Return a size in bytes: a number with the unit b, kb, mb, gb or tb (1kb is 1024 bytes), or ``0``.
 
     Raises:
-        ValueError: it is none, or is no whole number of bytes.
+        ValueError: the text is not a size, or not a whole number of bytes.
     """
     if text == "0":
         return 0
@@ -58,7 +60,7 @@ def parse_size(text: str) -> int:
 
 
 def format_duration(ms: int) -> str:
-    """Return a duration as it would be written: ``5400000`` is ``1h30m``."""
+    """Return a duration in the form that :func:`parse_duration` accepts: ``5400000`` is ``1h30m``."""
     if ms <= 0:
         return "0s"
     text = ""
@@ -70,7 +72,7 @@ def format_duration(ms: int) -> str:
 
 
 def format_size(size: int) -> str:
-    """Return a size as it would be written: ``104857600`` is ``100mb``."""
+    """Return a size in the form that :func:`parse_size` accepts: ``104857600`` is ``100mb``."""
     for unit in ("tb", "gb", "mb", "kb"):
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"

@@ -1,4 +1,4 @@
-"""Exports: the resolution of a table, whose keys depend on its type."""
+"""Exports: types of values, and the check of a table, whose keys depend on its ``type``."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from supervisor.config.problems import Faults, Invalid
 from supervisor.config.value_types.values import Text
 
 MAX_EXPORTS = 32
-"""Each has a process of its own."""
+"""Maximum number of exports; each has a process of its own."""
 STREAMS: Final = ("stdout", "stderr", "system")
 FOR_ALL: Final = ("type", "tasks", "groups", "tags", "streams", "alert_after")
 """Keys of every type."""
@@ -22,17 +22,17 @@ OF_TYPE: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The other keys of each type."""
 _NEEDED: Final[Mapping[str, str]] = {"file": "path", "syslog": "address", "loki": "url", "otlp": "url"}
-"""The key that a type needs."""
+"""The key that each type requires."""
 FACILITIES: Final = ("user", "daemon", *(f"local{number}" for number in range(8)))
 _PORTS: Final = {"udp": 514, "tcp": 601, "tls": 6514}
-"""Of syslog, by protocol: the usual ones."""
+"""The usual ports of syslog, by protocol."""
 _MAX_SOCKET_PATH_BYTES = 107
-"""sun_path of unix(7), less the closing NUL."""
+"""The size of sun_path (unix(7)) without the terminating NUL."""
 
 
 @dataclass(frozen=True)
 class SyslogAddress:
-    """A Unix socket, or a protocol with host and port."""
+    """The address of a syslog server: a Unix socket, or a protocol with host and port."""
 
     what = 'an address such as "unix:/dev/log", "udp://HOST:514", "tcp://HOST:601" or "tls://HOST:6514"'
 
@@ -60,7 +60,7 @@ class SyslogAddress:
 
 @dataclass(frozen=True)
 class HeaderText:
-    """A text for a header of HTTP: printable ASCII without a colon, which would end a user name."""
+    """A text for an HTTP header: printable ASCII without a colon, which would end a user name."""
 
     what = "printable ASCII without a colon"
 
@@ -73,11 +73,11 @@ class HeaderText:
 
 
 def check(values: Mapping[str, Any], said: Mapping[str, Any]) -> None:
-    """Check that the keys of a table go together.
+    """Check that the keys of a table fit its type.
 
     Args:
         values: the valid values.
-        said: the table as the file has it.
+        said: the table in the file.
 
     Raises:
         InvalidParts: keys of another type are set, or a required key is missing.

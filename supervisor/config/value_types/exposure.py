@@ -1,4 +1,4 @@
-"""The types of values that say how the API is reached from elsewhere."""
+"""The types of values that determine how clients reach the API."""
 
 import ipaddress
 import re
@@ -18,7 +18,7 @@ _MAX_HOST = 253
 
 
 def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Invalid]]:
-    """Return conflicts between the values of ``[http]``: place and reason."""
+    """Yield conflicts between the values of ``[http]``, each with its place."""
     for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if one in http and other not in http:
             yield (one,), Invalid(f"also needs {other}", show=False)
@@ -42,7 +42,7 @@ def unsafe(http: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Invalid]]:
 
 @dataclass(frozen=True)
 class Network:
-    """A network in CIDR notation, or one address."""
+    """A network in CIDR notation, or a single address."""
 
     what = 'a network such as "10.0.0.0/8" or an address such as "10.1.2.3"'
 
@@ -60,7 +60,7 @@ class Network:
 
 @dataclass(frozen=True)
 class HostName:
-    """A name or numeric address, without a port."""
+    """A host name or numeric address, without a port."""
 
     what = 'a host name without a port such as "jobs.example.com" or "*.example.com"'
 
@@ -77,7 +77,7 @@ class HostName:
 
 @dataclass(frozen=True)
 class BasePath:
-    """A path prefix: with a slash in front, and none at the end."""
+    """A path prefix, with a slash at the beginning and none at the end."""
 
     what = 'a path such as "/jobs"'
 

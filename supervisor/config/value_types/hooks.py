@@ -12,20 +12,20 @@ KINDS = ("github", "gitlab", "generic")
 MAX_HOOKS = 1000
 MAX_PATHS = 100
 MIN_SECRET = 16
-"""Bytes of a secret: anyone who sees a signed delivery can guess shorter ones at leisure."""
+"""Minimum size of a secret in bytes. Anyone who sees a signed request can try to guess a shorter one offline."""
 PATH = r"\$(?:\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,6}\])+"
 _STEP = re.compile(r"\.([^.\[]+)|\[([0-9]+)\]")
 EVENTS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "github": (re.compile("[a-z][a-z_]{0,99}"), "push"),
     "gitlab": (re.compile("[A-Z][A-Za-z ]{0,99} Hook"), "Push Hook"),
 }
-"""By kind of hook: the form of the names of events, and an example. They are the values of a header."""
+"""The form of event names and an example, by kind of hook. The names are values of a header."""
 _ACCEPTED = ListOf(Text(limit=1000), 100, empty=False, single=True)
 
 
 @dataclass(frozen=True)
 class Path:
-    """The place of one value in a JSON document: names and indices, from the outside to the inside."""
+    """The path to a value in a JSON document: names and indexes, the outermost first."""
 
     what = 'a JSON path such as "$.commits[0].id"'
 
@@ -48,7 +48,7 @@ def _table(value: object, what: str) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class ParamPaths:
-    """Where the values of a task's parameters stand in the body of a request."""
+    """The paths of values for a task's parameters in the body of a request."""
 
     what = 'a table of JSON paths such as { ref = "$.ref" }'
 
@@ -65,7 +65,7 @@ class ParamPaths:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What values of the body start a run: by path, the accepted ones."""
+    """The conditions for the body of a request that starts a run: accepted values by path."""
 
     what = 'a table of JSON paths and values such as { "$.ref" = "refs/heads/main" }'
 
@@ -86,10 +86,10 @@ class Conditions:
 
 
 def checked_secret(text: str) -> str:
-    """Return the secret in the content of its file.
+    """Return the secret in `text`, the content of its file.
 
     Raises:
-        Invalid: it is too short, or has several lines.
+        Invalid: the secret is too short, or has several lines.
     """
     secret = text.rstrip("\r\n")
     if "\n" in secret:

@@ -1,4 +1,4 @@
-"""The type of ``[http.identity]``: names and roles of people whom a proxy has authenticated."""
+"""The type of ``[http.identity]``: names and roles of users that a proxy has authenticated."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -19,12 +19,12 @@ _TAKEN = re.compile(
     r"|range|if-.*|ringward-deadline|sec-.*|te|trailer|transfer-encoding|upgrade"
     r"|x-forwarded-(for|proto|host)|x-hub-signature.*|x-github-.*|x-gitlab-.*"
 )
-"""Headers with another meaning."""
+"""Headers that cannot be used, because they have another meaning."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """The name of a header."""
+    """The name of an HTTP header."""
 
     what = 'the name of a header such as "Remote-User"'
 
@@ -40,7 +40,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Roles:
-    """A table of groups with the role of their members."""
+    """A table of groups, each with the role of its members."""
 
     what = 'a table such as { admins = "admin", "*" = "viewer" }'
 

@@ -1,10 +1,10 @@
-"""Launchers: the types of their values, the resolution of a table, and whether a task or service may have one.
+"""Launchers: the types of their values, the resolution of a table, and which tasks and services can have one.
 
-Each word of ``start``, ``stop`` and ``probe`` stays one argument, whatever its placeholders are replaced by. But
+Each word of ``start``, ``stop`` and ``probe`` becomes one argument, whatever replaces its placeholders. Exceptions:
 
-* ``{command}``, ``{client}`` and ``{options}`` stand alone and become several words;
-* a word with ``{env_name}`` is there once for each variable that the job gets; with ``{env_value}`` not for secrets;
-* a word with a placeholder that has no value is left out.
+* ``{command}``, ``{client}`` and ``{options}`` are whole words and become several arguments;
+* a word with ``{env_name}`` is repeated for each variable of the job, with ``{env_value}`` except for secrets;
+* a word with a placeholder that has no value is omitted.
 """
 
 import re
@@ -21,11 +21,11 @@ LOCAL = "local"
 MAX_LAUNCHERS = 100
 _MAX_WORDS = 1000
 PLACEHOLDER = re.compile(r"(?<![{$])\{([a-z_]+)\}(?!\})")
-"""Does not match doubled braces, as in the templates of Go, or braces after a dollar sign, as in a shell."""
+"""A placeholder. Doubled braces (Go templates) and braces after a dollar sign (shell) do not match."""
 
 OF_THE_RUN: Final = ("run_id", "run_id_lower", "task", "instance", "attempt", "user", "group", "stop_signal", "grace_s")
 OF_THE_COMMAND: Final = ("command", "run", "shell", "working_dir", "env_name", "env_value", "env_json")
-"""In ``start`` alone."""
+"""Placeholders that only ``start`` may contain."""
 _SEVERAL: Final = ("command", "client", "options")
 _SETTINGS: Final = ("client", "options", "host", "image")
 _COMMANDS: Final = ("start", "stop", "probe")
@@ -34,10 +34,10 @@ _PLACE = re.compile(r"[^\s{}-][^\s{}]*")
 
 @dataclass(frozen=True)
 class Words:
-    """Arguments of a client, as a list."""
+    """Arguments for a client, as a list."""
 
     program: bool = False
-    """The first one is the program."""
+    """Whether the first argument is the program."""
 
     def parse(self, value: object, directory: str) -> tuple[str, ...]:
         """Return the arguments."""
@@ -62,7 +62,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Place:
-    """One word that names a host or an image."""
+    """The name of a host or an image, as one word."""
 
     example: str
 
@@ -80,10 +80,10 @@ class Place:
 
 
 def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
-    """Return the launcher that a table of checked values describes.
+    """Return the launcher that the checked values of a table describe.
 
     Raises:
-        InvalidParts: they do not go together, or do not tell how to start anything.
+        InvalidParts: the values contradict each other, or do not say how to start a job.
     """
     preset = PRESETS[values["preset"]] if "preset" in values else None
     faults = Faults(_unfit(preset, values))
@@ -109,7 +109,7 @@ def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
     elif "start" in values and not _has_command(words["start"]):
         faults.add("has no placeholder for the command", 'add "{command}"', path=("start",))
     faults.check()
-    # Text written by the user may show secrets: that is the user's decision.
+    # The user's own words may show secrets, which is the user's decision.
     ours = preset is not None and "start" not in values
     return Launcher(
         name=name,
@@ -123,7 +123,7 @@ def launcher(name: str, values: Mapping[str, Any]) -> Launcher:
 
 
 def _unfit(preset: Preset | None, values: Mapping[str, object]) -> Iterator[Invalid]:
-    """Return keys that do not belong to the preset, and required keys that are missing."""
+    """Yield errors about keys that do not belong to the preset, and about missing keys."""
     if preset is None:
         return
     name = values["preset"]
@@ -138,7 +138,7 @@ def _unfit(preset: Preset | None, values: Mapping[str, object]) -> Iterator[Inva
 def _settled(
     template: tuple[str, ...], settings: Mapping[str, Any], known: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[tuple[int, Invalid]]]:
-    """Return the words with all values filled in that are equal for all runs, and their errors by word number."""
+    """Return the words with those placeholders replaced that have the same value for all runs, and errors by index."""
     words: list[str] = []
     wrong: list[tuple[int, Invalid]] = []
     for index, word in enumerate(template):
@@ -175,7 +175,7 @@ def unknown_launcher(name: str, known: Mapping[str, object]) -> Invalid:
 
 
 def unlaunchable(one: Launcher, values: Mapping[str, Any]) -> Iterator[Invalid]:
-    """Why a task or service with these checked values cannot have a launcher."""
+    """Yield the reasons why a task or service with these checked values cannot use a launcher."""
     secret = [*values.get("secrets", ()), *(param.name for param in values.get("params", ()) if param.secret)]
     if secret and not one.carries_secrets:
         message = f"{one.name} would expose secrets such as {secret[0]} on the way to the job"

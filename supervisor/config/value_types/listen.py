@@ -12,14 +12,14 @@ _LAST_PORT = 65535
 
 
 def parse_listen(text: str, *, any_port: bool = False) -> tuple[str, int]:
-    """Address and port of ``127.0.0.1:7464``, ``localhost:7464`` or ``[::1]:7464``; the address as a number.
+    """Return the numeric address and the port of ``127.0.0.1:7464``, ``localhost:7464`` or ``[::1]:7464``.
 
     Args:
-        text: as the configuration or the command line has it.
-        any_port: whether port 0 is allowed: the kernel chooses.
+        text: the text in the configuration or on the command line.
+        any_port: whether to allow port 0, for which the kernel chooses a port.
 
     Raises:
-        Invalid: it is no address.
+        Invalid: the text is not such an address.
     """
     found = _ADDRESS.fullmatch(text)
     if not found:
@@ -42,10 +42,10 @@ def parse_listen(text: str, *, any_port: bool = False) -> tuple[str, int]:
 
 
 def check_exposed(host: str, *, tls: bool, behind_proxy: bool) -> None:
-    """Whether it is safe to listen on an address.
+    """Check that it is safe to listen on an address.
 
     Raises:
-        Invalid: others could read along.
+        Invalid: passwords would cross the network unencrypted.
     """
     if tls or behind_proxy or ipaddress.ip_address(host).is_loopback:
         return

@@ -1,4 +1,4 @@
-"""The types of values that define recipients of notifications, and checks of the notifier names in them."""
+"""The types of values that define recipients of notifications, and the check of notifier names in them."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -19,7 +19,7 @@ _MINUTES_PER_HOUR = 60
 
 @dataclass(frozen=True)
 class NotifierUrl:
-    """An address that Apprise understands. No message repeats it."""
+    """A URL for Apprise. No message quotes it, because it may contain a password."""
 
     what = "the URL of a notification service, as Apprise writes it"
 
@@ -34,7 +34,7 @@ class NotifierUrl:
 
 @dataclass(frozen=True)
 class PingUrl:
-    """An address that is asked for. No message repeats it: such addresses are passwords."""
+    """A URL to request. No message quotes it, because anyone who knows it can use it."""
 
     what = 'a URL such as "https://hc-ping.com/ID"'
 
@@ -44,7 +44,7 @@ class PingUrl:
         try:
             parts = urlsplit(text)
             sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # a port beyond 65535, an unfinished bracket
+        except ValueError:  # a port above 65535, or an unclosed bracket
             sound = False
         if not sound or parts.fragment or "@" in parts.netloc or not _URL.fullmatch(text) or len(text) > 2000:
             raise Invalid(f"must be {self.what}", show=False)
@@ -53,7 +53,7 @@ class PingUrl:
 
 @dataclass(frozen=True)
 class Quiet:
-    """Hours of the day."""
+    """A range of times of day, such as "22:00-07:00"."""
 
     what = 'hours such as "22:00-07:00"'
 
@@ -79,7 +79,7 @@ MATCHES: Mapping[str, ValueType] = {
 
 @dataclass(frozen=True)
 class MatchTable:
-    """Which notifications take a route."""
+    """The conditions for notifications that take a route."""
 
     what = 'a table such as { kinds = ["run.failed"], tasks = "backup-*" }'
 
@@ -93,13 +93,13 @@ class MatchTable:
 
 
 def notifiers(*, empty: bool = True) -> ListOf:
-    """Return a list of names of notifiers, or one."""
+    """Return the type of a list of notifier names, or of a single name."""
     return ListOf(Name("the name of a notifier"), 100, empty=empty, single=True)
 
 
 def unknown(names: Collection[str], known: Collection[str]) -> Iterator[tuple[int, Invalid]]:
-    """Return the places of names that are no notifier, and the errors."""
+    """Yield the indexes of names that no notifier has, and the errors."""
     for index, name in enumerate(names):
-        if name not in known and NAME.fullmatch(name):  # a value that is no name has its own error
+        if name not in known and NAME.fullmatch(name):  # an invalid name has its own error
             remedy = nearest(name, known) or f"add [notifiers.{name}]"
             yield index, Invalid(f"no notifier named {quoted(name)}", remedy)

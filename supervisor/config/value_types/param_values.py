@@ -1,4 +1,4 @@
-"""Values of the parameters of tasks: the accepted values, and the form that the command gets. All are text."""
+"""Values of task parameters: which are valid, and their form for the command. All values are text."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from supervisor.config.problems import Invalid, quoted
 from supervisor.config.records import Param
 
 MAX_BYTES = 64 * 1024
-"""Of all values of a run together; the kernel takes 128 KiB in one argument."""
+"""Maximum size of all values of a run together; the kernel accepts 128 KiB in one argument."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
@@ -19,10 +19,10 @@ _SHOWN_CHOICES = 10
 
 
 def normal(param: Param, text: str) -> str:
-    """Return a value as the command gets it.
+    """Return a value in the form that the command gets.
 
     Raises:
-        Invalid: the parameter does not take it; the message repeats no value.
+        Invalid: the value is not valid for the parameter; the message does not quote it.
     """
     if "\0" in text:
         raise Invalid("must not contain a NUL character", show=False)
@@ -48,7 +48,7 @@ def normal(param: Param, text: str) -> str:
 
 
 def _one_of(choices: tuple[str, ...]) -> str:
-    """Return a short error. It suggests no near match: the scheduler has no time for that."""
+    """Return a short error. It suggests no similar value, because the search would block the scheduler."""
     if len(choices) > _SHOWN_CHOICES:
         return f"one of its {len(choices)} choices"
     return " or ".join(map(quoted, choices))
@@ -82,21 +82,21 @@ TYPES: Final[Mapping[str, Callable[[str], str]]] = {
     "number": _number,
     "boolean": _boolean,
 }
-"""Converters by name: each turns a text into the form for the command, or raises Invalid."""
+"""Converters by type: each returns a text in the form for the command, or raises Invalid."""
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Return whether the pattern matches the whole text; in a time that grows with its length only."""
+    """Return whether the pattern matches the whole text; RE2 takes linear time for any pattern."""
     return compiled(pattern).fullmatch(text) is not None
 
 
 def compiled(pattern: str) -> Any:
-    """Return a regular expression of RE2.
+    """Return a compiled regular expression (RE2).
 
     Raises:
-        Invalid: it is none.
+        Invalid: the pattern is invalid.
     """
-    import re2  # only where a parameter has a pattern
+    import re2  # imported only if a parameter has a pattern
 
     options = re2.Options()
     options.max_mem = _PATTERN_MEMORY_BYTES

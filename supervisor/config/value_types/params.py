@@ -1,15 +1,15 @@
-"""Parameters of tasks: how they are declared, which values they take, and how they reach the command.
+"""Parameters of tasks: their declaration, and how they reach the command.
 
 =========  ===========================================================================
-kind       the command gets it as
+kind       the command receives it as
 =========  ===========================================================================
 env        an environment variable of that name
-arg        an argument: ``$1``, ``$2`` … of a shell text, in the order of declaration
-option     one argument ``--NAME=VALUE``, behind those
-flag       the argument ``--NAME`` when it is true, in its place among the options
+arg        a positional argument: ``$1``, ``$2`` … of a shell text, in the order of declaration
+option     an argument ``--NAME=VALUE``, after the positional ones
+flag       the argument ``--NAME`` if it is true, among the options in the order of declaration
 =========  ===========================================================================
 
-Every value is text, and is one argument or one variable, whole: nothing is ever made of it that is read again.
+Each value is text, and becomes exactly one argument or variable: no shell or other program parses it.
 """
 
 import re
@@ -24,7 +24,7 @@ from supervisor.config.value_types.values import Choice, Flag, ListOf, Text, Val
 
 MAX_PARAMS = 100
 _MAX_BITS = 63
-"""Of a number in TOML."""
+"""TOML numbers have 64 bits, one of them for the sign."""
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -42,8 +42,9 @@ _PROGRAM_NAMES = frozenset({
     "SSH_ASKPASS", "VISUAL", "XDG_CONFIG_HOME", "ZDOTDIR", "_JAVA_OPTIONS",
 })
 # fmt: on
-"""With these variables, and those with such a prefix, the caller chooses the executed code, or blocks the run's
-messages to the daemon.
+"""Variables, and prefixes of variables, that no parameter can set.
+
+With them the requester could choose the code to execute, or block the run's messages to the daemon.
 """
 
 
@@ -62,7 +63,7 @@ class ParamPattern:
 
 @dataclass(frozen=True)
 class ParamValue:
-    """A value in the file: text, or a number or truth value as TOML writes it."""
+    """A value in the file: a string, or a TOML number or boolean, which becomes text."""
 
     what = "a string, a number, true or false"
 
@@ -90,7 +91,7 @@ KEYS: Mapping[str, ValueType] = {
 
 @dataclass(frozen=True)
 class Declared:
-    """One parameter, as a table."""
+    """The declaration of a parameter, as a table."""
 
     what = 'a table such as { name = "DAY", kind = "env", required = true }'
 
@@ -114,7 +115,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Params:
-    """All parameters of a task."""
+    """The declarations of all parameters of a task."""
 
     what = f"a list, each item {Declared().what}"
 
@@ -134,7 +135,7 @@ class Params:
 
 
 def _said(value: dict[str, Any], directory: str) -> tuple[dict[str, Any], Faults]:
-    """Return the table as fields of the record, and the faults of single values."""
+    """Return the fields of the record that a table sets, and the faults of single values."""
     found, faults = parse_table(value, KEYS, directory)
     said = {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL} | found
     if said.get("kind") == "flag" and "type" not in value:
@@ -146,7 +147,7 @@ _OPTIONAL = frozenset(KEYS) - {"name", "kind"}
 
 
 def _clashes(said: Mapping[str, Any]) -> Iterable[Invalid]:
-    """Return conflicts between keys."""
+    """Yield conflicts between the keys of a declaration."""
     kind, kind_of_value = said["kind"], said["type"]
     if kind == "env":
         yield from _wrong_variable(said["name"])
@@ -176,7 +177,7 @@ def _wrong_variable(name: str) -> Iterable[Invalid]:
 
 
 def _unfit(said: dict[str, Any]) -> Iterable[Invalid]:
-    """Return choices and a default that the parameter would reject; accepted ones are normalised."""
+    """Yield errors about choices and a default that the parameter would reject; normalise the others in place."""
     kinds = {name: said[name] for name in ("name", "kind", "type", "secret", "pattern")}
     choices: list[str] = []
     for index, text in enumerate(said["choices"]):
@@ -201,13 +202,13 @@ def _unfit(said: dict[str, Any]) -> Iterable[Invalid]:
 def unsuitable(
     params: Iterable[Param], *, scheduled: bool, api_trigger: bool, secrets: Collection[str]
 ) -> Iterable[tuple[int, Invalid]]:
-    """Return the conflicts of a task's parameters with its other keys, each with the parameter's position.
+    """Yield the conflicts of a task's parameters with its other keys, each with the parameter's index.
 
     Args:
         params: the parameters of the task.
-        scheduled: it runs without anybody who could give values.
-        api_trigger: users may run the task, and give values.
-        secrets: names of the variables that hold secrets of the task.
+        scheduled: whether the task also runs without a requester, who could set values.
+        api_trigger: whether users can run the task, and so set values.
+        secrets: names of the variables with secrets of the task.
     """
     for index, param in enumerate(params):
         if param.required and param.default is None:

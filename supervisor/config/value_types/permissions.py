@@ -1,4 +1,4 @@
-"""Permissions of runs towards the daemon: the type of one permission."""
+"""The type of a permission that a run has towards the daemon."""
 
 import re
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ _GLOB = re.compile(r"[a-zA-Z0-9._:*?\[\]!-]{1,200}")
 
 @dataclass(frozen=True)
 class Permission:
-    """A verb and a name, or a glob of names."""
+    """A verb, and a name or a glob for names."""
 
     what = 'a permission such as "restart:web" or "run:report-*"'
 
     def parse(self, value: object, directory: str) -> str:  # noqa: ARG002 - the protocol's signature
-        """Return the permission as it stands there."""
+        """Return the permission unchanged."""
         if not isinstance(value, str) or SEPARATOR not in value:
             raise Invalid(f"must be {self.what}")
         verb, _, glob = value.partition(SEPARATOR)

@@ -1,8 +1,8 @@
 """Presets for the clients of other engines.
 
-``{client}`` and ``{options}`` are the words of the keys of that name, ``{host}`` and ``{image}`` their values; all
-other placeholders are replaced for each run (see :mod:`.launchers`). The shell texts here are fixed: values of a run
-reach them as arguments, or as a variable.
+``{client}`` and ``{options}`` are replaced by the words of these keys, ``{host}`` and ``{image}`` by their values. All
+other placeholders are replaced for each run (:mod:`.launchers`). The shell texts here are fixed: values of a run reach
+them as arguments or variables.
 """
 
 from collections.abc import Mapping
@@ -11,27 +11,27 @@ from typing import Final, Literal
 
 FEED_VARIABLE = "RINGWARD_INPUT"
 REMOTE_MARK = "RINGWARD_LAUNCHED"
-"""In the environment of all processes of a job that was started over ssh: the id of its run."""
+"""Variable with the run id, in the environment of all processes of a job that was started over ssh."""
 COMMAND_VARIABLE = "RINGWARD_COMMAND"
 
 
 @dataclass(frozen=True)
 class Preset:
-    """One engine; words as in the launchers of the configuration."""
+    """The launcher of an engine, with words as in the configuration."""
 
     start: tuple[str, ...]
     stop: tuple[str, ...]
     probe: tuple[str, ...]
     client: tuple[str, ...] = ()
-    """Default of the key `client`; empty: there is no such key."""
+    """Default of the key `client`; empty if there is no such key."""
     takes: frozenset[str] = frozenset({"options"})
-    """Which of the keys options, host and image it has."""
+    """The keys among options, host and image that it has."""
     needs: frozenset[str] = frozenset()
     """The required keys among them."""
     feed: Literal["nothing", "script", "nomad_job"] = "nothing"
     carries_secrets: bool = True
     expands: bool = False
-    """The engine replaces names after dollars in the command and in values of variables; doubled ones are dollars."""
+    """Whether the engine expands variables in arguments and values; a doubled dollar stands for itself."""
     own_failures: Mapping[str, str] = field(default_factory=dict)
     """Exit statuses of the client itself, and their meanings."""
 

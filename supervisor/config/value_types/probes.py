@@ -1,4 +1,4 @@
-"""The types of values that say how an instance of a service is found to do its work."""
+"""The types of values of readiness and liveness probes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from supervisor.config.records import Probe, ProbeKind
 from supervisor.config.value_types.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
 
 INSTANCE = "{instance}"
-"""In addresses: the number of the instance."""
+"""Placeholder in addresses for the number of the instance."""
 _SCHEMES = ("http", "https")
 
 
 @dataclass(frozen=True)
 class ProbeUrl:
-    """An address that answers over HTTP."""
+    """A URL that an HTTP probe requests."""
 
     what = 'a URL such as "http://127.0.0.1:8080/healthz"'
 
@@ -35,7 +35,7 @@ class ProbeUrl:
 
 @dataclass(frozen=True)
 class ProbeAddress:
-    """A host and a port that accepts connections."""
+    """The host and port to which a TCP probe connects."""
 
     what = 'a host and a port such as "127.0.0.1:5432"'
 
@@ -54,7 +54,7 @@ class ProbeAddress:
 
 @dataclass(frozen=True)
 class LinePattern:
-    """A regular expression for one line of output."""
+    """A regular expression for a line of output."""
 
     what = 'a regular expression (RE2) such as "listening on port [0-9]+"'
 
@@ -70,7 +70,7 @@ class LinePattern:
 
 @dataclass(frozen=True)
 class Yes:
-    """True, as the only thing that can be said."""
+    """``true``, the only allowed value."""
 
     what = "true"
 
@@ -97,14 +97,14 @@ SETTINGS: Mapping[str, ValueType] = {
 
 @dataclass(frozen=True)
 class ProbeTable:
-    """A probe of one of several kinds, and its times."""
+    """A probe of one of several kinds, with its times."""
 
     what = 'a table such as { http = "http://127.0.0.1:8080/healthz", timeout = "30s" }'
     kinds: tuple[ProbeKind, ...]
     every: str
     timeout: str
     failures: int = 0
-    """0: it has no such key."""
+    """Default of the key `failures`; 0 if there is no such key."""
 
     def parse(self, value: object, directory: str) -> Probe:
         """Return the probe that the table describes."""

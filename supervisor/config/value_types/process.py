@@ -1,4 +1,4 @@
-"""The types of values that say how a process is started and ended."""
+"""The types of values that determine how a process starts and stops."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _KB, _TB = 1 << 10, 1 << 40
 
 @dataclass(frozen=True)
 class User:
-    """A user, alone or with a group: names, or numbers where there is no such name."""
+    """A user, with or without a group: names or numeric ids."""
 
     what = 'a user such as "backup", or a user and a group such as "backup:adm"'
 
@@ -34,7 +34,7 @@ class User:
 
 @dataclass(frozen=True)
 class Umask:
-    """Which permissions new files do not get, as a number."""
+    """The permissions that new files do not get (umask(2)), as a number."""
 
     what = 'a umask such as "027"'
 
@@ -47,7 +47,7 @@ class Umask:
 
 @dataclass(frozen=True)
 class StopSignal:
-    """A signal, or several of them each with the time it has."""
+    """A signal, or several, each with the time before the next one."""
 
     what = 'the name of a signal such as "SIGTERM", or a list of steps such as ["SIGINT", "10s"]'
 
@@ -89,7 +89,7 @@ class Stdin:
 
 @dataclass(frozen=True)
 class Cpus:
-    """How many processors may be used; less than one is a share of one."""
+    """Number of processors that may be used, which can be a fraction."""
 
     what = f"a number of processors from {MIN_CPUS} to {MAX_CPUS}"
 
@@ -104,7 +104,7 @@ class Cpus:
 
 @dataclass(frozen=True)
 class Seconds:
-    """A duration, in seconds, rounded up."""
+    """A duration in seconds, rounded up."""
 
     what = Duration().what
 
@@ -115,7 +115,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Amount:
-    """A size, or no limit."""
+    """A size, or ``unlimited``."""
 
     low: int = 0
 
@@ -143,7 +143,7 @@ LIMITS: Final[Mapping[str, ValueType]] = {
     "nice": Integer(-20, 19),
     "oom_score_adj": Integer(-1000, 1000),
 }
-"""By name. Sizes in bytes, times in seconds; -1: unlimited."""
+"""The types of limits by name. Sizes are in bytes, times in seconds; -1 means unlimited."""
 
 
 def _limit(name: str) -> ValueType:

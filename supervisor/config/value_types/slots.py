@@ -1,4 +1,4 @@
-"""Slots: their size, and the value of ``uses``."""
+"""The types of the size of a slot, and of ``uses``."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from supervisor.config.value_types.values import Integer, ListOf, Name
 
 MAX_SLOTS = 1000
 PLACES = Integer(1, 10_000)
-"""Places of a slot: its size, or the number that a run takes."""
+"""A number of places: the size of a slot, or those that a run takes."""
 NAMES = ListOf(Name("the name of a slot"), 100)
 
 
 @dataclass(frozen=True)
 class Uses:
-    """The places that a run takes, by slot."""
+    """The number of places that a run takes, by slot."""
 
     what = 'a list of slots such as ["db"], or a table with numbers of places such as { db = 2 }'
 

@@ -1,4 +1,4 @@
-"""The types of values that say when a task runs."""
+"""The types of values that determine when a task runs."""
 
 import math
 import re
@@ -9,18 +9,18 @@ from supervisor.config.problems import Invalid
 from supervisor.config.value_types.values import Flag, Integer, Text, choice
 
 RETRY_REASONS = ("failed", "timeout", "crashed", "start_failed", "log_overflow")
-"""End reasons after which a task can be tried again."""
+"""End reasons after which a retry is possible."""
 ATTEMPTS = Integer(0, 10_000)
 UNLIMITED_ATTEMPTS = "unlimited"
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 _END_MS = 7_289_654_400_000
-"""The beginning of 2201."""
+"""The first instant of 2201."""
 _EXAMPLE = '"2026-12-24T18:00:00+01:00"'
 
 
 class Moment:
-    """A point in time, as milliseconds since the epoch: RFC 3339, as a string or as TOML writes times."""
+    """A time in RFC 3339 format, as a string or a TOML date-time; in milliseconds since the epoch."""
 
     what = f"a time with its offset from UTC such as {_EXAMPLE}"
 
@@ -33,12 +33,12 @@ class Moment:
                 moment = datetime.fromisoformat(text.upper())
             except ValueError:
                 raise Invalid(f"must be {self.what}") from None
-            if not _MOMENT.match(text):  # of the other ISO 8601 forms
+            if not _MOMENT.match(text):  # other ISO 8601 forms, which fromisoformat accepts
                 raise Invalid(f"must be {self.what}")
         if moment.tzinfo is None:
             raise Invalid("needs its offset from UTC", f"write Z or an offset at its end, as in {_EXAMPLE}")
         ms = int(moment.timestamp() * 1000)
-        if not 0 <= ms < _END_MS:  # a time outside the range of clocks in some time zone cannot be displayed
+        if not 0 <= ms < _END_MS:  # a time outside this range cannot be shown in every time zone
             raise Invalid("must be a time from 1970 to 2200")
         return ms
 
@@ -59,7 +59,7 @@ class OnStart:
 
 
 class Attempts:
-    """A number of attempts, or no end of them."""
+    """A number of attempts, or ``unlimited``."""
 
     what = f'{ATTEMPTS.what}, or "{UNLIMITED_ATTEMPTS}"'
 

@@ -1,4 +1,4 @@
-"""The types of values that keys take: each checks a TOML value and converts it to the value in the model."""
+"""The types of the values of keys: each checks a TOML value, and converts it to the value in the model."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from supervisor.schedule.cron import validate
 
 NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
 MAX_ARGUMENT_BYTES = 128 * 1024 - 1
-"""Of one argument or variable: MAX_ARG_STRLEN of execve(2), less the closing NUL."""
+"""Maximum size of an argument or variable: MAX_ARG_STRLEN (execve(2)) without the terminating NUL."""
 MAX_DURATION_MS = 10 * 366 * 86_400_000
 
 _STRING = "a string"
@@ -28,23 +28,23 @@ _YES_NO = {"true": True, "false": False}
 
 
 class ValueType(Protocol):
-    """The required type of a key's value."""
+    """The type of a key's values."""
 
     def parse(self, value: object, directory: str) -> Any:
-        """Check `value` and convert it; relative paths start from `directory`.
+        """Check and convert `value`; relative paths start from `directory`.
 
         Raises:
-            Invalid: the value does not fit the key.
+            Invalid: the value is invalid.
         """
 
     @property
     def what(self) -> str:
-        """The form of the value in a few words, for messages and documentation."""
+        """A short description of valid values, for messages and documentation."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """A string of bounded length without NUL; some must not be empty."""
+    """A string of limited length without NUL characters."""
 
     limit: int = 4096
     empty: bool = True
@@ -65,7 +65,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Name:
-    """The name of something that the configuration has."""
+    """The name of an object in the configuration."""
 
     what: str
 
@@ -79,11 +79,11 @@ class Name:
 
 @dataclass(frozen=True)
 class FilePath:
-    """A path; a relative one starts from the directory of the file that says it."""
+    """A path; a relative one starts from the directory of the configuration file that contains it."""
 
     what = "a path"
     limit: int = 4095
-    """PATH_MAX less the closing NUL, or less where the kernel allows less."""
+    """Maximum size in bytes: PATH_MAX without the terminating NUL, or less if the kernel allows less."""
 
     def parse(self, value: object, directory: str) -> str:
         """Return the absolute path."""
@@ -91,7 +91,7 @@ class FilePath:
         if text.startswith("~"):
             raise Invalid("~ is not expanded in paths", 'write the path out, or "${HOME}/…"')
         path = os.path.join(directory, text)
-        if ".." not in path:  # which, behind a symbolic link, leads elsewhere than it seems
+        if ".." not in path:  # normpath would remove ".." after a symbolic link, which changes the target
             path = os.path.normpath(path)
         if len(os.fsencode(path)) > self.limit:
             raise Invalid(f"must be at most {self.limit} bytes long, together with {directory}")
@@ -100,7 +100,7 @@ class FilePath:
 
 @dataclass(frozen=True)
 class FileGlob:
-    """A path whose last component may have wildcards."""
+    """A path whose last component may contain wildcards."""
 
     what = 'a path such as "/srv/in/*.csv"'
 
@@ -133,7 +133,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number within bounds."""
+    """A whole number within limits."""
 
     low: int
     high: int
@@ -154,7 +154,7 @@ class Integer:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few words, each standing for a value of the model."""
+    """One of several words, each for a value in the model."""
 
     words: dict[str, object]
 
@@ -172,13 +172,13 @@ class Choice:
 
 
 def choice(*words: str) -> Choice:
-    """Return a choice whose words stand for themselves."""
+    """Return a choice whose words are also the values in the model."""
     return Choice({word: word for word in words})
 
 
 @dataclass(frozen=True)
 class Duration:
-    """A time span, in milliseconds."""
+    """A duration, in milliseconds."""
 
     what = 'a duration such as "30s" or "1h30m"'
     low_ms: int = 0
@@ -227,7 +227,7 @@ class ListOf:
     limit: int
     empty: bool = True
     single: bool = False
-    """Whether one value may stand without the list around it."""
+    """Whether a single value is accepted without a list around it."""
 
     def parse(self, value: object, directory: str) -> tuple[Any, ...]:
         """Return the items as a tuple."""
@@ -250,7 +250,7 @@ class ListOf:
         return tuple(parsed)
 
     def _as_list(self, value: object, directory: str) -> str | None:
-        """Advice for an item without the list around it."""
+        """Return a remedy for an item without a list around it; None if it is not a valid item."""
         try:
             self.item.parse(value, directory)
         except Invalid:
@@ -267,7 +267,7 @@ class ListOf:
 def parse_table(
     table: Mapping[str, object], types: Mapping[str, ValueType], directory: str
 ) -> tuple[dict[str, Any], Faults]:
-    """Return the values in a table of known keys, and the faults of single values."""
+    """Return the valid values in a table with known keys, and the faults of the others."""
     said: dict[str, object] = {}
     faults = Faults()
     for name, content in table.items():
@@ -284,7 +284,7 @@ def _known(name: str, types: Mapping[str, ValueType]) -> ValueType:
 
 @dataclass(frozen=True)
 class VariableName:
-    """The name of a variable for a command."""
+    """The name of an environment variable."""
 
     what = "the name of a variable"
 
@@ -297,7 +297,7 @@ class VariableName:
 
 @dataclass(frozen=True)
 class Environment:
-    """Variables for a command."""
+    """Environment variables for a command."""
 
     what = 'a table of strings such as { LANG = "C.UTF-8" }'
 
@@ -321,7 +321,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Secrets:
-    """Variables for a command whose values are hidden in its output."""
+    """Environment variables for a command, with values that are masked in its output."""
 
     what = 'a table of strings such as { TOKEN = "${file:token}" }'
 
@@ -372,7 +372,7 @@ class CommandLine:
 
 @dataclass(frozen=True)
 class Signal:
-    """The number of a signal that is given by name."""
+    """A signal, given by its name."""
 
     what = 'the name of a signal such as "SIGTERM"'
 
@@ -411,7 +411,7 @@ class TimeZone:
 
 @dataclass(frozen=True)
 class CronExpression:
-    """A schedule of five fields, or a macro."""
+    """A cron expression of five or six fields, or a macro."""
 
     what = 'a cron expression such as "*/5 * * * *" or "@hourly"'
 
@@ -438,7 +438,7 @@ def _check_size(name: str, content: str) -> None:
 
 
 def _in_quotes(value: object, suffix: str = "") -> str | None:
-    """Advice for a number or truth value where a string belongs, for a number when there is a `suffix`."""
+    """Return a remedy for a number or boolean in place of a string; for a number only if there is a `suffix`."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
     if number or (isinstance(value, bool | int | float) and not suffix):
         return f'write "{quoted(value)}{suffix}"'
