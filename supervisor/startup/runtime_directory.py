@@ -94,7 +94,7 @@ def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> Place:
 
 
 def _is_still(path: str, fd: int) -> bool:
-    """Return whether `path` is still the open file: a daemon that exits removes its own, perhaps just before the lock."""
+    """Return whether `path` is still the file that is open: a daemon that exits removes it, perhaps just before."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(fd))
     except FileNotFoundError:
