@@ -1,12 +1,12 @@
-"""Many runs at once: fixed in one read, then worked off in slices, each in a transaction of its own.
+"""Bulk operations on runs: one read selects them, then they are changed in slices, each in its own transaction.
 
-A slice is the JSON text of an array of row numbers; only the database makes it and reads it. Row numbers are valid as
-long as no run is purged, so the caller does one operation after the other. A run may change after it was read, so each
-change checks again and affects only the intended runs.
+A slice is the JSON text of an array of row numbers; only the database creates and reads it. Row numbers are valid as
+long as no run is purged, so the caller must not overlap operations. A run may change after it was selected, so each
+change checks the conditions again.
 
-Triggers that keep `run_counts` would change three numbers for each run, one by one. So the sums of a
-slice are stored, and the runs are changed without triggers; all of it is one transaction. To delete a run and to
-restore it touches none of its index entries; to purge it touches them all, so those slices are smaller.
+The triggers of `run_counts` would change three numbers for each run, one by one. So each transaction adds the sums of
+its slice, and changes the runs without triggers. Deleting and restoring a run touch none of its index entries. Purging
+touches them all, so its slices are smaller.
 """
 
 import json
@@ -22,14 +22,14 @@ from store.runs.phases import ENDED_STATES, FIRST_ACTIVE, REFUSED_STATES
 from store.runs.totals import count
 
 SLICE_ROWS = 1000
-"""To delete or restore. Takes 10 to 15 ms of a million runs: for so long another write waits. Twice as many take twice
-as long."""
+"""Size of a slice to delete or restore. With a million runs, a slice takes 10 to 15 ms, for which other writes wait.
+The time is proportional to the size."""
 PURGE_ROWS = 50
-"""To purge: some 3 ms."""
+"""Size of a slice to purge, which takes about 3 ms."""
 
 _ENDED = f"state < {FIRST_ACTIVE}"
 _THOSE = f"seq IN {NUMBERS} AND {_ENDED}"
-_OTHER_LAST = (  # else the next run that ends would count as the last one, be it older than others that stay or not
+_OTHER_LAST = (  # without this, the next run that ends would become the last run, even if others that stay are newer
     "UPDATE tasks SET last_run_id = (SELECT id FROM runs INDEXED BY runs_task"  # noqa: S608 - constants
     f" WHERE {_ENDED} AND task_name = tasks.name AND seq NOT IN {NUMBERS} ORDER BY created_at DESC, id DESC LIMIT 1)"
     f" WHERE name IN (SELECT task_name FROM runs WHERE {_THOSE})"
@@ -40,13 +40,13 @@ _REFUSED = f"state IN ({', '.join(map(str, sorted(REFUSED_STATES)))})"
 
 @dataclass(frozen=True, slots=True)
 class RunSelector:
-    """Which runs a bulk operation is about.
+    """The selection of runs for a bulk operation.
 
     Attributes:
-        match_all: Whether `filter` and `except_ids` count, or else `ids`.
-        filter: The conditions on the runs. Its `tasks` counts in any case.
+        match_all: Whether `filter` and `except_ids` select the runs; otherwise `ids` does.
+        filter: Conditions on the runs. Its `tasks` always applies.
         except_ids: Ids of runs to leave out.
-        ids: Exactly these, as far as they exist.
+        ids: Ids of runs to select; ids that do not exist are ignored.
     """
 
     match_all: bool = False
@@ -56,12 +56,12 @@ class RunSelector:
 
 
 class Retention(NamedTuple):
-    """Limits on the runs kept of a task.
+    """Limits on the runs that are kept of a task.
 
     Attributes:
-        keep_runs: How many runs that ran and ended.
-        keep_for_ms: How long after their end.
-        keep_refused: How many that never ran. They are counted apart, and so push out nothing that ran.
+        keep_runs: Maximum number of ended runs that ran.
+        keep_for_ms: Maximum time since their end.
+        keep_refused: Maximum number of runs that never ran. They have a separate limit, so they displace no other runs.
     """
 
     keep_runs: int
@@ -70,7 +70,7 @@ class Retention(NamedTuple):
 
 
 class PurgedRun(NamedTuple):
-    """A run whose row is gone and whose files may still be there."""
+    """A run whose row was removed and whose files may still exist."""
 
     seq: int
     task_name: str
@@ -78,36 +78,36 @@ class PurgedRun(NamedTuple):
 
 
 def find_ended(db: Database, selector: RunSelector) -> list[str]:
-    """Slices of the visible runs of a selector that have ended, oldest first.
+    """Return slices of the visible ended runs of a selector, oldest first.
 
     Raises:
-        ValueError: No such phase or end reason.
+        ValueError: Unknown phase or end reason.
     """
     with db.snapshot() as view:
         return _slices(view, "seq", *_selected(view, selector, Selection.ended), SLICE_ROWS)
 
 
 def find_deleted(db: Database, selector: RunSelector, deleted_after: int, deleted_at: int | None = None) -> list[str]:
-    """Return slices of the runs of a selector deleted after a time, or also at exactly that time (ms since the epoch).
+    """Return slices of a selector's runs that were deleted after a time and, if given, exactly at `deleted_at` (ms).
 
     Raises:
-        ValueError: No such phase or end reason.
+        ValueError: Unknown phase or end reason.
     """
     with db.snapshot() as view:
         return _slices(view, "seq", *_deleted(view, selector, _deletion(deleted_after, deleted_at)), SLICE_ROWS)
 
 
 def first_ids(db: Database, slices: Sequence[str], number: int) -> list[str]:
-    """Return the ids of the first runs of slices, at most one slice."""
+    """Return the ids of the first `number` runs of slices, at most those of the first slice."""
     query = f"SELECT id FROM runs WHERE seq IN {NUMBERS} ORDER BY seq LIMIT ?"  # noqa: S608 - constants
     return [row[0] for row in db.rows(query, [slices[0], number])] if slices else []
 
 
 def find_active(db: Database, selector: RunSelector) -> list[str]:
-    """Return ids of the visible runs of a selector that have not ended; runs that have not begun come first.
+    """Return the ids of the visible active runs of a selector; runs that have not started come first.
 
     Raises:
-        ValueError: No such phase or end reason.
+        ValueError: Unknown phase or end reason.
     """
     with db.snapshot() as view:
         source, params = _selected(view, selector, Selection.active)
@@ -115,16 +115,16 @@ def find_active(db: Database, selector: RunSelector) -> list[str]:
 
 
 def find_newest(db: Database, selector: RunSelector) -> dict[str, str]:
-    """Return the newest visible run of a selector by the name of its task, for each task that has any, in their order.
+    """Return the id of each task's newest visible run that a selector selects, sorted by task name.
 
     Raises:
-        ValueError: No such phase or end reason.
+        ValueError: Unknown phase or end reason.
     """
     with db.snapshot() as view:
         selection = _resolve(view, selector)
         if selection.is_empty():
             return {}
-        there = task_names(view)  # a filter may have any text for a name, of which a database takes not all in JSON
+        there = task_names(view)  # a filter's name may be any text, which the database might not accept in JSON
         names = sorted(there if selection.names is None else there & selection.names)
         newest: dict[str, str | None]
         if not selector.match_all:
@@ -139,25 +139,25 @@ def find_newest(db: Database, selector: RunSelector) -> dict[str, str]:
 
 
 def find_expired(db: Database, deleted_before: int) -> list[str]:
-    """Slices of the runs that were deleted at a time (ms since the epoch) or before."""
+    """Return slices of the runs that were deleted at or before a time (ms since the epoch)."""
     with db.snapshot() as view:
         return _slices(view, "run", "deleted_runs WHERE deleted_at <= ?", [deleted_before], PURGE_ROWS)
 
 
 def first_deletion(db: Database, deleted_after: int) -> int | None:
-    """When the first run was deleted after a time, both in ms since the epoch; None: none was."""
+    """Return the time of the first deletion after a time, both in ms since the epoch; None if there was none."""
     row = db.row("SELECT min(deleted_at) FROM deleted_runs WHERE deleted_at > ?", [deleted_after])
     return None if row is None else row[0]
 
 
 def find_excess(db: Database, rules: Mapping[str, Retention], others: Retention, now_ms: int) -> list[str]:
-    """Slices of the visible ended runs that are not kept.
+    """Return slices of the visible ended runs that exceed the retention limits.
 
     Args:
-        db: Reader or writer.
-        rules: By name of the task.
-        others: For tasks that have runs and no rule.
-        now_ms: From when the age of a run counts.
+        db: A reader or writer.
+        rules: Limits by task name.
+        others: Limits for tasks without a rule.
+        now_ms: Current time, from which the age of a run is measured.
     """
     with db.snapshot() as view:
         found: list[int] = []
@@ -167,8 +167,8 @@ def find_excess(db: Database, rules: Mapping[str, Retention], others: Retention,
 
 
 def mark_deleted(db: Database, rows: str, now_ms: int) -> int:
-    """Delete a slice so that it can be restored; returns how many runs that were."""
-    insert = (  # without the range PostgreSQL would go through all runs that are deleted
+    """Mark the ended runs of a slice as deleted; return the number of runs that were not deleted before."""
+    insert = (  # without the range, PostgreSQL would read all deleted runs
         f"INSERT INTO deleted_runs (run, deleted_at) SELECT seq, ? FROM runs WHERE seq IN {NUMBERS}"  # noqa: S608 - constants
         f" AND {_ENDED} AND seq NOT IN (SELECT run FROM deleted_runs WHERE run BETWEEN ? AND ?) RETURNING run"
     )
@@ -181,9 +181,9 @@ def mark_deleted(db: Database, rows: str, now_ms: int) -> int:
 
 
 def unmark_deleted(db: Database, rows: str, deleted_after: int, deleted_at: int | None = None) -> int:
-    """Restore runs of a slice that were deleted after a time, or also at exactly that time (ms since the epoch).
+    """Restore the runs of a slice that were deleted after a time and, if given, exactly at `deleted_at` (ms).
 
-    Returns how many that were.
+    Returns the number of restored runs.
     """
     when, params = _deletion(deleted_after, deleted_at)
     with db.transaction() as connection:
@@ -197,9 +197,9 @@ def unmark_deleted(db: Database, rows: str, deleted_after: int, deleted_at: int 
 
 
 def purge(db: Database, rows: str) -> int:
-    """Remove the ended runs of a slice permanently; return how many.
+    """Remove the ended runs of a slice permanently; return their number.
 
-    Their files are noted in the same transaction: see `purged_runs`.
+    Runs that may have files are recorded in the same transaction; see `purged_runs`.
     """
     with db.transaction() as connection:
         connection.execute(
@@ -222,7 +222,7 @@ def purge(db: Database, rows: str) -> int:
 
 
 def purged_runs(db: Database, after: int, limit: int) -> list[PurgedRun]:
-    """Purged runs whose files may still be there, from behind number `after` on."""
+    """Return at most `limit` purged runs after number `after` whose files may still exist."""
     return [
         PurgedRun(*row)
         for row in db.rows(
@@ -232,7 +232,7 @@ def purged_runs(db: Database, after: int, limit: int) -> list[PurgedRun]:
 
 
 def forget_purged(db: Database, last: int, kept: Collection[int]) -> int:
-    """Mark the files of purged runs up to number `last` as removed, except `kept`; return how many."""
+    """Forget purged runs up to number `last`, except `kept`, because their files are removed; return their number."""
     return db.execute(
         f"DELETE FROM purged WHERE seq <= ? AND seq NOT IN {NUMBERS}",  # noqa: S608 - constants
         [last, json.dumps([*kept])],
@@ -242,7 +242,7 @@ def forget_purged(db: Database, last: int, kept: Collection[int]) -> int:
 def _selected(
     db: Connection, selector: RunSelector, narrow: Callable[[Selection], Selection]
 ) -> tuple[str, list[Value]]:
-    """What follows FROM to get the visible runs of a selector, and its parameters."""
+    """Return the SQL after FROM for the visible runs of a selector, and its parameters."""
     selection = narrow(_resolve(db, selector))
     if selection.is_empty():
         return "runs WHERE false", []
@@ -252,7 +252,7 @@ def _selected(
 
 
 def _deletion(after: int, at: int | None) -> tuple[str, list[Value]]:
-    """Return a condition for when a run was deleted, and its parameters."""
+    """Return the condition on the time of deletion, and its parameters."""
     return ("deleted_at > ?", [after]) if at is None else ("deleted_at > ? AND deleted_at = ?", [after, at])
 
 
@@ -261,7 +261,7 @@ def _is_deleted(when: str) -> str:
 
 
 def _deleted(db: Connection, selector: RunSelector, deletion: tuple[str, list[Value]]) -> tuple[str, list[Value]]:
-    """Return the SQL after FROM for the runs of a selector deleted at a time, and its parameters."""
+    """Return the SQL after FROM for the deleted runs of a selector, and its parameters."""
     when, times = deletion
     selection = replace(_resolve(db, selector), some_deleted=False)
     if selection.is_empty():
@@ -269,13 +269,13 @@ def _deleted(db: Connection, selector: RunSelector, deletion: tuple[str, list[Va
     where, params = _conditions(selector, selection)
     if not selector.match_all:
         return f"runs INDEXED BY runs_id WHERE {where} AND {_is_deleted(when)}", [*params, *times]
-    # CROSS JOIN: SQLite goes through the first of them, and looks up the other.
+    # With CROSS JOIN, SQLite scans the first table and looks up rows of the second.
     source = f"deleted_runs CROSS JOIN runs WHERE runs.seq = deleted_runs.run AND {when}"
     return f"{source} AND {where}", [*times, *params]
 
 
 def _newest_of_each(selector: RunSelector, selection: Selection) -> tuple[str, list[Value]]:
-    """Return the query for the newest run of a task, `tasks.value`: back to the first that matches in either part."""
+    """Return the query for the newest run, ended or active, of the task `tasks.value`, and its parameters."""
     parts, values = [], []
     for index, part in (("runs_task", selection.ended()), ("runs_active", selection.active())):
         if part.is_empty():
@@ -303,7 +303,7 @@ def _conditions(selector: RunSelector, selection: Selection) -> tuple[str, list[
 
 
 def _index(db: Connection, selection: Selection) -> str:
-    """Return the index in which the fewest entries have to be looked at."""
+    """Return the index with the fewest entries to read."""
     if selection.id_is_whole():
         return "runs_id"
     if selection == selection.active():
@@ -320,7 +320,7 @@ def _index(db: Connection, selection: Selection) -> str:
 
 
 def _slices(db: Connection, column: str, source: str, params: list[Value], size: int) -> list[str]:
-    """Return the rows in the order of their numbers, about that of their creation: neighbours are changed together."""
+    """Return slices in the order of row numbers. Rows that are changed together were created at about the same time."""
     numbered = f"SELECT {column} AS number, (row_number() OVER (ORDER BY {column}) - 1) / {size} AS part FROM {source}"  # noqa: S608 - ours
     array = "'[' || string_agg(CAST(number AS TEXT), ',') || ']'"
     made = db.rows(f"SELECT {array} FROM ({numbered}) AS numbered GROUP BY part ORDER BY part", params)  # noqa: S608 - ours
@@ -340,7 +340,7 @@ def _excess(db: Connection, name: str, rule: Retention, now_ms: int) -> Iterator
             parts.append(f"SELECT * FROM (SELECT seq FROM {source} AND {where} AND {VISIBLE} {newest}) AS {part}")  # noqa: S608 - ours
             params += [name, kept]
     until = now_ms - rule.keep_for_ms
-    # No run ends before it was created: the index has the few that may be too old.
+    # A run does not end before its creation, so the index finds the few runs that may be too old.
     old = "created_at <= ? AND COALESCE(ended_at, created_at) <= ?"
     parts.append(f"SELECT seq FROM {source} AND {old} AND {VISIBLE}")  # noqa: S608 - ours
     params += [name, until, until]
@@ -352,14 +352,14 @@ def _cut(numbers: list[int]) -> Iterable[str]:
 
 
 def _slice(found: Iterable[Row]) -> str:
-    """Of row numbers, one in each row."""
+    """Return the slice of row numbers, the first column of `found`."""
     return json.dumps([row[0] for row in found])
 
 
 def _count_slice(db: Connection, rows: str, which: str, sign: int) -> None:
-    """Add the ended runs of a slice to `run_counts`, or subtract them, in place of the triggers.
+    """Add the ended runs of a slice to the counts, or subtract them, in place of the triggers.
 
-    The wide buckets of all tasks together are made of the narrow ones, of which there are a tenth as many as of runs:
+    The wide buckets of all tasks together are computed from the narrow ones, which are a tenth as many as the runs:
     sorting is most of the work.
     """
     by = "state, exit_code, triggered_by, retry"
@@ -397,5 +397,5 @@ def _count_slice(db: Connection, rows: str, which: str, sign: int) -> None:
     if db.sqlite:
         db.execute(f"{parts} {counts}", [rows])
         db.execute(durations.format(f"{slice_} AND"), [rows])
-    else:  # a statement can be part of another one: the slice is read once
+    else:  # PostgreSQL accepts an INSERT within WITH, so the slice is read only once
         db.execute(f"{parts}, counts AS ({counts}) {durations.format('chosen WHERE')}", [rows])

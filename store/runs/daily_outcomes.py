@@ -1,4 +1,4 @@
-"""Outcomes of a task's runs, by UTC day and in total. Triggers of the database count; deleted runs stay counted."""
+"""Outcomes of tasks' runs, by UTC day and in total. Database triggers count them; deleted runs stay counted."""
 
 from typing import NamedTuple
 
@@ -7,21 +7,22 @@ from store.runs.phases import FIRST_ACTIVE, decode
 
 DAY_MS = 86_400_000
 KEPT_DAYS = 400
-"""A year after runs of the default retention are gone."""
+"""Number of days that are kept: a year more than runs with the default retention."""
 LASTED_MS = (100, 1_000, 10_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000)
-"""Bounds of durations, for `Total.lasted`."""
+"""Upper bounds of durations in ms, for `Total.lasted`."""
 WAITED_MS = (100, 1_000, 10_000, 60_000, 600_000, 3_600_000)
-"""Bounds of delays, for `Total.waited_within`."""
+"""Upper bounds of delays in ms, for `Total.waited_within`."""
 
 
 class Day(NamedTuple):
-    """Ends of runs on one day, for one end reason.
+    """A task's runs that ended on one day with one end reason.
 
     Attributes:
         day: Number of the UTC day since the epoch.
-        timed: How many of them had both a start and an end.
-        duration: Sum of their durations, ms.
-        longest: The longest of these, ms.
+        n: Number of runs.
+        timed: Number of runs with both a start and an end.
+        duration: Sum of their durations in ms.
+        longest: Longest duration in ms.
     """
 
     day: int
@@ -33,14 +34,14 @@ class Day(NamedTuple):
 
 
 class Total(NamedTuple):
-    """Ends of runs of a task there ever were, for one end reason.
+    """All runs of a task that ever ended with one end reason.
 
     Attributes:
-        last_at: When the last of them ended, ms since the epoch.
-        waited: Total wait of the started runs, in ms: since the instant of the schedule, since a retry was due, else
-            since the request for the run.
-        lasted: How many of the timed ones ran no longer than each of `LASTED_MS`.
-        waited_within: How many of them had waited no longer than each of `WAITED_MS`.
+        last_at: Time of the last end, ms since the epoch.
+        waited: Total delay of the started runs in ms: since a retry was due, since the scheduled instant, or otherwise
+            since the request.
+        lasted: Number of runs that ran no longer than each bound of `LASTED_MS`.
+        waited_within: Number of runs that waited no longer than each bound of `WAITED_MS`.
     """
 
     task_name: str
@@ -69,7 +70,7 @@ def days(db: Database, task_name: str, first_day: int) -> list[Day]:
 
 
 def totals(db: Database) -> list[Total]:
-    """Return the totals of all configured tasks and services, by name."""
+    """Return the totals of all configured tasks and services, sorted by name."""
     rows = db.rows(
         "SELECT s.task_name, s.state, s.n, s.timed, s.duration, s.last_at, s.waited,"  # noqa: S608 - constants
         f" {', '.join(_LASTED + _WAITED)} FROM tasks AS t JOIN task_totals AS s ON s.task_name = t.name"
@@ -83,10 +84,10 @@ def totals(db: Database) -> list[Total]:
 
 
 def prune(db: Database, now_ms: int) -> int:
-    """Drop the days that are too old; returns how many rows.
+    """Drop the days that are too old; return the number of rows.
 
-    This also removes the totals of tasks that left the configuration and had no end for as long, and numbers of
-    `run_counts` that are now 0.
+    This also removes the totals of unconfigured tasks without a run for the same time, and rows of `run_counts` that
+    are now 0.
     """
     db.execute("DELETE FROM run_counts WHERE n = 0")
     db.execute(

@@ -1,4 +1,4 @@
-"""Runs that people deleted, as long as they can be restored."""
+"""Deleted runs, as long as they can be restored."""
 
 import json
 from dataclasses import replace
@@ -12,19 +12,19 @@ from store.runs.record import SELECT, Run, from_row
 def list_deleted(
     db: Database, wanted: RunFilter, limit: int, offset: int, deleted_after: int = 0
 ) -> tuple[list[Run], int]:
-    """Return one page of the deleted runs that match, the last deleted first, and how many match.
+    """Return one page of the matching deleted runs, last deleted first, and the number of all matching runs.
 
-    Many runs can be deleted at one time; of these the run stored last comes first.
+    Of several runs that were deleted at the same time, the run stored last comes first.
 
     Args:
-        db: Reader or writer.
+        db: A reader or writer.
         wanted: The filter for deleted runs; visible runs are not searched.
-        limit: Runs of a page, 0 or more.
-        offset: Runs before the page, 0 or more.
-        deleted_after: Unix milliseconds: runs deleted at or before this time cannot be restored any more.
+        limit: Number of runs in the page, 0 or more.
+        offset: Number of runs before the page, 0 or more.
+        deleted_after: Runs deleted at or before this time (ms since the epoch) are left out.
 
     Raises:
-        ValueError: No such phase or end reason.
+        ValueError: Unknown phase or end reason.
         StoreError: See store.errors.
     """
     with db.snapshot() as view:
@@ -34,11 +34,11 @@ def list_deleted(
         where, params = selection.conditions()
         source = "deleted_runs WHERE deleted_at > ?"
         if selection != Selection(some_deleted=False):
-            # CROSS JOIN: SQLite goes through the few that are deleted, and looks up each of them.
+            # With CROSS JOIN, SQLite scans the few deleted runs and looks up each of them.
             source = f"deleted_runs CROSS JOIN runs WHERE runs.seq = deleted_runs.run AND deleted_at > ? AND {where}"
         params = [deleted_after, *params]
         counted = view.row(f"SELECT count(*) FROM {source}", params)  # noqa: S608 - ours
-        # There may be as many as there were runs: an index has this order.
+        # All runs may be deleted, so the order is that of an index.
         order = "ORDER BY deleted_runs.deleted_at DESC, deleted_runs.run DESC LIMIT ? OFFSET ?"
         page = [row[0] for row in view.rows(f"SELECT run FROM {source} {order}", [*params, limit, offset])]  # noqa: S608 - ours
         rows = view.rows(f"SELECT seq, {SELECT} FROM runs WHERE seq IN {NUMBERS}", [json.dumps(page)])  # noqa: S608 - constants

@@ -1,4 +1,4 @@
-"""Durations in buckets, for `run_durations`: by their first two digits, and how many follow.
+"""Buckets of durations for `run_durations`: by the first two digits and the number of digits after them.
 
 Stored numbers depend on these buckets, so the buckets must not change.
 """
@@ -8,7 +8,7 @@ _NEGATIVE = -(2**62)
 
 
 def bucket(duration: str) -> str:
-    """Return the expression for the bucket of a duration, in ms: the shortest that may be in it."""
+    """Return the SQL expression for the bucket of a duration in ms. A bucket's name is its shortest duration."""
     cases = [f"WHEN {duration} < 0 THEN {_NEGATIVE}"]
     for digits in range(2, _MOST_DIGITS + 1):
         width = 10 ** (digits - 2)

@@ -1,4 +1,4 @@
-"""Which runs a list is about: the filter of the interface, and its form in SQL."""
+"""Filters of runs: the conditions of the API, and their form in SQL."""
 
 import fnmatch
 import itertools
@@ -12,13 +12,13 @@ from store.runs import phases
 from store.runs.ids import is_ulid
 
 VISIBLE = "runs.seq NOT IN (SELECT run FROM deleted_runs)"
-"""Expression for the runs that are not deleted. To be said last: it is the dearest to look at."""
+"""Condition for runs that are not deleted. It must come last, because it is the most expensive one."""
 
 Optional = Literal["started_at", "duration"]
-"""Columns of which a run may have no value."""
+"""Columns that can be NULL."""
 
 WIDTH_ALL, WIDTH_TASK = 22, 27
-"""The narrowest buckets that `run_counts` has of all tasks together, and of single ones."""
+"""Width (log2 ms) of the narrowest buckets in `run_counts`, for all tasks together and for single tasks."""
 
 _ENDED_NAME = f"SELECT min(task_name) FROM runs INDEXED BY runs_task WHERE state < {phases.FIRST_ACTIVE}"  # noqa: S608 - constants
 _TASK_NAMES = (
@@ -28,27 +28,27 @@ _TASK_NAMES = (
     f" UNION SELECT task_name FROM runs INDEXED BY runs_active WHERE state >= {phases.FIRST_ACTIVE}"
 )
 _MOST_SINGLY = 1000
-"""Values that are a parameter each. A statement takes 32,766 of them (SQLite), and may name a task several times."""
+"""Up to this number, each value is a parameter. SQLite accepts 32,766 in a statement, which may repeat the values."""
 _ULID_CHARACTERS = frozenset("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Conditions that a visible run must all meet; the default: every run.
+    """Conditions that a visible run must all meet. The default matches every run.
 
     Attributes:
-        tasks: Glob of task names that the caller may know of; None: all.
-        task: Exact task name, given by the path of the request.
-        task_name: Exact task name, given as a filter.
-        phases: "pending", "running", "ended". Together with `reasons`: any of them matches; both empty: no condition.
-        reasons: End reasons, by their exact names.
-        triggers: Any of these; empty: no condition.
-        created_after: Created at or after, ms since the epoch.
-        created_before: Created at or before, ms since the epoch.
-        exit_code_min: Exit code at least.
-        exit_code_max: Exit code at most.
-        retries_only: Retries only.
-        search: Part of the task name or of the id, upper or lower case alike; empty: no condition.
+        tasks: Glob pattern of the tasks that the caller may see; None for all tasks.
+        task: Exact task name from the path of the request; None for no condition.
+        task_name: Exact task name from the filter; None for no condition.
+        phases: Phases: "pending", "running", "ended". A run matches any of `phases` or `reasons`; without either, all.
+        reasons: Exact names of end reasons.
+        triggers: Triggers, any of which matches; empty for no condition.
+        created_after: Earliest time of creation, ms since the epoch.
+        created_before: Latest time of creation, ms since the epoch.
+        exit_code_min: Lowest exit code.
+        exit_code_max: Highest exit code.
+        retries_only: Whether only retries match.
+        search: Part of the task name or the id, case-insensitive; empty for no condition.
     """
 
     tasks: str | None = None
@@ -67,21 +67,21 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A filter in the terms of the table. None: no condition. An empty set: nothing matches.
+    """A filter in terms of the table. None means no condition; an empty set matches nothing.
 
     Attributes:
         names: Task names.
         states: Numbers of store.runs.phases.
-        id_part: Upper-case part of the id; a run whose task is in `id_or_names` matches too.
-        id_or_names: Used with `id_part`.
-        buckets: Numbers `created_at >> WIDTH_TASK` of which one must match; empty: no condition. Said to spare looking
-            up deleted runs, when all that are visible are known to match.
-        has: A column in which there is a value.
-        lacks: A column in which there is none; not together with `has`.
-        started: The first and the last ms between which all of them are known to have started; None: unknown. Said to
-            spare looking at others.
-        lasted: The same of how long they took, in ms.
-        some_deleted: Whether deleted runs have to be passed over, or else there are none, or they are wanted too.
+        id_part: Upper-case part of the id. A run whose task is in `id_or_names` matches too.
+        id_or_names: Task names for `id_part`.
+        buckets: Values of `created_at >> WIDTH_TASK`, any of which matches; empty for no condition. All visible matches
+            are in these buckets; the condition only avoids lookups of deleted runs.
+        has: A column that must have a value.
+        lacks: A column that must be NULL; not together with `has`.
+        started: Times (ms) between which all matches are known to have started; None if unknown. The condition only
+            avoids reading other rows.
+        lasted: The same for durations in ms.
+        some_deleted: Whether deleted runs must be excluded. False if there are none, or if they are wanted too.
     """
 
     names: frozenset[str] | None = None
@@ -102,7 +102,7 @@ class Selection:
     some_deleted: bool = True
 
     def conditions(self) -> tuple[str, list[Value]]:
-        """Return the whole WHERE expression and its parameters."""
+        """Return the complete WHERE expression and its parameters."""
         parts: list[str] = []
         params: list[Value] = []
         if self.names is not None:
@@ -133,7 +133,7 @@ class Selection:
 
     @staticmethod
     def _by_state(states: frozenset[int], params: list[Value]) -> Iterator[str]:
-        """First, in the words of the indexes, which of the two parts of the table it is."""
+        """Yield the conditions on the state. The first one is the condition of a partial index, if one applies."""
         part = phases.ALL_STATES
         if states <= phases.ENDED_STATES:
             part = phases.ENDED_STATES
@@ -141,7 +141,7 @@ class Selection:
         elif states <= phases.ACTIVE_STATES:
             part = phases.ACTIVE_STATES
             yield f"state >= {phases.FIRST_ACTIVE}"
-        # Few numbers in the list: it is gone through for each run.
+        # Keep the list short, because it is searched for each run.
         others = part - states
         if others and len(others) < len(states):
             yield f"NOT ({among('state', others, params)})"
@@ -149,7 +149,7 @@ class Selection:
             yield among("state", states, params)
 
     def _sparing(self, params: list[Value]) -> list[str]:
-        """What follows from other conditions, or tells the two parts of a list apart."""
+        """Return conditions that others imply, or that separate the two parts of a list (with and without a value)."""
         parts: list[str] = []
         if self.has is not None:
             parts.append(f"{self.has} IS NOT NULL")
@@ -164,7 +164,7 @@ class Selection:
         return parts
 
     def ended(self) -> "Selection":
-        """Return the ended ones of them."""
+        """Return the selection limited to ended runs."""
         return replace(self, states=phases.ENDED_STATES if self.states is None else self.states & phases.ENDED_STATES)
 
     def active(self) -> "Selection":
@@ -173,7 +173,7 @@ class Selection:
         return replace(self, states=states)
 
     def only(self, column: str, values: Collection[int | str]) -> "Selection":
-        """Return the selection limited to these states, or to this one task name or exit code."""
+        """Return the selection limited to values of a column: to these states, or to one task name or exit code."""
         if column == "state":
             states = phases.ALL_STATES if self.states is None else self.states
             return replace(self, states=frozenset(map(int, values)) & states)
@@ -183,23 +183,23 @@ class Selection:
         return replace(self, names=frozenset({str(value)}))
 
     def id_is_whole(self) -> bool:
-        """Return whether only one run can match, by its id."""
+        """Return whether `id_part` is a complete id, so that at most one run matches."""
         return self.id_part is not None and not self.id_or_names and is_ulid(self.id_part)
 
     def by_state_alone(self) -> bool:
-        """Return whether there are conditions only on the state and on the presence of values."""
+        """Return whether there are only conditions on the state and on the presence of values."""
         return self == Selection(states=self.states, has=self.has, lacks=self.lacks, some_deleted=self.some_deleted)
 
     def is_empty(self) -> bool:
-        """Return whether nothing can match, whatever the table holds."""
+        """Return whether nothing can match, whatever the table contains."""
         return frozenset() in (self.names, self.states, self.triggers)
 
 
 def resolve(db: Connection, wanted: RunFilter) -> Selection:
-    """Return the selection for a filter; it holds in the snapshot that `db` is in.
+    """Return the selection for a filter. It is valid in the current snapshot of `db`.
 
     Raises:
-        ValueError: No such phase or end reason.
+        ValueError: Unknown phase or end reason.
     """
     names: frozenset[str] | None = None
     for name in (wanted.task, wanted.task_name):
@@ -224,9 +224,9 @@ def resolve(db: Connection, wanted: RunFilter) -> Selection:
 
 
 def _search(db: Connection, selection: Selection, text: str) -> Selection:
-    """Return the names are few: a search for a part becomes a set of names.
+    """Return the selection limited to a search text. The search in task names becomes a set of names.
 
-    Ids are searched only for text that can occur in an id.
+    Ids are only searched for text that can occur in an id.
     """
     known = task_names(db) if selection.names is None else selection.names
     found = frozenset(name for name in known if text.casefold() in name.casefold())
@@ -241,7 +241,7 @@ def _search(db: Connection, selection: Selection, text: str) -> Selection:
 
 
 def _common_beginning(db: Connection) -> str:
-    """Return the common prefix of all ids: ids begin with the time."""
+    """Return the common prefix of all ids, which begin with the time."""
     found = db.row("SELECT (SELECT min(id) FROM runs), (SELECT max(id) FROM runs)")
     first, last = found if found and found[0] is not None else ("", "")
     alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=True))
@@ -249,12 +249,12 @@ def _common_beginning(db: Connection) -> str:
 
 
 def task_names(db: Connection) -> frozenset[str]:
-    """The names that runs have, deleted ones too: one step in the index for each, whatever the number of ended runs."""
+    """Return the task names of all runs, including deleted ones. Each name takes one step in an index."""
     return frozenset(row[0] for row in db.rows(_TASK_NAMES))
 
 
 def among(column: str, values: Collection[str] | Collection[int], params: list[Value]) -> str:
-    """Return the condition that a column has one of these values, and its parameters put to the others."""
+    """Return the condition that a column has one of these values, and append its parameters to `params`."""
     if len(values) > _MOST_SINGLY:
         params.append(json.dumps([*values]))
         return f"{column} IN {TEXTS}"

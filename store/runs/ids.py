@@ -1,8 +1,8 @@
-"""Run ids: ULIDs, 26 characters of Crockford's base32, upper case (10 of them milliseconds, 16 random).
+"""Run ids: ULIDs, 26 characters of Crockford's base32 in upper case (10 for milliseconds, 16 random).
 
-python-ulid's generator is monotonic within a millisecond only. Three things are added here. The clock is read under the
-lock, else ids of two threads can be out of order. A clock that steps back is held at the last millisecond. A forked
-child starts with its own state, else parent and child make the same id.
+python-ulid's generator is only monotonic within a millisecond. This module adds three things. It reads the clock under
+the lock; otherwise ids of two threads could be out of order. If the clock steps back, it uses the last millisecond. A
+forked child starts with a new state; otherwise parent and child would generate the same id.
 """
 
 import hashlib
@@ -14,15 +14,15 @@ from _thread import RLock
 from ulid import ULID, ULIDGenerator
 
 _TIME_BYTES, _RANDOM_BYTES, _TIME_CHARACTERS = 6, 10, 10
-_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")  # 26 characters hold 130 bits: the first has three of them
+_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")  # the first character has only 3 bits: 3 + 25 * 5 = 128
 
 
 class _State:
-    """The last id of one process."""
+    """The generator and last millisecond of one process."""
 
     def __init__(self) -> None:
-        # Of the interpreter also under gevent, whose own locks can forget to wake a thread that waits while another one
-        # releases. Nothing that is done under it gives way to another greenlet.
+        # The interpreter's lock, also under gevent: gevent's locks can fail to wake a thread that waits while another
+        # thread releases. No code under this lock switches greenlets.
         self.lock = RLock()
         self.generator: ULIDGenerator | None = None
         self.last_ms = 0
@@ -34,7 +34,7 @@ class _State:
             ms = max(self.last_ms, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
             try:
                 value = self.generator.generate(ms)
-            except ValueError:  # 2**80 ids in one millisecond, or the first of it began near the end: borrow the next
+            except ValueError:  # the random part overflows in this millisecond: use the next one
                 ms += 1
                 value = self.generator.generate(ms)
             self.last_ms = ms
@@ -53,20 +53,20 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def new_ulid(now_ms: int | None = None) -> str:
-    """Return a new id, greater than every id that this process made before; safe over threads and forks.
+    """Return a new id, greater than all previous ids of this process. Safe with threads and forks.
 
     Args:
-        now_ms: Milliseconds since the epoch; the clock when absent. Earlier than an id's before: that one's is used.
+        now_ms: Time of the id, ms since the epoch; None for now. It is raised to the time of the previous id.
     """
     return _state.make(now_ms)
 
 
 def derived_ulid(seed: str, text: str) -> str:
-    """Return the id that belongs to a text under a seed, an id itself: always the same, of the seed's millisecond."""
+    """Return an id derived from a text and a seed id: always the same, with the seed's time."""
     digest = hashlib.blake2b(f"{seed}{text}".encode(), digest_size=_RANDOM_BYTES).digest()
     return seed[:_TIME_CHARACTERS] + str(ULID(bytes(_TIME_BYTES) + digest))[_TIME_CHARACTERS:]
 
 
 def is_ulid(text: str) -> bool:
-    """Return whether the text is a run id as we write it: 26 upper-case characters, not above 128 bits."""
+    """Return whether the text is a run id in canonical form: 26 upper-case characters of at most 128 bits."""
     return _ULID.fullmatch(text) is not None

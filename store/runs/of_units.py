@@ -1,4 +1,4 @@
-"""Runs whose logs make up the logs of some tasks and services."""
+"""The runs whose logs make up the logs of tasks and services."""
 
 from collections.abc import Collection
 
@@ -10,7 +10,7 @@ from store.runs.record import SELECT, Run, from_row
 
 _NOT_REFUSED = f"state NOT IN ({', '.join(map(str, sorted(REFUSED_STATES)))})"
 _HAS_A_LOG = f"{_NOT_REFUSED} AND (started_at IS NOT NULL OR lines > 0)"
-# The indexes have no ended_at, but started_at and duration, so most rows need not be looked up for the first part.
+# The indexes contain started_at and duration but not ended_at, so the first condition avoids most lookups of rows.
 _ENDED_SINCE = "(started_at IS NULL OR started_at + duration >= ?) AND ended_at >= ?"
 _PLACE = "(created_at, id)"
 
@@ -32,11 +32,11 @@ def ended_runs(db: Database, names: Collection[str], since: int, after: tuple[in
     """Return visible runs with a log that ended at or after `since`, oldest first.
 
     Args:
-        db: the database.
-        names: of these tasks and services.
-        since: ms since the epoch.
-        after: creation time and id of the run behind which to begin.
-        limit: most runs to return.
+        db: a reader or writer.
+        names: names of the tasks and services.
+        since: earliest end, ms since the epoch.
+        after: creation time and id of the run after which to begin.
+        limit: maximum number of runs.
     """
     return _ended(db, names, since, after, limit, descending=False)
 
@@ -44,7 +44,7 @@ def ended_runs(db: Database, names: Collection[str], since: int, after: tuple[in
 def newest_ended_runs(
     db: Database, names: Collection[str], since: int, before: tuple[int, str], limit: int
 ) -> list[Run]:
-    """As :func:`ended_runs`, the newest first, from the run on that was created before `before`."""
+    """Return runs like :func:`ended_runs`, but newest first, and only runs created before `before`."""
     return _ended(db, names, since, before, limit, descending=True)
 
 
@@ -70,11 +70,11 @@ def runs_with_logs(
     """Return visible runs that may have a log, newest first.
 
     Args:
-        db: the database.
-        names: of these tasks and services; None: of all.
-        since: leave out runs that ended before, ms since the epoch; None: none.
-        at: creation time and id of the run from which on to begin, whether it exists or not.
-        limit: most runs to return.
+        db: a reader or writer.
+        names: names of the tasks and services; None for all.
+        since: earliest end, ms since the epoch; None for no limit.
+        at: creation time and id at which to begin; the run need not exist.
+        limit: maximum number of runs.
     """
     if names is not None and not names:
         return []
@@ -97,7 +97,7 @@ def runs_with_logs(
 
 
 def runs_by_id(db: Database, ids: Collection[str]) -> list[Run]:
-    """Return the runs with these ids, deleted ones too, in no order."""
+    """Return the runs with these ids, including deleted ones, in no particular order."""
     if not ids:
         return []
     params: list[Value] = []

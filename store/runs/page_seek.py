@@ -1,4 +1,4 @@
-"""The position of a page of runs in time: `run_counts` gives it, so the runs before the page are not read."""
+"""Location of a page of runs in time. `run_counts` gives it, so the runs before the page are not read."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -14,17 +14,17 @@ _LONGEST = 2**63 - 1
 def narrowed(
     db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
 ) -> tuple[Selection, int, int]:
-    """Return the part of a selection, a range of time, that has a page of it by creation.
+    """Limit a selection to the time range that contains a page sorted by creation.
 
     Args:
-        db: In a snapshot.
-        selection: Without a part of an id.
-        offset: Runs before the page, fewer than there are.
-        limit: Runs of the page, 1 or more.
+        db: A connection in a snapshot.
+        selection: A selection without a part of an id.
+        offset: Number of runs before the page, less than the total.
+        limit: Number of runs in the page, 1 or more.
         descending: Whether the newest come first.
 
     Returns:
-        The part, how many of its runs are before the page, and how many it has.
+        The limited selection, the number of its runs before the page, and the number of its runs.
     """
     total = 0
     for width in (WIDTH_TASK,) if selection.names is not None else (WIDTH_TASK, WIDTH_ALL):
@@ -38,20 +38,20 @@ def narrowed(
 def narrowed_by_id(
     db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
 ) -> tuple[Selection, int, int]:
-    """Return the part of a selection, a range of time, that has a page of it by id.
+    """Limit a selection to the time range that contains a page sorted by id.
 
     Runs get their ids at about the time of creation, so buckets of creation are usually in the order of ids. They are
-    not where a clock was set or an id waited for its run. The selection can be cut where the order holds.
+    not if the clock was set, or a run was created long after its id. The selection is cut only where the order holds.
 
     Args:
-        db: In a snapshot.
-        selection: Without a part of an id.
-        offset: Runs before the page, fewer than there are.
-        limit: Runs of the page, 1 or more.
+        db: A connection in a snapshot.
+        selection: A selection without a part of an id.
+        offset: Number of runs before the page, less than the total.
+        limit: Number of runs in the page, 1 or more.
         descending: Whether the greatest ids come first.
 
     Returns:
-        The part, how many of its runs are before the page, and how many it has.
+        The limited selection, the number of its runs before the page, and the number of its runs.
     """
     total = 0
     for width in (WIDTH_TASK,) if selection.names is not None else (WIDTH_TASK, WIDTH_ALL):
@@ -65,7 +65,7 @@ def narrowed_by_id(
 
 
 def _ids_by_time(db: Connection, first: int, last: int, width: int) -> dict[int, tuple[str, str]]:
-    """Return, for buckets of `created_at >> width`, two ids that enclose the ids of all runs."""
+    """Return, for buckets of `created_at >> width`, two ids that enclose the ids of all their runs."""
     finer = width - WIDTH_ALL
     rows = db.rows(
         f"SELECT bucket >> {finer}, min(first_id), max(last_id) FROM run_ids"  # noqa: S608 - constants
@@ -76,7 +76,7 @@ def _ids_by_time(db: Connection, first: int, last: int, width: int) -> dict[int,
 
 
 def _in_order(buckets: list[int], ids: dict[int, tuple[str, str]]) -> list[list[int]]:
-    """Yield the buckets in parts; each part has only greater ids than the parts before it."""
+    """Group the buckets in parts such that all ids of a part are greater than those of the parts before it."""
     parts: list[tuple[list[int], str, str]] = []
     for bucket in buckets:
         part, (first, last) = [bucket], ids[bucket]
@@ -90,20 +90,20 @@ def _in_order(buckets: list[int], ids: dict[int, tuple[str, str]]) -> list[list[
 def narrowed_by_start(
     db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
 ) -> tuple[Selection, int, int]:
-    """Return the part of a selection, between two starts, that has a page of it by start.
+    """Limit a selection to the range of start times that contains a page sorted by start.
 
-    Buckets of creation are also in the order of starts, except for runs that waited. The selection can be cut between
+    Buckets of creation are also in the order of starts, except for runs that waited. The selection is cut only between
     two buckets where no earlier run was still waiting to start.
 
     Args:
-        db: In a snapshot.
-        selection: Runs with a start, without a part of an id.
-        offset: Runs before the page, fewer than there are.
-        limit: Runs of the page, 1 or more.
+        db: A connection in a snapshot.
+        selection: A selection of runs with a start, without a part of an id.
+        offset: Number of runs before the page, less than the total.
+        limit: Number of runs in the page, 1 or more.
         descending: Whether the newest come first.
 
     Returns:
-        The part, how many of its runs are before the page, and how many it has.
+        The limited selection, the number of its runs before the page, and the number of its runs.
     """
     found = starts_by_time(db, selection)
     parts = _disjoint([found[bucket] for bucket in sorted(found)])
@@ -116,17 +116,17 @@ def narrowed_by_start(
 def narrowed_by_duration(
     db: Connection, selection: Selection, offset: int, limit: int, *, descending: bool
 ) -> tuple[Selection, int, int]:
-    """Return the part of a selection, between two durations, that has a page of it by duration.
+    """Limit a selection to the range of durations that contains a page sorted by duration.
 
     Args:
-        db: In a snapshot.
-        selection: Ended runs with a duration, without any condition but that on the state.
-        offset: Runs before the page, fewer than there are.
-        limit: Runs of the page, 1 or more.
+        db: A connection in a snapshot.
+        selection: A selection of ended runs with a duration, without conditions except on the state.
+        offset: Number of runs before the page, less than the total.
+        limit: Number of runs in the page, 1 or more.
         descending: Whether the longest come first.
 
     Returns:
-        The part, how many of its runs are before the page, and how many it has.
+        The limited selection, the number of its runs before the page, and the number of its runs.
     """
     numbers = ended_by_duration(db, ENDED_STATES if selection.states is None else selection.states)
     buckets, before, total = _around(numbers, offset, limit, descending=descending)
@@ -136,7 +136,7 @@ def narrowed_by_duration(
 
 
 def _disjoint(parts: list[Starts]) -> list[Starts]:
-    """Return the same runs in parts each of which has ended before the next one begins."""
+    """Merge overlapping parts, so that each part ends before the next one begins."""
     joined: list[Starts] = []
     for following in parts:
         part = following
@@ -148,18 +148,18 @@ def _disjoint(parts: list[Starts]) -> list[Starts]:
 
 
 def bounded(db: Connection, selection: Selection) -> Selection:
-    """A selection that says when its runs were created, so that deleted ones of other times need not be looked up.
+    """Limit a selection to the time in which its runs were created: deleted runs of other times need no lookup then.
 
     Args:
-        db: In a snapshot.
-        selection: Without a part of an id.
+        db: A connection in a snapshot.
+        selection: A selection without a part of an id.
     """
     numbers = tally_by_time(db, selection, WIDTH_TASK)
     return _within(selection, numbers.keys(), WIDTH_TASK)
 
 
 def _within(selection: Selection, buckets: Collection[int], width: int) -> Selection:
-    """Return the part of a selection within the buckets, of which there is at least one."""
+    """Limit a selection to buckets; there must be at least one."""
     first, last = min(buckets), max(buckets)
     start, end = first << width, (last + 1 << width) - 1
     with_gaps = width == WIDTH_TASK and len(buckets) <= last - first
@@ -173,7 +173,7 @@ def _within(selection: Selection, buckets: Collection[int], width: int) -> Selec
 
 
 def _around(numbers: dict[int, int], offset: int, limit: int, *, descending: bool) -> tuple[list[int], int, int]:
-    """Return the buckets that a page is in, how many runs come before them, and how many they have."""
+    """Return the buckets that contain a page, the number of runs before them, and the number of their runs."""
     before = total = 0
     buckets: list[int] = []
     for bucket in sorted(numbers, reverse=descending):

@@ -1,8 +1,8 @@
 """A run's phase and end reason, stored as one small number.
 
-One number instead of two words keeps each index small and makes a status filter one `IN`. It sorts as the interface
-says: by phase, then by reason, both in the order of their names. Codes are spaced, so that a reason can be added
-between two others; a code never changes its meaning.
+One number instead of two words keeps each index small and makes a status filter a single `IN`. The numbers sort as the
+API requires: by phase, then by reason, both in the order of their names. They are spaced, so that a reason can be added
+between two others. A number never changes its meaning.
 """
 
 from collections.abc import Collection
@@ -22,7 +22,7 @@ END_REASONS = {
     "succeeded": 55,
     "timeout": 60,
 }
-FIRST_ACTIVE = 100  # every ended state is below
+FIRST_ACTIVE = 100  # all ended states are below this number
 PENDING = 100
 RUNNING = 110
 
@@ -36,15 +36,15 @@ ALL_STATES = frozenset(_NAMES)
 ENDED_STATES = frozenset(END_REASONS.values())
 NEVER_RAN = frozenset({"skipped", "queue_full", "dst_skipped", "missed"})
 REFUSED_STATES = frozenset(END_REASONS[reason] for reason in NEVER_RAN)
-"""Of runs that ended as they were created: they never ran, and have no log."""
+"""States of runs that ended when they were created. They never ran and have no log."""
 ACTIVE_STATES = ALL_STATES - ENDED_STATES
 
 
 def encode(status: str, end_reason: str | None) -> int:
-    """Return the number of a phase and, when it is `ended`, a reason.
+    """Return the number of a phase and, if it is `ended`, a reason.
 
     Raises:
-        ValueError: No such phase or reason, ended without a reason, or a reason without having ended.
+        ValueError: Unknown phase or reason, `ended` without a reason, or a reason with another phase.
     """
     try:
         return _CODES[status, end_reason]
@@ -53,7 +53,7 @@ def encode(status: str, end_reason: str | None) -> int:
 
 
 def decode(state: int) -> tuple[str, str | None]:
-    """Phase and end reason of a stored number."""
+    """Return the phase and end reason of a stored number."""
     return _NAMES[state]
 
 
@@ -61,7 +61,7 @@ def select(phases: Collection[str], reasons: Collection[str]) -> frozenset[int]:
     """Return the numbers that match any of the phases or any of the reasons.
 
     Raises:
-        ValueError: No such phase or reason.
+        ValueError: Unknown phase or reason.
     """
     for word in (*phases, *reasons):
         if word not in (PHASES if word in phases else END_REASONS):

@@ -1,4 +1,4 @@
-"""A run as the store gives it out."""
+"""A run, as the store returns it."""
 
 import json
 from typing import NamedTuple
@@ -8,33 +8,33 @@ from store.runs.phases import decode
 
 
 class Run(NamedTuple):
-    """One execution of a task or one incarnation of a service's instance. Times: ms since the epoch.
+    """One execution of a task or of a service's instance. Times are in ms since the epoch.
 
     Attributes:
         id: ULID.
         kind: "task" or "service".
         status: "pending", "running" or "ended".
         end_reason: Why it ended; None until then.
-        exit_code: -1 until ended and when it never started, -2 unknown (crashed), else status or 128 + signal.
-        instance_index: From 0; tasks 0.
-        retry_attempt: 0 for a first attempt.
+        exit_code: Exit status or 128 + signal; -1 before the end or without a start, -2 if unknown (crashed).
+        instance_index: Index of the instance, from 0; 0 for tasks.
+        retry_attempt: Number of the retry; 0 for a first attempt.
         triggered_by: "cron", "api", "cloud", "service" or "startup".
-        execution_id: The run's id in an outside engine.
-        params: Values by name of the parameter; None: it was given, and is secret.
-        scheduled_at: The instant of the schedule that it stands for.
-        due_at: When it may start, while it waits for its retry delay.
-        signal: The signal that ended it.
+        execution_id: The run's id in an external engine.
+        params: Values by parameter name; None as a value for a secret.
+        scheduled_at: The scheduled instant for which it runs.
+        due_at: Earliest start, while it waits for its retry delay.
+        signal: Number of the signal that ended it.
         requested_by: Who triggered or stopped it.
-        lines: Lines of its log.
-        user_us: CPU time in user mode, microseconds.
-        system_us: CPU time in the kernel, microseconds.
-        read_bytes: Read from disks; None: not counted.
-        write_bytes: Written to them.
-        oom_kills: How many of its processes the kernel killed for want of memory.
-        leftovers: Processes that outlived the main process and were killed: a JSON list of names.
-        failure_line: Number of the line of its log by which it has failed; None: by its exit code, or not at all.
-        missed_count: How many instants a run with the reason `missed` stands for.
-        deleted_at: When it was marked as deleted; None: visible.
+        lines: Number of lines in its log.
+        user_us: CPU time in user mode, in microseconds.
+        system_us: CPU time in the kernel, in microseconds.
+        read_bytes: Bytes read from disks; None if not counted.
+        write_bytes: Bytes written to disks; None if not counted.
+        oom_kills: Number of its processes that the kernel killed for lack of memory.
+        leftovers: JSON list with the names of processes that outlived the main process and were killed.
+        failure_line: Number of the log line that made it fail; None if its exit code did, or it did not fail.
+        missed_count: Number of instants that a run with the reason `missed` represents.
+        deleted_at: When it was marked as deleted; None if it is visible.
     """
 
     id: str
@@ -70,7 +70,7 @@ class Run(NamedTuple):
     deleted_at: int | None = None
 
 
-# The table's columns in the order of Run, where the two words of a state are one column; the last of Run is elsewhere.
+# The table's columns in the order of Run. Status and end reason are one column; deleted_at is in another table.
 COLUMNS = (
     "id",
     "task_name",
@@ -87,7 +87,7 @@ _CORE = COLUMNS.index("core_dumped")
 
 
 def from_row(row: Row) -> Run:
-    """Return the run of a row of `SELECT` from the table `runs`."""
+    """Return the run in a row that has the columns of `SELECT`."""
     status, end_reason = decode(row[3])
     params = row[_PARAMS]
     return Run._make(
@@ -105,5 +105,5 @@ def from_row(row: Row) -> Run:
 
 
 def params_text(params: dict[str, str | None] | None) -> str | None:
-    """Return the stored form of parameters."""
+    """Return the stored form of parameters, a JSON text."""
     return None if params is None else _encode(params)

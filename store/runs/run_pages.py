@@ -1,15 +1,15 @@
-"""Pages of runs: every filter with every sort, with the exact total.
+"""Pages of runs: every filter with every sort order, with the exact total.
 
-A page is found in one index that has all the columns it needs, then its rows are fetched. Two plans compete. The first
-walks an index in the order of the sort until the page is full, and skips rows that do not match. The second takes all
-candidates from an index that begins with a filtered column, and sorts them. The exact numbers of store.runs.totals say
-which plan is shorter. SQLite's planner has no such numbers, so the index is named (INDEXED BY). The numbers do not tell
-whether matches are clustered at the far end, as the runs of a slow task are. There, a walk takes longer than expected.
+A page is found in one index that has all needed columns; then its rows are fetched. There are two kinds of plans. The
+first walks an index in sort order until the page is full, and skips rows that do not match. The second takes all
+candidates from an index that begins with a filtered column, and sorts them. The exact numbers of store.runs.totals tell
+which plan is shorter. SQLite's planner has no such numbers, so queries name the index (INDEXED BY). The numbers do not
+tell whether matches are clustered at the far end, like the runs of a slow task. A walk then takes longer than expected.
 
-Missing values come last, in either direction. So runs without a value form a second list, by id, behind the first; the
-numbers tell where. Each list is a part of an index, so neither list is read to reach the other.
+Missing values come last in both directions. So runs without a value form a second list, sorted by id, after the first;
+the numbers tell where it begins. Each list is a part of an index, so neither list is read to reach the other.
 
-This applies to runs that have ended. The other runs, thousands at most, are merged into the page here.
+All this applies to ended runs. Active runs, thousands at most, are merged into the page here.
 """
 
 import json
@@ -28,21 +28,21 @@ from store.runs.record import SELECT, Run, from_row
 from store.runs.totals import GroupColumn, count, number_lasting, tally
 
 WALKED = {"start_at": "runs_started", "duration": "runs_duration"}
-"""The indexes in the order of a sort, but for that by creation."""
+"""Indexes in the order of a sort field; the index by creation is treated separately."""
 
 _IN_GROUPS = {"task_name": "runs_task", "status": "runs_state"}
-_SORTING_COST = 1.0  # a match that is sorted, in units of a candidate that is looked at
+_SORTING_COST = 1.0  # cost of sorting a match, relative to that of reading a candidate
 _SORTING_COST_IN_ORDER = 4.0
 _LOOKUP_COST = 10.0
 
 
 class Way(NamedTuple):
-    """One of the ways to a page.
+    """A plan for finding a page.
 
     Attributes:
         through: The index.
-        walks: Whether its entries come in the order of the sort, so that it ends with the page.
-        cost: Entries to look at, as if matches were spread evenly.
+        walks: Whether the index has the sort order, so that reading can stop at the end of the page.
+        cost: Number of entries to read if matches are spread evenly.
     """
 
     through: str
@@ -51,14 +51,14 @@ class Way(NamedTuple):
 
 
 def shortest(db: Connection, selection: Selection, field: str, wanted: int, total: int) -> Way:
-    """Return the way that is expected to be shortest.
+    """Return the plan that is expected to read the fewest entries.
 
     Args:
-        db: In a snapshot.
-        selection: The runs of the page, at least one; all have ended.
-        field: The sort field, in the words of the interface, or "id".
-        wanted: Matches from the nearer end of the list up to the end of the page.
-        total: How many match.
+        db: A connection in a snapshot.
+        selection: A selection of ended runs that matches at least one.
+        field: The sort field of the API, or "id".
+        wanted: Number of matches from the nearer end of the list to the end of the page.
+        total: Number of matches.
     """
     everything = Selection(some_deleted=selection.some_deleted).ended()
     in_range = replace(everything, created_after=selection.created_after, created_before=selection.created_before)
@@ -71,18 +71,18 @@ def shortest(db: Connection, selection: Selection, field: str, wanted: int, tota
     )
     for index, values, part in parts:
         if by_time and part == selection and values is not None and len(values) == 1:
-            return Way(index, True, wanted)  # every entry of its range matches
-    # Each: the index, how many entries its range has, whether they come in the order of the sort.
+            return Way(index, True, wanted)  # every entry in the range matches
+    # Each tuple has an index, the number of entries in its range, and whether they are in sort order.
     ranges = [("runs_created", count(db, in_range), by_time)]
     if field == "id":
         ranges.append(("runs_id", count(db, everything), True))
     if field in WALKED:
         part = replace(everything, has=selection.has, lacks=selection.lacks)
-        if selection.started is not None:  # most of them were created then, too
+        if selection.started is not None:  # most of these runs were created in that time too
             part = replace(part, created_after=selection.started[0], created_before=selection.started[1])
         size = count(db, part) if selection.lasted is None else number_lasting(db, *selection.lasted)
         ranges.append((WALKED[field], size, True))
-    if selection.id_part is not None and field in _IN_GROUPS:  # else the page is within one group already
+    if selection.id_part is not None and field in _IN_GROUPS:  # otherwise the page is already within one group
         ranges.append((_IN_GROUPS[field], count(db, everything), True))
     # Ids and start times follow the time of creation. So the runs of a time range are adjacent in those orders as well,
     # perhaps at the far end. A scan in order of creation then keeps replacing its best candidates.
@@ -97,7 +97,7 @@ def shortest(db: Connection, selection: Selection, field: str, wanted: int, tota
     def way(index: str, size: int, walks: bool) -> Way:
         if not walks:
             return Way(index, walks, size + sorting * total)
-        most = size * (_LOOKUP_COST if index == "runs_id" else 1.0)  # that has the ids alone
+        most = size * (_LOOKUP_COST if index == "runs_id" else 1.0)  # the index runs_id only has the ids
         return Way(index, walks, most if in_clump else min(most, wanted * most / total))
 
     return min((way(*one) for one in ranges), key=lambda one: one.cost)
@@ -119,19 +119,19 @@ _COLUMNS: dict[_Field, str] = {
 }
 _OPTIONAL: dict[_Field, Optional] = {"start_at": "started_at", "duration": "duration"}
 _GROUPED: dict[_Field, GroupColumn] = {"task_name": "task_name", "status": "state", "exit_code": "exit_code"}
-_DEEP = 5000  # runs to be passed over that are worth looking in which part of time the page is
-_SCAN_LIMIT = 20_000  # matches of a search in ids that are sorted here instead of scanning a second time
+_DEEP = 5000  # number of runs to skip from which on it pays to locate the page in time
+_SCAN_LIMIT = 20_000  # number of matches of a search in ids that are sorted here instead of scanning a second time
 
 
 class Sort(NamedTuple):
     """The order of a list of runs."""
 
     field: SortField = "created_at"
-    """Task names sort bytewise; status by phase, then reason, each by its name."""
+    """Task names are sorted bytewise; statuses by phase, then by reason, each by name."""
     direction: Direction = "desc"
-    """Missing values are last in both; ties are broken by id, in the same direction."""
+    """Missing values are last in both directions; ties are broken by id, in the same direction."""
     alike: Mapping[str, str] = MappingProxyType({})
-    """End reasons that a sort by status does not tell from another one, and which that is."""
+    """End reasons that a sort by status treats as another one, mapped to that one."""
 
 
 _NEWEST_FIRST = Sort()
@@ -146,21 +146,21 @@ class _Found(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """The order of a list: missing values last in both directions, ties by id; or of a part of one, by id."""
+    """The order of a list, with missing values last in both directions and ties by id; or an order by id alone."""
 
     field: _Field
     descending: bool
     alike: Mapping[int | str, int] = MappingProxyType({})
-    """States that are sorted as another one."""
+    """States that are sorted as another state."""
 
     @property
     def column(self) -> str:
         return _COLUMNS[self.field]
 
     def sql(self, *, backwards: bool, mixed: bool) -> str:
-        """The ORDER BY of this order, or of its exact reverse; `mixed`: some values are missing, and others not."""
+        """Return the ORDER BY of this order, or of its exact reverse. `mixed`: whether only some values are missing."""
         word = "DESC" if self.descending != backwards else "ASC"
-        # Said only where it matters: SQLite else walks an index twice, and PostgreSQL finds none in this order.
+        # Only if needed: with it, SQLite walks an index twice, and PostgreSQL finds no index in this order.
         missing = f" NULLS {'FIRST' if backwards else 'LAST'}" if mixed else ""
         return f"ORDER BY {self.column} {word}{missing}, id {word}"
 
@@ -169,7 +169,7 @@ class _Order(NamedTuple):
         return value if value is None else self.alike.get(value, value)
 
     def arrange(self, found: Iterable[_Found]) -> list[_Found]:
-        """Return the same order for rows that are here already."""
+        """Sort rows that were already read in this order."""
         present: list[_Found] = []
         missing: list[_Found] = []
         for item in found:
@@ -184,7 +184,7 @@ def count_runs(db: Database, wanted: RunFilter) -> int:
     """Return the exact number of visible runs that match.
 
     Raises:
-        ValueError: No such phase or end reason.
+        ValueError: Unknown phase or end reason.
         StoreError: See store.errors.
     """
     with db.snapshot() as view:
@@ -200,18 +200,18 @@ def list_runs(
     *,
     now_ms: int,
 ) -> tuple[list[Run], int]:
-    """One page of the visible runs that match, and how many match; both from the same state of the database.
+    """Return a page of the matching visible runs and their total, both from the same state of the database.
 
     Args:
-        db: Reader or writer.
+        db: A reader or writer.
         wanted: The filter.
         sort: The order of the runs.
-        limit: Runs of a page, 0 or more.
-        offset: Runs before the page, 0 or more.
-        now_ms: Until when the duration of running runs counts.
+        limit: Number of runs in the page, 0 or more.
+        offset: Number of runs before the page, 0 or more.
+        now_ms: Current time, which determines the duration of running runs.
 
     Raises:
-        ValueError: No such phase, end reason or sort field; a negative limit or offset.
+        ValueError: Unknown phase, end reason or sort field; a negative limit or offset.
         StoreError: See store.errors.
     """
     if sort.field not in get_args(SortField) or sort.direction not in ("asc", "desc") or limit < 0 or offset < 0:
@@ -226,7 +226,7 @@ def list_runs(
 
 
 def newest_run(db: Connection, selection: Selection) -> Run | None:
-    """Return the visible run of a selection that was created last; `db` is in a snapshot."""
+    """Return the visible run of a selection that was created last; None if there is none. `db` is in a snapshot."""
     found, _ = _find(db, selection, _Order("created_at", descending=True), 1, 0, 0)
     return _fetch(db, found)[0] if found else None
 
@@ -234,9 +234,9 @@ def newest_run(db: Connection, selection: Selection) -> Run | None:
 def _find(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int, now_ms: int
 ) -> tuple[list[_Found], int]:
-    """Return the rows of a page, and how many match.
+    """Return the rows of a page, and the number of matches.
 
-    Between none and all of the active matches stand before the page. Of the ended ones, as many are read again.
+    Any number of the active matches may come before the page, so that many more ended matches are read.
     """
     active = selection.active()
     number = 0 if active.is_empty() else count(db, active)
@@ -250,7 +250,7 @@ def _find(
 def _find_ended(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int, active: int
 ) -> tuple[list[_Found], int]:
-    """Return the same of runs that have ended; so many others match."""
+    """Return the same for ended runs; `active` is the number of other matches."""
     ended = selection.ended()
     if ended.is_empty():
         return [], 0
@@ -260,7 +260,7 @@ def _find_ended(
             return order.arrange(few)[offset : offset + limit], len(few)
     if order.field == "exit_code" or order.alike or (order.field in _GROUPED and ended.id_part is None):
         return _find_by_group(db, ended, order, limit, offset)
-    # To count all whose id is searched, the narrowest index will do.
+    # For a search in ids, counting all matches uses the narrowest index.
     total = count(db, ended) if ended.id_part is None else count(db, selection) - active
     if offset >= total or limit == 0:
         return [], total
@@ -270,7 +270,7 @@ def _find_ended(
 
 
 def _active(db: Connection, selection: Selection, order: _Order, limit: int, now_ms: int) -> list[_Found]:
-    """Return the first active matches; the duration of a running run counts until now."""
+    """Return the first active matches. The duration of a running run is measured until now."""
     column: tuple[str, list[Value]] = (order.column, [])
     if order.field == "duration":
         column = f"CASE state WHEN {RUNNING} THEN CAST(? AS BIGINT) - started_at END", [now_ms]
@@ -281,7 +281,7 @@ def _active(db: Connection, selection: Selection, order: _Order, limit: int, now
 def _page_by_creation(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int
 ) -> list[_Found]:
-    """A page by creation is looked for where it is in time: that saves passing over many runs, deleted or not."""
+    """Return a page sorted by creation. It is located in time first, to avoid skipping many runs, deleted or not."""
     if selection.some_deleted or min(offset, total - offset - limit) > _DEEP:
         selection, offset, total = narrowed(db, selection, offset, limit, descending=order.descending)
     return _page(db, selection, order, limit, offset, total)
@@ -290,7 +290,7 @@ def _page_by_creation(
 def _page_in_two(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int
 ) -> list[_Found]:
-    """Return a page of runs with a sort value, followed by runs without one."""
+    """Return a page of runs with a sort value, followed by runs without."""
     column = _OPTIONAL.get(order.field)
     if column is None or selection.id_part is not None:  # counting them would be another search
         return _page(db, selection, order, limit, offset, total)
@@ -307,7 +307,7 @@ def _page_in_two(
 def _page_of_present(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int
 ) -> list[_Found]:
-    """A page is looked for where it is when it is deep; one by start also when only some time counts."""
+    """Return a page of runs with a sort value. A deep page is located first; by start also if the time is limited."""
     in_range = selection.created_after is not None or selection.created_before is not None
     deep = min(offset, total - offset - limit) > _DEEP
     if order.field == "start_at" and (in_range or deep):
@@ -320,7 +320,7 @@ def _page_of_present(
 def _find_by_group(
     db: Connection, selection: Selection, order: _Order, limit: int, offset: int
 ) -> tuple[list[_Found], int]:
-    """Return a sort with few values: the numbers of runs of each value tell which of them the page is in."""
+    """Return a page sorted by a field with few values: the number of runs of each value locates the page."""
     numbers = tally(db, selection, _GROUPED[order.field])
     groups: dict[int | str, list[int | str]] = {}
     for value in numbers:
@@ -339,7 +339,7 @@ def _find_by_group(
 def _page_by_id(
     db: Connection, selection: Selection, limit: int, offset: int, total: int, *, descending: bool
 ) -> list[_Found]:
-    """A page by id is looked for where it is in time, too: no index has the ids of a group."""
+    """Return a page sorted by id. It is located in time too, because no index has the ids of a group in order."""
     if selection.id_part is None:
         limit = min(limit, total - offset)
         selection, offset, total = narrowed_by_id(db, selection, offset, limit, descending=descending)
@@ -347,7 +347,7 @@ def _page_by_id(
 
 
 def _scan(db: Connection, selection: Selection, order: _Order, limit: int) -> list[_Found]:
-    """Return all matches that have ended, in no order, up to a limit."""
+    """Return the ended matches in no particular order, up to a limit."""
     with db.scanning():
         return _matches(db, selection, "runs_created", (order.column, []), ("LIMIT ?", [limit]))
 
@@ -355,7 +355,7 @@ def _scan(db: Connection, selection: Selection, order: _Order, limit: int) -> li
 def _matches(
     db: Connection, selection: Selection, index: str, column: tuple[str, list[Value]], tail: tuple[str, list[Value]]
 ) -> list[_Found]:
-    """Return matches in an index; `column` is the sort expression, `tail` follows the conditions, with parameters."""
+    """Return matches from an index. `column` is the sort expression, `tail` the end of the query, with parameters."""
     where, params = selection.conditions()
     index = "runs_id" if selection.id_is_whole() else index
     sql = f"SELECT seq, {column[0]}, id FROM runs INDEXED BY {index} WHERE {where} {tail[0]}"  # noqa: S608 - ours
@@ -363,7 +363,7 @@ def _matches(
 
 
 def _page(db: Connection, selection: Selection, order: _Order, limit: int, offset: int, total: int) -> list[_Found]:
-    """Return the rows of a page, for which stored values are enough; found from either end, whichever is cheaper."""
+    """Return the rows of a page, sorted by a stored value. They are read from the end of the list that is cheaper."""
     limit = min(limit, total - offset)
     behind = total - offset - limit
     way = shortest(db, selection, order.field, min(offset, behind) + limit, total)
@@ -379,10 +379,10 @@ def _page(db: Connection, selection: Selection, order: _Order, limit: int, offse
 
 
 def _sorts_better_backwards(order: _Order, offset: int, behind: int, limit: int) -> bool:
-    """Return whether candidates that are sorted should be sorted in reverse.
+    """Return whether candidates should be sorted in reverse.
 
     The candidates come in the order of creation, which is about the order of ids and starts. A descending sort replaces
-    a kept run with each of them; an ascending sort only appends. That pays when many runs have to be kept either way.
+    a kept run with each candidate; an ascending sort only appends. It pays if many runs must be kept in either case.
     """
     down, up = (offset, behind) if order.descending else (behind, offset)
     upwards = down + limit > (offset + behind + limit) // 10 or up <= down

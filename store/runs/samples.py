@@ -1,12 +1,12 @@
 """Resource use of runs, sampled while they run: a few hundred samples of each run, regardless of its duration.
 
-Two tables allow frequent samples of many runs with few writes. A pass over all running runs is one row of `run_passes`,
-with a number that only grows. From time to time, and at its end, the readings of a run move into its own row of
-`run_samples`. That row stores the last pass that it includes; older readings are thinned out there. So the samples of a
+Two tables allow frequent samples of many runs with few writes. A pass over all running runs is one row of `run_passes`;
+pass numbers ascend. From time to time, and at its end, the readings of a run move into its own row of `run_samples`.
+That row stores the number of the last pass that it includes; older readings are thinned out there. So the samples of a
 run are its row and the passes after it.
 
-A sample stores the processor time since the start, not since the previous sample. So the mean between any two remaining
-samples is exact after thinning.
+A sample stores the CPU time since the start of the run, not since the previous sample. So after thinning, the mean
+between any two remaining samples is still exact.
 """
 
 import json
@@ -20,24 +20,24 @@ from store.usage_counts import SPAN_MS, Used, count
 
 STEP_MS = 5_000
 MOST = 240
-"""Samples of a run."""
+"""Maximum number of samples of a run."""
 RECENT = 60
-"""So many of the newest are never thinned out."""
+"""Number of the newest samples, which are never thinned out."""
 _THINNED = 120
-"""At most so many older ones are left when there were too many."""
+"""Maximum number of older samples after thinning."""
 
 
 class Reading(NamedTuple):
-    """A run's processes together, as they were found in one pass.
+    """The resources of all processes of a run in one pass.
 
     Attributes:
-        at: ms since the epoch.
-        user_ms: Processor time in user mode since the start of the run, ms.
-        system_ms: The same in the kernel.
-        rss_bytes: Memory that is resident.
-        processes: How many there are.
-        read_bytes: Read from disks since the start of the run; None: this host does not tell.
-        written_bytes: Written to disks since then.
+        at: Time, ms since the epoch.
+        user_ms: CPU time in user mode since the start of the run, in ms.
+        system_ms: CPU time in the kernel since the start of the run, in ms.
+        rss_bytes: Resident memory.
+        processes: Number of processes.
+        read_bytes: Bytes read from disks since the start of the run; None if this host does not provide it.
+        written_bytes: Bytes written to disks since the start of the run; None if this host does not provide it.
     """
 
     at: int
@@ -50,13 +50,13 @@ class Reading(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A sample that is kept.
+    """A stored sample.
 
     Attributes:
-        at: End of the interval that it stands for, ms since the epoch.
-        cpu_ms: Processor time since the start of the run, ms.
-        rss_bytes: The most in the interval.
-        processes: The most in the interval.
+        at: End of the interval that it covers, ms since the epoch.
+        cpu_ms: CPU time since the start of the run, in ms.
+        rss_bytes: Peak resident memory in the interval.
+        processes: Peak number of processes in the interval.
     """
 
     at: int
@@ -66,11 +66,11 @@ class Point(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """The resource use of a run: sums since its start up to the last sample, and the samples, oldest first.
+    """The resource use of a run: sums from its start to the last sample, and the samples, oldest first.
 
     Attributes:
-        last_pass: Number of the last pass that is in its row.
-        peak_rss_bytes: The most that its processes had together in a sample.
+        last_pass: Number of the last pass that the run's row includes.
+        peak_rss_bytes: Peak resident memory of all processes together in a sample.
     """
 
     last_pass: int
@@ -90,11 +90,11 @@ _KEEP = (
     f" ON CONFLICT (run_id) DO UPDATE SET {_CHANGES}"
 )
 _SOME = 500
-"""Runs that one query asks for: SQLite takes 32,766 parameters, others fewer."""
+"""Maximum number of runs in one query: SQLite accepts 32,766 parameters."""
 
 
 def add_pass(db: Database, number: int, readings: Mapping[str, Reading]) -> None:
-    """Store a pass: the readings of each run, by its id."""
+    """Store a pass: the readings by run id."""
     body = json.dumps(readings, separators=(",", ":"))
     db.execute("INSERT INTO run_passes (number, body) VALUES (?, ?)", [number, body])
 
@@ -104,8 +104,8 @@ def settle(db: Database, last_pass: int, readings: Mapping[str, Sequence[Reading
 
     Args:
         db: The writer.
-        last_pass: Number of the last pass that is among them.
-        readings: By run id, oldest first: all readings that the run's row lacks.
+        last_pass: Number of the last pass that the readings include.
+        readings: All readings that the runs' rows lack, by run id, oldest first.
     """
     known = _rows(db, readings)
     for run_id, found in readings.items():
@@ -116,10 +116,10 @@ def settle(db: Database, last_pass: int, readings: Mapping[str, Sequence[Reading
 
 
 def parsed(row: Sequence[Any]) -> Usage:
-    """Return the usage in a row of `COLUMNS`.
+    """Return the usage in a row that has the columns `COLUMNS`.
 
     Raises:
-        ValueError, TypeError: it is none of ours.
+        ValueError, TypeError: Ringward cannot have written the row.
     """
     *sums, points = row
     usage = Usage._make((*sums, _unpacked(points)))
@@ -130,7 +130,7 @@ def parsed(row: Sequence[Any]) -> Usage:
 
 
 def keep(db: Database, run_id: str, usage: Usage) -> None:
-    """Store the usage of a run that was sampled."""
+    """Store the usage of a run, with its samples thinned out."""
     db.execute(_KEEP, [run_id, *usage[:-1], _packed(_thinned(usage.points))])
 
 
@@ -143,23 +143,23 @@ def settle_passes(db: Database, run_ids: Collection[str]) -> None:
 
 
 def drop_passes(db: Database, before: int) -> None:
-    """Drop the passes with a lower number: all runs have them in their rows, or have ended."""
+    """Drop the passes with a lower number. Their readings must be in the rows of all runs that have not ended."""
     db.execute("DELETE FROM run_passes WHERE number < ?", [before])
 
 
 def newest_pass(view: Connection) -> dict[str, Reading]:
-    """Return the last pass, by run id; empty when there was none since the scheduler's start."""
+    """Return the newest pass, by run id; empty if there was none since the scheduler's start."""
     row = view.row("SELECT body FROM run_passes ORDER BY number DESC LIMIT 1")
     return {} if row is None else {run_id: Reading(*values) for run_id, values in json.loads(row[0]).items()}
 
 
 def of_ended(db: Database, run_id: str) -> Usage | None:
-    """Return the usage of a run that has ended; None: it was never sampled."""
+    """Return the usage of an ended run; None if it was never sampled."""
     return _rows(db, [run_id]).get(run_id)
 
 
 def of_running(db: Database, run_ids: Collection[str]) -> dict[str, Usage]:
-    """Return the usage of active runs, by their ids, without runs that were not sampled yet."""
+    """Return the usage of active runs by id; runs that were not sampled yet are absent."""
     with db.snapshot() as view:
         known = _rows(view, run_ids)
         oldest = min((known[run_id].last_pass if run_id in known else 0 for run_id in run_ids), default=0)
@@ -174,7 +174,7 @@ def of_running(db: Database, run_ids: Collection[str]) -> dict[str, Usage]:
 
 
 def _count(db: Database, run_id: str, known: Usage | None, readings: Sequence[Reading]) -> None:
-    """Count the use of a run since its last sample, in the span in which it occurred."""
+    """Count the use of a run since its last counted reading, in the spans in which it occurred."""
     before = (
         (0, 0, None, None) if known is None else (known.user_ms, known.system_ms, known.read_bytes, known.written_bytes)
     )
@@ -191,7 +191,7 @@ def _count(db: Database, run_id: str, known: Usage | None, readings: Sequence[Re
 
 
 def _rows(db: Database | Connection, run_ids: Collection[str]) -> dict[str, Usage]:
-    """Return the runs' own rows."""
+    """Return the usage in the runs' own rows, by run id."""
     found = {}
     wanted = list(run_ids)
     for begin in range(0, len(wanted), _SOME):
@@ -202,19 +202,19 @@ def _rows(db: Database | Connection, run_ids: Collection[str]) -> dict[str, Usag
 
 
 def _passes(db: Database | Connection, after: int) -> list[tuple[int, dict[str, object]]]:
-    """Numbers and bodies of the passes with a higher number, in their order."""
+    """Return number and body of the passes after number `after`, in order."""
     rows = db.rows("SELECT number, body FROM run_passes WHERE number > ? ORDER BY number", [after])
     return [(number, json.loads(body)) for number, body in rows]
 
 
 def _after(known: Usage | None, run_id: str, passes: Iterable[tuple[int, dict[str, Any]]]) -> list[Reading]:
-    """Return the readings of a run in passes that its row lacks."""
+    """Return the readings of a run in those passes that its row lacks."""
     after = 0 if known is None else known.last_pass
     return [Reading(*body[run_id]) for number, body in passes if number > after and run_id in body]
 
 
 def _grown(known: Usage | None, last_pass: int, readings: Sequence[Reading]) -> Usage | None:
-    """Return the usage with additional readings; None: there is still none."""
+    """Return the usage with additional readings; None if there is none at all."""
     if not readings:
         return known and known._replace(last_pass=last_pass)
     points = [Point(one.at, one.user_ms + one.system_ms, one.rss_bytes, one.processes) for one in readings]
@@ -227,7 +227,7 @@ def _grown(known: Usage | None, last_pass: int, readings: Sequence[Reading]) -> 
 
 
 def _thinned(points: list[Point]) -> list[Point]:
-    """Return the newest samples unchanged; thin out older ones to one for each of the shortest intervals that fit."""
+    """Return the newest samples unchanged, and older ones merged over the shortest interval that suffices."""
     if len(points) <= MOST:
         return points
     older = points[:-RECENT]
@@ -251,7 +251,7 @@ def _merged(points: list[Point], width: int) -> list[Point]:
 
 
 def _packed(points: list[Point]) -> str:
-    """As it is stored: the first time, then the points, their times counted from there."""
+    """Return the stored form: the first time, then the points, with times relative to it."""
     first = points[0].at
     return json.dumps([first, *((at - first, *rest) for at, *rest in points)], separators=(",", ":"))
 

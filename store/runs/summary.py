@@ -1,4 +1,4 @@
-"""Runs in a few numbers."""
+"""Counts of runs by outcome."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from store.runs.run_pages import newest_run
 from store.runs.totals import tally
 
 FAILURES = frozenset({"failed", "timeout", "crashed", "start_failed", "log_overflow"})
-"""End reasons of runs that were to succeed and did not."""
+"""End reasons that count as failures."""
 
 _FAILED = frozenset(END_REASONS[reason] for reason in FAILURES)
 
@@ -20,10 +20,10 @@ class Summary(NamedTuple):
     """Numbers of visible runs.
 
     Attributes:
-        total: All of them, whatever became of them.
-        failed: Runs with a reason of `FAILURES`.
-        missed: Runs with the reason `missed`.
-        last_failure: The one of `failed` that was created last.
+        total: All runs, whatever their state.
+        failed: Runs with an end reason in `FAILURES`.
+        missed: Runs with the end reason `missed`.
+        last_failure: The failed run that was created last; None if there is none.
     """
 
     total: int
@@ -34,10 +34,10 @@ class Summary(NamedTuple):
 
 
 def summarize(db: Database, wanted: RunFilter) -> Summary:
-    """Return the summary of the visible runs that match, all of it from the same state of the database.
+    """Return the summary of the matching visible runs, all from the same state of the database.
 
     Raises:
-        ValueError: No such phase or end reason.
+        ValueError: Unknown phase or end reason.
         StoreError: See store.errors.
     """
     with db.snapshot() as view:

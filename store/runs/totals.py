@@ -1,8 +1,8 @@
 """Exact numbers of runs, mostly without counting them.
 
-Ended runs are summed up from `run_counts`. A time range is covered by whole buckets, coarse ones first. Only the
-remainder at its two ends is counted run by run in an index. Active runs are few, so they are counted too. Readers cache
-each number until the next commit: the choice of a plan asks for some numbers again.
+Numbers of ended runs are sums from `run_counts`. A time range is covered by whole buckets, wide ones first. Only the
+remainder at its two ends is counted run by run in an index. Active runs are few, so they are counted as well. Readers
+cache each number until the next commit, because choosing a plan needs some numbers repeatedly.
 """
 
 import json
@@ -16,7 +16,7 @@ from store.runs.filter import WIDTH_ALL, WIDTH_TASK, Selection, among
 from store.runs.phases import ENDED_STATES
 
 GroupColumn = Literal["task_name", "state", "exit_code"]
-_ALL_TASKS = ""  # the name under which run_counts keeps the sum over all tasks
+_ALL_TASKS = ""  # task name of the sums over all tasks in run_counts
 _WIDTHS_ALL = (27, WIDTH_ALL)  # log2 of the milliseconds in a bucket
 _WIDTHS_TASK = (WIDTH_TASK,)
 _FIRST_BUCKET = f"SELECT min(bucket) FROM run_counts WHERE width = {WIDTH_TASK}"  # noqa: S608 - constants
@@ -25,13 +25,13 @@ _BUCKETS = (
     f" SELECT ({_FIRST_BUCKET} AND bucket > found.bucket) FROM found WHERE found.bucket IS NOT NULL)"
     " SELECT bucket FROM found WHERE bucket IS NOT NULL"
 )
-"""The wide buckets that there are, from each to the next one through the index."""
+"""The existing wide buckets. The query steps through the index from each to the next."""
 
 
 class Span(NamedTuple):
-    """Part of a time range: buckets `start` to `end` of 2**width ms, or single ms when width is 0.
+    """Part of a time range: buckets `start` to `end` of 2**width ms, or single ms if width is 0.
 
-    `end` is exclusive; None: without that end.
+    `end` is exclusive. None means that the range has no such limit.
     """
 
     width: int
@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """How many runs have a start, and two times between which all of them are (ms since the epoch)."""
+    """Number of runs with a start, and two times that enclose all their starts (ms since the epoch)."""
 
     n: int
     first: int
@@ -48,7 +48,7 @@ class Starts(NamedTuple):
 
 
 class _Tally(NamedTuple):
-    """Numbers of runs by group value: of all runs, and of runs that have a start or a duration."""
+    """Numbers of runs by group value: all runs, runs with a start, and runs with a duration."""
 
     n: Counter[int | str]
     started: Counter[int | str]
@@ -56,21 +56,21 @@ class _Tally(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """The group of the numbers: the expression in `run_counts`, and the one in `runs`."""
+    """The SQL expressions by which numbers are grouped: for `run_counts`, and for `runs`."""
 
     summed: str
     counted: str
 
 
 class _Numbers(NamedTuple):
-    """The numbers of each group: the expressions in `run_counts`, and the expressions in `runs`."""
+    """The SQL expressions for the numbers of each group: for `run_counts`, and for `runs`."""
 
     summed: str
     counted: str
 
 
 class _Source(NamedTuple):
-    """Where a part of a number comes from: what follows FROM, its parameters, and whether it is summed up already."""
+    """A source of runs: the SQL after FROM, its parameters, and whether its rows are already sums."""
 
     rows: str
     params: list[Value]
@@ -78,26 +78,26 @@ class _Source(NamedTuple):
 
 
 def count(db: Connection, selection: Selection) -> int:
-    """The exact number of visible runs of a selection; `db` is in a snapshot."""
+    """Return the exact number of visible runs of a selection; `db` is in a snapshot."""
     return tally(db, selection).total()
 
 
 def tally(db: Connection, selection: Selection, column: GroupColumn | None = None) -> Counter[int | str]:
-    """The exact numbers of visible runs of a selection, by one column's values; without one all under 0."""
+    """Return the exact numbers of visible runs of a selection, by the values of a column; without one, under key 0."""
     by_task = selection.names is not None or column == "task_name"
     group = None if column is None else _Group(column, column)
     widths = _WIDTHS_TASK if by_task else _WIDTHS_ALL
-    # Who asks for one of the three numbers of a _Tally asks for another one soon.
+    # A caller that needs one of the three numbers of a _Tally soon needs another one, so compute all.
     every = selection if selection.id_part is not None else replace(selection, has=None, lacks=None)
     return _of(selection, db.remember((every, column), lambda: _tally(db, every, group, widths)))
 
 
 def tally_by_time(db: Connection, selection: Selection, width: int) -> dict[int, int]:
-    """The exact numbers of visible runs of a selection without a part of an id, by `created_at >> width`.
+    """Return the exact numbers of visible runs by `created_at >> width`, of a selection without a part of an id.
 
     Args:
-        db: In a snapshot.
-        selection: Without names, or `width` is `WIDTH_TASK`.
+        db: A connection in a snapshot.
+        selection: The selection; it has no names unless `width` is `WIDTH_TASK`.
         width: `WIDTH_TASK` or `WIDTH_ALL`.
     """
     totals = _of(selection, _tally(db, selection, _by_time(width), _widths_down_to(selection, width)))
@@ -119,7 +119,7 @@ def starts_by_time(db: Connection, selection: Selection) -> dict[int, Starts]:
 
 
 def ended_by_duration(db: Connection, states: Collection[int]) -> dict[int, int]:
-    """Return the exact numbers of visible runs that have a duration and ended in one of these states, by its bucket."""
+    """Return the exact numbers of visible runs with a duration that ended in these states, by bucket."""
     rows = db.rows(
         "SELECT bucket, SUM(n) FROM run_durations"  # noqa: S608 - numbers
         f" WHERE state IN ({', '.join(map(str, sorted(states)))}) GROUP BY bucket"
@@ -128,7 +128,7 @@ def ended_by_duration(db: Connection, states: Collection[int]) -> dict[int, int]
 
 
 def number_lasting(db: Connection, shortest: int, longest: int) -> int:
-    """About how many visible runs took so long, in ms."""
+    """Return the approximate number of visible runs with a duration in this range (ms)."""
     row = db.row("SELECT SUM(n) FROM run_durations WHERE bucket BETWEEN ? AND ?", [shortest, longest])
     return (row[0] if row else None) or 0
 
@@ -144,7 +144,7 @@ def _widths_down_to(selection: Selection, width: int) -> tuple[int, ...]:
 
 def _tally(db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]) -> _Tally:
     found = _Tally(Counter(), Counter(), Counter())
-    # Not more than there is in the narrowest index, when ids are searched.
+    # For a search in ids, only use columns of the narrowest index.
     counted = "count(*), count(started_at), count(duration)" if selection.id_part is None else "count(*), 0, 0"
     numbers = _Numbers("SUM(n), SUM(started), SUM(timed)", counted)
     for value, *parts in _grouped(db, selection, group, widths, numbers):
@@ -154,7 +154,7 @@ def _tally(db: Connection, selection: Selection, group: _Group | None, widths: t
 
 
 def _of(selection: Selection, found: _Tally) -> Counter[int | str]:
-    """Return the part of a selection without `has` and `lacks`, or searched in ids, where it is all of them."""
+    """Return the numbers for a selection, given those without its `has` and `lacks` (with them for a search in ids)."""
     if selection.id_part is None and selection.has is not None:
         return +(found.started if selection.has == "started_at" else found.timed)
     if selection.id_part is None and selection.lacks is not None:
@@ -163,12 +163,12 @@ def _of(selection: Selection, found: _Tally) -> Counter[int | str]:
 
 
 def _sources(db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]) -> Iterator[_Source]:
-    """Return the sources that together have each run of a selection once."""
+    """Yield the sources that together contain each run of a selection exactly once."""
     if selection.is_empty():
         return
     by_id = Selection(id_part=selection.id_part, some_deleted=selection.some_deleted)
     if selection.id_part is not None and selection == by_id and group is None:
-        yield _rows(selection, "runs_id")  # the narrowest that has all it takes
+        yield _rows(selection, "runs_id")  # the narrowest index with all needed columns
         return
     active, ended = selection.active(), selection.ended()
     if active.states:
@@ -188,7 +188,7 @@ def _sources(db: Connection, selection: Selection, group: _Group | None, widths:
 
 
 def spans(start: int | None, end: int | None, widths: tuple[int, ...]) -> Iterator[Span]:
-    """Cover the times from `start` up to but not `end`, without overlap, by the widest whole buckets that fit."""
+    """Cover the times from `start` up to, but excluding, `end` with the widest whole buckets that fit."""
     if start is not None and end is not None and start >= end:
         return
     if not widths:
@@ -208,7 +208,7 @@ def spans(start: int | None, end: int | None, widths: tuple[int, ...]) -> Iterat
 
 
 def _summed(db: Connection, ended: Selection, group: _Group | None, span: Span) -> _Source:
-    """Return whole buckets. Each wide bucket, which has all tasks, is checked for the tasks that count in it."""
+    """Return a source of whole buckets. In each wide bucket, which has all tasks, the selected tasks are looked up."""
     parts = ["width = ?"]
     params: list[Value] = [span.width]
     each_task = ended.names is None and group is not None and group.summed == "task_name"
@@ -232,14 +232,14 @@ def _summed(db: Connection, ended: Selection, group: _Group | None, span: Span) 
         if bound is not None:
             parts.append(expression)
             params.append(bound)
-    if ended.states and ended.states != ENDED_STATES:  # else each would be looked up
+    if ended.states and ended.states != ENDED_STATES:  # all states need no condition, which would look up each
         parts.append(f"state IN ({', '.join(map(str, sorted(ended.states)))})")
     if ended.triggers is not None:
         parts.append(among("triggered_by", ended.triggers, params))
     if ended.retries_only:
         parts.append("retry = 1")
     rows = f"run_counts WHERE {' AND '.join(parts)}"
-    if each_task:  # in the order in which they stand: there is less to sort by name
+    if each_task:  # group in the order of the table first, so that fewer rows are sorted by name
         sums = "SUM(n) AS n, SUM(started) AS started, SUM(timed) AS timed"
         rows = f"(SELECT task_name, {sums} FROM {rows} GROUP BY bucket, task_name) AS parts"  # noqa: S608 - ours
     return _Source(rows, params, summed=True)
@@ -250,7 +250,7 @@ def _buckets(db: Connection) -> list[int]:
 
 
 def _rows(selection: Selection, index: str) -> _Source:
-    """Run by run."""
+    """Return a source that counts run by run in an index."""
     where, params = selection.conditions()
     if selection.id_is_whole():
         index = "runs_id"
@@ -260,11 +260,11 @@ def _rows(selection: Selection, index: str) -> _Source:
 def _grouped(
     db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...], numbers: _Numbers
 ) -> list[Row]:
-    """Return the groups of each source in one statement, as each costs a round trip and a plan."""
+    """Return the groups of all sources, in one statement: each statement costs a round trip and a plan."""
     parts: list[str] = []
     params: list[Value] = []
     for source in _sources(db, selection, group, widths):
-        # Without an expression no GROUP BY either: even by a constant it would sort.
+        # Without a group, leave out GROUP BY: even with a constant, it would sort.
         by, ending = "0", ""
         if group is not None:
             by, ending = group.summed if source.summed else group.counted, " GROUP BY 1"

@@ -1,4 +1,4 @@
-"""Writes of runs by the scheduler, and single reads. Pages and totals: store.runs.run_pages, offered here too."""
+"""Writes of runs by the scheduler, and reads of single runs. Pages and totals come from store.runs.run_pages."""
 
 import functools
 from typing import Any
@@ -25,11 +25,11 @@ __all__ = [
     "update_run",
 ]
 
-# OR FAIL avoids copies of all pages that the statement and its triggers change. A partial effect never has to be
-# undone: rows are checked before they are written, and these statements write one row.
+# With OR FAIL, SQLite does not copy all pages that the statement and its triggers change. A partial effect never has to
+# be undone: rows are checked before they are written, and these statements write one row.
 _INSERT = f"INSERT OR FAIL INTO runs ({', '.join(COLUMNS)}, duration) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"  # noqa: S608 - constants
 _INSTANT = ("runs.scheduled_at", "runs_instant")
-"""The unique constraint on instants, as the databases name it in errors: SQLite by column, PostgreSQL by index."""
+"""Names of the unique constraint on instants in error messages: SQLite names the column, PostgreSQL the index."""
 _FROM = "AND task_name = ? AND (created_at, id) <= (?, ?)"
 _RUNS_FROM = (
     f"SELECT {SELECT} FROM runs INDEXED BY runs_task WHERE state < {FIRST_ACTIVE} AND {VISIBLE} {_FROM}"  # noqa: S608 - constants
@@ -46,10 +46,10 @@ def insert_run(db: Database, run: Run) -> None:
     """Store a new run.
 
     Raises:
-        InstantTaken: It is a scheduled first attempt of a task, and that task's run for the instant exists (also when
-            that one was deleted).
-        Conflict: Its id exists.
-        ValueError: Its status and end reason do not belong together, or it is deleted: `delete_run` does that.
+        InstantTaken: The run is a scheduled first attempt, and its task already has a run for the instant, which may be
+            deleted.
+        Conflict: The id already exists.
+        ValueError: Status and end reason do not fit together, or `deleted_at` is set, which only `delete_run` may do.
     """
     if run.deleted_at is not None:
         raise ValueError(f"a new run is not deleted: {run.id}")
@@ -70,13 +70,13 @@ def insert_run(db: Database, run: Run) -> None:
 
 
 def update_run(db: Database, run_id: str, **columns: Any) -> bool:
-    """Change fields of a run, by their names in `Run`; returns whether there is such a run.
+    """Change fields of a run, by their names in `Run`; return whether the run exists.
 
-    `end_reason` comes with `status="ended"`, and only with it. The id, task, kind and creation time of a run cannot
+    `end_reason` must be given exactly if `status` is "ended". The id, task, kind and creation time of a run cannot
     change.
 
     Raises:
-        ValueError: No such field, or a status and end reason that do not belong together.
+        ValueError: An unknown field, or a status and end reason that do not fit together.
     """
     statement = _update(tuple(columns))
     if "status" in columns or "end_reason" in columns:
@@ -89,7 +89,7 @@ def update_run(db: Database, run_id: str, **columns: Any) -> bool:
 
 @functools.lru_cache(64)
 def _update(names: tuple[str, ...]) -> str:
-    """The statement that changes these fields of a run: their values, the state the last of them, the times, the id."""
+    """Return the statement that changes these fields. Its parameters are their values, then state, times and id."""
     unknown = set(names) - _CHANGEABLE
     if unknown or not names:
         raise ValueError(f"cannot be changed in a run: {', '.join(sorted(unknown)) or 'nothing'}")
@@ -98,21 +98,21 @@ def _update(names: tuple[str, ...]) -> str:
         columns.append("state")
     parts = [f"{name} = ?" for name in columns]
     if not set(_TIMES).isdisjoint(names):
-        # In SET, a column's name is its value before: changed values must be given again.
+        # In SET, a column name means its old value, so changed values must be passed again.
         times = ["CAST(? AS BIGINT)" if name in names else name for name in _TIMES]
         parts.append(f"duration = {' - '.join(times)}")
     return f"UPDATE OR FAIL runs SET {', '.join(parts)} WHERE id = ?"  # noqa: S608 - known names
 
 
 def delete_run(db: Database, run_id: str, now_ms: int) -> bool:
-    """Mark a run that has ended as deleted; return whether it could be deleted."""
+    """Mark an ended run as deleted; return False if it has not ended, is already deleted, or does not exist."""
     where = f"id = ? AND state < {FIRST_ACTIVE} AND {VISIBLE}"
     insert = f"INSERT INTO deleted_runs (run, deleted_at) SELECT seq, ? FROM runs WHERE {where}"  # noqa: S608 - constants
     return db.execute(insert, [now_ms, run_id]) > 0
 
 
 def get_run(db: Database, run_id: str, include_deleted: bool = False) -> Run | None:
-    """Return one run, or None when it does not exist or is deleted and deleted runs are not requested."""
+    """Return one run; None if it does not exist, or if it is deleted and `include_deleted` is False."""
     row = db.row(f"SELECT {SELECT} FROM runs WHERE id = ?", [run_id])  # noqa: S608 - constants
     if row is None:
         return None
@@ -130,14 +130,14 @@ def unfinished_runs(db: Database) -> list[Run]:
 
 
 def runs_from(db: Database, task_name: str, created_at: int, run_id: str, limit: int) -> list[Run]:
-    """Visible runs of a task, newest first: from the one created at this time with this id on, be it there or not."""
+    """Return visible runs of a task, newest first, beginning at a creation time and id; that run need not exist."""
     begin = (task_name, created_at, run_id)
     rows = db.rows(_RUNS_FROM, [*begin, *begin, limit])
     return [from_row(row) for row in rows]
 
 
 def has_runs(db: Database, task_name: str) -> bool:
-    """Return whether a task has visible runs, be it configured or not."""
+    """Return whether a task, configured or not, has visible runs."""
     with db.snapshot() as view:
         return count(view, Selection(names=frozenset({task_name}))) > 0
 
@@ -147,7 +147,7 @@ def _duration(started_at: int | None, ended_at: int | None) -> int | None:
 
 
 def newest_successes(db: Database) -> dict[str, int]:
-    """The newest instant whose run has succeeded (ms since the epoch), by task, of tasks with unfinished runs."""
+    """Return, for each task with unfinished runs, the newest instant whose run succeeded (ms since the epoch)."""
     rows = db.rows(
         "SELECT task_name, max(scheduled_at) FROM runs INDEXED BY runs_task"  # noqa: S608 - constants
         f" WHERE state < {FIRST_ACTIVE} AND state = {encode('ended', 'succeeded')} AND scheduled_at IS NOT NULL"
